@@ -1,0 +1,185 @@
+"""How refhmc compiles: the one place that knows Numba's options, cache and experimental corners.
+
+Three ideas:
+
+* ``jit`` marks a function of the core. It is compiled when first needed and cached on disk, in a
+  directory named after a hash of all of refhmc's sources, because Numba's own cache does not notice
+  that a *callee* in another file was edited.
+* ``entry(signature)`` marks a function that Python calls: one explicit signature, so that the core is
+  compiled once per installation whatever the model. Models arrive as Numba *first-class functions*
+  (typed pointers), see :mod:`refhmc.types`.
+* ``plain(f)`` gives the same text back as ordinary Python, all the way down: to run it on complex or
+  multi-precision numbers, to step through it, or to put another function in the place of one it calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+import types as python_types
+import warnings
+from collections.abc import Callable
+
+import numba
+from numba.core.errors import NumbaExperimentalFeatureWarning
+
+# First-class function types are marked experimental in the Numba range we pin; we rely on them by design.
+warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
+
+# Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
+# without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+CORE = {**OPTIONS, "_nrt": False}
+# Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
+REORDERED_SUMS = {"fastmath": {"reassoc", "nsz"}}
+_config_lock = threading.RLock()
+
+
+@functools.cache
+def source_hash() -> str:
+    """Hash of refhmc's Python sources, Numba's version and Python's: the key of the cache directory."""
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
+    root = pathlib.Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def cache_directory() -> pathlib.Path:
+    """Where compiled code lies: ``$REFHMC_CACHE_DIR`` or the user's cache directory, by source hash."""
+    root = os.environ.get("REFHMC_CACHE_DIR")
+    if root is None:
+        import platformdirs
+
+        root = platformdirs.user_cache_dir("refhmc", appauthor=False)
+    path = pathlib.Path(root) / source_hash()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError:  # a read-only home: compile once per process group instead of failing
+        path = pathlib.Path(tempfile.gettempdir()) / f"refhmc-{source_hash()}"
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _cached_njit(function: Callable, *signature, **options):
+    # Numba reads its cache directory from a global when the dispatcher is made; set it for that moment only.
+    with _config_lock:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(cache_directory())
+        try:
+            return numba.njit(*signature, cache=True, **options)(function)
+        finally:
+            numba.config.CACHE_DIR = before
+
+
+def jit(function: Callable):
+    """A function of the compiled core: cached, compiled on first use, allocates nothing."""
+    return _cached_njit(function, **CORE)
+
+
+def jit_sum(function: Callable):
+    """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
+    return _cached_njit(function, **CORE, **REORDERED_SUMS)
+
+
+def jit_inline(function: Callable):
+    """As :func:`jit`, copied into its caller: for what a call would cost more than it does."""
+    return _cached_njit(function, inline="always", **CORE)
+
+
+def jit_allocating(function: Callable):
+    """As :func:`jit`, for the few functions that need arrays of their own."""
+    return _cached_njit(function, **OPTIONS)
+
+
+class Compilation(python_types.SimpleNamespace):
+    """One thing compiled in this process: ``name``, ``seconds``, ``from_cache``."""
+
+
+log: list[Compilation] = []
+_listeners: list[Callable[[str, bool], None]] = []
+
+
+def on_compile(listener: Callable[[str, bool], None]) -> Callable[[], None]:
+    """Call ``listener(name, starting)`` around each compilation that misses the cache; returns the remover."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+class Entry:
+    """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
+
+    def __init__(self, function: Callable, signature: Callable[[], object], title: str):
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.title = title
+        self._signature = signature
+        self._compiled: Callable | None = None
+        self._lock = threading.Lock()
+
+    def is_cached(self) -> bool:
+        """Whether the disk cache holds this entry already."""
+        stem = f"{pathlib.Path(self.py_func.__code__.co_filename).stem}.{self.py_func.__qualname__}-"
+        return any(path.name.startswith(stem) for path in cache_directory().rglob("*.nbc"))
+
+    def compile(self) -> Callable:
+        """Compile now, or load from the cache; recorded in ``refhmc.compiled.log``."""
+        with self._lock:
+            if self._compiled is None:
+                cached = numba.config.DISABLE_JIT or self.is_cached()
+                for listener in [] if cached else list(_listeners):
+                    listener(self.title, True)
+                begin = time.perf_counter()
+                self._compiled = _cached_njit(self.py_func, self._signature(), **CORE)
+                log.append(
+                    Compilation(name=self.title, seconds=time.perf_counter() - begin, from_cache=cached)
+                )
+                for listener in [] if cached else list(_listeners):
+                    listener(self.title, False)
+        return self._compiled
+
+    def __call__(self, *args):
+        return (self._compiled or self.compile())(*args)
+
+
+def entry(signature: Callable[[], object], title: str) -> Callable[[Callable], Entry]:
+    """Decorator for the functions Python calls; ``signature()`` gives the Numba signature when it is needed."""
+    return lambda function: Entry(function, signature, title)
+
+
+def plain(function: Callable, **replace: Callable) -> Callable:
+    """The same text as ordinary Python: every compiled function it calls is made plain too.
+
+    ``replace`` puts other functions in the place of globals of that name, anywhere below: a test counts
+    the random decisions of NUTS by replacing ``flip``.
+    """
+    done: dict[int, Callable] = {}
+
+    def convert(value):
+        inner = getattr(value, "py_func", None)
+        if inner is None:
+            return value
+        if id(value) not in done:
+            names = {**inner.__globals__}
+            copy = python_types.FunctionType(
+                inner.__code__, names, inner.__name__, inner.__defaults__, inner.__closure__
+            )
+            done[id(value)] = copy
+            for name in inner.__code__.co_names:
+                if name in replace:
+                    names[name] = replace[name]
+                elif name in names:
+                    names[name] = convert(names[name])
+        return done[id(value)]
+
+    return convert(function) if hasattr(function, "py_func") else function

@@ -1,0 +1,289 @@
+"""From a model's functions to the four pointers of the compiled core (:mod:`refhmc.types`).
+
+refhmc's own models are there already: their functions follow the in-place protocol on one matrix of data. A user's
+functions are adapted: compiled with Numba where that works, and otherwise called back as Python by two *trampolines*,
+so that one set of compiled kernels serves both. User functions are compiled anew in each process (0.1 s each): Numba's
+cache could not know that something they call was edited.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types as nb
+from numba.core.errors import NumbaError
+
+from refhmc import types
+from refhmc.compiled import OPTIONS, jit, jit_allocating
+from refhmc.errors import ModelError, PythonModelWarning
+from refhmc.model import DERIVATIVES, Model, argument_count
+
+# ---------------------------------------------------------------------------------------------- data in one matrix
+
+
+def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
+    """One float64 matrix that holds ``data``, and the compiled function that takes it out again.
+
+    None, numbers, arrays and tuples (named or not) of numbers and arrays can be packed; integers keep their bits. For
+    anything else the answer is None.
+    """
+    if data is None:
+        return np.zeros((1, 0)), _no_data
+    if isinstance(data, np.ndarray | list) or np.isscalar(data):
+        part = _as_part(data)
+        return None if part is None else (part[0].reshape(1, -1), _part(0, *part[1:]))
+    if isinstance(data, tuple) and data:
+        parts = [_as_part(d) for d in data]
+        if any(p is None for p in parts):
+            return None
+        starts = np.cumsum([0] + [p[0].size for p in parts])
+        takers = [_part(int(start), *p[1:]) for start, p in zip(starts, parts, strict=False)]
+        unpack = _as_named(type(data), _gather(takers)) if hasattr(data, "_fields") else _gather(takers)
+        return np.concatenate([p[0] for p in parts]).reshape(1, -1), unpack
+    return None
+
+
+@numba.njit
+def _no_data(packed):
+    return None
+
+
+def _as_part(value) -> tuple[np.ndarray, tuple, bool] | None:
+    array = np.asarray(value)
+    if array.dtype.kind in "iub" and array.ndim <= 3:
+        return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, True
+    if array.dtype.kind == "f" and array.ndim <= 3:
+        return np.ascontiguousarray(array, dtype=np.float64).ravel(), array.shape, False
+    return None
+
+
+def _part(start: int, shape: tuple, integer: bool) -> Callable:
+    stop = start + int(np.prod(shape, dtype=int))
+    if integer:
+        if shape == ():
+            return numba.njit(lambda packed: packed[0, start:stop].view(np.int64)[0])
+        return numba.njit(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
+    if shape == ():
+        return numba.njit(lambda packed: packed[0, start])
+    return numba.njit(lambda packed: packed[0, start:stop].reshape(shape))
+
+
+def _gather(takers: list[Callable]) -> Callable:
+    first = takers[0]
+    if len(takers) == 1:
+        return numba.njit(lambda packed: (first(packed),))
+    rest = _gather(takers[1:])
+    return numba.njit(lambda packed: (first(packed),) + rest(packed))
+
+
+def _as_named(cls: type, gather: Callable) -> Callable:
+    return numba.njit(lambda packed: cls(*gather(packed)))
+
+
+# ----------------------------------------------------------------------------------------------- compiled functions
+
+
+def _is_core(function: Callable | None) -> bool:
+    """refhmc's own: compiled, in place, reading the packed data directly."""
+    text = getattr(function, "py_func", function)
+    return getattr(text, "__module__", "").startswith("refhmc.") and "refhmc.core" != text.__module__
+
+
+def _compile_user_function(key: str, function: Callable, unpack: Callable) -> Callable:
+    """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be."""
+    f = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+    if key == "log_density":
+        adapted = numba.njit(**OPTIONS)(lambda q, data: f(q, unpack(data)))
+        adapted.compile(nb.float64(types.VECTOR, types.DATA))
+        return adapted
+    before_out, axes = (2, 1) if key == "value_and_gradient" else DERIVATIVES[key]
+    in_place = argument_count(function) > before_out
+    out = {1: types.VECTOR, 2: types.MATRIX, 3: types.STACK}[axes]
+    arguments = (types.VECTOR, types.DATA, *([types.MATRIX] if before_out == 3 else []), out)
+    if before_out == 3:
+        if in_place:
+            text = lambda q, data, M, out: f(q, unpack(data), M, out)  # noqa: E731
+        else:
+
+            def text(q, data, M, out):
+                out[:] = f(q, unpack(data), M)
+    elif in_place:
+        text = lambda q, data, out: f(q, unpack(data), out)  # noqa: E731
+    else:
+
+        def text(q, data, out):
+            out[:] = f(q, unpack(data))
+
+    adapted = numba.njit(**OPTIONS)(text)
+    adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
+    return adapted
+
+
+def _both(log_density: Callable, gradient: Callable, **options) -> Callable:
+    def value_and_gradient(q, data, out):
+        gradient(q, data, out)
+        return log_density(q, data)
+
+    return numba.njit(**options)(value_and_gradient)
+
+
+# ---------------------------------------------------------------------------------------- trampolines into Python
+
+_python_models: dict[int, Core] = {}
+_handles = itertools.count()
+_handles_lock = threading.Lock()
+
+
+def _call_value_and_gradient(handle, q, out):
+    core = _python_models[int(handle)]
+    core.last_position = q.copy()
+    core.in_place("gradient")(q.copy(), None, out)
+    return core.python_log_density(q.copy())
+
+
+@jit_allocating
+def python_value_and_gradient(q, data, out):
+    handle = data[0, 0]
+    with numba.objmode(value="float64"):
+        value = _call_value_and_gradient(handle, q, out)
+    return value
+
+
+@jit
+def no_metric(q, data, out):
+    raise NotImplementedError("this model has no metric")
+
+
+@jit
+def no_trace(q, data, M, out):
+    raise NotImplementedError("this model has no trace")
+
+
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+class Core:
+    """A model's functions in the core's protocol. ``tuple`` is what the kernels take."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.why_python: str | None = None
+        self.last_position: np.ndarray | None = None
+        self._adapted: dict[str, Callable] = {}
+        functions = model._functions
+        self.own = _is_core(functions["log_density"])
+        packed = (model.data if model.data is not None else np.zeros((1, 0)), None) if self.own else pack(model.data)
+        if packed is None:
+            self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
+            self.data, self._unpack = np.zeros((1, 1)), None
+        else:
+            self.data, self._unpack = packed
+        if numba.config.DISABLE_JIT and not self.own:
+            self.why_python = "NUMBA_DISABLE_JIT is set"
+        self._log_density, value_and_gradient = self._hot_functions()
+        if self.why_python is not None:
+            with _handles_lock:
+                handle = next(_handles)
+            _python_models[handle] = self
+            self.data = np.array([[float(handle)]])
+        self.tuple = (value_and_gradient, no_metric, no_trace, self.data)
+
+    def _hot_functions(self) -> tuple[Callable, Callable]:
+        functions = self.model._functions
+        log_density, gradient, both = (functions[k] for k in ("log_density", "gradient", "value_and_gradient"))
+        if self.own:
+            return log_density, both or _both(log_density, gradient)
+        if self.why_python is None:
+            try:
+                compiled = _compile_user_function("log_density", log_density, self._unpack)
+                adapted = _compile_user_function("gradient", gradient, self._unpack)
+                self._adapted["gradient"] = adapted
+                if both is not None:
+                    return compiled, _compile_user_function("value_and_gradient", both, self._unpack)
+                return compiled, _both(compiled, adapted, **OPTIONS)
+            except NumbaError as error:
+                self.why_python = _first_words(error)
+                warnings.warn(
+                    f"model {self.model.name!r} runs as Python: Numba could not compile its log density and gradient "
+                    f"({self.why_python}). The draws are the same; each call costs a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=4,
+                )
+        return lambda q, data: self.python_log_density(q), python_value_and_gradient
+
+    def python_log_density(self, q: np.ndarray) -> float:
+        return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
+
+    def log_density(self, q: np.ndarray) -> float:
+        return self._log_density(q, self.data)
+
+    def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
+        out = np.zeros(self.model.dim)
+        return float(self.tuple[0](q, self.data, out)), out
+
+    def in_place(self, key: str) -> Callable:
+        """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be."""
+        function = self.model._functions[key]
+        if self.own:
+            return function
+        if key not in self._adapted:
+            if self.why_python is None:
+                try:
+                    self._adapted[key] = _compile_user_function(key, function, self._unpack)
+                except NumbaError:
+                    self._adapted[key] = self._python_in_place(key, function)
+            else:
+                self._adapted[key] = self._python_in_place(key, function)
+        return self._adapted[key]
+
+    def _python_in_place(self, key: str, function: Callable) -> Callable:
+        before_out, axes = DERIVATIVES[key]
+        in_place = argument_count(function) > before_out
+
+        def call(q, data, *rest):
+            *M, out = rest
+            if in_place:
+                function(q, self.model.data, *M, out)
+            else:
+                out[:] = as_array(function(q, self.model.data, *M), out.shape, key)
+
+        return call
+
+
+def as_float(value: Any, what: str) -> float:
+    """``value`` as a float, if it is a real scalar; else :class:`ModelError` with the returned type."""
+    if isinstance(value, float):
+        return value
+    array = np.asarray(value)
+    if value is None or array.shape != () or array.dtype.kind not in "fiub":
+        kind = f"{type(value).__name__}" + (f" of shape {array.shape}, {array.dtype}" if array.shape else "")
+        raise ModelError(f"{what} must return a real number, it returned {kind}")
+    return float(array)
+
+
+def as_array(value: Any, shape: tuple, what: str) -> np.ndarray:
+    """``value`` as a float array of that shape; else :class:`ModelError` with what was returned."""
+    array = np.asarray(value) if value is not None else np.asarray(None)
+    if array.dtype.kind not in "fiub" or array.shape != shape:
+        raise ModelError(
+            f"{what} must return real numbers of shape {shape}, it returned "
+            f"{type(value).__name__} of shape {array.shape}, {array.dtype}"
+        )
+    return array.astype(float)
+
+
+def _first_words(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Failed in nopython", "During", "File", "<source"))]
+    return (telling or lines or [type(error).__name__])[0][:160]
+
+
+def compile_model(model: Model) -> Core:
+    """The compiled side of a model; see :class:`Core`."""
+    return Core(model)

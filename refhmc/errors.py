@@ -1,0 +1,45 @@
+"""What refhmc raises before sampling begins, and the category of its warnings."""
+
+from __future__ import annotations
+
+
+class InitError(ValueError):
+    """A chain cannot start: the position, the log density or the gradient there is not finite."""
+
+
+class ShapeError(ValueError):
+    """An array of the wrong shape; the message has the expected and the given one."""
+
+
+class ModelError(TypeError):
+    """A model's function returned something that is not what it stands for."""
+
+
+class GradientError(ValueError):
+    """The gradient is not the derivative of the log density (the pre-flight check)."""
+
+
+class MetricError(ValueError):
+    """A mass matrix that is not symmetric and positive definite."""
+
+
+class MissingDerivativeError(NotImplementedError):
+    """A derivative is needed that the model does not have."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is corrupt, or belongs to another run."""
+
+
+class SamplingError(RuntimeError):
+    """Sampling stopped on an exception in the user's code; ``.partial`` is the result up to there."""
+
+    partial = None
+
+
+class SamplingWarning(UserWarning):
+    """A finished run whose draws deserve a look. The same text is in ``result.warnings``."""
+
+
+class PythonModelWarning(UserWarning):
+    """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""

@@ -1,0 +1,42 @@
+"""Euclidean metrics: a constant mass matrix M, stored as its inverse (the covariance it should imitate).
+
+    v = M^-1 p          velocity
+    p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
+    K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
+
+``vecs[0]`` is the diagonal of M^-1. ``mats`` is empty for a diagonal metric; for a dense one ``mats[0]`` is M^-1 and
+``mats[1]`` its lower Cholesky factor L.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit
+from refhmc.linalg import dot, solve_lower_transposed, symmetric_times
+from refhmc.types import LOG_DENSITY, VELOCITY, P
+
+
+@jit
+def velocity(p, vecs, mats, out):
+    """out = M^-1 p"""
+    if mats.shape[0] == 0:
+        for i in range(p.shape[0]):
+            out[i] = vecs[0, i] * p[i]
+    else:
+        symmetric_times(mats[0], p, out)
+
+
+@jit
+def refresh(model, z, normals, vecs, mats):
+    """p ~ N(0, M) from standard normals, with its velocity, into the point ``z``; returns H there."""
+    p, v = z[P], z[VELOCITY]
+    if mats.shape[0] == 0:
+        for i in range(p.shape[0]):
+            p[i] = normals[i] / math.sqrt(vecs[0, i])
+    else:
+        for i in range(p.shape[0]):
+            p[i] = normals[i]
+        solve_lower_transposed(mats[1], p)
+    velocity(p, vecs, mats, v)
+    return -z[LOG_DENSITY, 0] + 0.5 * dot(p, v)

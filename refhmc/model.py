@@ -1,0 +1,280 @@
+"""A model: a log density L(q) on R^d, its derivatives written by hand, its data, and its names.
+
+The derivatives are those *of the log density*:
+
+    gradient[i] = dL/dq_i      hessian[i, j] = d^2 L / dq_i dq_j      third_derivative[i, j, k] = d hessian[i, j] / dq_k
+    fisher[i, j] = E[-d^2 log p(y | q)] + prior precision             fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
+    trace(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k]         fisher_trace likewise
+
+Functions come in one of two protocols, told apart by the number of their arguments: ``f(q, data)`` returning a float or
+a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
+from refhmc.reference import Reference
+
+# name -> (number of arguments before ``out``, number of axes of the result)
+DERIVATIVES = {
+    "gradient": (2, 1),
+    "hessian": (2, 2),
+    "third_derivative": (2, 3),
+    "trace": (3, 1),
+    "fisher": (2, 2),
+    "fisher_derivative": (2, 3),
+    "fisher_trace": (3, 1),
+}
+
+
+class Model:
+    """A log density with its derivatives; your own, or one of :mod:`refhmc.models`.
+
+    Parameters
+    ----------
+    dim : number of coordinates, at least 1.
+    log_density, gradient, hessian, third_derivative, trace, fisher, fisher_derivative, fisher_trace
+        Plain functions of ``(q, data)`` (see the module's text). Only the first two are needed for HMC and NUTS.
+        Numba compiles them if it can; otherwise they run as Python inside the same compiled kernels.
+    data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python.
+    names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
+    constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
+    value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
+    reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
+
+    Raises
+    ------
+    ShapeError, ModelError : at once for what can be seen at once; a function's wrong result at its first call.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        log_density: Callable,
+        gradient: Callable,
+        hessian: Callable | None = None,
+        third_derivative: Callable | None = None,
+        trace: Callable | None = None,
+        fisher: Callable | None = None,
+        fisher_derivative: Callable | None = None,
+        fisher_trace: Callable | None = None,
+        data: Any = None,
+        names: Sequence[str] | None = None,
+        constrain: Callable[[np.ndarray], dict] | None = None,
+        *,
+        value_and_gradient: Callable | None = None,
+        reference: Reference | None = None,
+        initial: Any = None,
+        name: str = "model",
+    ):
+        if int(dim) != dim or dim < 1:
+            raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
+        self.dim = int(dim)
+        self.name = name
+        self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
+        if len(self.names) != self.dim or len(set(self.names)) != self.dim:
+            raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
+        self.reference = reference
+        self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
+        self.data = data
+        self._functions = {
+            "log_density": log_density,
+            "value_and_gradient": value_and_gradient,
+            "gradient": gradient,
+            "hessian": hessian,
+            "third_derivative": third_derivative,
+            "trace": trace,
+            "fisher": fisher,
+            "fisher_derivative": fisher_derivative,
+            "fisher_trace": fisher_trace,
+        }
+        for key, function in self._functions.items():
+            if function is not None and not callable(function):
+                raise ModelError(f"{key} must be a function, got {type(function).__name__}")
+        self._constrain = constrain
+
+    def __repr__(self) -> str:
+        has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
+        return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
+
+    def __reduce__(self):
+        keys = [k for k in self._functions if k != "value_and_gradient"]
+        positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
+        keywords = {
+            "value_and_gradient": self._functions["value_and_gradient"],
+            "reference": self.reference,
+            "initial": self.initial,
+            "name": self.name,
+        }
+        return _rebuild, (positional, keywords)
+
+    # -- the compiled side --------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def core(self):
+        """The model as the compiled kernels see it: typed pointers and one matrix of data (``refhmc.core``)."""
+        from refhmc.core import compile_model
+
+        return compile_model(self)
+
+    @property
+    def runs_as_python(self) -> str | None:
+        """Why the model runs as Python, or None when it is compiled."""
+        return self.core.why_python
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's name, dimension, data and functions' texts: what a checkpoint must agree with."""
+        digest = hashlib.sha256(f"{self.name} {self.dim} {self.names}".encode())
+        for key, function in self._functions.items():
+            code = getattr(getattr(function, "py_func", function), "__code__", None)
+            if code is not None:
+                digest.update(f"{key} {code.co_code.hex()} {code.co_consts!r}".encode())
+        for part in self.data if isinstance(self.data, tuple) else (self.data,):
+            try:
+                digest.update(np.ascontiguousarray(part, dtype=float).tobytes())
+            except (TypeError, ValueError):
+                digest.update(repr(part).encode())
+        return digest.hexdigest()
+
+    # -- evaluation ---------------------------------------------------------------------------------------------
+
+    def has(self, derivative: str) -> bool:
+        """Whether the model has that derivative (``trace`` also by way of ``third_derivative``)."""
+        if self._functions[derivative] is not None:
+            return True
+        full = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.get(derivative)
+        return full is not None and self._functions[full] is not None
+
+    def log_density(self, q) -> float:
+        """L(q), up to a constant: a float, -inf outside the support."""
+        return float(self.core.log_density(self._position(q)))
+
+    def gradient(self, q) -> np.ndarray:
+        """dL/dq, (d,)."""
+        return self._derivative("gradient", q)
+
+    def hessian(self, q) -> np.ndarray:
+        """Second derivatives of L, (d, d)."""
+        return self._derivative("hessian", q)
+
+    def third_derivative(self, q) -> np.ndarray:
+        """Third derivatives of L, (d, d, d): [i, j, k] = d hessian[i, j] / dq[k]."""
+        return self._derivative("third_derivative", q)
+
+    def trace(self, q, M) -> np.ndarray:
+        """sum_ij M[i, j] d hessian[i, j] / dq, (d,), without forming the third derivative where the model can."""
+        return self._derivative("trace", q, M)
+
+    def fisher(self, q) -> np.ndarray:
+        """Fisher information plus prior precision, (d, d)."""
+        return self._derivative("fisher", q)
+
+    def fisher_derivative(self, q) -> np.ndarray:
+        """(d, d, d): [i, j, k] = d fisher[i, j] / dq[k]."""
+        return self._derivative("fisher_derivative", q)
+
+    def fisher_trace(self, q, M) -> np.ndarray:
+        """sum_ij M[i, j] d fisher[i, j] / dq, (d,)."""
+        return self._derivative("fisher_trace", q, M)
+
+    def constrain(self, q) -> dict[str, np.ndarray]:
+        """The named, constrained values at ``q``, (d,) or (..., d)."""
+        q = np.asarray(q, dtype=float)
+        if q.shape[-1:] != (self.dim,):
+            raise ShapeError(f"position of {self.name!r}: expected (..., {self.dim}), got {q.shape}")
+        if self._constrain is None:
+            return gather_by_name(self.names, q)
+        if q.ndim == 1:
+            return {key: np.asarray(value) for key, value in self._constrain(q).items()}
+        rows = q.reshape(-1, self.dim)
+        if len(rows) == 0:
+            shapes = {k: np.shape(v) for k, v in self._constrain(np.zeros(self.dim)).items()}
+            return {k: np.zeros(q.shape[:-1] + shape) for k, shape in shapes.items()}
+        values = self._constrain_rows(rows)
+        return {k: v.reshape(q.shape[:-1] + v.shape[1:]) for k, v in values.items()}
+
+    def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        # One call for all rows where the function broadcasts; it is trusted to if it does so on two rows.
+        singles = [self._constrain(row) for row in rows[:2]]
+        few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+        try:
+            together = self._constrain(rows[:2])
+            broadcasts = together.keys() == few.keys() and all(
+                np.shape(together[k]) == few[k].shape and np.array_equal(together[k], few[k], equal_nan=True)
+                for k in few
+            )
+        except Exception:  # written for one position only
+            broadcasts = False
+        if broadcasts and len(rows) > 2:
+            return {key: np.asarray(value) for key, value in self._constrain(rows).items()}
+        singles += [self._constrain(row) for row in rows[2:]]
+        return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+
+    @property
+    def reference_names(self) -> list[str]:
+        """The scalar constrained values in the order of ``reference.mean``: ``theta[0], theta[1], ..., mu, tau``."""
+        names = []
+        for key, value in self.constrain(np.zeros(self.dim)).items():
+            indices = np.ndindex(np.shape(value))
+            names += [key + "".join(f"[{i}]" for i in index) for index in indices]
+        return names
+
+    def _position(self, q) -> np.ndarray:
+        q = np.ascontiguousarray(q, dtype=float)
+        if q.ndim == 0 and self.dim == 1:
+            q = q.reshape(1)
+        if q.shape != (self.dim,):
+            raise ShapeError(f"position of {self.name!r}: expected ({self.dim},), got {q.shape}")
+        return q
+
+    def _derivative(self, key: str, q, *M) -> np.ndarray:
+        q = self._position(q)
+        M = tuple(np.ascontiguousarray(m, dtype=float) for m in M)
+        for m in M:
+            if m.shape != (self.dim, self.dim):
+                raise ShapeError(f"M of {key}: expected {(self.dim, self.dim)}, got {m.shape}")
+        if self._functions[key] is None and self.has(key):  # a trace by way of the full tensor
+            full = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}[key]
+            return np.einsum("ij,ijk->k", M[0], self._derivative(full, q))
+        self.require(key, f"model.{key}()")
+        out = np.zeros((self.dim,) * DERIVATIVES[key][1])
+        self.core.in_place(key)(q, self.core.data, *M, out)
+        return out
+
+    def require(self, key: str, needed_by: str) -> None:
+        """Raise :class:`MissingDerivativeError`, naming it, if the model lacks that derivative."""
+        if not self.has(key):
+            raise MissingDerivativeError(
+                f"model {self.name!r} has no {key}, and {needed_by} needs it: give refhmc.Model(..., {key}=...)"
+            )
+
+
+def _rebuild(positional, keywords) -> Model:
+    return Model(*positional, **keywords)
+
+
+def argument_count(function: Callable) -> int:
+    """Number of positional arguments of a plain or Numba-compiled function."""
+    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:
+    """{"v": ..., "x": ...} from coordinates named v, x[0], x[1], ...: runs ``base[0], base[1], ...`` become vectors."""
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        match = re.fullmatch(r"(.+)\[(\d+)\]", name)
+        base = match[1] if match and int(match[2]) == len(groups.get(match[1], [])) else name
+        groups.setdefault(base, []).append(i)
+    return {
+        base: q[..., indices[0]] if base == names[indices[0]] else q[..., indices] for base, indices in groups.items()
+    }

@@ -1,0 +1,133 @@
+"""Neal's funnel, in the orientation of the papers: v ~ N(0, 9), x_i | v ~ N(0, exp(-v)), i = 1..n.
+
+    L(v, x) = -v^2/18 + n v/2 - e^v S/2,      S = sum_i x_i^2
+
+(the variance of x_i is e^{-v}: the neck is at large v). With q = (v, x):
+
+    dL/dv  = -v/9 + n/2 - e^v S/2             dL/dx_i = -e^v x_i
+    d2L/dv2 = -1/9 - e^v S/2                  d2L/dv dx_i = -e^v x_i           d2L/dx_i dx_j = -e^v [i = j]
+    third:  vvv: -e^v S/2    vvx_i: -e^v x_i  v x_i x_j: -e^v [i = j]          xxx: 0
+
+There is no likelihood, so the Fisher metric here is E[-hessian] over the joint law of (v, x) given v, the metric
+Betancourt contrasts with SoftAbs: diag(1/9 + n/2, e^v, ..., e^v), since E[e^v S | v] = n.
+
+Exact: v ~ N(0, 9) whatever n; E x = 0, var x = e^{9/2}.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.linalg import dot
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+
+@jit
+def log_density(q, data):
+    v, x = q[0], q[1:]
+    return -v * v / 18 + 0.5 * x.shape[0] * v - 0.5 * np.exp(v) * dot(x, x)
+
+
+@jit
+def value_and_gradient(q, data, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    half_eS = 0.5 * e * dot(x, x)
+    out[0] = -v / 9 + 0.5 * x.shape[0] - half_eS
+    for i in range(x.shape[0]):
+        out[1 + i] = -e * x[i]
+    return -v * v / 18 + 0.5 * x.shape[0] * v - half_eS
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def hessian(q, data, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    out[:] = 0.0
+    out[0, 0] = -1 / 9 - 0.5 * e * dot(x, x)
+    for i in range(1, q.shape[0]):
+        out[0, i] = out[i, 0] = -e * q[i]
+        out[i, i] = -e
+
+
+@jit
+def third_derivative(q, data, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    out[:] = 0.0
+    out[0, 0, 0] = -0.5 * e * dot(x, x)
+    for i in range(1, q.shape[0]):
+        out[0, 0, i] = out[0, i, 0] = out[i, 0, 0] = -e * q[i]
+        out[0, i, i] = out[i, 0, i] = out[i, i, 0] = -e
+
+
+@jit
+def trace(q, data, M, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    out[0] = -0.5 * M[0, 0] * e * dot(x, x)
+    for i in range(1, q.shape[0]):
+        out[0] -= e * (q[i] * (M[0, i] + M[i, 0]) + M[i, i])
+        out[i] = -e * (M[0, 0] * q[i] + M[0, i] + M[i, 0])
+
+
+@jit
+def fisher(q, data, out):
+    out[:] = 0.0
+    out[0, 0] = 1 / 9 + 0.5 * (q.shape[0] - 1)
+    for i in range(1, q.shape[0]):
+        out[i, i] = np.exp(q[0])
+
+
+@jit
+def fisher_derivative(q, data, out):
+    out[:] = 0.0
+    for i in range(1, q.shape[0]):
+        out[i, i, 0] = np.exp(q[0])
+
+
+@jit
+def fisher_trace(q, data, M, out):
+    out[:] = 0.0
+    for i in range(1, q.shape[0]):
+        out[0] += M[i, i] * np.exp(q[0])
+
+
+def draw(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
+    """(n_draws, 1 + n) independent draws: v first, then x given v."""
+    v = 3.0 * rng.standard_normal((n_draws, 1))
+    return np.hstack([v, np.exp(-v / 2) * rng.standard_normal((n_draws, n))])
+
+
+def Funnel(n: int = 10) -> Model:
+    """The funnel with ``n`` x's: dimension 1 + n, variables ``v`` and ``x``."""
+    return Model(
+        1 + n,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        fisher,
+        fisher_derivative,
+        fisher_trace,
+        names=["v"] + [f"x[{i}]" for i in range(n)],
+        value_and_gradient=value_and_gradient,
+        name="funnel",
+        reference=Reference(
+            source="closed form (v ~ N(0, 9); var x = exp(9/2))",
+            mean=np.zeros(1 + n),
+            variance=np.array([9.0] + [math.exp(4.5)] * n),
+            draw=functools.partial(draw, n=n),
+        ),
+    )
