@@ -14,6 +14,7 @@ Three ideas:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -25,6 +26,7 @@ import time
 import types as python_types
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
@@ -102,18 +104,45 @@ def jit_allocating(function: Callable):
     return _cached_njit(function, **OPTIONS)
 
 
-class Compilation(python_types.SimpleNamespace):
-    """One thing compiled in this process: ``name``, ``seconds``, ``from_cache``."""
+class Compilation(NamedTuple):
+    """One thing compiled, or loaded from the cache, in this process."""
+
+    title: str
+    seconds: float
+    from_cache: bool
 
 
 log: list[Compilation] = []
-_listeners: list[Callable[[str, bool], None]] = []
+announce: list[Callable[[str], None]] = []  # called with a title before each compilation that misses the cache
+_compile_lock = threading.RLock()
 
 
-def on_compile(listener: Callable[[str, bool], None]) -> Callable[[], None]:
-    """Call ``listener(name, starting)`` around each compilation that misses the cache; returns the remover."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
+def is_cached(function: Callable) -> bool:
+    """Whether the disk cache holds compiled code of a function of refhmc."""
+    if numba.config.DISABLE_JIT:
+        return True
+    text = getattr(function, "py_func", function)
+    stem = f"{pathlib.Path(text.__code__.co_filename).stem}.{text.__qualname__}-"
+    return any(path.name.startswith(stem) for path in cache_directory().rglob("*.nbc"))
+
+
+@contextlib.contextmanager
+def _logged(function: Callable, title: str):
+    with _compile_lock:
+        cached = is_cached(function)
+        if not cached:
+            for listener in list(announce):
+                listener(title)
+        begin = time.perf_counter()
+        yield
+        log.append(Compilation(title, time.perf_counter() - begin, cached))
+
+
+def compile_pointer(function: Callable, signature, title: str) -> None:
+    """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
+    if not numba.config.DISABLE_JIT and not function.signatures:
+        with _logged(function, title):
+            function.compile(signature)
 
 
 class Entry:
@@ -125,27 +154,13 @@ class Entry:
         self.title = title
         self._signature = signature
         self._compiled: Callable | None = None
-        self._lock = threading.Lock()
-
-    def is_cached(self) -> bool:
-        """Whether the disk cache holds this entry already."""
-        stem = f"{pathlib.Path(self.py_func.__code__.co_filename).stem}.{self.py_func.__qualname__}-"
-        return any(path.name.startswith(stem) for path in cache_directory().rglob("*.nbc"))
 
     def compile(self) -> Callable:
         """Compile now, or load from the cache; recorded in ``refhmc.compiled.log``."""
-        with self._lock:
+        with _compile_lock:
             if self._compiled is None:
-                cached = numba.config.DISABLE_JIT or self.is_cached()
-                for listener in [] if cached else list(_listeners):
-                    listener(self.title, True)
-                begin = time.perf_counter()
-                self._compiled = _cached_njit(self.py_func, self._signature(), **CORE)
-                log.append(
-                    Compilation(name=self.title, seconds=time.perf_counter() - begin, from_cache=cached)
-                )
-                for listener in [] if cached else list(_listeners):
-                    listener(self.title, False)
+                with _logged(self.py_func, self.title):
+                    self._compiled = _cached_njit(self.py_func, self._signature(), **CORE)
         return self._compiled
 
     def __call__(self, *args):

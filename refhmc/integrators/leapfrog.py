@@ -13,26 +13,44 @@ taken at the new position); Neal (2011), sec. 2.3.
 
 from __future__ import annotations
 
-from refhmc.compiled import jit
-from refhmc.linalg import dot
-from refhmc.metrics.euclidean import velocity
-from refhmc.types import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.compiled import jit, jit_inline
+from refhmc.linalg import dot, symmetric_times
+from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+
+
+@jit_inline
+def leapfrog(model, z, eps, vecs, mats):
+    """One leapfrog step of the point ``z`` in place, M^-1 = diag(vecs[0]); returns H there."""
+    value_and_gradient, _, _, data = model
+    for i in range(z.shape[1]):
+        z[P, i] += 0.5 * eps * z[GRADIENT, i]
+        z[Q, i] += eps * vecs[0, i] * z[P, i]
+    log_density = value_and_gradient(z[Q], data, z[GRADIENT])
+    for i in range(z.shape[1]):
+        z[P, i] += 0.5 * eps * z[GRADIENT, i]
+        z[VELOCITY, i] = vecs[0, i] * z[P, i]
+    z[LOG_DENSITY, 0] = log_density
+    return -log_density + 0.5 * dot(z[P], z[VELOCITY])
 
 
 @jit
-def leapfrog(model, z, eps, vecs, mats):
-    """One leapfrog step of the point ``z`` in place; returns H there."""
+def leapfrog_diagonal(model, z, eps, vecs, mats):
+    """:func:`leapfrog` to be called through a pointer."""
+    return leapfrog(model, z, eps, vecs, mats)
+
+
+@jit
+def leapfrog_dense(model, z, eps, vecs, mats):
+    """The same step with the dense M^-1 = mats[0]."""
     value_and_gradient, _, _, data = model
-    q, p, gradient, v = z[Q], z[P], z[GRADIENT], z[VELOCITY]
-    half = 0.5 * eps
-    for i in range(q.shape[0]):
-        p[i] += half * gradient[i]
-    velocity(p, vecs, mats, v)
-    for i in range(q.shape[0]):
-        q[i] += eps * v[i]
-    log_density = value_and_gradient(q, data, gradient)
-    for i in range(q.shape[0]):
-        p[i] += half * gradient[i]
-    velocity(p, vecs, mats, v)
+    for i in range(z.shape[1]):
+        z[P, i] += 0.5 * eps * z[GRADIENT, i]
+    symmetric_times(mats[0], z[P], z[VELOCITY])
+    for i in range(z.shape[1]):
+        z[Q, i] += eps * z[VELOCITY, i]
+    log_density = value_and_gradient(z[Q], data, z[GRADIENT])
+    for i in range(z.shape[1]):
+        z[P, i] += 0.5 * eps * z[GRADIENT, i]
+    symmetric_times(mats[0], z[P], z[VELOCITY])
     z[LOG_DENSITY, 0] = log_density
-    return -log_density + 0.5 * dot(p, v)
+    return -log_density + 0.5 * dot(z[P], z[VELOCITY])

@@ -1,0 +1,6 @@
+"""Kernels: momentum, trajectory, accept."""
+
+from refhmc.kernels.hmc import HMC
+from refhmc.kernels.nuts import NUTS
+
+__all__ = ["HMC", "NUTS"]

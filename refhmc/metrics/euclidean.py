@@ -14,7 +14,7 @@ import math
 
 from refhmc.compiled import jit
 from refhmc.linalg import dot, solve_lower_transposed, symmetric_times
-from refhmc.types import LOG_DENSITY, VELOCITY, P
+from refhmc.point import LOG_DENSITY, VELOCITY, P
 
 
 @jit

@@ -1,0 +1,157 @@
+"""Warm-up: the schedule of windows, dual averaging of the step size, Welford's estimate of the covariance.
+
+**Schedule** (Stan's): 75 iterations of step size alone, then windows of 25, 50, 100, ... in which the metric is learned
+(the last one stretched to fit), then 50 of step size alone. Below 150 iterations the parts are 15 %, 75 % and 10 %;
+below 20 only the step size is adapted.
+
+**Dual averaging** (Hoffman and Gelman 2014, sec. 3.2.1), with acceptance statistic a_m at iteration m = 1, 2, ...:
+
+    h_m = (1 - 1/(m + t0)) h_{m-1} + (target - a_m) / (m + t0)
+    log eps_m = mu - sqrt(m)/gamma h_m
+    log eps_bar_m = m^-kappa log eps_m + (1 - m^-kappa) log eps_bar_{m-1}
+
+with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0), started anew after each change of the metric from a
+step size found by doubling or halving until the acceptance of a single step crosses 0.8. After warm-up the step is
+eps_bar.
+
+**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the identity,
+n/(n + 5) C + 5/(n + 5) 10^-3 I.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.integrators.advance import advance
+from refhmc.linalg import cholesky
+from refhmc.point import copy_point
+from refhmc.randomness import fill_normals
+from refhmc.types import CANDIDATE, GRADIENTS, SEARCH_FAILED, STATE
+
+GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
+FIRST_FAST, FIRST_WINDOW, LAST_FAST = 75, 25, 50
+SEARCH_TARGET, MAX_DOUBLINGS = 0.8, 100
+
+
+def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
+    """Phases ``(kind, start, stop)`` covering 0 .. tune: "fast" adapts the step size, "slow" the metric as well.
+
+    Each slow phase ends with a new metric. Defined for every ``tune >= 0``.
+    """
+    if tune < 20:
+        return [("fast", 0, tune)] if tune else []
+    first, window, last = FIRST_FAST, FIRST_WINDOW, LAST_FAST
+    if tune < first + window + last:
+        first, last = int(0.15 * tune), int(0.1 * tune)
+        window = tune - first - last
+    phases = [("fast", 0, first)]
+    start, end_slow = first, tune - last
+    while start < end_slow:
+        stop = start + window
+        if stop + 2 * window > end_slow:  # the next, doubled, would not fit
+            stop = end_slow
+        phases.append(("slow", start, stop))
+        start, window = stop, 2 * window
+    phases.append(("fast", end_slow, tune))
+    return phases
+
+
+# Entries of the state of dual averaging.
+LOG_STEP, LOG_STEP_BAR, H_BAR, MU, COUNT = range(5)
+N_DUAL = 5
+
+
+@jit
+def restart_dual_averaging(dual, step_size):
+    """Begin at ``step_size``, aiming at ten times it at first."""
+    dual[LOG_STEP] = dual[LOG_STEP_BAR] = math.log(step_size)
+    dual[MU] = math.log(10.0 * step_size)
+    dual[H_BAR] = dual[COUNT] = 0.0
+
+
+@jit
+def update_dual_averaging(dual, acceptance, target):
+    """One step of the recursion above; the new step size is exp(dual[LOG_STEP])."""
+    dual[COUNT] += 1
+    m = dual[COUNT]
+    weight = 1.0 / (m + T0)
+    dual[H_BAR] = (1 - weight) * dual[H_BAR] + weight * (target - acceptance)
+    dual[LOG_STEP] = dual[MU] - math.sqrt(m) / GAMMA * dual[H_BAR]
+    eta = m**-KAPPA
+    dual[LOG_STEP_BAR] = eta * dual[LOG_STEP] + (1 - eta) * dual[LOG_STEP_BAR]
+
+
+@jit
+def search_step_size(dynamics, model, workspace, randomness, normals, start, control):
+    """Double or halve the step until the acceptance of a single one crosses 0.8, with a fresh momentum each time."""
+    points, _, vecs, mats, _ = workspace
+    z, eps, direction = points[CANDIDATE], start, 0
+    for _ in range(MAX_DOUBLINGS):
+        copy_point(z, points[STATE])
+        fill_normals(randomness[0], normals)
+        H0 = dynamics[1](model, z, normals, vecs, mats)
+        H = advance(dynamics, model, z, eps, vecs, mats)
+        control[GRADIENTS] += 1
+        drop = H0 - H
+        wanted = 1 if math.isfinite(drop) and drop > math.log(SEARCH_TARGET) else -1
+        if direction == 0:
+            direction = wanted
+        elif wanted != direction:
+            return eps
+        eps *= 2.0 if direction == 1 else 0.5
+    control[SEARCH_FAILED] += 1
+    return start
+
+
+@jit
+def update_welford(mean, scatter, q, count):
+    """Running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
+
+    Rows of a dense scatter use (x_i - mean_i) before and (x_j - mean_j) after the mean has moved.
+    """
+    d = q.shape[0]
+    if scatter.shape[0] == d and d > 1:
+        for i in range(d):
+            before = q[i] - mean[i]
+            for j in range(d):
+                # The mean after this draw, computed alike for every row.
+                after = (q[j] - mean[j]) * (1 - 1 / count)
+                scatter[i, j] += before * after
+        for i in range(d):
+            mean[i] += (q[i] - mean[i]) / count
+    else:
+        for i in range(d):
+            before = q[i] - mean[i]
+            mean[i] += before / count
+            scatter[0, i] += before * (q[i] - mean[i])
+
+
+@jit
+def learn_metric(mean, scatter, count, vecs, mats):
+    """The regularised (co)variance of a window becomes M^-1; the window's sums start at zero again."""
+    keep = count / (count + SHRINK_COUNT)
+    add = SHRINK_TO * SHRINK_COUNT / (count + SHRINK_COUNT)
+    d = mean.shape[0]
+    if count >= 2:
+        if mats.shape[0] == 0:
+            for i in range(d):
+                vecs[0, i] = keep * scatter[0, i] / (count - 1) + add
+        else:
+            for i in range(d):
+                for j in range(d):
+                    mats[0, i, j] = keep * scatter[i, j] / (count - 1)
+                mats[0, i, i] += add
+                vecs[0, i] = mats[0, i, i]
+            cholesky(mats[0], mats[1])
+    mean[:] = 0.0
+    scatter[:] = 0.0
+
+
+def schedule_array(tune: int, adapts_metric: bool) -> np.ndarray:
+    """(k, 3) integers for the core: learns the metric (1) or not, start, stop."""
+    phases = warmup_schedule(tune) if adapts_metric else ([("fast", 0, tune)] if tune else [])
+    return np.array([(kind == "slow", start, stop) for kind, start, stop in phases], dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,284 @@
+"""One Markov chain: its state as plain data, and the compiled loop that takes the state from draw to draw.
+
+The loop runs in *chunks*: chain state in, chain state out, draws and statistics into arrays of the caller. Nothing else
+carries over from one chunk to the next, so that a run cut anywhere, in warm-up too, written to disk and taken up again is
+bit for bit the unbroken run.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import types as nb
+
+from refhmc import sample_stats as S
+from refhmc import types
+from refhmc.adaptation import (
+    LOG_STEP,
+    LOG_STEP_BAR,
+    N_DUAL,
+    learn_metric,
+    restart_dual_averaging,
+    schedule_array,
+    search_step_size,
+    update_dual_averaging,
+    update_welford,
+)
+from refhmc.compiled import entry, jit
+from refhmc.errors import CheckpointError
+from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.linalg import cholesky
+from refhmc.metrics.euclidean import refresh
+from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, Q
+from refhmc.randomness import fill_normals
+from refhmc.types import (
+    DIVERGENCES,
+    DRAWS_DONE,
+    N_CONTROL,
+    N_POINTS,
+    N_SETTINGS,
+    N_TOTALS,
+    SET_MAX_DEPTH,
+    SET_STEP_SIZE,
+    STATE,
+    STOP,
+)
+
+# Entries of ``counters``.
+ITERATION, IN_WINDOW = range(2)
+# Entries of ``plan``: length of warm-up, whether the step and the metric are adapted, target acceptance.
+TUNE, ADAPT_STEP, ADAPT_METRIC, TARGET = range(4)
+
+ADAPTATION = nb.Tuple((types.VECTOR, types.MATRIX, types.VECTOR, types.INTEGERS))  # mean, scatter, dual, counters
+
+
+@jit
+def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, acceptance, control):
+    """What warm-up learns from one draw: the step size from its acceptance, the metric from its position."""
+    points, _, vecs, mats, _ = workspace
+    mean, scatter, dual, counters = adaptation
+    iteration = counters[ITERATION]
+    if plan[ADAPT_STEP]:
+        update_dual_averaging(dual, acceptance, plan[TARGET])
+        settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP])
+    for k in range(windows.shape[0]):
+        learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
+        if not (learns and start <= iteration < stop):
+            continue
+        counters[IN_WINDOW] += 1
+        update_welford(mean, scatter, points[STATE, Q], counters[IN_WINDOW])
+        if iteration == stop - 1:
+            learn_metric(mean, scatter, counters[IN_WINDOW], vecs, mats)
+            counters[IN_WINDOW] = 0
+            if plan[ADAPT_STEP]:
+                begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
+    if plan[ADAPT_STEP] and iteration == plan[TUNE] - 1:
+        settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP_BAR])
+
+
+@jit
+def begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control):
+    """A first step size for the metric as it is now, and dual averaging from there."""
+    start = settings[SET_STEP_SIZE]
+    eps = search_step_size(dynamics, model, workspace, randomness, normals, start, control)
+    settings[SET_STEP_SIZE] = eps
+    restart_dual_averaging(dual, eps)
+
+
+@entry(
+    lambda: nb.int64(
+        types.TRANSITION,
+        types.DYNAMICS,
+        types.MODEL,
+        types.WORKSPACE,
+        types.RANDOMNESS,
+        ADAPTATION,
+        types.VECTOR,
+        types.VECTOR,
+        types.MATRIX_OF_INTEGERS,
+        types.VECTOR,
+        types.MATRIX,
+        types.MATRIX,
+        types.INTEGERS,
+    ),
+    "the sampling loop",
+)
+def run_draws(
+    transition,
+    dynamics,
+    model,
+    workspace,
+    randomness,
+    adaptation,
+    normals,
+    settings,
+    windows,
+    plan,
+    draws,
+    stats,
+    control,
+):
+    """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
+    points, _, vecs, mats, _ = workspace
+    mean, scatter, dual, counters = adaptation
+    for k in range(draws.shape[0]):
+        if control[STOP]:
+            return k
+        iteration = counters[ITERATION]
+        if iteration == 0 and plan[ADAPT_STEP]:
+            begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
+        fill_normals(randomness[0], normals)
+        H0 = dynamics[1](model, points[STATE], normals, vecs, mats)
+        stats[k] = 0.0
+        outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
+        if outcome == S.INTERRUPTED:
+            return k
+        stats[k, S.OUTCOME] = outcome
+        for i in range(draws.shape[1]):
+            draws[k, i] = points[STATE, Q, i]
+        if iteration < plan[TUNE]:
+            acceptance = stats[k, S.ACCEPTANCE_RATE]
+            adapt(
+                dynamics,
+                model,
+                workspace,
+                randomness,
+                adaptation,
+                normals,
+                settings,
+                windows,
+                plan,
+                acceptance,
+                control,
+            )
+        counters[ITERATION] += 1
+        control[DRAWS_DONE] += 1
+        control[DIVERGENCES] += int(stats[k, S.DIVERGING])
+    return draws.shape[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run of a kernel on a model needs beside the chain's state: pointers, schedule, options."""
+
+    transition: object
+    dynamics: tuple
+    windows: np.ndarray
+    options: np.ndarray
+    initial_step_size: float
+    settings: dict
+    inverse_mass: np.ndarray
+    max_depth: int
+
+
+def make_plan(model, kernel, tune: int) -> Plan:
+    """Resolve a kernel's defaults for a model. Raises MetricError or ShapeError for a metric that cannot be."""
+    from refhmc.integrators import Leapfrog
+    from refhmc.metrics import Diagonal
+
+    metric = kernel.metric if kernel.metric is not None else Diagonal()
+    integrator = kernel.integrator if kernel.integrator is not None else Leapfrog()
+    dynamics = (int(not metric.is_dense), refresh, integrator.pointer(metric))
+    target = 0.8 if kernel.target_accept is None else kernel.target_accept
+    adapt_step = kernel.step_size is None
+    options = np.array([tune, adapt_step, metric.adapts, target], dtype=float)
+    settings = kernel.settings()
+    return Plan(
+        kernel.transition,
+        dynamics,
+        schedule_array(tune, metric.adapts),
+        options,
+        1.0 if adapt_step else float(kernel.step_size),
+        settings,
+        metric.inverse_mass(model.dim),
+        int(settings.get(SET_MAX_DEPTH, 0)),
+    )
+
+
+class Chain:
+    """A chain's state (plain arrays and a generator) with the scratch space it works in."""
+
+    # The arrays that are the state; everything else is scratch.
+    STATE_ARRAYS = ("state", "vecs", "mats", "mean", "scatter", "dual", "counters", "settings")
+
+    def __init__(self, model, plan: Plan, rng: np.random.Generator):
+        d, dense = model.dim, plan.inverse_mass.ndim == 2
+        self.model, self.plan, self.rng = model, plan, rng
+        self.points = np.zeros((N_POINTS, POINT_ROWS, d))
+        self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
+        self.totals, self.normals = np.zeros(N_TOTALS), np.zeros(d)
+        self.vecs, self.mats = np.ones((1, d)), np.zeros((2 if dense else 0, d, d))
+        if dense:
+            self.mats[0] = plan.inverse_mass
+            self.vecs[0] = np.diag(plan.inverse_mass)
+            cholesky(self.mats[0], self.mats[1])
+        else:
+            self.vecs[0] = plan.inverse_mass
+        self.mean, self.scatter = np.zeros(d), np.zeros((d if dense else 1, d))
+        self.dual, self.counters = np.zeros(N_DUAL), np.zeros(2, np.int64)
+        self.settings = np.zeros(N_SETTINGS)
+        for index, value in plan.settings.items():
+            self.settings[index] = value
+        self.settings[SET_STEP_SIZE] = plan.initial_step_size
+
+    @property
+    def state(self) -> np.ndarray:
+        return self.points[STATE]
+
+    def start(self, q: np.ndarray) -> None:
+        """Put the chain at ``q``, with its log density and gradient."""
+        self.state[Q] = q
+        self.state[LOG_DENSITY, 0], self.state[GRADIENT] = self.model.core.value_and_gradient(q)
+
+    @property
+    def workspace(self) -> tuple:
+        return (self.points, self.tree, self.vecs, self.mats, self.totals)
+
+    def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
+        """Make ``len(draws)`` more draws; returns how many were made (fewer when ``control[STOP]`` was set).
+
+        After an early return the generator stands in the middle of a draw: continue from a saved state instead.
+        """
+        no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
+        return run_draws(
+            self.plan.transition,
+            self.plan.dynamics,
+            self.model.core.tuple,
+            self.workspace,
+            (self.rng, no_tape, cursor),
+            (self.mean, self.scatter, self.dual, self.counters),
+            self.normals,
+            self.settings,
+            self.plan.windows,
+            self.plan.options,
+            draws,
+            stats,
+            np.zeros(N_CONTROL, np.int64) if control is None else control,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The state as an ``.npz`` archive (no pickle): arrays, and the bit generator's state as JSON."""
+        buffer = io.BytesIO()
+        generator = json.dumps(self.rng.bit_generator.state)
+        np.savez(buffer, generator=np.array(generator), **{name: getattr(self, name) for name in self.STATE_ARRAYS})
+        return buffer.getvalue()
+
+    def restore(self, saved: bytes) -> Chain:
+        """Take on a saved state. Raises CheckpointError if it does not belong to this model and kernel."""
+        try:
+            with np.load(io.BytesIO(saved), allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in self.STATE_ARRAYS}
+                generator = json.loads(str(archive["generator"]))
+        except Exception as error:
+            raise CheckpointError(f"the saved chain state cannot be read: {error}") from error
+        for name, array in arrays.items():
+            own = getattr(self, name)
+            if own.shape != array.shape or own.dtype != array.dtype:
+                raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {array.shape}")
+            own[...] = array
+        self.rng.bit_generator.state = generator
+        return self

@@ -1,0 +1,122 @@
+"""Static Hamiltonian Monte Carlo: a fresh momentum, a fixed number of steps, one Metropolis decision.
+
+    p ~ N(0, M);   (q*, p*) = (one step)^n (q, p);   q <- q* with probability min(1, exp(H(q, p) - H(q*, p*)))
+
+Gram-Hansen's notes, Algorithm 2 with its errata (the denominator is exp(-U - K); the reversed momentum -p* makes the
+proposal symmetric and is not needed afterwards, since the momentum is drawn anew); Neal (2011), sec. 3.2.
+
+The step size may be jittered, eps (1 + j (2u - 1)) with u uniform, against periodic orbits. A trajectory is never cut
+short because its energy error is large, which would not be reversible; only a non-finite energy ends it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from refhmc import sample_stats as S
+from refhmc.compiled import jit
+from refhmc.integrators.advance import advance
+from refhmc.kernels.options import check_options
+from refhmc.point import LOG_DENSITY, copy_point, copy_state
+from refhmc.randomness import flip, uniform
+from refhmc.types import CANDIDATE, GRADIENTS, SET_JITTER, SET_N_STEPS, SET_STEP_SIZE, SET_TRAJECTORY, STATE, STOP
+
+MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
+
+
+@dataclass(frozen=True, kw_only=True)
+class HMC:
+    """Static HMC.
+
+    step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
+    n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
+        1,024; give one of the two. Neither: length pi/2, which decorrelates a standard normal target in one draw.
+    step_jitter : relative half-width in [0, 1) of the uniform jitter of the step.
+    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``. target_accept : default 0.8.
+    """
+
+    step_size: float | None = None
+    n_steps: int | None = None
+    trajectory_length: float | None = None
+    step_jitter: float = 0.0
+    metric: object = None
+    integrator: object = None
+    target_accept: float | None = None
+
+    def __post_init__(self):
+        check_options(self)
+        if self.n_steps is not None and self.trajectory_length is not None:
+            raise ValueError("give n_steps or trajectory_length, not both")
+        if self.n_steps is not None and (int(self.n_steps) != self.n_steps or self.n_steps < 1):
+            raise ValueError(f"n_steps must be a whole number of at least 1, got {self.n_steps!r}")
+        length = self.trajectory_length
+        if length is not None and not (length > 0 and math.isfinite(length)):
+            raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
+        if not 0 <= self.step_jitter < 1:
+            raise ValueError(f"step_jitter must lie in [0, 1), got {self.step_jitter!r}")
+
+    statistics = (
+        *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size"),
+        *("step_size_nom", "n_steps", "int_time", "is_accepted", "outcome"),
+    )
+    title = "the HMC kernel"
+
+    @property
+    def transition(self):
+        return hmc
+
+    def settings(self) -> dict[int, float]:
+        length = self.trajectory_length
+        if self.n_steps is None and length is None:
+            length = math.pi / 2
+        return {SET_JITTER: self.step_jitter, SET_N_STEPS: self.n_steps or 0, SET_TRAJECTORY: length or 0.0}
+
+
+@jit
+def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
+    """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
+    points, _, vecs, mats, _ = workspace
+    nominal = settings[SET_STEP_SIZE]
+    eps = nominal
+    if settings[SET_JITTER] > 0:
+        eps = nominal * (1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1))
+    n_steps = int(settings[SET_N_STEPS])
+    if n_steps == 0:
+        n_steps = int(min(max(round(settings[SET_TRAJECTORY] / nominal), 1), MAX_STEPS))
+
+    z = points[CANDIDATE]
+    copy_point(z, points[STATE])
+    H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
+    while done < n_steps:
+        if control[STOP]:
+            return S.INTERRUPTED
+        H = advance(dynamics, model, z, eps, vecs, mats)
+        done += 1
+        if not math.isfinite(H):
+            break
+        lowest, highest = min(lowest, H), max(highest, H)
+        if abs(H - H0) > abs(worst):
+            worst = H - H0
+    control[GRADIENTS] += done
+
+    finite = math.isfinite(H)
+    accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
+    accepted = flip(randomness, accept_probability)
+    if accepted:
+        copy_state(points[STATE], z)
+    stats[S.LP] = points[STATE, LOG_DENSITY, 0]
+    stats[S.ENERGY] = H if accepted else H0
+    stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
+    stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
+    stats[S.ACCEPTANCE_RATE] = accept_probability
+    stats[S.DIVERGING] = not finite or highest - lowest > S.MAX_ENERGY_SPREAD
+    stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
+    stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
+    stats[S.INDEX_IN_TRAJECTORY] = done if accepted else 0
+    stats[S.IS_ACCEPTED] = accepted
+    if accepted:
+        return S.ACCEPTED
+    if not finite:
+        return S.NAN
+    return S.DIVERGED if stats[S.DIVERGING] else S.REJECTED

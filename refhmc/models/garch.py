@@ -1,0 +1,314 @@
+"""GARCH(1, 1) with a given first standard deviation (posteriordb's ``garch11``).
+
+    y_t ~ N(mu, sqrt(h_t)),   h_1 = sigma1^2,   h_t = alpha0 + alpha1 (y_{t-1} - mu)^2 + beta1 h_{t-1}
+
+with flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in (0, 1 - alpha1). Coordinates:
+
+    q = (mu, log alpha0, logit alpha1, logit r),     r = beta1 / (1 - alpha1)
+    log Jacobian = log alpha0 + log[alpha1 (1 - alpha1)] + log(1 - alpha1) + log[r (1 - r)]
+
+All derivatives are taken first in x = (mu, alpha0, alpha1, r), then brought to q by the chain rule of
+:mod:`refhmc.transforms` (x_i depends on q_i alone). Write e = y_t - mu, s = 1 - alpha1, b = s r for the coefficient of
+the previous h, B = grad b = (0, 0, -r, s), m = grad mu, and ' for the values at the previous time. Differentiating the
+recursion gives recursions for g = grad h, H = hess h and T, its third derivative:
+
+    g    = (-2 alpha1 e', 1, e'^2 - r h', s h')_i + b g'_i
+    H_ij = E_ij + b H'_ij + B_i g'_j + g'_i B_j            E: mu mu: 2 alpha1,  mu alpha1: -2 e',  alpha1 r: -h'
+    T_ijk = F_ijk + b T'_ijk + [B_i H'_jk + B_j H'_ik + B_k H'_ij] + [C_ij g'_k + C_ik g'_j + C_jk g'_i]
+                                                           F: mu mu alpha1: 2      C = hess b: alpha1 r: -1
+
+all starting at zero. One time's log density is l(h, e) = -log(h)/2 - e^2/(2h), and its derivatives, with z = e^2/h,
+
+    l_h = (z - 1)/2h    l_hh = (1/2 - z)/h^2    l_hhh = (3z - 1)/h^3
+    l_e = -e/h    l_ee = -1/h    l_eh = e/h^2    l_ehh = -2e/h^3    l_eeh = 1/h^2
+
+    grad l  = l_h g - l_e m
+    hess l  = l_hh g g' + l_h H - l_eh (m g' + g m') + l_ee m m'
+    third_ijk = l_hhh g_i g_j g_k + l_h T_ijk + l_eeh [m_i m_j g_k + 2 more] - l_ehh [m_i g_j g_k + 2 more]
+                + [(l_hh g - l_eh m)_i H_jk + 2 more]
+
+There is no closed form of the expected information (h_t is a function of the earlier y), so no Fisher metric.
+
+``data``: row 0 holds y, row 1 begins with sigma1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.compiled import jit, jit_allocating
+from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.model import Model
+from refhmc.transforms import (
+    chain_hessian,
+    chain_third_derivative,
+    chain_trace,
+    expit,
+    half_line,
+    half_line_forward,
+    interval,
+    interval_forward,
+    interval_log_jacobian,
+    softplus,
+)
+
+
+@jit
+def likelihood(q, data):
+    """The log likelihood, and its gradient in x."""
+    y = data[0]
+    mu, a0, a1, s, r = q[0], np.exp(q[1]), expit(q[2]), expit(-q[2]), expit(q[3])
+    b = s * r
+    h = data[1, 0] ** 2
+    h_mu = h_0 = h_1 = h_r = 0.0 * mu  # grad h
+    L_mu = L_0 = L_1 = L_r = 0.0 * mu  # grad L
+    squares = 0.0 * mu
+    logs = 0.0 * mu
+    product = 1.0 + 0.0 * mu
+    for t in range(y.shape[0]):
+        e = y[t] - mu
+        i = 1 / h
+        z = e * e * i
+        squares += z
+        # The sum of log h by way of products, as long as these stay well inside the range: a log costs as much as
+        # all else here.
+        if 1e-100 < product.real < 1e100 and 1e-100 < h.real < 1e100:
+            product *= h
+        else:
+            logs += np.log(product) + np.log(h)
+            product = 1.0 + 0.0 * mu
+        l_h = 0.5 * (z - 1) * i
+        L_mu += e * i + l_h * h_mu
+        L_0 += l_h * h_0
+        L_1 += l_h * h_1
+        L_r += l_h * h_r
+        h_mu = b * h_mu - 2 * a1 * e
+        h_0 = b * h_0 + 1
+        h_1 = b * h_1 + (e * e - r * h)
+        h_r = b * h_r + s * h
+        h = b * h + (a0 + a1 * e * e)
+    return -0.5 * (logs + np.log(product) + squares), L_mu, L_0, L_1, L_r
+
+
+@jit
+def log_jacobian(q):
+    return q[1] + interval_log_jacobian(q[2])[0] - softplus(q[2]) + interval_log_jacobian(q[3])[0]
+
+
+@jit
+def log_density(q, data):
+    return likelihood(q, data)[0] + log_jacobian(q)
+
+
+@jit
+def value_and_gradient(q, data, out):
+    L, L_mu, L_0, L_1, L_r = likelihood(q, data)
+    out[0] = L_mu
+    out[1] = L_0 * np.exp(q[1]) + 1
+    out[2] = L_1 * interval(q[2])[1] + interval_log_jacobian(q[2])[1] - expit(q[2])
+    out[3] = L_r * interval(q[3])[1] + interval_log_jacobian(q[3])[1]
+    return L + log_jacobian(q)
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def map_derivatives(q):
+    """The first, second and third derivative of each x_i in q_i."""
+    zero = 0.0 * q[0]
+    a0 = half_line(q[1])
+    a1 = interval(q[2])
+    r = interval(q[3])
+    return (1 + zero, a0[1], a1[1], r[1]), (zero, a0[2], a1[2], r[2]), (zero, a0[3], a1[3], r[3])
+
+
+@jit
+def coefficients(q):
+    """alpha0, alpha1, b, and B = (0, 0, B_2, B_3)."""
+    zero = 0.0 * q[0]
+    s, r = expit(-q[2]), expit(q[3])
+    return np.exp(q[1]), expit(q[2]), s * r, (zero, zero, -r, s)
+
+
+@jit
+def advance(x, e, h, g, H):
+    """Turn g and H into those of the next time, whose h is returned; x holds the coefficients."""
+    a0, a1, b, B = x
+    for i in range(4):
+        for j in range(4):
+            H[i, j] = b * H[i, j] + B[i] * g[j] + g[i] * B[j]
+    H[0, 0] += 2 * a1
+    H[0, 2] -= 2 * e
+    H[2, 0] -= 2 * e
+    H[2, 3] -= h
+    H[3, 2] -= h
+    for i in range(4):
+        g[i] = b * g[i] + B[i] * h
+    g[0] -= 2 * a1 * e
+    g[1] += 1
+    g[2] += e * e
+    return a0 + a1 * e * e + b * h
+
+
+@jit
+def add_hessian(out, e, h, g, H):
+    """out += hess l"""
+    i_h = 1 / h
+    z = e * e * i_h
+    for i in range(4):
+        for j in range(4):
+            out[i, j] += (0.5 - z) * i_h * i_h * g[i] * g[j] + 0.5 * (z - 1) * i_h * H[i, j]
+        out[0, i] -= e * i_h * i_h * g[i]
+        out[i, 0] -= e * i_h * i_h * g[i]
+    out[0, 0] -= i_h
+
+
+@jit_allocating
+def hessian(q, data, out):
+    g, H = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype)
+    x = coefficients(q)
+    h = data[1, 0] ** 2 + 0.0 * q[0]
+    out[:] = 0.0
+    for t in range(data.shape[1]):
+        e = data[0, t] - q[0]
+        add_hessian(out, e, h, g, H)
+        h = advance(x, e, h, g, H)
+    a, b, _ = map_derivatives(q)
+    chain_hessian(out, likelihood(q, data)[1:], a, b)
+    out[2, 2] += 1.5 * interval_log_jacobian(q[2])[2]  # J'' = -2 p m; log(1 - alpha1) adds -p m
+    out[3, 3] += interval_log_jacobian(q[3])[2]
+
+
+@jit_allocating
+def third_derivative(q, data, out):
+    g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros((4, 4, 4), q.dtype)
+    hessian_x, p, C = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4))
+    C[2, 3] = C[3, 2] = -1.0
+    x = coefficients(q)
+    _, _, coefficient, B = x
+    m = (1.0, 0.0, 0.0, 0.0)
+    h = data[1, 0] ** 2 + 0.0 * q[0]
+    out[:] = 0.0
+    for t in range(data.shape[1]):
+        e = data[0, t] - q[0]
+        i_h = 1 / h
+        z = e * e * i_h
+        l_h, l_hh, l_hhh = 0.5 * (z - 1) * i_h, (0.5 - z) * i_h**2, (3 * z - 1) * i_h**3
+        l_eh, l_ehh, l_eeh = e * i_h**2, -2 * e * i_h**3, i_h**2
+        for i in range(4):
+            p[i] = l_hh * g[i] - l_eh * m[i]
+        for i in range(4):
+            for j in range(4):
+                for k in range(4):
+                    mmg = m[i] * m[j] * g[k] + m[i] * g[j] * m[k] + g[i] * m[j] * m[k]
+                    mgg = m[i] * g[j] * g[k] + g[i] * m[j] * g[k] + g[i] * g[j] * m[k]
+                    pH = p[i] * H[j, k] + p[j] * H[i, k] + p[k] * H[i, j]
+                    out[i, j, k] += l_hhh * g[i] * g[j] * g[k] + l_h * T[i, j, k] + l_eeh * mmg - l_ehh * mgg + pH
+                    BH = B[i] * H[j, k] + B[j] * H[i, k] + B[k] * H[i, j]
+                    Cg = C[i, j] * g[k] + C[i, k] * g[j] + C[j, k] * g[i]
+                    T[i, j, k] = coefficient * T[i, j, k] + BH + Cg
+        T[0, 0, 2] += 2
+        T[0, 2, 0] += 2
+        T[2, 0, 0] += 2
+        add_hessian(hessian_x, e, h, g, H)
+        h = advance(x, e, h, g, H)
+    a, b, c = map_derivatives(q)
+    chain_third_derivative(out, hessian_x, likelihood(q, data)[1:], a, b, c)
+    out[2, 2, 2] += 1.5 * interval_log_jacobian(q[2])[3]
+    out[3, 3, 3] += interval_log_jacobian(q[3])[3]
+
+
+@jit_allocating
+def trace(q, data, M, out):
+    # Everything of the third derivative above, contracted with the symmetric S before the time's loop is entered.
+    g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
+    hessian_x = np.zeros((4, 4), q.dtype)
+    S, C = np.empty((4, 4), q.dtype), np.zeros((4, 4))
+    Sg, Sp, SB = np.empty(4, q.dtype), np.empty(4, q.dtype), np.empty(4, q.dtype)
+    C[2, 3] = C[3, 2] = -1.0
+    a, b, c = map_derivatives(q)
+    x = coefficients(q)
+    _, _, coefficient, B = x
+    m = (1.0, 0.0, 0.0, 0.0)
+    for i in range(4):
+        SB[i] = 0.0
+        for j in range(4):
+            S[i, j] = 0.5 * (M[i, j] + M[j, i]) * a[i] * a[j]
+            SB[i] += S[i, j] * B[j]
+    h = data[1, 0] ** 2 + 0.0 * q[0]
+    out[:] = 0.0
+    for t in range(data.shape[1]):
+        e = data[0, t] - q[0]
+        i_h = 1 / h
+        z = e * e * i_h
+        l_h, l_hh, l_hhh = 0.5 * (z - 1) * i_h, (0.5 - z) * i_h**2, (3 * z - 1) * i_h**3
+        l_eh, l_ehh, l_eeh = e * i_h**2, -2 * e * i_h**3, i_h**2
+        gSg = S_H = 0.0 * h
+        for i in range(4):
+            Sg[i] = 0.0
+            for j in range(4):
+                Sg[i] += S[i, j] * g[j]
+                S_H += S[i, j] * H[i, j]
+            Sp[i] = -l_eh * S[i, 0]
+            Sp[i] += l_hh * Sg[i]
+            gSg += g[i] * Sg[i]
+        for k in range(4):
+            pH = BH = Cg = 0.0 * h
+            for i in range(4):
+                pH += 2 * Sp[i] * H[i, k]
+                BH += 2 * SB[i] * H[i, k]
+                Cg += 2 * C[i, k] * Sg[i]
+            mmg = S[0, 0] * g[k] + 2 * Sg[0] * m[k]
+            mgg = 2 * Sg[0] * g[k] + gSg * m[k]
+            out[k] += l_hhh * gSg * g[k] + l_h * T[k] + l_eeh * mmg - l_ehh * mgg
+            out[k] += pH + (l_hh * g[k] - l_eh * m[k]) * S_H
+            T[k] = coefficient * T[k] + BH + B[k] * S_H + Cg - 2 * S[2, 3] * g[k]
+        T[0] += 4 * S[0, 2]
+        T[2] += 2 * S[0, 0]
+        add_hessian(hessian_x, e, h, g, H)
+        h = advance(x, e, h, g, H)
+    chain_trace(out, M, hessian_x, likelihood(q, data)[1:], a, b, c)
+    out[2] += 1.5 * M[2, 2] * interval_log_jacobian(q[2])[3]
+    out[3] += M[3, 3] * interval_log_jacobian(q[3])[3]
+
+
+def constrain(q: np.ndarray) -> dict:
+    alpha1 = interval_forward(q[..., 2])
+    beta1 = interval_forward(-q[..., 2]) * interval_forward(q[..., 3])
+    return {"mu": q[..., 0], "alpha0": half_line_forward(q[..., 1]), "alpha1": alpha1, "beta1": beta1}
+
+
+def GARCH(y=None, sigma1: float | None = None) -> Model:
+    """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
+
+    Variables mu, alpha0, alpha1, beta1.
+    """
+    reference = None
+    if (y is None) != (sigma1 is None):
+        raise ValueError("give both y and sigma1, or neither")
+    if y is None:
+        known = posteriordb("garch-garch11")["data"]
+        y, sigma1 = known["y"], known["sigma1"]
+        reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
+    y = np.asarray(y, dtype=float)
+    if y.ndim != 1 or len(y) < 1 or not sigma1 > 0:
+        raise ValueError(f"GARCH needs a series (T,) and sigma1 > 0, got shape {y.shape} and sigma1={sigma1}")
+    data = np.zeros((2, len(y)))
+    data[0], data[1, 0] = y, sigma1
+    return Model(
+        4,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        data=data,
+        names=["mu", "log_alpha0", "logit_alpha1", "logit_r"],
+        constrain=constrain,
+        value_and_gradient=value_and_gradient,
+        name="garch",
+        reference=reference,
+    )

@@ -1,0 +1,85 @@
+"""The statistics of a draw: their rows in the core, their names, types and definitions.
+
+Each kernel fills one row of float64 per draw; :func:`named` turns the rows into typed arrays. H is the energy, H0 the
+energy at the start of the transition (with the momentum just drawn), "leaves" the states a leapfrog step arrived at.
+
+========================  ======================================================================================
+lp                        log density of the draw (unconstrained space, up to a constant)
+energy                    H of the draw, with the momentum it was selected with; H0 when the proposal was rejected
+energy_error              energy - H0 (0 when rejected)
+max_energy_error          the energy error of largest magnitude along the trajectory, signed
+acceptance_rate           HMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
+                          min(1, exp(H0 - H)) over *all* leaves, those of rejected subtrees included (as in Stan)
+diverging                 an energy was not finite, or the energies of one trajectory spread over more than 1,000
+step_size                 the step the draw was made with; step_size_nom: before jitter
+n_steps                   integrator steps made; int_time: n_steps * step_size
+tree_depth                NUTS: doublings whose new subtree was kept as valid (Stan's count, not PyMC's)
+reached_max_treedepth     NUTS: the trajectory was still going on at ``max_treedepth``
+index_in_trajectory       position of the draw on the trajectory, in signed steps from its start (0: not moved)
+is_accepted               HMC: the proposal was accepted. NUTS: the draw is not the starting point
+outcome                   how the transition ended, see ``OUTCOMES``
+========================  ======================================================================================
+
+``diverging`` is two-sided in the *spread* of energies over the trajectory and never looks at which end the trajectory
+was started from: a one-sided test of H - H0 > 1,000, as Stan's, is not reversible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+(
+    LP,
+    ENERGY,
+    ENERGY_ERROR,
+    MAX_ENERGY_ERROR,
+    ACCEPTANCE_RATE,
+    DIVERGING,
+    STEP_SIZE,
+    STEP_SIZE_NOM,
+    N_STEPS,
+    INT_TIME,
+    TREE_DEPTH,
+    REACHED_MAX_TREEDEPTH,
+    INDEX_IN_TRAJECTORY,
+    IS_ACCEPTED,
+    OUTCOME,
+) = range(15)
+N_STATS = 15
+
+FLOATS = {
+    "lp": LP,
+    "energy": ENERGY,
+    "energy_error": ENERGY_ERROR,
+    "max_energy_error": MAX_ENERGY_ERROR,
+    "acceptance_rate": ACCEPTANCE_RATE,
+    "step_size": STEP_SIZE,
+    "step_size_nom": STEP_SIZE_NOM,
+    "int_time": INT_TIME,
+}
+COUNTS = {
+    "n_steps": N_STEPS,
+    "tree_depth": TREE_DEPTH,
+    "index_in_trajectory": INDEX_IN_TRAJECTORY,
+    "outcome": OUTCOME,
+}
+FLAGS = {"diverging": DIVERGING, "reached_max_treedepth": REACHED_MAX_TREEDEPTH, "is_accepted": IS_ACCEPTED}
+
+OUTCOMES = ("accepted", "rejected", "diverged", "solver_failed", "not_reversible", "nan", "interrupted")
+ACCEPTED, REJECTED, DIVERGED, SOLVER_FAILED, NOT_REVERSIBLE, NAN, INTERRUPTED = range(7)
+
+# Energies of one trajectory that lie further apart than this end it.
+MAX_ENERGY_SPREAD = 1000.0
+
+
+def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Typed arrays by name from the core's rows (..., N_STATS): float64, int64 or bool."""
+    typed = {}
+    for name in names:
+        if name in FLOATS:
+            typed[name] = np.ascontiguousarray(rows[..., FLOATS[name]])
+        elif name in COUNTS:
+            typed[name] = rows[..., COUNTS[name]].astype(np.int64)
+        else:
+            typed[name] = rows[..., FLAGS[name]].astype(bool)
+    return typed

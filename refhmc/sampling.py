@@ -1,0 +1,397 @@
+"""``sample``: seeds, starts, checks, a thread per chain, a watcher, and the result."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import threadpoolctl
+
+from refhmc import compiled, types
+from refhmc.chain import Chain, Plan, make_plan, run_draws
+from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.kernels import HMC, NUTS
+from refhmc.model import Model
+from refhmc.progress import ProgressReport, make_display
+from refhmc.results import Group, Result
+from refhmc.sample_stats import N_STATS, named
+from refhmc.sampling_warnings import review
+from refhmc.starts import check_gradient, check_returns, check_start, given_starts, random_start
+from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STOP
+
+WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
+SCRATCH_DRAWS = 256  # warm-up draws that nobody wants are written over
+
+
+class ChainRun(NamedTuple):
+    """What one chain brings back: plain arrays, so that it can come from another process."""
+
+    draws: np.ndarray
+    stats: np.ndarray
+    warmup_draws: np.ndarray
+    warmup_stats: np.ndarray
+    start: np.ndarray  # the position after warm-up
+    inverse_mass: np.ndarray
+    control: np.ndarray
+    error: BaseException | None
+    error_position: np.ndarray | None
+
+
+def chain_generator(entropy: int, chain: int) -> np.random.Generator:
+    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain,))))
+
+
+def run_chain(
+    model: Model,
+    kernel,
+    chain: int,
+    entropy: int,
+    start: np.ndarray | None,
+    draws: int,
+    tune: int,
+    keep_warmup: bool,
+    control: np.ndarray | None = None,
+) -> ChainRun:
+    """One chain from its seed to its last draw. Exceptions of the model are caught and carried back."""
+    control = np.zeros(N_CONTROL, np.int64) if control is None else control
+    plan = make_plan(model, kernel, tune)
+    rng = chain_generator(entropy, chain)
+    state = Chain(model, plan, rng)
+    kept = tune if keep_warmup else 0
+    warmup_draws, warmup_stats = np.zeros((kept, model.dim)), np.zeros((kept, N_STATS))
+    main_draws, main_stats = np.zeros((draws, model.dim)), np.zeros((draws, N_STATS))
+    after_warmup = np.full(model.dim, np.nan)
+    error = None
+    try:
+        state.start(random_start(model, rng, chain) if start is None else start)
+        if keep_warmup:
+            state.run(warmup_draws, warmup_stats, control)
+        else:
+            scratch = np.zeros((SCRATCH_DRAWS, model.dim)), np.zeros((SCRATCH_DRAWS, N_STATS))
+            for done in range(0, tune, SCRATCH_DRAWS):
+                size = min(SCRATCH_DRAWS, tune - done)
+                state.run(scratch[0][:size], scratch[1][:size], control)
+        after_warmup = state.state[0].copy()
+        if control[DRAWS_DONE] == tune:
+            state.run(main_draws, main_stats, control)
+    except BaseException as caught:  # carried to the caller, who raises it with the draws attached
+        error = caught
+    done = int(control[DRAWS_DONE])
+    return ChainRun(
+        main_draws[: max(done - tune, 0)],
+        main_stats[: max(done - tune, 0)],
+        warmup_draws[:done],
+        warmup_stats[:done],
+        after_warmup,
+        state.mats[0] if len(state.mats) else state.vecs[0],
+        control,
+        error,
+        None if error is None else model.core.last_position,
+    )
+
+
+def sample(
+    model: Model,
+    kernel=None,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: Any = None,
+    initvals: Any = None,
+    progressbar: bool | Callable[[ProgressReport], None] = True,
+    save_warmup: bool = False,
+    executor: Any = None,
+    backend: str = "numba",
+    checkpoint: Any = None,
+    max_seconds: float | None = None,
+    raw: bool = False,
+    preflight: bool = True,
+):
+    """Draw from a model's distribution.
+
+    Parameters
+    ----------
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)`` or ``NUTS(...)``; default ``NUTS()``.
+    draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
+    chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
+    random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
+        ``SeedSequence(entropy, spawn_key=(k,))`` whatever ``chains``, ``cores``, progress or executor.
+    initvals : (d,) or (chains, d), unconstrained. Default: the model's own start, or uniform on (-2, 2).
+    progressbar : False, True, or a function of a :class:`refhmc.progress.ProgressReport`.
+    save_warmup : keep warm-up in groups ``warmup_*``.
+    executor : anything with ``submit``; each chain is one task (no live progress). Never closed here.
+    backend : "numba". checkpoint : not available yet. max_seconds : stop then, with the draws made so far.
+    raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient before sampling.
+
+    Returns
+    -------
+    The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, or ``max_seconds``, gives what there is,
+    marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises at once.
+
+    Raises
+    ------
+    ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
+    SamplingError : the model raised during sampling; ``.partial`` is the result so far, other chains complete.
+    """
+    begin = time.perf_counter()
+    kernel = NUTS() if kernel is None else kernel
+    check_arguments(model, kernel, draws, tune, chains, cores, backend, checkpoint, max_seconds)
+    check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
+    entropy = entropy_of(random_seed)
+    display = make_display(progressbar)
+    try:
+        compiled.announce.append(_announcer(display))
+        plan = make_plan(model, kernel, tune)
+        warm_up(model, kernel, plan)
+        starts = given_starts(model, initvals, chains)
+        first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
+        check_returns(model, first)
+        for chain, start in enumerate([] if starts is None else starts):
+            check_start(model, start, chain)
+        if preflight:
+            check_gradient(model, first)
+        tasks = [
+            (model, kernel, k, entropy, None if starts is None else starts[k], draws, tune, save_warmup)
+            for k in range(chains)
+        ]
+        with threadpoolctl.threadpool_limits(1):
+            if executor is not None:
+                runs = [future.result() for future in [executor.submit(run_chain, *task) for task in tasks]]
+                stopped_by = None
+            else:
+                workers = min(chains, cores or os.cpu_count() or 1)
+                runs, stopped_by = run_threads(tasks, workers, tune + draws, tune, display, max_seconds)
+    finally:
+        compiled.announce.pop()
+        display.close()
+    attributes = describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight)
+    attributes["sampling_time"] = time.perf_counter() - begin
+    result = assemble(model, kernel, runs, save_warmup, attributes)
+    for text in result.warnings:
+        warnings.warn(text, SamplingWarning, stacklevel=2)
+    failed = [k for k, run in enumerate(runs) if run.error is not None]
+    if failed:
+        _raise_failure(failed[0], runs[failed[0]], result)
+    return result if raw else result.to_arviz()
+
+
+def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds):
+    """Run the chains in threads and watch them; (runs, what stopped them early or None)."""
+    control = np.zeros((len(tasks), N_CONTROL), np.int64)
+    begin = time.monotonic()
+    stopped_by = None
+
+    def report(finished: bool) -> None:
+        display.report(
+            ProgressReport(
+                control[:, DRAWS_DONE].copy(),
+                total,
+                tune,
+                control[:, DIVERGENCES].copy(),
+                control[:, GRADIENTS].copy(),
+                time.monotonic() - begin,
+                finished,
+            )
+        )
+
+    pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
+    try:
+        futures = [pool.submit(run_chain, *task, control[k]) for k, task in enumerate(tasks)]
+        waiting = set(futures)
+        while waiting:
+            try:
+                waiting = concurrent.futures.wait(waiting, timeout=WATCH_EVERY).not_done
+                if max_seconds is not None and stopped_by is None and time.monotonic() - begin > max_seconds:
+                    stopped_by = "time"
+                    control[:, STOP] = 1
+                report(finished=not waiting)
+            except KeyboardInterrupt:
+                if stopped_by == "interrupt":  # the second one
+                    raise
+                stopped_by = "interrupt"
+                control[:, STOP] = 1
+        return [future.result() for future in futures], stopped_by
+    finally:
+        control[:, STOP] = 1
+        pool.shutdown(wait=stopped_by is None, cancel_futures=True)
+
+
+def warm_up(model: Model, kernel, plan: Plan) -> None:
+    """Compile, or load from the cache, all that the run will call."""
+    core = model.core
+    compiled.compile_pointer(core.tuple[0], types.VALUE_AND_GRADIENT.signature, f"the model {model.name}")
+    for function in core.tuple[1:3]:
+        function.compile((types.METRIC if function is core.tuple[1] else types.TRACE).signature)
+    compiled.compile_pointer(plan.dynamics[1], types.REFRESH.signature, "the momentum draw")
+    compiled.compile_pointer(plan.dynamics[2], types.STEP.signature, "the integrator's step")
+    compiled.compile_pointer(plan.transition, types.TRANSITION.signature, kernel.title)
+    run_draws.compile()
+
+
+def _announcer(display) -> Callable[[str], None]:
+    told = []
+
+    def announce(title: str) -> None:
+        if not told:
+            display.message("refhmc: compiling for the first time on this installation (about half a minute, once)")
+            told.append(title)
+        display.message(f"refhmc: compiling {title}")
+
+    return announce
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+def check_arguments(model, kernel, draws, tune, chains, cores, backend, checkpoint, max_seconds) -> None:
+    """Raise TypeError or ValueError with the name and the value of what cannot be."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
+    if not isinstance(kernel, HMC | NUTS):
+        raise TypeError(f"kernel must be refhmc.HMC(...) or refhmc.NUTS(...), got {kernel!r}")
+    for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
+        if name == "cores" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} must be a whole number, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    if backend != "numba":
+        raise ValueError(f"backend must be 'numba', got {backend!r}")
+    if checkpoint is not None:
+        raise NotImplementedError("checkpoint files are not available yet; refhmc.chain.Chain.to_bytes saves a chain")
+    if max_seconds is not None and not max_seconds > 0:
+        raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> None:
+    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
+    d = model.dim
+    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS))
+    if getattr(kernel.metric, "is_dense", False):
+        needed += 8 * chains * 3 * d * d
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return
+    if needed > there:
+        raise MemoryError(
+            f"this run needs about {needed:,} bytes, and the machine has {there:,}: take fewer draws or chains, or a "
+            "diagonal metric"
+        )
+
+
+def entropy_of(random_seed: Any) -> int:
+    """The one integer all chains' streams come from; drawn from the system for None."""
+    if random_seed is None:
+        return secrets.randbits(128)
+    if isinstance(random_seed, np.random.Generator):
+        return int.from_bytes(random_seed.bytes(16), "little")
+    if isinstance(random_seed, np.random.RandomState):
+        raise TypeError("random_seed cannot be a RandomState: give an int or a numpy.random.Generator")
+    if not isinstance(random_seed, np.random.SeedSequence):
+        if isinstance(random_seed, float | bool | str):
+            raise TypeError(f"random_seed must be an int, got {random_seed!r}")
+        if isinstance(random_seed, int | np.integer):
+            if random_seed < 0:
+                raise ValueError(f"random_seed must not be negative, got {random_seed}")
+            return int(random_seed)
+        random_seed = np.random.SeedSequence(random_seed)
+    words = random_seed.generate_state(4, np.uint32)
+    return int.from_bytes(words.astype("<u4").tobytes(), "little")
+
+
+# --------------------------------------------------------------------------------------------------- result
+
+
+def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -> dict[str, Any]:
+    """The attributes of a result."""
+    import refhmc
+
+    totals = np.sum([run.control for run in runs], axis=0)
+    return {
+        "refhmc_version": refhmc.__version__,
+        "inference_library": "refhmc",
+        "kernel": kernel_as_json(kernel),
+        "entropy": entropy,
+        "model": model.name,
+        "model_fingerprint": model.fingerprint(),
+        "model_runs_as_python": model.runs_as_python or "",
+        "draws": int(draws),
+        "tuning_steps": int(tune),
+        "draws_per_chain": [len(run.draws) for run in runs],
+        "interrupted": stopped_by is not None,
+        "stopped_by": stopped_by or "",
+        "preflight": bool(preflight),
+        "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
+        "n_gradient_evaluations": int(totals[GRADIENTS]),
+        "n_log_density_evaluations": int(totals[GRADIENTS]),
+        "n_hessian_evaluations": 0,
+        "n_trace_evaluations": 0,
+        "step_size_searches_failed": int(totals[SEARCH_FAILED]),
+    }
+
+
+def kernel_as_json(kernel) -> str:
+    """``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``; arrays as lists."""
+
+    def plain(value):
+        if dataclasses.is_dataclass(value):
+            fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return {"name": type(value).__name__, **fields}
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+    return json.dumps(plain(kernel))
+
+
+def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes: dict) -> Result:
+    """The result of the chains: all of them, or the largest rectangle when some are shorter."""
+    lengths = np.array([len(run.draws) for run in runs])
+    kept, n = largest_rectangle(lengths)
+    whole = len(set(lengths)) == 1
+    groups: dict[str, Group] = {}
+    draws = np.stack([runs[k].draws[:n] for k in kept])
+    stats = named(np.stack([runs[k].stats[:n] for k in kept]), kernel.statistics)
+    groups["posterior"] = model.constrain(draws)
+    groups["sample_stats"] = stats
+    groups["unconstrained_posterior"] = {"q": draws}
+    if save_warmup:
+        m = min(len(runs[k].warmup_draws) for k in kept)
+        warm = np.stack([runs[k].warmup_draws[:m] for k in kept])
+        groups["warmup_posterior"] = model.constrain(warm)
+        groups["warmup_sample_stats"] = named(np.stack([runs[k].warmup_stats[:m] for k in kept]), kernel.statistics)
+        groups["warmup_unconstrained_posterior"] = {"q": warm}
+    attributes = {**attributes, "chains": [int(k) for k in kept]}
+    found = review(model.names, draws, stats, np.stack([runs[k].start for k in kept]))
+    ragged = {} if whole else {k: run.draws for k, run in enumerate(runs)}
+    return Result(groups, attributes, found, ragged)
+
+
+def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
+    """Which chains to keep, and how many draws of each, so that the most draws are kept."""
+    order = np.argsort(-lengths, kind="stable")
+    sizes = [(rank + 1) * int(lengths[k]) for rank, k in enumerate(order)]
+    best = max(range(len(order)), key=lambda rank: (sizes[rank], rank))
+    return sorted(int(k) for k in order[: best + 1]), int(lengths[order[best]])
+
+
+def _raise_failure(chain: int, run: ChainRun, result: Result) -> None:
+    done = int(run.control[DRAWS_DONE])
+    error = SamplingError(
+        f"chain {chain} stopped at iteration {done}: {type(run.error).__name__}: {run.error}"
+        + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
+        + ". The draws so far, and the other chains, are in this exception's .partial"
+    )
+    error.partial = result
+    raise error from run.error

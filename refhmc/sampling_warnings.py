@@ -1,0 +1,123 @@
+"""What in a finished run deserves a look: each a sentence of what, how many, where, why, and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc import diagnostics
+from refhmc.sample_stats import OUTCOMES
+
+MIN_DRAWS, MIN_CHAINS = 100, 4
+MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
+STUCK_DRAWS = 100
+MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
+
+
+def review(names: list[str], draws: np.ndarray, stats: dict[str, np.ndarray], starts: np.ndarray) -> list[str]:
+    """Warnings for unconstrained ``draws`` (chain, draw, d) with their statistics; ``starts`` (chain, d)."""
+    chains, n, _ = draws.shape
+    if n == 0:
+        return []
+    found = _divergences(names, draws, stats, starts)
+    found += _stuck(stats)
+    found += _max_depth(stats)
+    if n < MIN_DRAWS:
+        return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
+    found += _energy(stats)
+    found += _mixing(names, draws)
+    if 1 < chains < MIN_CHAINS:
+        found.append(f"Only {chains} chains: R-hat compares chains and is unreliable below 4; run chains=4.")
+    return found
+
+
+def _per_chain(flags: np.ndarray) -> str:
+    return ", ".join(f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c)
+
+
+def _divergences(names, draws, stats, starts) -> list[str]:
+    diverging = stats["diverging"]
+    count = int(diverging.sum())
+    if not count:
+        return []
+    # A transition starts at the draw before. Where do the diverging ones start, against the rest?
+    before = np.concatenate([starts[:, None, :], draws[:, :-1, :]], axis=1)
+    there, everywhere = before[diverging], draws.reshape(-1, draws.shape[2])
+    spread = everywhere.std(axis=0)
+    distance = np.abs(there.mean(axis=0) - everywhere.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+    k = int(np.argmax(distance))
+    where = (
+        f"They start near {names[k]} = {there[:, k].mean():.3g} "
+        f"(all draws: {everywhere[:, k].mean():.3g} +- {spread[k]:.3g})"
+    )
+    nan = int((stats["outcome"] == OUTCOMES.index("nan")).sum())
+    why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
+    return [
+        f"{count} of {diverging.size} transitions ({100 * count / diverging.size:.2g} %) diverged after warm-up "
+        f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. "
+        "Raise target_accept, reparametrise (non-centred), or use a Riemannian metric."
+    ]
+
+
+def _stuck(stats) -> list[str]:
+    moved = stats["is_accepted"]
+    found = []
+    for k, row in enumerate(moved):
+        still = np.diff(np.flatnonzero(np.concatenate([[True], row, [True]]))).max() - 1
+        if still >= STUCK_DRAWS:
+            found.append(
+                f"Chain {k} stood still for {still} draws in a row: its effective sample size is meaningless. The step "
+                "size is too large where it stands; raise target_accept or start elsewhere."
+            )
+    return found
+
+
+def _max_depth(stats) -> list[str]:
+    if "reached_max_treedepth" not in stats:
+        return []
+    reached = stats["reached_max_treedepth"]
+    worst = float(reached.mean(axis=1).max())
+    if worst <= MAX_DEPTH_SHARE:
+        return []
+    return [
+        f"{int(reached.sum())} of {reached.size} trajectories ({_per_chain(reached)}) were still going on at "
+        "max_treedepth: the draws are valid but each costs much and moves little, since the scales differ widely. Use a "
+        "dense metric, reparametrise, or raise max_treedepth."
+    ]
+
+
+def _energy(stats) -> list[str]:
+    bfmi = diagnostics.e_bfmi(stats["energy"])
+    low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
+    if not low:
+        return []
+    return [
+        f"E-BFMI below {MIN_BFMI} in {len(low)} of {len(bfmi)} chains ({', '.join(low)}): a fresh momentum changes the "
+        "energy too little to reach the tails. Reparametrise the heavy-tailed part of the model."
+    ]
+
+
+def _mixing(names, draws) -> list[str]:
+    chains, n, d = draws.shape
+    columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
+    x = draws[:, :, columns]
+    found = []
+    if chains > 1:
+        rhat = diagnostics.rhat(x)
+        bad = np.flatnonzero(~(rhat <= MAX_RHAT))
+        if bad.size:
+            worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
+            found.append(
+                f"R-hat above {MAX_RHAT} for {bad.size} of {len(columns)} coordinates (worst: {names[columns[worst]]}, "
+                f"{rhat[worst]:.3f}): the chains do not agree yet, so their averages cannot be trusted. Take more draws, "
+                "or look for several modes."
+            )
+    ess = diagnostics.ess(x)
+    bad = np.flatnonzero(~(ess >= MIN_ESS_PER_CHAIN * chains))
+    if bad.size:
+        worst = bad[np.argmin(np.nan_to_num(ess[bad], nan=-np.inf))]
+        found.append(
+            f"Effective sample size below {MIN_ESS_PER_CHAIN} a chain for {bad.size} of {len(columns)} coordinates "
+            f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in all): the draws are strongly correlated, and R-hat and "
+            "quantiles are unreliable. Take more draws or reparametrise."
+        )
+    return found

@@ -1,0 +1,115 @@
+"""Where chains begin, and the checks before the first draw."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.core import as_array, as_float
+from refhmc.errors import GradientError, InitError, ModelError, ShapeError
+from refhmc.model import Model, argument_count
+
+MAX_TRIES = 100
+DIRECTIONS = 3
+
+
+def given_starts(model: Model, initvals, chains: int) -> np.ndarray | None:
+    """``initvals`` as (chains, d), or the model's own start repeated, or None: to be drawn at random."""
+    if initvals is None:
+        return None if model.initial is None else np.tile(model.initial, (chains, 1))
+    try:
+        starts = np.array(initvals, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"initvals must be ({model.dim},) or ({chains}, {model.dim}) numbers: {error}") from error
+    if starts.ndim == 0 and model.dim == 1:
+        starts = starts.reshape(1)
+    if starts.shape == (model.dim,):
+        starts = np.tile(starts, (chains, 1))
+    if starts.shape != (chains, model.dim):
+        raise ShapeError(f"initvals: expected ({model.dim},) or ({chains}, {model.dim}), got {starts.shape}")
+    return starts
+
+
+def check_start(model: Model, q: np.ndarray, chain: int) -> None:
+    """Raise InitError, naming chain, coordinate and value, unless everything is finite at ``q``."""
+    bad = np.flatnonzero(~np.isfinite(q))
+    if bad.size:
+        raise InitError(f"chain {chain}: the start has {model.names[bad[0]]} = {q[bad[0]]}")
+    value, gradient = model.core.value_and_gradient(q)
+    if value == np.inf:
+        raise ModelError(f"chain {chain}: the log density is +inf at the start {_short(q)}: the density is improper")
+    if not np.isfinite(value):
+        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}")
+    bad = np.flatnonzero(~np.isfinite(gradient))
+    if bad.size:
+        where = model.names[bad[0]]
+        raise InitError(f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}")
+
+
+def random_start(model: Model, rng: np.random.Generator, chain: int) -> np.ndarray:
+    """Uniform on (-2, 2)^d, drawn again up to 100 times while density or gradient are not finite; else InitError."""
+    not_finite = {"log density": 0, "gradient": 0}
+    for _ in range(MAX_TRIES):
+        q = rng.uniform(-2, 2, model.dim)
+        value, gradient = model.core.value_and_gradient(q)
+        if not np.isfinite(value):
+            not_finite["log density"] += 1
+        elif not np.all(np.isfinite(gradient)):
+            not_finite["gradient"] += 1
+        else:
+            return q
+    counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
+    raise InitError(
+        f"chain {chain}: no start found in {MAX_TRIES} tries, uniform on (-2, 2); not finite: {counts}. "
+        "Give initvals where the density is positive."
+    )
+
+
+def check_returns(model: Model, q: np.ndarray) -> None:
+    """Raise ModelError unless the user's functions return what they should, and leave their argument alone."""
+    core = model.core
+    if core.own:
+        return
+    log_density, gradient = model._functions["log_density"], model._functions["gradient"]
+    with np.errstate(all="ignore"):
+        argument = q.copy()
+        as_float(log_density(argument, model.data), "log_density")
+        if argument_count(gradient) > 2:
+            gradient(argument, model.data, np.zeros(model.dim))
+        else:
+            as_array(gradient(argument, model.data), (model.dim,), "gradient")
+    if not np.array_equal(argument, q, equal_nan=True):
+        raise ModelError("log_density or gradient changed its argument q in place; work on a copy")
+
+
+def check_gradient(model: Model, q: np.ndarray) -> None:
+    """Pre-flight: the gradient against central differences of the log density in three random directions.
+
+    At most nine evaluations. A direction that disagrees is looked at again with a smaller step, since a difference
+    quotient can be wrong where the curvature is large. Raises GradientError with the point and both numbers.
+    """
+    value, gradient = model.core.value_and_gradient(q)
+    rng = np.random.default_rng(20261121)
+    scale = np.maximum(1.0, np.abs(q))
+    retried = False
+    for _ in range(DIRECTIONS):
+        direction = scale * rng.choice([-1.0, 1.0], model.dim) * rng.uniform(0.5, 1.0, model.dim)
+        slope = float(gradient @ direction)
+        size = float(np.abs(gradient) @ np.abs(direction))
+        for step in (1e-5, 1e-7):
+            ahead, behind = (model.log_density(q + s * step * direction) for s in (1, -1))
+            difference = (ahead - behind) / (2 * step)
+            round_off = 1e-15 * (abs(value) + abs(ahead) + abs(behind)) * model.dim**0.5 / step
+            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + 1e-6
+            if agrees or not np.isfinite(difference) or retried:
+                break
+            retried = True
+        if np.isfinite(difference) and not agrees:
+            raise GradientError(
+                f"model {model.name!r}: the gradient is not the derivative of the log density at q = {_short(q)}: along "
+                f"{_short(direction)} the gradient says {slope:.10g}, differences of the log density {difference:.10g}. "
+                "(sample(..., preflight=False) skips this check.)"
+            )
+
+
+def _short(q: np.ndarray) -> str:
+    return np.array2string(q, precision=6, threshold=8, separator=", ")
