@@ -30,8 +30,9 @@ from refhmc.adaptation import (
 )
 from refhmc.compiled import entry, jit
 from refhmc.errors import CheckpointError
+from refhmc.integrators import Leapfrog
 from refhmc.kernels.nuts import INTERVAL_ROWS
-from refhmc.linalg import cholesky
+from refhmc.metrics import Diagonal
 from refhmc.metrics.euclidean import refresh
 from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, Q
 from refhmc.randomness import fill_normals
@@ -171,30 +172,45 @@ class Plan:
     options: np.ndarray
     initial_step_size: float
     settings: dict
-    inverse_mass: np.ndarray
+    vecs: np.ndarray
+    mats: np.ndarray
     max_depth: int
+
+
+def make_dynamics(metric, integrator) -> tuple:
+    """The pointers that move a point: inlined leapfrog or not, momentum draw, step (``refhmc.types``)."""
+    return (int(isinstance(integrator, Leapfrog) and not metric.is_dense), refresh, integrator.pointer(metric))
+
+
+def metric_arrays(metric, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """``vecs`` and ``mats`` of a Euclidean metric, as :mod:`refhmc.metrics.euclidean` reads them."""
+    inverse_mass = metric.inverse_mass(dim)
+    if inverse_mass.ndim == 1:
+        return inverse_mass.reshape(1, dim), np.zeros((0, dim, dim))
+    mats = np.zeros((2, dim, dim))
+    mats[0] = inverse_mass
+    mats[1] = np.linalg.cholesky(inverse_mass)
+    return np.diag(inverse_mass).copy().reshape(1, dim), mats
 
 
 def make_plan(model, kernel, tune: int) -> Plan:
     """Resolve a kernel's defaults for a model. Raises MetricError or ShapeError for a metric that cannot be."""
-    from refhmc.integrators import Leapfrog
-    from refhmc.metrics import Diagonal
-
     metric = kernel.metric if kernel.metric is not None else Diagonal()
     integrator = kernel.integrator if kernel.integrator is not None else Leapfrog()
-    dynamics = (int(not metric.is_dense), refresh, integrator.pointer(metric))
+    vecs, mats = metric_arrays(metric, model.dim)
     target = 0.8 if kernel.target_accept is None else kernel.target_accept
     adapt_step = kernel.step_size is None
     options = np.array([tune, adapt_step, metric.adapts, target], dtype=float)
     settings = kernel.settings()
     return Plan(
         kernel.transition,
-        dynamics,
+        make_dynamics(metric, integrator),
         schedule_array(tune, metric.adapts),
         options,
         1.0 if adapt_step else float(kernel.step_size),
         settings,
-        metric.inverse_mass(model.dim),
+        vecs,
+        mats,
         int(settings.get(SET_MAX_DEPTH, 0)),
     )
 
@@ -206,18 +222,12 @@ class Chain:
     STATE_ARRAYS = ("state", "vecs", "mats", "mean", "scatter", "dual", "counters", "settings")
 
     def __init__(self, model, plan: Plan, rng: np.random.Generator):
-        d, dense = model.dim, plan.inverse_mass.ndim == 2
+        d, dense = model.dim, len(plan.mats) > 0
         self.model, self.plan, self.rng = model, plan, rng
         self.points = np.zeros((N_POINTS, POINT_ROWS, d))
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
         self.totals, self.normals = np.zeros(N_TOTALS), np.zeros(d)
-        self.vecs, self.mats = np.ones((1, d)), np.zeros((2 if dense else 0, d, d))
-        if dense:
-            self.mats[0] = plan.inverse_mass
-            self.vecs[0] = np.diag(plan.inverse_mass)
-            cholesky(self.mats[0], self.mats[1])
-        else:
-            self.vecs[0] = plan.inverse_mass
+        self.vecs, self.mats = plan.vecs.copy(), plan.mats.copy()
         self.mean, self.scatter = np.zeros(d), np.zeros((d if dense else 1, d))
         self.dual, self.counters = np.zeros(N_DUAL), np.zeros(2, np.int64)
         self.settings = np.zeros(N_SETTINGS)

@@ -77,7 +77,7 @@ def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     typed = {}
     for name in names:
         if name in FLOATS:
-            typed[name] = np.ascontiguousarray(rows[..., FLOATS[name]])
+            typed[name] = np.array(rows[..., FLOATS[name]])
         elif name in COUNTS:
             typed[name] = rows[..., COUNTS[name]].astype(np.int64)
         else:

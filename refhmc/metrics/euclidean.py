@@ -28,9 +28,16 @@ def velocity(p, vecs, mats, out):
 
 
 @jit
+def energy(z, vecs, mats):
+    """H of the point ``z``, whose velocity is set from its momentum."""
+    velocity(z[P], vecs, mats, z[VELOCITY])
+    return -z[LOG_DENSITY, 0] + 0.5 * dot(z[P], z[VELOCITY])
+
+
+@jit
 def refresh(model, z, normals, vecs, mats):
     """p ~ N(0, M) from standard normals, with its velocity, into the point ``z``; returns H there."""
-    p, v = z[P], z[VELOCITY]
+    p = z[P]
     if mats.shape[0] == 0:
         for i in range(p.shape[0]):
             p[i] = normals[i] / math.sqrt(vecs[0, i])
@@ -38,5 +45,4 @@ def refresh(model, z, normals, vecs, mats):
         for i in range(p.shape[0]):
             p[i] = normals[i]
         solve_lower_transposed(mats[1], p)
-    velocity(p, vecs, mats, v)
-    return -z[LOG_DENSITY, 0] + 0.5 * dot(p, v)
+    return energy(z, vecs, mats)

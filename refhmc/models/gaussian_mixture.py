@@ -255,7 +255,8 @@ def third_derivative(q, data, out):
 def trace(q, data, M, out):
     # The third derivative contracted with the symmetric S, before the loop over the observations where it can be.
     x, c = parameters(q), log_weights(q)
-    D, S, Sd, T = np.empty((5, 5), q.dtype), np.empty((5, 5), q.dtype), np.empty(5, q.dtype), np.empty((5, 5, 5), q.dtype)
+    D, T = np.empty((5, 5), q.dtype), np.empty((5, 5, 5), q.dtype)
+    S, Sd = np.empty((5, 5), q.dtype), np.empty(5, q.dtype)
     a1, a2, a3 = map_derivatives(q)
     _, w = likelihood(q, data[0])
     thirds(x, w, T)

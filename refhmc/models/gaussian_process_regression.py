@@ -38,3 +38,315 @@ from refhmc.compiled import jit, jit_allocating
 from refhmc.datasets import posteriordb, posteriordb_reference
 from refhmc.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 from refhmc.model import Model
+
+# K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho are all the matrices that occur: the derivative of the m-th in
+# q_c is FACTOR[m][c] times the NEXT[m][c]-th.
+NEXT = ((3, 0, 0), (0, 1, 0), (0, 0, 2), (4, 3, 0))
+FACTOR = ((1.0, 2.0, 0.0), (2.0, 2.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 0.0))
+
+
+@jit
+def covariance(q, x, K):
+    """K's lower triangle."""
+    scale, variance = -0.5 * np.exp(-2 * q[0]), np.exp(2 * q[1])
+    for i in range(x.shape[0]):
+        for j in range(i):
+            K[i, j] = variance * np.exp(scale * (x[i] - x[j]) ** 2)
+        K[i, i] = variance + np.exp(q[2])
+
+
+@jit
+def invert(L, P):
+    """L <- L^-1 and P <- (L L')^-1, both triangles."""
+    n = L.shape[0]
+    for i in range(n):
+        pivot = 1 / L[i, i]
+        for j in range(i):
+            factor = L[i, j] * pivot
+            L[i, j] = 0.0
+            for k in range(j + 1):
+                L[i, k] -= factor * L[j, k]
+        L[i, i] = pivot
+    P[:] = 0.0
+    for k in range(n):
+        for i in range(k + 1):
+            for j in range(i + 1):
+                P[i, j] += L[k, i] * L[k, j]
+    for i in range(n):
+        for j in range(i):
+            P[j, i] = P[i, j]
+
+
+@jit
+def log_prior_and_jacobian(q):
+    return 25 * q[0] - 4 * np.exp(q[0]) + q[1] - 0.125 * np.exp(2 * q[1]) + q[2] - 0.5 * np.exp(2 * q[2])
+
+
+@jit_allocating
+def log_density(q, data):
+    x, y = data[0], data[1]
+    n = x.shape[0]
+    K, z = np.empty((n, n), q.dtype), np.empty(n, q.dtype)
+    covariance(q, x, K)
+    if not cholesky(K, K):
+        return -np.inf
+    z[:] = y
+    solve_lower(K, z)
+    L = -0.5 * dot(z, z) + log_prior_and_jacobian(q)
+    for i in range(n):
+        L -= np.log(K[i, i])
+    return L
+
+
+@jit_allocating
+def value_and_gradient(q, data, out):
+    x, y = data[0], data[1]
+    n = x.shape[0]
+    K, L, P = np.empty((n, n), q.dtype), np.empty((n, n), q.dtype), np.empty((n, n), q.dtype)
+    beta = np.zeros(n, q.dtype)
+    out[:] = 0.0
+    covariance(q, x, K)
+    if not cholesky(K, L):
+        return -np.inf
+    invert(L, P)
+    value = log_prior_and_jacobian(q)
+    for i in range(n):
+        z = dot(L[i, : i + 1], y[: i + 1])
+        value += np.log(L[i, i]) - 0.5 * z * z
+        for j in range(i + 1):
+            beta[j] += L[i, j] * z
+    below = weighted = diagonal = 0.0 * q[0]
+    for i in range(n):
+        for j in range(i):
+            WC = (beta[i] * beta[j] - P[i, j]) * K[i, j]
+            below += WC
+            weighted += WC * (x[i] - x[j]) ** 2
+        diagonal += beta[i] * beta[i] - P[i, i]
+    rho, variance, sigma = np.exp(q[0]), np.exp(2 * q[1]), np.exp(q[2])
+    out[0] = weighted * np.exp(-2 * q[0]) + 25 - 4 * rho
+    out[1] = 2 * below + variance * diagonal + 1 - 0.25 * variance
+    out[2] = 0.5 * sigma * diagonal + 1 - sigma * sigma
+    return value
+
+
+@jit_allocating
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit_allocating
+def parts(q, data):
+    """Whether K is positive definite; beta (n,), P (n, n), the five matrices of NEXT (5, n, n), and P times the first
+    four of them (4, n, n)."""
+    x, y = data[0], data[1]
+    n = x.shape[0]
+    P, beta = np.zeros((n, n), q.dtype), np.empty(n, q.dtype)
+    K, A = np.zeros((5, n, n), q.dtype), np.zeros((4, n, n), q.dtype)
+    covariance(q, x, K[0])
+    positive = cholesky(K[0], K[1])
+    if not positive:
+        return False, beta, P, K, A
+    beta[:] = y
+    solve_lower(K[1], beta)
+    solve_lower_transposed(K[1], beta)
+    invert(K[1], P)
+    variance, sigma = np.exp(2 * q[1]), np.exp(q[2])
+    for i in range(n):
+        for j in range(n):
+            w = (x[i] - x[j]) ** 2 * np.exp(-2 * q[0])
+            C = variance * np.exp(-0.5 * w)
+            K[0, i, j] = w * C
+            K[1, i, j] = 2 * C
+            K[2, i, j] = sigma if i == j else 0.0
+            K[3, i, j] = w * (w - 2) * C
+            K[4, i, j] = w * (w * (w - 6) + 4) * C
+    for m in range(4):
+        times(P, K[m], A[m])
+    return True, beta, P, K, A
+
+
+@jit
+def times(A, B, out):
+    """out = A B"""
+    n = A.shape[0]
+    out[:] = 0.0
+    for i in range(n):
+        for k in range(n):
+            for j in range(n):
+                out[i, j] += A[i, k] * B[k, j]
+
+
+@jit
+def trace_of_product(A, B):
+    total = 0.0 * A[0, 0]
+    for i in range(A.shape[0]):
+        for j in range(A.shape[0]):
+            total += A[i, j] * B[j, i]
+    return total
+
+
+@jit
+def form(x, A, y):
+    """x' A y"""
+    total = 0.0 * A[0, 0]
+    for i in range(A.shape[0]):
+        for j in range(A.shape[0]):
+            total += x[i] * A[i, j] * y[j]
+    return total
+
+
+@jit
+def linear(beta, P, K):
+    """W:K / 2"""
+    return 0.5 * (form(beta, K, beta) - trace_of_product(P, K))
+
+
+@jit_allocating
+def hessian(q, data, out):
+    out[:] = 0.0
+    positive, beta, P, K, A = parts(q, data)
+    if not positive:
+        return
+    u = np.zeros((3, beta.shape[0]), q.dtype)  # P K_a beta
+    for a in range(3):
+        for i in range(beta.shape[0]):
+            u[a, i] = dot(A[a, i], beta)
+    for a in range(3):
+        for b in range(3):
+            out[a, b] = FACTOR[a][b] * linear(beta, P, K[NEXT[a][b]])
+            out[a, b] += 0.5 * trace_of_product(A[a], A[b]) - form(beta, K[a], u[b])
+    out[0, 0] -= 4 * np.exp(q[0])
+    out[1, 1] -= 0.5 * np.exp(2 * q[1])
+    out[2, 2] -= 2 * np.exp(2 * q[2])
+
+
+@jit
+def set_symmetric(out, a, b, c, value):
+    out[a, b, c] = out[a, c, b] = out[b, a, c] = out[b, c, a] = out[c, a, b] = out[c, b, a] = value
+
+
+@jit_allocating
+def third_derivative(q, data, out):
+    out[:] = 0.0
+    positive, beta, P, K, A = parts(q, data)
+    if not positive:
+        return
+    n = beta.shape[0]
+    u, AA, pair = np.zeros((3, n), q.dtype), np.empty((n, n), q.dtype), np.empty((4, 3), q.dtype)
+    for a in range(3):
+        for i in range(n):
+            u[a, i] = dot(A[a, i], beta)
+    for m in range(4):
+        for c in range(3):
+            pair[m, c] = 0.5 * trace_of_product(A[m], A[c]) - form(beta, K[m], u[c])
+    for a in range(3):
+        for b in range(a + 1):
+            times(A[a], A[b], AA)
+            ab, f_ab = NEXT[a][b], FACTOR[a][b]
+            for c in range(b + 1):
+                value = form(u[a], K[b], u[c]) + form(u[b], K[a], u[c]) + form(u[a], K[c], u[b])
+                value -= trace_of_product(AA, A[c])
+                value += f_ab * pair[ab, c] + FACTOR[a][c] * pair[NEXT[a][c], b] + FACTOR[b][c] * pair[NEXT[b][c], a]
+                if f_ab != 0:
+                    value += f_ab * FACTOR[ab][c] * linear(beta, P, K[NEXT[ab][c]])
+                set_symmetric(out, a, b, c, value)
+    out[0, 0, 0] -= 4 * np.exp(q[0])
+    out[1, 1, 1] -= np.exp(2 * q[1])
+    out[2, 2, 2] -= 4 * np.exp(2 * q[2])
+
+
+@jit
+def contract(M, T, out):
+    """out_k = sum_ij M_ij T_ijk"""
+    out[:] = 0.0
+    for i in range(3):
+        for j in range(3):
+            for k in range(3):
+                out[k] += M[i, j] * T[i, j, k]
+
+
+@jit_allocating
+def trace(q, data, M, out):
+    # With three coordinates the tensor is no dearer than its contraction: the products of n x n matrices are the cost.
+    T = np.empty((3, 3, 3), q.dtype)
+    third_derivative(q, data, T)
+    contract(M, T, out)
+
+
+@jit_allocating
+def fisher(q, data, out):
+    out[:] = 0.0
+    positive, _, _, _, A = parts(q, data)
+    if not positive:
+        return
+    for a in range(3):
+        for b in range(3):
+            out[a, b] = 0.5 * trace_of_product(A[a], A[b])
+    out[0, 0] += 4 * np.exp(q[0])
+    out[1, 1] += 0.5 * np.exp(2 * q[1])
+    out[2, 2] += 2 * np.exp(2 * q[2])
+
+
+@jit_allocating
+def fisher_derivative(q, data, out):
+    out[:] = 0.0
+    positive, beta, _, _, A = parts(q, data)
+    if not positive:
+        return
+    n = beta.shape[0]
+    AA = np.empty((n, n), q.dtype)
+    for a in range(3):
+        for b in range(3):
+            times(A[a], A[b], AA)
+            for c in range(3):
+                out[a, b, c] = 0.5 * FACTOR[a][c] * trace_of_product(A[NEXT[a][c]], A[b])
+                out[a, b, c] += 0.5 * FACTOR[b][c] * trace_of_product(A[NEXT[b][c]], A[a])
+                out[a, b, c] -= trace_of_product(AA, A[c])
+    out[0, 0, 0] += 4 * np.exp(q[0])
+    out[1, 1, 1] += np.exp(2 * q[1])
+    out[2, 2, 2] += 4 * np.exp(2 * q[2])
+
+
+@jit_allocating
+def fisher_trace(q, data, M, out):
+    T = np.empty((3, 3, 3), q.dtype)
+    fisher_derivative(q, data, T)
+    contract(M, T, out)
+
+
+def constrain(q: np.ndarray) -> dict:
+    return {"rho": np.exp(q[..., 0]), "alpha": np.exp(q[..., 1]), "sigma": np.exp(q[..., 2])}
+
+
+def GaussianProcessRegression(x=None, y=None) -> Model:
+    """The hyperparameters of a regression of ``y`` on ``x``, each (n,); posteriordb's gp_regr if neither is given.
+
+    Variables rho, alpha, sigma.
+    """
+    reference = None
+    if (x is None) != (y is None):
+        raise ValueError("give both x and y, or neither")
+    if x is None:
+        known = posteriordb("gp_pois_regr-gp_regr")["data"]
+        x, y = known["x"], known["y"]
+        reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
+        raise ValueError(f"GaussianProcessRegression needs x and y of one shape (n,), got {x.shape} and {y.shape}")
+    return Model(
+        3,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        fisher,
+        fisher_derivative,
+        fisher_trace,
+        data=np.array([x, y]),
+        names=["log_rho", "log_alpha", "log_sigma"],
+        constrain=constrain,
+        value_and_gradient=value_and_gradient,
+        name="gaussian_process_regression",
+        reference=reference,
+    )
