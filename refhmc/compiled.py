@@ -31,9 +31,6 @@ from typing import NamedTuple
 import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
-# First-class function types are marked experimental in the Numba range we pin; we rely on them by design.
-warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
-
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
 OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -104,6 +101,20 @@ def jit_allocating(function: Callable):
     return _cached_njit(function, **OPTIONS)
 
 
+def jit_calling_python(function: Callable):
+    """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
+    return _cached_njit(function, error_model="numpy")
+
+
+def silence_experimental() -> None:
+    """First-class functions are marked experimental in the Numba range we pin; we rely on them by design.
+
+    Numba warns whenever they are typed, so the filter is put back before each such moment: the caller may have reset
+    the filters since, and ``-W error`` must not turn this into an exception.
+    """
+    warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
+
+
 class Compilation(NamedTuple):
     """One thing compiled, or loaded from the cache, in this process."""
 
@@ -129,6 +140,7 @@ def is_cached(function: Callable) -> bool:
 @contextlib.contextmanager
 def _logged(function: Callable, title: str):
     with _compile_lock:
+        silence_experimental()
         cached = is_cached(function)
         if not cached:
             for listener in list(announce):
@@ -164,7 +176,9 @@ class Entry:
         return self._compiled
 
     def __call__(self, *args):
-        return (self._compiled or self.compile())(*args)
+        compiled = self._compiled or self.compile()
+        silence_experimental()
+        return compiled(*args)
 
 
 def entry(signature: Callable[[], object], title: str) -> Callable[[Callable], Entry]:

@@ -20,7 +20,7 @@ from numba import types as nb
 from numba.core.errors import NumbaError
 
 from refhmc import types
-from refhmc.compiled import OPTIONS, jit, jit_allocating
+from refhmc.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
 from refhmc.errors import ModelError, PythonModelWarning
 from refhmc.model import DERIVATIVES, Model, argument_count
 
@@ -147,7 +147,7 @@ def _call_value_and_gradient(handle, q, out):
     return core.python_log_density(q.copy())
 
 
-@jit_allocating
+@jit_calling_python
 def python_value_and_gradient(q, data, out):
     handle = data[0, 0]
     with numba.objmode(value="float64"):
@@ -188,6 +188,13 @@ class Core:
             self.why_python = "NUMBA_DISABLE_JIT is set"
         self._log_density, value_and_gradient = self._hot_functions()
         if self.why_python is not None:
+            if not numba.config.DISABLE_JIT:
+                warnings.warn(
+                    f"model {model.name!r} runs as Python ({self.why_python}). The draws are the same; each call costs "
+                    "a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=4,
+                )
             with _handles_lock:
                 handle = next(_handles)
             _python_models[handle] = self
@@ -208,13 +215,7 @@ class Core:
                     return compiled, _compile_user_function("value_and_gradient", both, self._unpack)
                 return compiled, _both(compiled, adapted, **OPTIONS)
             except NumbaError as error:
-                self.why_python = _first_words(error)
-                warnings.warn(
-                    f"model {self.model.name!r} runs as Python: Numba could not compile its log density and gradient "
-                    f"({self.why_python}). The draws are the same; each call costs a few microseconds more.",
-                    PythonModelWarning,
-                    stacklevel=4,
-                )
+                self.why_python = f"Numba could not compile its log density and gradient: {_first_words(error)}"
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
 
     def python_log_density(self, q: np.ndarray) -> float:
@@ -286,4 +287,5 @@ def _first_words(error: Exception) -> str:
 
 def compile_model(model: Model) -> Core:
     """The compiled side of a model; see :class:`Core`."""
+    silence_experimental()
     return Core(model)

@@ -87,6 +87,16 @@ def import_arviz():
     raise ImportError("an ArviZ result needs ArviZ: pip install arviz (or take the arrays with raw=True)")
 
 
+def summary_table(result: Result):
+    """ArviZ's summary of the posterior, a pandas table, whichever version is installed."""
+    az = import_arviz()
+    if hasattr(az, "summary"):
+        return az.summary(result.to_arviz(), group="posterior")
+    from arviz_stats import summary
+
+    return summary(result.to_arviz(), group="posterior")
+
+
 def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
     """Values that netCDF can hold: numbers and strings; the rest as JSON, flags as 0 or 1."""
     plain: dict[str, Any] = {}

@@ -20,6 +20,10 @@ from __future__ import annotations
 
 from numba import types as nb
 
+from refhmc.compiled import silence_experimental
+
+silence_experimental()
+
 VECTOR = nb.float64[::1]
 MATRIX = nb.float64[:, ::1]
 STACK = nb.float64[:, :, ::1]

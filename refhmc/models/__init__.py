@@ -1,0 +1,59 @@
+"""Models with known truth, one file each; imported when first used."""
+
+from __future__ import annotations
+
+import importlib
+
+_HOME = {
+    "Gaussian": "gaussian",
+    "Banana": "banana",
+    "Funnel": "funnel",
+    "LogisticRegression": "logistic_regression",
+    "BreastCancer": "logistic_regression",
+    "Diabetes": "logistic_regression",
+    "Heart": "logistic_regression",
+    "EightSchools": "eight_schools",
+    "LinearRegression": "linear_regression",
+    "AR": "ar",
+    "GARCH": "garch",
+    "GaussianMixture": "gaussian_mixture",
+    "GaussianProcessRegression": "gaussian_process_regression",
+}
+
+__all__ = [*_HOME, "by_name"]
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'refhmc.models' has no attribute {name!r}; it has {', '.join(_HOME)}")
+    value = getattr(importlib.import_module(f"refhmc.models.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def by_name() -> dict:
+    """Name on the command line -> function that makes the model with its canonical data."""
+
+    def maker(constructor: str, *arguments, **options):
+        return lambda: __getattr__(constructor)(*arguments, **options)
+
+    return {
+        "funnel": maker("Funnel"),
+        "banana": maker("Banana"),
+        "gaussian": maker("Gaussian", [0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]),  # that of Brofos and Lederman
+        "normal-100": maker("Gaussian", [0.0] * 100, [[float(i == j) for i in range(100)] for j in range(100)]),
+        "eight-schools": maker("EightSchools"),
+        "eight-schools-centered": maker("EightSchools", centered=True),
+        "breast-cancer": maker("BreastCancer"),
+        "diabetes": maker("Diabetes"),
+        "heart": maker("Heart"),
+        "kidscore": maker("LinearRegression"),
+        "ar": maker("AR"),
+        "garch": maker("GARCH"),
+        "gaussian-mixture": maker("GaussianMixture"),
+        "gaussian-process": maker("GaussianProcessRegression"),
+    }

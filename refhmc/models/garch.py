@@ -55,39 +55,42 @@ from refhmc.transforms import (
 
 @jit
 def likelihood(q, data):
-    """The log likelihood, and its gradient in x."""
+    """The log likelihood, and its gradient in x. One pass, which carries grad h in terms of beta1 instead of r."""
     y = data[0]
     mu, a0, a1, s, r = q[0], np.exp(q[1]), expit(q[2]), expit(-q[2]), expit(q[3])
     b = s * r
+    zero = 0.0 * mu
+    one = 1.0 + zero
     h = data[1, 0] ** 2
-    h_mu = h_0 = h_1 = h_r = 0.0 * mu  # grad h
-    L_mu = L_0 = L_1 = L_r = 0.0 * mu  # grad L
-    squares = 0.0 * mu
-    logs = 0.0 * mu
-    product = 1.0 + 0.0 * mu
+    h_mu = h_0 = h_1 = h_b = zero  # grad h, that in mu divided by -2 alpha1
+    L_e = L_mu = L_0 = L_1 = L_b = squares = logs = zero
+    product = one
     for t in range(y.shape[0]):
         e = y[t] - mu
-        i = 1 / h
-        z = e * e * i
+        ee = e * e
+        i_h = 1 / h
+        z = ee * i_h
         squares += z
-        # The sum of log h by way of products, as long as these stay well inside the range: a log costs as much as
-        # all else here.
-        if 1e-100 < product.real < 1e100 and 1e-100 < h.real < 1e100:
-            product *= h
+        # The sum of log h is the log of the product while that is in range: a log costs as much as all else here.
+        longer = product * h
+        if 1e-200 < longer.real < 1e200:
+            product = longer
         else:
             logs += np.log(product) + np.log(h)
-            product = 1.0 + 0.0 * mu
-        l_h = 0.5 * (z - 1) * i
-        L_mu += e * i + l_h * h_mu
-        L_0 += l_h * h_0
-        L_1 += l_h * h_1
-        L_r += l_h * h_r
-        h_mu = b * h_mu - 2 * a1 * e
+            product = one
+        twice_l_h = (z - 1) * i_h
+        L_e += e * i_h
+        L_mu += twice_l_h * h_mu
+        L_0 += twice_l_h * h_0
+        L_1 += twice_l_h * h_1
+        L_b += twice_l_h * h_b
+        h_mu = b * h_mu + e
         h_0 = b * h_0 + 1
-        h_1 = b * h_1 + (e * e - r * h)
-        h_r = b * h_r + s * h
-        h = b * h + (a0 + a1 * e * e)
-    return -0.5 * (logs + np.log(product) + squares), L_mu, L_0, L_1, L_r
+        h_1 = b * h_1 + ee
+        h_b = b * h_b + h
+        h = b * h + (a0 + a1 * ee)
+    value = -0.5 * (logs + np.log(product) + squares)
+    return value, L_e - a1 * L_mu, 0.5 * L_0, 0.5 * (L_1 - r * L_b), 0.5 * s * L_b
 
 
 @jit
@@ -125,12 +128,13 @@ def map_derivatives(q):
     return (1 + zero, a0[1], a1[1], r[1]), (zero, a0[2], a1[2], r[2]), (zero, a0[3], a1[3], r[3])
 
 
-@jit
+@jit_allocating
 def coefficients(q):
-    """alpha0, alpha1, b, and B = (0, 0, B_2, B_3)."""
-    zero = 0.0 * q[0]
+    """alpha0, alpha1, b and B: an array, which is faster in loops than a tuple."""
     s, r = expit(-q[2]), expit(q[3])
-    return np.exp(q[1]), expit(q[2]), s * r, (zero, zero, -r, s)
+    B = np.zeros(4, q.dtype)
+    B[2], B[3] = -r, s
+    return np.exp(q[1]), expit(q[2]), s * r, B
 
 
 @jit
@@ -185,11 +189,11 @@ def hessian(q, data, out):
 @jit_allocating
 def third_derivative(q, data, out):
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros((4, 4, 4), q.dtype)
-    hessian_x, p, C = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4))
+    hessian_x, p, C, m = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4)), np.zeros(4)
     C[2, 3] = C[3, 2] = -1.0
+    m[0] = 1.0
     x = coefficients(q)
     _, _, coefficient, B = x
-    m = (1.0, 0.0, 0.0, 0.0)
     h = data[1, 0] ** 2 + 0.0 * q[0]
     out[:] = 0.0
     for t in range(data.shape[1]):
@@ -226,13 +230,13 @@ def trace(q, data, M, out):
     # Everything of the third derivative above, contracted with the symmetric S before the time's loop is entered.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
-    S, C = np.empty((4, 4), q.dtype), np.zeros((4, 4))
+    S, C, m = np.empty((4, 4), q.dtype), np.zeros((4, 4)), np.zeros(4)
     Sg, Sp, SB = np.empty(4, q.dtype), np.empty(4, q.dtype), np.empty(4, q.dtype)
     C[2, 3] = C[3, 2] = -1.0
+    m[0] = 1.0
     a, b, c = map_derivatives(q)
     x = coefficients(q)
     _, _, coefficient, B = x
-    m = (1.0, 0.0, 0.0, 0.0)
     for i in range(4):
         SB[i] = 0.0
         for j in range(4):

@@ -24,8 +24,7 @@ indices and delta entering only by mu2 = mu1 + delta:
     B: 00, 01 and 11: -tau2^2,  03 and 13: -2 tau2 z2,  33: -2 z2^2,  44: as A
     A: 002: 2 tau1^2,  022: 4 tau1 z1,  222: 4 z1^2,  444: -theta (1 - theta)(1 - 2 theta)      B likewise
 
-so that sums over n of r z1, r z1^2 ... suffice for all but the terms in d. The logs of 1 + e^-|A-B| are taken of their
-products, a log for up to 1000 observations.
+so that sums over n of r z1, r z1^2 ... suffice for all but the terms in d.
 
 The priors and Jacobians add -mu_k^2/8, -sigma_k^2/8 + log sigma_k, 5 log theta + 5 log(1 - theta) and log delta. The
 expected information has no closed form: no Fisher metric.
@@ -37,9 +36,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating
+from refhmc.compiled import jit, jit_allocating, jit_sum
 from refhmc.datasets import posteriordb, posteriordb_reference
 from refhmc.model import Model
+from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.transforms import (
     chain_hessian,
     chain_third_derivative,
@@ -61,44 +61,79 @@ def parameters(q):
 
 
 @jit
-def responsibilities(x, log_weights, y):
-    """z1, z2, r, r', max(A, B) and e^-|A-B| of one observation; log_weights: A + z1^2/2 and B + z2^2/2."""
-    mu1, mu2, tau1, tau2, _, _ = x
-    z1, z2 = (y - mu1) * tau1, (y - mu2) * tau2
-    A, B = log_weights[0] - 0.5 * z1 * z1, log_weights[1] - 0.5 * z2 * z2
-    odds = A - B
-    first = odds.real >= 0
-    e = np.exp(-odds if first else odds)
-    large = 1 / (1 + e)
-    small = e * large
-    return z1, z2, large if first else small, small if first else large, A if first else B, e
-
-
-@jit
 def log_weights(q):
+    """A + z1^2/2 and B + z2^2/2"""
     return -softplus(-q[4]) - q[2], -softplus(q[4]) - q[3]
 
 
 @jit
-def likelihood(q, y):
-    """The log likelihood and the weights (sums of r, r z1, r z1^2, r', r' z2, r' z2^2)."""
-    x, c = parameters(q), log_weights(q)
-    L = r_1 = r_z = r_zz = s_1 = s_z = s_zz = 0.0 * q[0]
-    product = 1.0 + 0.0 * q[0]
+def standardised(x, y):
+    return (y - x[0]) * x[2], (y - x[1]) * x[3]
+
+
+@jit
+def probabilities(odds, e):
+    """r and r' from odds = A - B and e = e^-|A-B|"""
+    large = 1 / (1 + e)
+    small = e * large
+    if odds.real >= 0:
+        return large, small
+    return small, large
+
+
+@jit
+def observation(x, c, y):
+    """z1, z2, r, r' of one observation; x and c are the two tuples above."""
+    z1, z2 = standardised(x, y)
+    odds = c[0] - c[1] - 0.5 * (z1 * z1 - z2 * z2)
+    r, s = probabilities(odds, np.exp(-odds if odds.real >= 0 else odds))
+    return z1, z2, r, s
+
+
+# The likelihood goes over the observations in passes, each of which runs in vector registers.
+
+
+@jit_sum
+def first_pass(x, c, y, odds, exponent):
+    """odds = A - B of each observation and exponent = -|A - B|, held above -800; the sum of the larger of A and B."""
+    total = 0.0 * x[0]
     for n in range(y.shape[0]):
-        z1, z2, r, s, larger, e = responsibilities(x, c, y[n])
-        L += larger
-        product *= 1 + e
-        if product.real > 1e300:  # each factor is between 1 and 2
-            L += np.log(product)
-            product = 1.0 + 0.0 * q[0]
+        z1, z2 = standardised(x, y[n])
+        A, B = c[0] - 0.5 * z1 * z1, c[1] - 0.5 * z2 * z2
+        odds[n] = A - B
+        total += A if odds[n].real >= 0 else B
+        t = -odds[n] if odds[n].real >= 0 else odds[n]
+        exponent[n] = -800.0 if t.real < -800.0 else t
+    return total
+
+
+@jit_sum
+def last_pass(x, y, odds, e):
+    """Sums of r, r z1, r z1^2, r', r' z2, r' z2^2."""
+    r_1 = r_z = r_zz = s_1 = s_z = s_zz = 0.0 * x[0]
+    for n in range(y.shape[0]):
+        z1, z2 = standardised(x, y[n])
+        r, s = probabilities(odds[n], e[n])
         r_1 += r
         r_z += r * z1
         r_zz += r * z1 * z1
         s_1 += s
         s_z += s * z2
         s_zz += s * z2 * z2
-    return L + np.log(product), (r_1, r_z, r_zz, s_1, s_z, s_zz)
+    return r_1, r_z, r_zz, s_1, s_z, s_zz
+
+
+@jit_allocating
+def likelihood(q, y):
+    """The log likelihood and the sums of the last pass."""
+    x = parameters(q)
+    odds, e, power = np.empty(y.shape[0], q.dtype), np.empty(y.shape[0], q.dtype), np.empty(y.shape[0])
+    L = first_pass(x, log_weights(q), y, odds, e)
+    exponentials(e, power, power.view(np.int64))
+    for n in range(y.shape[0]):
+        e[n] = power[n] * (1 + e[n])
+    w = last_pass(x, y, odds, e)
+    return L + log_product(e), w
 
 
 # The derivatives of A and B in x, weighted: w = (1, z1, z1^2, 0, 0, 0) gives those of A, (0, 0, 0, 1, z2, z2^2) those
@@ -113,16 +148,37 @@ def slopes(x, w):
 
 
 @jit
-def curvatures(x, w, out):
+def curvatures(x, w):
+    """The entries 00, 01 (11 is the same), 02, 03 (also 13), 22, 33 and 44."""
     _, _, tau1, tau2, theta, rest = x
+    second = -tau2 * tau2 * w[3]
+    cross = -2 * tau2 * w[4]
+    last = -theta * rest * (w[0] + w[3])
+    return second - tau1 * tau1 * w[0], second, -2 * tau1 * w[1], cross, -2 * w[2], -2 * w[5], last
+
+
+@jit
+def fill(D, out):
+    """out <- the matrix of these."""
     out[:] = 0.0
-    out[0, 1] = out[1, 0] = out[1, 1] = -tau2 * tau2 * w[3]
-    out[0, 0] = out[1, 1] - tau1 * tau1 * w[0]
-    out[0, 2] = out[2, 0] = -2 * tau1 * w[1]
-    out[0, 3] = out[3, 0] = out[1, 3] = out[3, 1] = -2 * tau2 * w[4]
-    out[2, 2] = -2 * w[2]
-    out[3, 3] = -2 * w[5]
-    out[4, 4] = -theta * rest * (w[0] + w[3])
+    out[0, 0] = D[0]
+    out[0, 1] = out[1, 0] = out[1, 1] = D[1]
+    out[0, 2] = out[2, 0] = D[2]
+    out[0, 3] = out[3, 0] = out[1, 3] = out[3, 1] = D[3]
+    out[2, 2], out[3, 3], out[4, 4] = D[4], D[5], D[6]
+
+
+@jit
+def times(D, v):
+    """That matrix times v."""
+    second = D[1] * v[1] + D[3] * v[3]
+    return (
+        D[0] * v[0] + D[2] * v[2] + second,
+        D[1] * v[0] + second,
+        D[2] * v[0] + D[4] * v[2],
+        D[3] * (v[0] + v[1]) + D[5] * v[3],
+        D[6] * v[4],
+    )
 
 
 @jit
@@ -160,20 +216,18 @@ def gradient_x(q, w):
     )
 
 
-@jit
+@jit_allocating
 def hessian_x(q, data, w, out):
     """The Hessian in x of the same."""
     x, c = parameters(q), log_weights(q)
-    curvatures(x, w, out)
+    d = np.empty(5, q.dtype)  # in loops an array is faster than a tuple
+    fill(curvatures(x, w), out)
     for n in range(data.shape[1]):
-        z1, z2, r, s, _, _ = responsibilities(x, c, data[0, n])
-        d = slopes(x, (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2))
+        z1, z2, r, s = observation(x, c, data[0, n])
+        d[0], d[1], d[2], d[3], d[4] = slopes(x, (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2))
         for i in range(5):
-            for j in range(i + 1):
-                out[i, j] += r * s * d[i] * d[j]
-    for i in range(5):
-        for j in range(i):
-            out[j, i] = out[i, j]
+            for j in range(5):
+                out[i, j] += r * s * (d[i] * d[j])
     for i in range(2):
         for j in range(2):
             out[i, j] -= 0.25
@@ -199,12 +253,12 @@ def prior_thirds(q):
     return zero, zero, -np.exp(2 * q[2]), -np.exp(2 * q[3]), 5 * interval_log_jacobian(q[4])[3]
 
 
-@jit
+@jit_allocating
 def log_density(q, data):
     return likelihood(q, data[0])[0] + log_prior_and_jacobian(q)
 
 
-@jit
+@jit_allocating
 def value_and_gradient(q, data, out):
     L, w = likelihood(q, data[0])
     g = gradient_x(q, w)
@@ -214,12 +268,12 @@ def value_and_gradient(q, data, out):
     return L + log_prior_and_jacobian(q)
 
 
-@jit
+@jit_allocating
 def gradient(q, data, out):
     value_and_gradient(q, data, out)
 
 
-@jit
+@jit_allocating
 def hessian(q, data, out):
     _, w = likelihood(q, data[0])
     a, b, _ = map_derivatives(q)
@@ -230,14 +284,14 @@ def hessian(q, data, out):
 @jit_allocating
 def third_derivative(q, data, out):
     x, c = parameters(q), log_weights(q)
-    D = np.empty((5, 5), q.dtype)
+    D, d = np.empty((5, 5), q.dtype), np.empty(5, q.dtype)
     _, w = likelihood(q, data[0])
     thirds(x, w, out)
     for n in range(data.shape[1]):
-        z1, z2, r, s, _, _ = responsibilities(x, c, data[0, n])
+        z1, z2, r, s = observation(x, c, data[0, n])
         wn = (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2)
-        d = slopes(x, wn)
-        curvatures(x, wn, D)
+        d[0], d[1], d[2], d[3], d[4] = slopes(x, wn)
+        fill(curvatures(x, wn), D)
         for i in range(5):
             for j in range(5):
                 for k in range(5):
@@ -256,7 +310,7 @@ def trace(q, data, M, out):
     # The third derivative contracted with the symmetric S, before the loop over the observations where it can be.
     x, c = parameters(q), log_weights(q)
     D, T = np.empty((5, 5), q.dtype), np.empty((5, 5, 5), q.dtype)
-    S, Sd = np.empty((5, 5), q.dtype), np.empty(5, q.dtype)
+    S, Sd, d, DSd = np.empty((5, 5), q.dtype), np.empty(5, q.dtype), np.empty(5, q.dtype), np.empty(5, q.dtype)
     a1, a2, a3 = map_derivatives(q)
     _, w = likelihood(q, data[0])
     thirds(x, w, T)
@@ -271,22 +325,21 @@ def trace(q, data, M, out):
             for k in range(5):
                 out[k] += S[i, j] * T[i, j, k]
     for n in range(data.shape[1]):
-        z1, z2, r, s, _, _ = responsibilities(x, c, data[0, n])
+        z1, z2, r, s = observation(x, c, data[0, n])
         wn = (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2)
-        d = slopes(x, wn)
-        curvatures(x, wn, D)
-        dSd = S_D = 0.0 * r
+        d[0], d[1], d[2], d[3], d[4] = slopes(x, wn)
+        Dn = curvatures(x, wn)
+        S_D = S[0, 0] * Dn[0] + (2 * S[0, 1] + S[1, 1]) * Dn[1] + 2 * S[0, 2] * Dn[2]
+        S_D += 2 * (S[0, 3] + S[1, 3]) * Dn[3] + S[2, 2] * Dn[4] + S[3, 3] * Dn[5]
+        dSd = 0.0 * r
         for i in range(5):
             Sd[i] = 0.0
             for j in range(5):
                 Sd[i] += S[i, j] * d[j]
-                S_D += S[i, j] * D[i, j]
             dSd += d[i] * Sd[i]
+        DSd[0], DSd[1], DSd[2], DSd[3], DSd[4] = times(Dn, Sd)
         for k in range(5):
-            total = (S_D + (s - r) * dSd) * d[k]
-            for i in range(5):
-                total += 2 * Sd[i] * D[i, k]
-            out[k] += r * s * total
+            out[k] += r * s * ((S_D + (s - r) * dSd) * d[k] + 2 * DSd[k])
     hessian_x(q, data, w, D)
     chain_trace(out, M, D, gradient_x(q, w), a1, a2, a3)
 

@@ -60,21 +60,20 @@ def invert(L, P):
     """L <- L^-1 and P <- (L L')^-1, both triangles."""
     n = L.shape[0]
     for i in range(n):
-        pivot = 1 / L[i, i]
+        L[i, i] = 1 / L[i, i]
         for j in range(i):
-            factor = L[i, j] * pivot
-            L[i, j] = 0.0
-            for k in range(j + 1):
-                L[i, k] -= factor * L[j, k]
-        L[i, i] = pivot
-    P[:] = 0.0
-    for k in range(n):
-        for i in range(k + 1):
-            for j in range(i + 1):
-                P[i, j] += L[k, i] * L[k, j]
+            total = L[i, j] * L[j, j]
+            for k in range(j + 1, i):
+                total += L[i, k] * L[k, j]
+            P[i, j] = -total * L[i, i]
+        for j in range(i):
+            L[i, j] = P[i, j]
     for i in range(n):
-        for j in range(i):
-            P[j, i] = P[i, j]
+        for j in range(i + 1):
+            total = L[i, i] * L[i, j]
+            for k in range(i + 1, n):
+                total += L[k, i] * L[k, j]
+            P[i, j] = P[j, i] = total
 
 
 @jit
@@ -111,10 +110,12 @@ def value_and_gradient(q, data, out):
     invert(L, P)
     value = log_prior_and_jacobian(q)
     for i in range(n):
-        z = dot(L[i, : i + 1], y[: i + 1])
-        value += np.log(L[i, i]) - 0.5 * z * z
+        z = 0.0 * q[0]
+        for j in range(i + 1):
+            z += L[i, j] * y[j]
         for j in range(i + 1):
             beta[j] += L[i, j] * z
+        value += np.log(L[i, i]) - 0.5 * z * z
     below = weighted = diagonal = 0.0 * q[0]
     for i in range(n):
         for j in range(i):

@@ -1,0 +1,7 @@
+"""``python -m refhmc`` is the command ``refhmc``."""
+
+import sys
+
+from refhmc.cli import main
+
+sys.exit(main())

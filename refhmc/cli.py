@@ -1,0 +1,212 @@
+"""The command line: ``refhmc sample MODEL``, ``models``, ``warmup``, ``info``.
+
+Exit status: 0 done, 1 failed, 2 usage, 130 interrupted (what was drawn is still summarised and written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse ``arguments`` (default: the command's own) and run; returns the exit status."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, which is no fault
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError) as error:
+        print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``refhmc``."""
+    import refhmc
+
+    parser = argparse.ArgumentParser(prog="refhmc", description="Reference Hamiltonian Monte Carlo.")
+    parser.add_argument("--version", action="version", version=f"refhmc {refhmc.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
+    sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
+    sample.add_argument("--kernel", choices=["nuts", "hmc"], default="nuts")
+    sample.add_argument("--metric", choices=["identity", "diagonal", "dense"], default="diagonal")
+    sample.add_argument("--step-size", type=float, help="default: adapted")
+    sample.add_argument("--n-steps", type=int, help="HMC: steps of a trajectory")
+    sample.add_argument("--target-accept", type=float)
+    sample.add_argument("--draws", type=int, default=1000)
+    sample.add_argument("--tune", type=int, default=1000)
+    sample.add_argument("--chains", type=int, default=4)
+    sample.add_argument("--cores", type=int)
+    sample.add_argument("--seed", type=int)
+    sample.add_argument("--max-seconds", type=float)
+    sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    sample.add_argument("--quiet", action="store_true", help="no progress")
+    sample.set_defaults(run=run_sample)
+
+    models = commands.add_parser("models", help="list the built-in models")
+    models.set_defaults(run=run_models)
+    warmup = commands.add_parser("warmup", help="compile and cache everything now")
+    warmup.set_defaults(run=run_warmup)
+    info = commands.add_parser("info", help="versions, cache directory, processors")
+    info.set_defaults(run=run_info)
+    return parser
+
+
+def run_sample(options) -> int:
+    """``refhmc sample``: sample, say what was compiled, print the summary beside the truth, write files."""
+    import warnings
+
+    import refhmc
+
+    model = _model(options.model)
+    metric = {
+        "identity": refhmc.metrics.Identity,
+        "diagonal": refhmc.metrics.Diagonal,
+        "dense": refhmc.metrics.Dense,
+    }[options.metric]()
+    common = {"step_size": options.step_size, "target_accept": options.target_accept, "metric": metric}
+    if options.kernel == "nuts" and options.n_steps is not None:
+        raise ValueError("--n-steps belongs to --kernel hmc")
+    kernel = refhmc.NUTS(**common) if options.kernel == "nuts" else refhmc.HMC(n_steps=options.n_steps, **common)
+    for path in (options.out, options.plot):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
+        result = refhmc.sample(
+            model,
+            kernel,
+            draws=options.draws,
+            tune=options.tune,
+            chains=options.chains,
+            cores=options.cores,
+            random_seed=options.seed,
+            max_seconds=options.max_seconds,
+            progressbar=not options.quiet,
+            raw=True,
+        )
+    print(compilation_report())
+    attributes = result.attributes
+    print(
+        f"{model.name}: {len(attributes['chains'])} chains of {result.draws.shape[1]} draws in "
+        f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
+        f"seed {attributes['entropy']}"
+    )
+    print(summary_beside_truth(model, result))
+    for text in result.warnings:
+        print(f"warning: {text}")
+    if options.out is not None:
+        write_netcdf(result, options.out)
+        print(f"result written to {options.out}")
+    if options.plot is not None:
+        from refhmc.plotting import plot_result
+
+        plot_result(model, result, options.plot)
+        print(f"picture written to {options.plot}")
+    return INTERRUPTED if attributes["stopped_by"] == "interrupt" else 0
+
+
+def run_models(options) -> int:
+    """``refhmc models``: name, dimension, what is known about it."""
+    import refhmc
+
+    for name, make in refhmc.models.by_name().items():
+        model = make()
+        known = model.reference.source if model.reference is not None else "no reference"
+        print(f"{name:24s} d = {model.dim:<4d} {known}")
+    return 0
+
+
+def run_warmup(options) -> int:
+    """``refhmc warmup``: compile the core and every built-in model."""
+    import refhmc
+    from refhmc.warmup import compile_everything
+
+    for done, total, title, seconds in compile_everything():
+        print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
+    print(f"cached in {refhmc.compiled.cache_directory()}")
+    return 0
+
+
+def run_info(options) -> int:
+    """``refhmc info``: what a bug report needs."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import refhmc
+
+    print(f"refhmc {refhmc.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for package in ("numpy", "scipy", "numba", "arviz", "arviz-base", "xarray", "rich", "cupy"):
+        try:
+            print(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package} not installed")
+    print(f"processors {os.cpu_count()}")
+    print(f"compiled code {refhmc.compiled.cache_directory()}")
+    return 0
+
+
+def _model(name: str):
+    import refhmc
+
+    known = refhmc.models.by_name()
+    if name not in known:
+        raise ValueError(f"no model named {name!r}; there are: {', '.join(known)}")
+    return known[name]()
+
+
+def compilation_report() -> str:
+    """What was compiled in this process, and how long it took."""
+    from refhmc import compiled
+
+    fresh = [item for item in compiled.log if not item.from_cache]
+    loaded = [item for item in compiled.log if item.from_cache]
+    if not fresh:
+        return f"compiled nothing; loaded {len(loaded)} functions from the cache in {_total(loaded):.2f} s"
+    parts = ", ".join(f"{item.title} {item.seconds:.1f} s" for item in fresh)
+    return f"compiled, and cached for the next time: {parts} ({_total(fresh):.1f} s in all)"
+
+
+def _total(items) -> float:
+    return sum(item.seconds for item in items)
+
+
+def summary_beside_truth(model, result) -> str:
+    """ArviZ's summary with two more columns: the known mean and standard deviation, where they are known."""
+    import numpy as np
+
+    from refhmc.results import summary_table
+
+    if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < 4:
+        return "(too few draws for a summary)"
+    table = summary_table(result)
+    truth = model.reference
+    if truth is not None and truth.mean is not None and len(truth.mean) == len(table):
+        table.insert(0, "true mean", np.round(truth.mean, 3))
+        if truth.variance is not None:
+            table.insert(1, "true sd", np.round(np.sqrt(truth.variance), 3))
+    return table.to_string(max_rows=60)
+
+
+def write_netcdf(result, path: pathlib.Path) -> None:
+    """Write beside the target, then rename: a failure leaves an old file as it was."""
+    handle, temporary = tempfile.mkstemp(suffix=".nc", dir=path.resolve().parent)
+    os.close(handle)
+    try:
+        result.to_arviz().to_netcdf(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,66 @@
+"""A picture of a run: traces, marginals beside the known truth, energies. Needs matplotlib (``refhmc[plot]``)."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+
+MAX_ROWS = 6
+
+
+def plot_result(model, result, path: pathlib.Path) -> None:
+    """Write a PNG: for up to six scalars the trace of each chain and its histogram, and the energies below.
+
+    Raises ImportError, saying what to install, without matplotlib.
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise ImportError('a picture needs matplotlib: python -m pip install "refhmc[plot]"') from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    chains = result.draws.shape[0]
+    scalars = np.concatenate([v.reshape(*v.shape[:2], -1) for v in result.posterior.values()], axis=2)
+    names = model.reference_names[:MAX_ROWS]
+    truth = model.reference
+    figure = Figure(figsize=(10, 1.8 * (len(names) + 1)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(names) + 1, 2, gridspec_kw={"width_ratios": [3, 1]})
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.1, 0.9, chains))
+    for row, name in enumerate(names):
+        trace, marginal = axes[row]
+        low, high = np.quantile(scalars[:, :, row], [0.001, 0.999]) if scalars.size else (0.0, 1.0)
+        for chain in range(chains):
+            trace.plot(scalars[chain, :, row], lw=0.5, color=colours[chain])
+            if high > low:
+                marginal.hist(
+                    scalars[chain, :, row], bins=40, range=(low, high), histtype="step", density=True, color=colours[chain]
+                )
+        trace.set_ylabel(name)
+        if truth is not None and truth.mean is not None:
+            mean = truth.mean[row]
+            trace.axhline(mean, color="black", lw=0.8)
+            marginal.axvline(mean, color="black", lw=0.8, label="true mean")
+            if truth.variance is not None:
+                sd = np.sqrt(truth.variance[row])
+                marginal.axvspan(mean - sd, mean + sd, color="black", alpha=0.08, label="true sd")
+            if row == 0:
+                marginal.legend(fontsize=7)
+    energy, change = axes[-1]
+    for chain in range(chains):
+        energy.plot(result.sample_stats["energy"][chain], lw=0.5, color=colours[chain])
+    energy.set_ylabel("energy")
+    energy.set_xlabel("draw")
+    centred = result.sample_stats["energy"] - result.sample_stats["energy"].mean() if scalars.size else np.zeros((1, 1))
+    if scalars.size:
+        change.hist(centred.ravel(), bins=40, histtype="step", density=True, label="energy")
+        steps = np.diff(result.sample_stats["energy"], axis=1)
+        change.hist(steps.ravel(), bins=40, histtype="step", density=True, label="change")
+        change.legend(fontsize=7)
+    diverging = np.argwhere(result.sample_stats["diverging"])
+    for chain, draw in diverging[:200]:
+        energy.axvline(draw, color="red", lw=0.3, alpha=0.5)
+    figure.suptitle(f"{model.name}: {chains} chains of {result.draws.shape[1]} draws; {len(diverging)} divergences (red)")
+    figure.savefig(path, dpi=120, format="png")

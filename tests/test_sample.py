@@ -1,0 +1,181 @@
+"""``refhmc.sample``: seeds, threads, progress, interruption, results."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.sampling import largest_rectangle
+
+pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+SHORT = {"draws": 60, "tune": 100, "random_seed": 20261121}
+
+
+def test_draws_do_not_depend_on_cores_chains_progress_or_executor(normal, sample, capfd):
+    expected = sample(normal, chains=4, cores=1, **SHORT).draws
+    assert np.array_equal(sample(normal, chains=4, cores=2, **SHORT).draws, expected)
+    assert np.array_equal(sample(normal, chains=2, cores=2, **SHORT).draws, expected[:2])
+    assert np.array_equal(sample(normal, chains=6, cores=3, **SHORT).draws[:4], expected)
+    reports = []
+    assert np.array_equal(sample(normal, progressbar=reports.append, **SHORT).draws, expected)
+    assert np.array_equal(sample(normal, progressbar=True, **SHORT).draws, expected)
+    assert np.array_equal(sample(normal, save_warmup=True, **SHORT).draws, expected)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert np.array_equal(sample(normal, executor=pool, **SHORT).draws, expected)
+    assert reports[-1].finished
+    assert list(reports[-1].draws_done) == [160] * 4
+    assert "sampling 4 chains: 640/640 draws" in capfd.readouterr().err
+
+
+def test_same_seed_same_draws_and_no_two_chains_share_one(sample):
+    model = refhmc.models.Funnel(3)
+    first = sample(model, chains=6, **SHORT).draws
+    assert np.array_equal(sample(model, chains=6, **SHORT).draws, first)
+    rows = first.reshape(-1, model.dim)
+    moved = [tuple(row) for chain in first for row in np.unique(chain, axis=0)]
+    assert len(set(moved)) == len(moved)
+    assert len(np.unique(rows, axis=0)) == len(moved)
+    other = sample(model, chains=6, **{**SHORT, "random_seed": 20261122}).draws
+    assert not np.intersect1d(other.ravel(), first.ravel()).size
+
+
+def test_seeds_of_every_kind(normal, sample):
+    few = {"draws": 5, "tune": 0, "chains": 2}
+    first = sample(normal, **few)
+    again = sample(normal, random_seed=first.attributes["entropy"], **few)
+    assert np.array_equal(first.draws, again.draws)
+    generator = np.random.default_rng(3)
+    one, two = (sample(normal, random_seed=generator, **few).draws for _ in range(2))
+    assert not np.array_equal(one, two)
+    assert np.array_equal(one, sample(normal, random_seed=np.random.default_rng(3), **few).draws)
+    sequence = [sample(normal, random_seed=s, **few).draws for s in ([1, 2], np.random.SeedSequence([1, 2]))]
+    assert np.array_equal(*sequence)
+    with pytest.raises(TypeError, match="RandomState"):
+        sample(normal, random_seed=np.random.RandomState(1))  # noqa: NPY002
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        sample(normal, random_seed=-1)
+
+
+def test_warm_up_is_kept_when_asked_for(sample):
+    result = sample(refhmc.models.Funnel(2), save_warmup=True, chains=2, **SHORT)
+    shapes = {name: group["v"].shape for name, group in result.groups.items() if "v" in group}
+    assert shapes == {"posterior": (2, 60), "warmup_posterior": (2, 100)}
+    assert result.groups["warmup_sample_stats"]["lp"].shape == (2, 100)
+    assert len(np.unique(result.groups["warmup_sample_stats"]["step_size"][0])) > 50
+    assert len(np.unique(result.sample_stats["step_size"][0])) == 1
+
+
+def test_no_draws_give_an_empty_valid_result(normal, sample):
+    result = sample(normal, draws=0, tune=30, chains=3)
+    assert result.draws.shape == (3, 0, 2)
+    assert result.posterior["a"].shape == (3, 0)
+    assert result.sample_stats["diverging"].shape == (3, 0)
+
+
+def test_a_keyboard_interrupt_gives_the_draws_so_far(normal, sample):
+    def interrupt(report):
+        if report.draws_done.min() > 200 and not report.finished and not told:
+            told.append(True)
+            raise KeyboardInterrupt
+
+    told = []
+    whole = {"tune": 100, "chains": 2, "cores": 2, "random_seed": 5}
+    result = sample(normal, refhmc.HMC(n_steps=20), draws=3_000_000, progressbar=interrupt, **whole)
+    assert result.interrupted
+    assert result.attributes["stopped_by"] == "interrupt"
+    n = result.draws.shape[1]
+    assert 0 < n < 3_000_000
+    few = min(n, 500)
+    assert np.array_equal(result.draws[:, :few], sample(normal, refhmc.HMC(n_steps=20), draws=few, **whole).draws)
+    assert sorted(result.ragged) == [0, 1] or result.attributes["draws_per_chain"] == [n, n]
+
+
+def test_a_time_limit_gives_the_draws_so_far(normal, sample):
+    result = sample(normal, draws=5_000_000, tune=50, chains=2, cores=2, max_seconds=0.3)
+    assert result.attributes["stopped_by"] == "time"
+    assert 0 < result.draws.shape[1] < 5_000_000
+
+
+def test_the_largest_rectangle_of_unequal_chains():
+    assert largest_rectangle(np.array([10, 10, 10])) == ([0, 1, 2], 10)
+    assert largest_rectangle(np.array([100, 3, 0])) == ([0], 100)
+    assert largest_rectangle(np.array([100, 60, 0])) == ([0, 1], 60)
+    assert largest_rectangle(np.array([0, 0])) == ([0, 1], 0)
+
+
+def test_an_exception_of_the_model_carries_the_draws(sample):
+    def log_density(q, data):
+        if q[0] > 3.0:
+            raise ZeroDivisionError("my own bug")
+        return -0.5 * float(q @ q)
+
+    with pytest.warns(refhmc.errors.PythonModelWarning):
+        model = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
+        kernel = refhmc.HMC(step_size=0.1, n_steps=1)
+        starts = [[-3.0, 0.2], [2.9, 0.2]]  # chain 0 would have to climb to six standard deviations
+        with pytest.raises(SamplingError, match=r"chain 1 stopped at iteration \d+: ZeroDivisionError: my own bug") as caught:
+            sample(model, kernel, draws=400, tune=0, chains=2, cores=2, random_seed=3, initvals=starts)
+    partial = caught.value.partial
+    assert partial.attributes["failed_chains"] == [1]
+    assert len(partial.ragged[0]) == 400
+    assert 0 < len(partial.ragged[1]) < 400
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_healthy_run_warns_of_nothing(normal, sample):
+    # R-hat above 1.01 of 4 x 1,000 nearly independent normals is a 10-sigma event: false alarms below 1e-6.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = sample(normal, random_seed=1)
+    assert result.warnings == []
+
+
+def test_warnings_say_what_where_and_what_to_do(sample):
+    model = refhmc.models.Funnel(10)
+    with pytest.warns(SamplingWarning) as caught:
+        result = sample(model, random_seed=3)
+    texts = [str(w.message) for w in caught]
+    assert texts == result.warnings
+    diverged = int(result.sample_stats["diverging"].sum())
+    first = next(t for t in texts if "diverged" in t)
+    assert first.startswith(f"{diverged} of 4000 transitions ({100 * diverged / 4000:.2g} %) diverged after warm-up (chain")
+    assert "They start near v = " in first
+    assert "Raise target_accept" in first
+    assert any(t.startswith("E-BFMI below 0.3 in ") for t in texts)
+    assert any("R-hat above 1.01" in t for t in texts)
+
+
+def test_the_remaining_warnings(normal, sample):
+    with pytest.warns(SamplingWarning) as caught:
+        sample(normal, refhmc.NUTS(step_size=1e-4, max_treedepth=3), draws=150, tune=0, chains=2, random_seed=1)
+        sample(normal, refhmc.HMC(step_size=50.0, n_steps=1), draws=150, tune=0, chains=2, random_seed=1)
+        sample(normal, draws=20, random_seed=1)
+    texts = "\n".join(str(w.message) for w in caught)
+    for words in (
+        "300 of 300 trajectories (chain 0: 150, chain 1: 150) were still going on at max_treedepth",
+        "Only 2 chains",
+        "Effective sample size below 100 a chain",
+        "Chain 0 stood still for 150 draws in a row",
+        "Only 20 draws a chain",
+    ):
+        assert words in texts
+
+
+def test_result_attributes_tell_how_the_run_was_made(normal, sample):
+    result = sample(normal, refhmc.NUTS(metric=refhmc.metrics.Diagonal([1.0, 2.0])), **SHORT)
+    attributes = result.attributes
+    assert attributes["refhmc_version"] == refhmc.__version__
+    assert '"variances": [1.0, 2.0]' in attributes["kernel"]
+    assert attributes["entropy"] == SHORT["random_seed"]
+    assert attributes["model"] == "normal"
+    assert len(attributes["model_fingerprint"]) == 64
+    assert attributes["n_gradient_evaluations"] >= result.sample_stats["n_steps"].sum()
+    assert attributes["sampling_time"] > 0
+    other = refhmc.models.Funnel(2).fingerprint()
+    assert other != refhmc.models.Funnel(3).fingerprint()
+    assert other == refhmc.models.Funnel(2).fingerprint()
