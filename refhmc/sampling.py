@@ -229,10 +229,9 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
 def warm_up(model: Model, kernel, plan: Plan) -> None:
     """Compile, or load from the cache, all that the run will call."""
-    core = model.core
-    compiled.compile_pointer(core.tuple[0], types.VALUE_AND_GRADIENT.signature, f"the model {model.name}")
-    for function in core.tuple[1:3]:
-        function.compile((types.METRIC if function is core.tuple[1] else types.TRACE).signature)
+    pointers = zip(model.core.tuple[:3], (types.VALUE_AND_GRADIENT, types.METRIC, types.TRACE), strict=True)
+    for function, pointer in pointers:
+        compiled.compile_pointer(function, pointer.signature, f"the model {model.name}")
     compiled.compile_pointer(plan.dynamics[1], types.REFRESH.signature, "the momentum draw")
     compiled.compile_pointer(plan.dynamics[2], types.STEP.signature, "the integrator's step")
     compiled.compile_pointer(plan.transition, types.TRANSITION.signature, kernel.title)

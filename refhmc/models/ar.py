@@ -30,6 +30,7 @@ import numpy as np
 
 from refhmc.compiled import jit
 from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.errors import ShapeError
 from refhmc.model import Model
 from refhmc.transforms import expit, softplus
 
@@ -190,12 +191,12 @@ def AR(y=None, K: int | None = None) -> Model:
     reference = None
     if y is None:
         if K not in (None, 5):
-            raise ValueError(f"the posteriordb series comes with K=5, got K={K}: give y as well")
+            raise ShapeError(f"the posteriordb series comes with K=5, got K={K}: give y as well")
         y, K = posteriordb("arK-arK")["data"]["y"], 5
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
     y, K = np.asarray(y, dtype=float), 5 if K is None else int(K)
-    if y.ndim != 1 or not 1 <= K < len(y):
-        raise ValueError(f"AR needs a series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
+    if y.ndim != 1 or not 1 <= K < len(y) or not np.isfinite(y).all():
+        raise ShapeError(f"AR needs a finite series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
     return Model(
         K + 2,
         log_density,

@@ -38,6 +38,7 @@ import numpy as np
 
 from refhmc.compiled import jit, jit_allocating
 from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.errors import ShapeError
 from refhmc.model import Model
 from refhmc.transforms import (
     chain_hessian,
@@ -292,14 +293,14 @@ def GARCH(y=None, sigma1: float | None = None) -> Model:
     """
     reference = None
     if (y is None) != (sigma1 is None):
-        raise ValueError("give both y and sigma1, or neither")
+        raise ShapeError("give both y and sigma1, or neither")
     if y is None:
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
     y = np.asarray(y, dtype=float)
-    if y.ndim != 1 or len(y) < 1 or not sigma1 > 0:
-        raise ValueError(f"GARCH needs a series (T,) and sigma1 > 0, got shape {y.shape} and sigma1={sigma1}")
+    if y.ndim != 1 or len(y) < 1 or not sigma1 > 0 or not np.isfinite(y).all():
+        raise ShapeError(f"GARCH needs a finite series (T,) and sigma1 > 0, got shape {y.shape} and sigma1={sigma1}")
     data = np.zeros((2, len(y)))
     data[0], data[1, 0] = y, sigma1
     return Model(

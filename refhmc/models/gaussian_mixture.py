@@ -24,7 +24,10 @@ indices and delta entering only by mu2 = mu1 + delta:
     B: 00, 01 and 11: -tau2^2,  03 and 13: -2 tau2 z2,  33: -2 z2^2,  44: as A
     A: 002: 2 tau1^2,  022: 4 tau1 z1,  222: 4 z1^2,  444: -theta (1 - theta)(1 - 2 theta)      B likewise
 
-so that sums over n of r z1, r z1^2 ... suffice for all but the terms in d.
+Let w be the sums over n of (r, r z1, r z1^2, r', r' z2, r' z2^2): they give all terms but those in d. The first and
+second derivatives of A and B are linear in such weights, and d and D are those of w = (1, z1, z1^2, -1, -z2, -z2^2).
+So the terms d_i D_jk need only the sums of r r' d_i times 1, z1, z1^2, z2 and z2^2, and the Hessian those of
+r r' d_i d_j: everything is sums over n, which run in vector registers.
 
 The priors and Jacobians add -mu_k^2/8, -sigma_k^2/8 + log sigma_k, 5 log theta + 5 log(1 - theta) and log delta. The
 expected information has no closed form: no Fisher metric.
@@ -38,6 +41,7 @@ import numpy as np
 
 from refhmc.compiled import jit, jit_allocating, jit_sum
 from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.errors import ShapeError
 from refhmc.model import Model
 from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.transforms import (
@@ -60,46 +64,17 @@ def parameters(q):
     return q[0], q[0] + np.exp(q[1]), np.exp(-q[2]), np.exp(-q[3]), expit(q[4]), expit(-q[4])
 
 
-@jit
-def log_weights(q):
-    """A + z1^2/2 and B + z2^2/2"""
-    return -softplus(-q[4]) - q[2], -softplus(q[4]) - q[3]
-
-
-@jit
-def standardised(x, y):
-    return (y - x[0]) * x[2], (y - x[1]) * x[3]
-
-
-@jit
-def probabilities(odds, e):
-    """r and r' from odds = A - B and e = e^-|A-B|"""
-    large = 1 / (1 + e)
-    small = e * large
-    if odds.real >= 0:
-        return large, small
-    return small, large
-
-
-@jit
-def observation(x, c, y):
-    """z1, z2, r, r' of one observation; x and c are the two tuples above."""
-    z1, z2 = standardised(x, y)
-    odds = c[0] - c[1] - 0.5 * (z1 * z1 - z2 * z2)
-    r, s = probabilities(odds, np.exp(-odds if odds.real >= 0 else odds))
-    return z1, z2, r, s
-
-
-# The likelihood goes over the observations in passes, each of which runs in vector registers.
+# -------------------------------------------------------------------------------------------- sums over observations
 
 
 @jit_sum
-def first_pass(x, c, y, odds, exponent):
-    """odds = A - B of each observation and exponent = -|A - B|, held above -800; the sum of the larger of A and B."""
-    total = 0.0 * x[0]
+def log_odds(q, x, y, odds, exponent):
+    """odds = A - B of each observation and exponent = -|A - B|, held above -800; returns the sum of max(A, B)."""
+    constant_A, constant_B = -softplus(-q[4]) - q[2], -softplus(q[4]) - q[3]
+    total = 0.0 * q[0]
     for n in range(y.shape[0]):
-        z1, z2 = standardised(x, y[n])
-        A, B = c[0] - 0.5 * z1 * z1, c[1] - 0.5 * z2 * z2
+        z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
+        A, B = constant_A - 0.5 * z1 * z1, constant_B - 0.5 * z2 * z2
         odds[n] = A - B
         total += A if odds[n].real >= 0 else B
         t = -odds[n] if odds[n].real >= 0 else odds[n]
@@ -108,36 +83,62 @@ def first_pass(x, c, y, odds, exponent):
 
 
 @jit_sum
-def last_pass(x, y, odds, e):
-    """Sums of r, r z1, r z1^2, r', r' z2, r' z2^2."""
+def first_sums(x, y, r, s):
+    """w"""
     r_1 = r_z = r_zz = s_1 = s_z = s_zz = 0.0 * x[0]
     for n in range(y.shape[0]):
-        z1, z2 = standardised(x, y[n])
-        r, s = probabilities(odds[n], e[n])
-        r_1 += r
-        r_z += r * z1
-        r_zz += r * z1 * z1
-        s_1 += s
-        s_z += s * z2
-        s_zz += s * z2 * z2
+        z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
+        r_1 += r[n]
+        r_z += r[n] * z1
+        r_zz += r[n] * z1 * z1
+        s_1 += s[n]
+        s_z += s[n] * z2
+        s_zz += s[n] * z2 * z2
     return r_1, r_z, r_zz, s_1, s_z, s_zz
 
 
 @jit_allocating
-def likelihood(q, y):
-    """The log likelihood and the sums of the last pass."""
+def likelihood(q, y, r, s):
+    """The log likelihood and w; r and s receive r and r' of each observation."""
     x = parameters(q)
-    odds, e, power = np.empty(y.shape[0], q.dtype), np.empty(y.shape[0], q.dtype), np.empty(y.shape[0])
-    L = first_pass(x, log_weights(q), y, odds, e)
+    e, power = np.empty(y.shape[0], q.dtype), np.empty(y.shape[0])
+    L = log_odds(q, x, y, r, e)
     exponentials(e, power, power.view(np.int64))
     for n in range(y.shape[0]):
         e[n] = power[n] * (1 + e[n])
-    w = last_pass(x, y, odds, e)
-    return L + log_product(e), w
+        large = 1 / (1 + e[n])
+        small = e[n] * large
+        first = r[n].real >= 0
+        r[n] = large if first else small
+        s[n] = small if first else large
+    return L + log_product(e), first_sums(x, y, r, s)
 
 
-# The derivatives of A and B in x, weighted: w = (1, z1, z1^2, 0, 0, 0) gives those of A, (0, 0, 0, 1, z2, z2^2) those
-# of B, and the difference of the two d and D.
+@jit
+def rows(x, y, z, d):
+    """z <- rows of z1, z1^2, z2, z2^2 (4, n) and d (5, n)."""
+    for n in range(y.shape[0]):
+        z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
+        z[0, n], z[1, n], z[2, n], z[3, n] = z1, z1 * z1, z2, z2 * z2
+        d[0, n] = x[2] * z1 - x[3] * z2
+        d[1, n] = -x[3] * z2
+        d[2, n] = z1 * z1 - 1
+        d[3, n] = 1 - z2 * z2
+        d[4, n] = 1.0
+
+
+@jit_sum
+def products(A, B, weight, out):
+    """out_ij = sum_n weight_n A_in B_jn"""
+    for i in range(A.shape[0]):
+        for j in range(B.shape[0]):
+            total = 0.0 * weight[0]
+            for n in range(weight.shape[0]):
+                total += weight[n] * A[i, n] * B[j, n]
+            out[i, j] = total
+
+
+# ------------------------------------------------------------------ derivatives of A and B in x, as weighted by some w
 
 
 @jit
@@ -148,37 +149,16 @@ def slopes(x, w):
 
 
 @jit
-def curvatures(x, w):
-    """The entries 00, 01 (11 is the same), 02, 03 (also 13), 22, 33 and 44."""
+def curvatures(x, w, out):
     _, _, tau1, tau2, theta, rest = x
-    second = -tau2 * tau2 * w[3]
-    cross = -2 * tau2 * w[4]
-    last = -theta * rest * (w[0] + w[3])
-    return second - tau1 * tau1 * w[0], second, -2 * tau1 * w[1], cross, -2 * w[2], -2 * w[5], last
-
-
-@jit
-def fill(D, out):
-    """out <- the matrix of these."""
     out[:] = 0.0
-    out[0, 0] = D[0]
-    out[0, 1] = out[1, 0] = out[1, 1] = D[1]
-    out[0, 2] = out[2, 0] = D[2]
-    out[0, 3] = out[3, 0] = out[1, 3] = out[3, 1] = D[3]
-    out[2, 2], out[3, 3], out[4, 4] = D[4], D[5], D[6]
-
-
-@jit
-def times(D, v):
-    """That matrix times v."""
-    second = D[1] * v[1] + D[3] * v[3]
-    return (
-        D[0] * v[0] + D[2] * v[2] + second,
-        D[1] * v[0] + second,
-        D[2] * v[0] + D[4] * v[2],
-        D[3] * (v[0] + v[1]) + D[5] * v[3],
-        D[6] * v[4],
-    )
+    out[0, 1] = out[1, 0] = out[1, 1] = -tau2 * tau2 * w[3]
+    out[0, 0] = out[1, 1] - tau1 * tau1 * w[0]
+    out[0, 2] = out[2, 0] = -2 * tau1 * w[1]
+    out[0, 3] = out[3, 0] = out[1, 3] = out[3, 1] = -2 * tau2 * w[4]
+    out[2, 2] = -2 * w[2]
+    out[3, 3] = -2 * w[5]
+    out[4, 4] = -theta * rest * (w[0] + w[3])
 
 
 @jit
@@ -196,6 +176,9 @@ def thirds(x, w, out):
     out[4, 4, 4] = -theta * rest * (rest - theta) * (w[0] + w[3])
 
 
+# ----------------------------------------------------------------------- derivatives in x, of all but log delta
+
+
 @jit
 def log_prior_and_jacobian(q):
     total = q[1] + q[2] + q[3] + 5 * interval_log_jacobian(q[4])[0]
@@ -204,7 +187,6 @@ def log_prior_and_jacobian(q):
 
 @jit
 def gradient_x(q, w):
-    """The gradient in x of all but log delta."""
     x = parameters(q)
     g = slopes(x, w)
     return (
@@ -217,17 +199,13 @@ def gradient_x(q, w):
 
 
 @jit_allocating
-def hessian_x(q, data, w, out):
-    """The Hessian in x of the same."""
-    x, c = parameters(q), log_weights(q)
-    d = np.empty(5, q.dtype)  # in loops an array is faster than a tuple
-    fill(curvatures(x, w), out)
-    for n in range(data.shape[1]):
-        z1, z2, r, s = observation(x, c, data[0, n])
-        d[0], d[1], d[2], d[3], d[4] = slopes(x, (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2))
-        for i in range(5):
-            for j in range(5):
-                out[i, j] += r * s * (d[i] * d[j])
+def hessian_x(q, w, d, weight, out):
+    D = np.empty((5, 5), q.dtype)
+    curvatures(parameters(q), w, D)
+    products(d, d, weight, out)
+    for i in range(5):
+        for j in range(5):
+            out[i, j] += D[i, j]
     for i in range(2):
         for j in range(2):
             out[i, j] -= 0.25
@@ -235,6 +213,29 @@ def hessian_x(q, data, w, out):
     out[2, 2] -= 0.5 * np.exp(2 * q[2])
     out[3, 3] -= 0.5 * np.exp(2 * q[3])
     out[4, 4] += 5 * interval_log_jacobian(q[4])[2]
+
+
+@jit_allocating
+def third_derivative_x(q, w, z, d, weight, out):
+    """Without the terms in d_i d_j d_k."""
+    x = parameters(q)
+    sums, ones, D = np.empty((4, 5), q.dtype), np.empty((1, 5), q.dtype), np.empty((5, 5), q.dtype)
+    thirds(x, w, out)
+    products(z, d, weight, sums)
+    products(d[4:], d, weight, ones)
+    for i in range(5):
+        curvatures(x, (ones[0, i], sums[0, i], sums[1, i], -ones[0, i], -sums[2, i], -sums[3, i]), D)
+        for j in range(5):
+            for k in range(5):
+                out[i, j, k] += D[j, k]
+                out[j, i, k] += D[j, k]
+                out[j, k, i] += D[j, k]
+    out[2, 2, 2] -= np.exp(2 * q[2])
+    out[3, 3, 3] -= np.exp(2 * q[3])
+    out[4, 4, 4] += 5 * interval_log_jacobian(q[4])[3]
+
+
+# ------------------------------------------------------------------------------------------------ derivatives in q
 
 
 @jit
@@ -246,25 +247,18 @@ def map_derivatives(q):
     return (one, delta[1], one, one, one), (zero, delta[2], zero, zero, zero), (zero, delta[3], zero, zero, zero)
 
 
-@jit
-def prior_thirds(q):
-    """The priors' third derivatives in x: they are diagonal."""
-    zero = 0.0 * q[0]
-    return zero, zero, -np.exp(2 * q[2]), -np.exp(2 * q[3]), 5 * interval_log_jacobian(q[4])[3]
-
-
 @jit_allocating
 def log_density(q, data):
-    return likelihood(q, data[0])[0] + log_prior_and_jacobian(q)
+    r, s = np.empty(data.shape[1], q.dtype), np.empty(data.shape[1], q.dtype)
+    return likelihood(q, data[0], r, s)[0] + log_prior_and_jacobian(q)
 
 
 @jit_allocating
 def value_and_gradient(q, data, out):
-    L, w = likelihood(q, data[0])
-    g = gradient_x(q, w)
-    for i in range(5):
-        out[i] = g[i]
-    out[1] = half_line(q[1])[1] * g[1] + 1
+    r, s = np.empty(data.shape[1], q.dtype), np.empty(data.shape[1], q.dtype)
+    L, w = likelihood(q, data[0], r, s)
+    out[0], out[1], out[2], out[3], out[4] = gradient_x(q, w)
+    out[1] = half_line(q[1])[1] * out[1] + 1
     return L + log_prior_and_jacobian(q)
 
 
@@ -274,74 +268,64 @@ def gradient(q, data, out):
 
 
 @jit_allocating
+def second_order_sums(q, y):
+    """w, rows z and d, and of each observation r r' and r r' (r' - r)."""
+    n = y.shape[0]
+    z, d, r, s = np.empty((4, n), q.dtype), np.empty((5, n), q.dtype), np.empty(n, q.dtype), np.empty(n, q.dtype)
+    _, w = likelihood(q, y, r, s)
+    rows(parameters(q), y, z, d)
+    for i in range(n):
+        both = r[i] * s[i]
+        s[i] = both * (s[i] - r[i])
+        r[i] = both
+    return w, z, d, r, s
+
+
+@jit_allocating
 def hessian(q, data, out):
-    _, w = likelihood(q, data[0])
+    w, _, d, weight, _ = second_order_sums(q, data[0])
     a, b, _ = map_derivatives(q)
-    hessian_x(q, data, w, out)
+    hessian_x(q, w, d, weight, out)
     chain_hessian(out, gradient_x(q, w), a, b)
 
 
 @jit_allocating
 def third_derivative(q, data, out):
-    x, c = parameters(q), log_weights(q)
-    D, d = np.empty((5, 5), q.dtype), np.empty(5, q.dtype)
-    _, w = likelihood(q, data[0])
-    thirds(x, w, out)
-    for n in range(data.shape[1]):
-        z1, z2, r, s = observation(x, c, data[0, n])
-        wn = (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2)
-        d[0], d[1], d[2], d[3], d[4] = slopes(x, wn)
-        fill(curvatures(x, wn), D)
+    w, z, d, weight, cubic = second_order_sums(q, data[0])
+    a, b, c = map_derivatives(q)
+    D, weight_k = np.empty((5, 5), q.dtype), np.empty(data.shape[1], q.dtype)
+    third_derivative_x(q, w, z, d, weight, out)
+    for k in range(5):
+        for n in range(data.shape[1]):
+            weight_k[n] = cubic[n] * d[k, n]
+        products(d, d, weight_k, D)
         for i in range(5):
             for j in range(5):
-                for k in range(5):
-                    dD = d[i] * D[j, k] + d[j] * D[i, k] + d[k] * D[i, j]
-                    out[i, j, k] += r * s * (dD + (s - r) * d[i] * d[j] * d[k])
-    prior = prior_thirds(q)
-    for i in range(5):
-        out[i, i, i] += prior[i]
-    hessian_x(q, data, w, D)
-    a, b, c = map_derivatives(q)
+                out[i, j, k] += D[i, j]
+    hessian_x(q, w, d, weight, D)
     chain_third_derivative(out, D, gradient_x(q, w), a, b, c)
 
 
 @jit_allocating
 def trace(q, data, M, out):
-    # The third derivative contracted with the symmetric S, before the loop over the observations where it can be.
-    x, c = parameters(q), log_weights(q)
+    w, z, d, weight, cubic = second_order_sums(q, data[0])
+    a, b, c = map_derivatives(q)
     D, T = np.empty((5, 5), q.dtype), np.empty((5, 5, 5), q.dtype)
-    S, Sd, d, DSd = np.empty((5, 5), q.dtype), np.empty(5, q.dtype), np.empty(5, q.dtype), np.empty(5, q.dtype)
-    a1, a2, a3 = map_derivatives(q)
-    _, w = likelihood(q, data[0])
-    thirds(x, w, T)
-    prior = prior_thirds(q)
-    for i in range(5):
-        out[i] = 0.0
-        T[i, i, i] += prior[i]
-        for j in range(5):
-            S[i, j] = 0.5 * (M[i, j] + M[j, i]) * a1[i] * a1[j]
+    form, total = np.zeros((1, data.shape[1]), q.dtype), np.empty((1, 5), q.dtype)  # sum_ij M_ij a_i a_j d_i d_j
+    third_derivative_x(q, w, z, d, weight, T)
     for i in range(5):
         for j in range(5):
-            for k in range(5):
-                out[k] += S[i, j] * T[i, j, k]
-    for n in range(data.shape[1]):
-        z1, z2, r, s = observation(x, c, data[0, n])
-        wn = (1.0, z1, z1 * z1, -1.0, -z2, -z2 * z2)
-        d[0], d[1], d[2], d[3], d[4] = slopes(x, wn)
-        Dn = curvatures(x, wn)
-        S_D = S[0, 0] * Dn[0] + (2 * S[0, 1] + S[1, 1]) * Dn[1] + 2 * S[0, 2] * Dn[2]
-        S_D += 2 * (S[0, 3] + S[1, 3]) * Dn[3] + S[2, 2] * Dn[4] + S[3, 3] * Dn[5]
-        dSd = 0.0 * r
+            M_x = M[i, j] * a[i] * a[j]
+            for n in range(data.shape[1]):
+                form[0, n] += M_x * d[i, n] * d[j, n]
+    products(form, d, cubic, total)
+    for k in range(5):
+        out[k] = total[0, k]
         for i in range(5):
-            Sd[i] = 0.0
             for j in range(5):
-                Sd[i] += S[i, j] * d[j]
-            dSd += d[i] * Sd[i]
-        DSd[0], DSd[1], DSd[2], DSd[3], DSd[4] = times(Dn, Sd)
-        for k in range(5):
-            out[k] += r * s * ((S_D + (s - r) * dSd) * d[k] + 2 * DSd[k])
-    hessian_x(q, data, w, D)
-    chain_trace(out, M, D, gradient_x(q, w), a1, a2, a3)
+                out[k] += M[i, j] * a[i] * a[j] * T[i, j, k]
+    hessian_x(q, w, d, weight, D)
+    chain_trace(out, M, D, gradient_x(q, w), a, b, c)
 
 
 def constrain(q: np.ndarray) -> dict:
@@ -360,8 +344,8 @@ def GaussianMixture(y=None) -> Model:
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
     y = np.asarray(y, dtype=float)
-    if y.ndim != 1 or len(y) < 1:
-        raise ValueError(f"GaussianMixture needs observations (N,), got shape {y.shape}")
+    if y.ndim != 1 or len(y) < 1 or not np.isfinite(y).all():
+        raise ShapeError(f"GaussianMixture needs finite observations (N,), got shape {y.shape}")
     return Model(
         5,
         log_density,

@@ -1,0 +1,166 @@
+"""The banana (Brofos and Lederman 2021): y_i ~ N(t1 + t2^2, s_y), i = 1..n, and t1, t2 ~ N(0, s_t); s_y, s_t are sd's.
+
+The posterior depends on the data through n and their mean ybar only. With a = n / s_y^2, b = 1 / s_t^2 and the residual
+r = ybar - t1 - t2^2,
+
+    L = -a r^2/2 - b (t1^2 + t2^2)/2
+    dL/dt1 = a r - b t1          dL/dt2 = 2 a r t2 - b t2
+    11: -a - b     12: -2 a t2     22: 2 a (r - 2 t2^2) - b
+    111, 112: 0    122: -2 a       222: -12 a t2
+    Fisher metric a (1, 2 t2)(1, 2 t2)' + b I
+
+Exact answers. Given t2, t1 ~ N(w (ybar - t2^2), v) with v = 1/(a + b), w = v a. With V = 1/a + 1/b, t2 has the density
+
+    exp(-(ybar - t2^2)^2 / (2 V) - b t2^2 / 2) = const exp(-(t2^2 - c)^2 / (2 V)),       c = ybar - b V / 2
+
+Its moments are sums over an equidistant grid, which converge exponentially for such a function. Draws: let u = t2^2 and
+s > max(c, 0). The convex (u - c)^2 lies above its tangent at u = s, so the density lies below a multiple of that of
+N(0, V / (2 (s - c))): a draw from this normal is kept with probability exp(-(u - s)^2 / (2 V)). The most are kept for
+s - c = (sqrt(c^2 + 2 V) - c) / 2.
+
+Data: the row [a, ybar, b].
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+
+@jit
+def value_and_gradient(q, data, out):
+    t1, t2 = q[0], q[1]
+    a, ybar, b = data[0]
+    r = ybar - t1 - t2 * t2
+    out[0] = a * r - b * t1
+    out[1] = (2 * a * r - b) * t2
+    return -0.5 * (a * r * r + b * (t1 * t1 + t2 * t2))
+
+
+@jit
+def log_density(q, data):
+    t1, t2 = q[0], q[1]
+    a, ybar, b = data[0]
+    r = ybar - t1 - t2 * t2
+    return -0.5 * (a * r * r + b * (t1 * t1 + t2 * t2))
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def hessian(q, data, out):
+    t1, t2 = q[0], q[1]
+    a, ybar, b = data[0]
+    out[0, 0] = -a - b
+    out[0, 1] = out[1, 0] = -2 * a * t2
+    out[1, 1] = 2 * a * (ybar - t1 - 3 * t2 * t2) - b
+
+
+@jit
+def third_derivative(q, data, out):
+    a = data[0, 0]
+    out[:] = 0.0
+    out[0, 1, 1] = out[1, 0, 1] = out[1, 1, 0] = -2 * a
+    out[1, 1, 1] = -12 * a * q[1]
+
+
+@jit
+def trace(q, data, M, out):
+    a = data[0, 0]
+    out[0] = -2 * a * M[1, 1]
+    out[1] = -2 * a * (M[0, 1] + M[1, 0]) - 12 * a * q[1] * M[1, 1]
+
+
+@jit
+def fisher(q, data, out):
+    a, b = data[0, 0], data[0, 2]
+    out[0, 0] = a + b
+    out[0, 1] = out[1, 0] = 2 * a * q[1]
+    out[1, 1] = 4 * a * q[1] * q[1] + b
+
+
+@jit
+def fisher_derivative(q, data, out):
+    a = data[0, 0]
+    out[:] = 0.0
+    out[0, 1, 1] = out[1, 0, 1] = 2 * a
+    out[1, 1, 1] = 8 * a * q[1]
+
+
+@jit
+def fisher_trace(q, data, M, out):
+    a = data[0, 0]
+    out[0] = 0.0
+    out[1] = 2 * a * (M[0, 1] + M[1, 0]) + 8 * a * q[1] * M[1, 1]
+
+
+def moments(a: float, ybar: float, b: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of (t1, t2)."""
+    V = 1 / a + 1 / b
+    c = ybar - b * V / 2
+    # The grid covers the u >= 0 with (u - c)^2 within 100 V of its least value: outside, the density is below e^-50.
+    reach = math.sqrt(min(c, 0.0) ** 2 + 100 * V)
+    t2 = np.linspace(math.sqrt(max(c - reach, 0.0)), math.sqrt(c + reach), 4001)
+    u = t2**2
+    weights = np.exp(-((u - c) ** 2 - min(c, 0.0) ** 2) / (2 * V))
+    weights[0] /= 2  # the density is even in t2: half of it, with half of a grid point at 0
+    weights /= weights.sum()
+    mean_u = weights @ u
+    v, w = 1 / (a + b), a / (a + b)
+    mean = np.array([w * (ybar - mean_u), 0.0])
+    return mean, np.array([v + w**2 * (weights @ (u - mean_u) ** 2), mean_u])
+
+
+def draw(rng: np.random.Generator, n_draws: int, a: float, ybar: float, b: float) -> np.ndarray:
+    """(n_draws, 2) independent draws: t2 by rejection, then t1 given t2."""
+    V = 1 / a + 1 / b
+    c = ybar - b * V / 2
+    slope = (math.hypot(c, math.sqrt(2 * V)) - c) / 2
+    kept = [np.empty(0)]
+    while sum(map(len, kept)) < n_draws:
+        t2 = math.sqrt(V / (2 * slope)) * rng.standard_normal(2 * n_draws + 100)
+        kept.append(t2[rng.random(t2.shape) < np.exp(-((t2**2 - c - slope) ** 2) / (2 * V))])
+    t2 = np.concatenate(kept)[:n_draws]
+    t1 = a / (a + b) * (ybar - t2**2) + rng.standard_normal(n_draws) / math.sqrt(a + b)
+    return np.column_stack([t1, t2])
+
+
+def Banana(y=None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
+    """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
+    y = np.ones(100) if y is None else np.asarray(y, dtype=float)
+    if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
+        raise ValueError(f"y must be a vector of at least one finite number, got shape {y.shape}")
+    if not (0 < sigma_y < math.inf and 0 < sigma_theta < math.inf):
+        raise ValueError(f"sigma_y and sigma_theta must be positive, got {sigma_y} and {sigma_theta}")
+    a, ybar, b = len(y) / sigma_y**2, float(y.mean()), 1 / sigma_theta**2
+    mean, variance = moments(a, ybar, b)
+    return Model(
+        2,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        fisher,
+        fisher_derivative,
+        fisher_trace,
+        data=np.array([[a, ybar, b]]),
+        names=["theta[0]", "theta[1]"],
+        value_and_gradient=value_and_gradient,
+        name="banana",
+        reference=Reference(
+            source="quadrature of the marginal of theta[1]",
+            mean=mean,
+            variance=variance,
+            draw=functools.partial(draw, a=a, ybar=ybar, b=b),
+        ),
+    )

@@ -1,0 +1,399 @@
+"""Eight schools (Rubin 1981), with the priors of posteriordb:
+
+    y_j ~ N(theta_j, s_j),   theta_j ~ N(mu, tau),   mu ~ N(0, 5),   tau ~ C+(0, 5) (half-Cauchy);   u = log tau
+
+In h = u - log 5, the half-Cauchy and the Jacobian of the logarithm have together the log density -log(2 cosh h), with
+the derivatives -tanh h, -sech^2 h and 2 sech^2 h tanh h.
+
+**Non-centred**, q = (e, mu, u): theta_j = mu + tau e_j, e_j ~ N(0, 1). With w_j = 1 / s_j^2, r_j = w_j (y_j - theta_j):
+
+    L = -sum_j (y_j - theta_j)^2 w_j / 2 - |e|^2/2 - mu^2/50 - log(2 cosh h)
+    e_j: tau r_j - e_j                  mu: sum_j r_j - mu/25             u: tau sum_j r_j e_j - tanh h
+    e_j e_j: -tau^2 w_j - 1             e_j mu: -tau w_j                  e_j u: g_j = tau (r_j - tau w_j e_j)
+    mu mu: -sum_j w_j - 1/25            mu u: -tau sum_j w_j e_j          u u: sum_j g_j e_j - sech^2 h
+    third: d/dmu and d/du of these;     d/dmu: e_j u: -tau w_j            u u: -tau sum_j w_j e_j
+    d/du:  e_j e_j: -2 tau^2 w_j        e_j mu: -tau w_j                  e_j u: g_j - 2 tau^2 w_j e_j
+           mu u: -tau sum_j w_j e_j     u u: sum_j (g_j - 2 tau^2 w_j e_j) e_j + 2 sech^2 h tanh h
+
+Fisher metric: sum_j w_j J_j J_j' with J_j = d theta_j / dq = (tau at e_j, 1 at mu, tau e_j at u), plus 1 for each e_j,
+1/25 for mu, and 1/2 for u: the mean of sech^2 h under the half-Cauchy prior. (sech^2 h itself vanishes where tau -> 0,
+and the metric would become singular.)
+
+**Centred**, q = (theta, mu, u). With p = 1/tau^2, c_j = theta_j - mu, C = sum_j c_j, Q = sum_j c_j^2, J schools:
+
+    L = -sum_j (y_j - theta_j)^2 w_j / 2 - J u - p Q/2 - mu^2/50 - log(2 cosh h)
+    theta_j: (y_j - theta_j) w_j - p c_j      mu: p C - mu/25                 u: -J + p Q - tanh h
+    theta_j theta_j: -w_j - p                 theta_j mu: p                   theta_j u: 2 p c_j
+    mu mu: -J p - 1/25                        mu u: -2 p C                    u u: -2 p Q - sech^2 h
+    d/du of these: theta_j theta_j: 2 p       theta_j mu: -2 p                theta_j u: -4 p c_j
+                   mu mu: 2 J p               mu u: 4 p C                     u u: 4 p Q + 2 sech^2 h tanh h
+    third derivatives without a u are zero
+
+Fisher metric: w_j for theta_j, plus the mean of minus the prior's Hessian over theta given mu and tau, as for the
+funnel. theta_j theta_j: w_j + p, theta_j mu: -p, mu mu: J p + 1/25, u u: 2 J + 1/2.
+
+Data: a row of y and a row of 1/s^2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.transforms import expit
+
+LOG_SCALE = math.log(5.0)
+
+
+@jit
+def half_cauchy(h, e):
+    """-log(2 cosh h) and its slope -tanh h, given also e = e^(2h), which may have overflowed."""
+    if h.real > 0:
+        return -h - np.log1p(1 / e), (1 / e - 1) / (1 + 1 / e)
+    return h - np.log1p(e), (1 - e) / (1 + e)
+
+
+@jit
+def sech_squared(h):
+    return 4 * expit(2 * h) * expit(-2 * h)
+
+
+# ----------------------------------------------------------------------------------------------------- non-centred
+
+
+@jit
+def log_density(q, data):
+    J = data.shape[1]
+    mu, u = q[J], q[J + 1]
+    tau = np.exp(u)
+    prior, _ = half_cauchy(u - LOG_SCALE, tau * tau / 25)
+    total = 0.0
+    for j in range(J):
+        residual = data[0, j] - mu - tau * q[j]
+        total += residual * residual * data[1, j] + q[j] * q[j]
+    return -0.5 * total - mu * mu / 50 + prior
+
+
+@jit
+def value_and_gradient(q, data, out):
+    J = data.shape[1]
+    mu, u = q[J], q[J + 1]
+    tau = np.exp(u)
+    prior, slope = half_cauchy(u - LOG_SCALE, tau * tau / 25)
+    total = sum_r = sum_re = 0.0
+    for j in range(J):
+        e = q[j]
+        residual = data[0, j] - mu - tau * e
+        r = residual * data[1, j]
+        total += residual * r + e * e
+        sum_r += r
+        sum_re += r * e
+        out[j] = tau * r - e
+    out[J] = sum_r - mu / 25
+    out[J + 1] = tau * sum_re + slope
+    return -0.5 * total - mu * mu / 50 + prior
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def hessian(q, data, out):
+    J = data.shape[1]
+    tau = np.exp(q[J + 1])
+    out[:] = 0.0
+    out[J, J] = -1 / 25
+    out[J + 1, J + 1] = -sech_squared(q[J + 1] - LOG_SCALE)
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        g = tau * w * (data[0, j] - q[J] - 2 * tau * e)
+        out[j, j] = -tau * tau * w - 1
+        out[j, J] = out[J, j] = -tau * w
+        out[j, J + 1] = out[J + 1, j] = g
+        out[J, J] -= w
+        out[J, J + 1] -= tau * w * e
+        out[J + 1, J + 1] += g * e
+    out[J + 1, J] = out[J, J + 1]
+
+
+@jit
+def third_derivative(q, data, out):
+    J = data.shape[1]
+    U = J + 1
+    tau, h = np.exp(q[U]), q[U] - LOG_SCALE
+    out[:] = 0.0
+    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        g = tau * w * (data[0, j] - q[J] - 4 * tau * e)
+        out[j, j, U] = out[j, U, j] = out[U, j, j] = -2 * tau * tau * w
+        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -tau * w
+        out[j, U, U] = out[U, j, U] = out[U, U, j] = g
+        out[J, U, U] -= tau * w * e
+        out[U, U, U] += g * e
+    out[U, J, U] = out[U, U, J] = out[J, U, U]
+
+
+@jit
+def trace(q, data, M, out):
+    J = data.shape[1]
+    U = J + 1
+    tau, h = np.exp(q[U]), q[U] - LOG_SCALE
+    out[J] = 0.0
+    out[U] = 2 * M[U, U] * sech_squared(h) * np.tanh(h)
+    mu_u = M[J, U] + M[U, J]
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        g = tau * w * (data[0, j] - q[J] - 4 * tau * e)
+        e_mu, e_u = M[j, J] + M[J, j], M[j, U] + M[U, j]
+        out[j] = -2 * tau * tau * w * e_u - tau * w * mu_u + g * M[U, U]
+        out[J] -= tau * w * (e_u + e * M[U, U])
+        out[U] += -2 * tau * tau * w * M[j, j] - tau * w * (e_mu + e * mu_u) + g * (e_u + e * M[U, U])
+
+
+@jit
+def fisher(q, data, out):
+    J = data.shape[1]
+    U = J + 1
+    tau = np.exp(q[U])
+    out[:] = 0.0
+    out[J, J], out[U, U] = 1 / 25, 0.5
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        out[j, j] = tau * tau * w + 1
+        out[j, J] = out[J, j] = tau * w
+        out[j, U] = out[U, j] = tau * tau * w * e
+        out[J, J] += w
+        out[J, U] += tau * w * e
+        out[U, U] += tau * tau * w * e * e
+    out[U, J] = out[J, U]
+
+
+@jit
+def fisher_derivative(q, data, out):
+    J = data.shape[1]
+    U = J + 1
+    tau = np.exp(q[U])
+    out[:] = 0.0
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        out[j, j, U] = 2 * tau * tau * w
+        out[j, J, U] = out[J, j, U] = tau * w
+        out[j, U, U] = out[U, j, U] = 2 * tau * tau * w * e
+        out[j, U, j] = out[U, j, j] = tau * tau * w
+        out[J, U, j] = out[U, J, j] = tau * w
+        out[J, U, U] += tau * w * e
+        out[U, U, j] = 2 * tau * tau * w * e
+        out[U, U, U] += 2 * tau * tau * w * e * e
+    out[U, J, U] = out[J, U, U]
+
+
+@jit
+def fisher_trace(q, data, M, out):
+    J = data.shape[1]
+    U = J + 1
+    tau = np.exp(q[U])
+    out[J] = out[U] = 0.0
+    mu_u = M[J, U] + M[U, J]
+    for j in range(J):
+        e, w = q[j], data[1, j]
+        e_mu, e_u = M[j, J] + M[J, j], M[j, U] + M[U, j]
+        out[j] = tau * tau * w * (e_u + 2 * e * M[U, U]) + tau * w * mu_u
+        out[U] += tau * w * (e_mu + e * mu_u) + 2 * tau * tau * w * (M[j, j] + e * e_u + e * e * M[U, U])
+
+
+# --------------------------------------------------------------------------------------------------------- centred
+
+
+@jit
+def centred_log_density(q, data):
+    J = data.shape[1]
+    mu, u = q[J], q[J + 1]
+    p = np.exp(-2 * u)
+    prior, _ = half_cauchy(u - LOG_SCALE, 1 / (25 * p))
+    misfit = Q = 0.0
+    for j in range(J):
+        residual, c = data[0, j] - q[j], q[j] - mu
+        misfit += residual * residual * data[1, j]
+        Q += c * c
+    return -0.5 * (misfit + p * Q) - J * u - mu * mu / 50 + prior
+
+
+@jit
+def centred_value_and_gradient(q, data, out):
+    J = data.shape[1]
+    mu, u = q[J], q[J + 1]
+    p = np.exp(-2 * u)
+    prior, slope = half_cauchy(u - LOG_SCALE, 1 / (25 * p))
+    misfit = C = Q = 0.0
+    for j in range(J):
+        residual, c = data[0, j] - q[j], q[j] - mu
+        r = residual * data[1, j]
+        misfit += residual * r
+        C += c
+        Q += c * c
+        out[j] = r - p * c
+    out[J] = p * C - mu / 25
+    out[J + 1] = p * Q - J + slope
+    return -0.5 * (misfit + p * Q) - J * u - mu * mu / 50 + prior
+
+
+@jit
+def centred_gradient(q, data, out):
+    centred_value_and_gradient(q, data, out)
+
+
+@jit
+def centred_hessian(q, data, out):
+    J = data.shape[1]
+    U = J + 1
+    p = np.exp(-2 * q[U])
+    out[:] = 0.0
+    out[J, J] = -J * p - 1 / 25
+    out[U, U] = -sech_squared(q[U] - LOG_SCALE)
+    for j in range(J):
+        c = q[j] - q[J]
+        out[j, j] = -data[1, j] - p
+        out[j, J] = out[J, j] = p
+        out[j, U] = out[U, j] = 2 * p * c
+        out[J, U] -= 2 * p * c
+        out[U, U] -= 2 * p * c * c
+    out[U, J] = out[J, U]
+
+
+@jit
+def centred_third_derivative(q, data, out):
+    J = data.shape[1]
+    U = J + 1
+    p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
+    out[:] = 0.0
+    out[J, J, U] = out[J, U, J] = out[U, J, J] = 2 * J * p
+    out[U, U, U] = 2 * sech_squared(h) * np.tanh(h)
+    for j in range(J):
+        c = q[j] - q[J]
+        out[j, j, U] = out[j, U, j] = out[U, j, j] = 2 * p
+        out[j, J, U] = out[J, j, U] = out[j, U, J] = out[J, U, j] = out[U, j, J] = out[U, J, j] = -2 * p
+        out[j, U, U] = out[U, j, U] = out[U, U, j] = -4 * p * c
+        out[J, U, U] += 4 * p * c
+        out[U, U, U] += 4 * p * c * c
+    out[U, J, U] = out[U, U, J] = out[J, U, U]
+
+
+@jit
+def centred_trace(q, data, M, out):
+    J = data.shape[1]
+    U = J + 1
+    p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
+    mu_u = M[J, U] + M[U, J]
+    out[J] = 2 * J * p * mu_u
+    out[U] = 2 * M[U, U] * sech_squared(h) * np.tanh(h) + 2 * J * p * M[J, J]
+    for j in range(J):
+        c = q[j] - q[J]
+        e_mu, e_u = M[j, J] + M[J, j], M[j, U] + M[U, j]
+        out[j] = 2 * p * (e_u - mu_u - 2 * c * M[U, U])
+        out[J] += 2 * p * (2 * c * M[U, U] - e_u)
+        out[U] += 2 * p * (M[j, j] - e_mu - 2 * c * (e_u - mu_u) + 2 * c * c * M[U, U])
+
+
+@jit
+def centred_fisher(q, data, out):
+    J = data.shape[1]
+    p = np.exp(-2 * q[J + 1])
+    out[:] = 0.0
+    out[J, J] = J * p + 1 / 25
+    out[J + 1, J + 1] = 2 * J + 0.5
+    for j in range(J):
+        out[j, j] = data[1, j] + p
+        out[j, J] = out[J, j] = -p
+
+
+@jit
+def centred_fisher_derivative(q, data, out):
+    J = data.shape[1]
+    p = np.exp(-2 * q[J + 1])
+    out[:] = 0.0
+    out[J, J, J + 1] = -2 * J * p
+    for j in range(J):
+        out[j, j, J + 1] = -2 * p
+        out[j, J, J + 1] = out[J, j, J + 1] = 2 * p
+
+
+@jit
+def centred_fisher_trace(q, data, M, out):
+    J = data.shape[1]
+    p = np.exp(-2 * q[J + 1])
+    out[:] = 0.0
+    total = -J * M[J, J]
+    for j in range(J):
+        total += M[j, J] + M[J, j] - M[j, j]
+    out[J + 1] = 2 * p * total
+
+
+# ----------------------------------------------------------------------------------------------------- constructor
+
+
+def constrain(q: np.ndarray) -> dict:
+    mu, tau = q[..., -2], np.exp(q[..., -1])
+    return {"theta": mu[..., None] + tau[..., None] * q[..., :-2], "mu": mu, "tau": tau}
+
+
+def centred_constrain(q: np.ndarray) -> dict:
+    return {"theta": q[..., :-2], "mu": q[..., -2], "tau": np.exp(q[..., -1])}
+
+
+def EightSchools(centered: bool = False, *, y=None, sigma=None) -> Model:
+    """Eight schools, or J of them by ``y`` and ``sigma`` (J,); dimension J + 2, variables ``theta``, ``mu``, ``tau``.
+
+    ``centered=True`` has theta itself for coordinates: the same posterior of the variables, much harder to sample.
+    """
+    name = "eight_schools-eight_schools_noncentered"
+    if (y is None) != (sigma is None):
+        raise ValueError("give both y and sigma, or neither")
+    reference = None
+    if y is None:
+        schools = posteriordb(name)["data"]
+        y, sigma = schools["y"], schools["sigma"]
+        reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
+    y, sigma = np.asarray(y, dtype=float), np.asarray(sigma, dtype=float)
+    if y.ndim != 1 or len(y) == 0 or sigma.shape != y.shape:
+        raise ShapeError(f"y and sigma must be vectors of one length, got {y.shape} and {sigma.shape}")
+    if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):
+        raise ValueError("y must be finite, and sigma finite and positive")
+    non_centred = (
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        fisher,
+        fisher_derivative,
+        fisher_trace,
+    )
+    centred = (
+        centred_log_density,
+        centred_gradient,
+        centred_hessian,
+        centred_third_derivative,
+        centred_trace,
+        centred_fisher,
+        centred_fisher_derivative,
+        centred_fisher_trace,
+    )
+    effect = "theta" if centered else "theta_raw"
+    return Model(
+        len(y) + 2,
+        *(centred if centered else non_centred),
+        data=np.array([y, sigma**-2]),
+        names=[f"{effect}[{j}]" for j in range(len(y))] + ["mu", "log_tau"],
+        constrain=centred_constrain if centered else constrain,
+        value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
+        name="eight schools, centred" if centered else "eight schools",
+        reference=reference,
+    )

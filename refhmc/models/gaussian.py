@@ -1,0 +1,189 @@
+"""The Gaussian N(mu, S) in any dimension, with precision P = S^-1:
+
+    L(x) = -1/2 (x - mu)' P (x - mu)      dL/dx = -P (x - mu)      hessian = -P      third = 0
+
+The Fisher metric is P, so that every metric of the curvature is constant here.
+
+Data: a row of mu, then the rows of P; for a diagonal S two rows, mu and the diagonal of P, with functions of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import scipy.linalg
+
+from refhmc.compiled import jit, jit_sum
+from refhmc.errors import MetricError, ShapeError
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+# ----------------------------------------------------------------------------------------------------------- dense
+
+
+@jit
+def value_and_gradient(q, data, out):
+    d = q.shape[0]
+    out[:] = 0.0
+    for j in range(1, d + 1 - d % 2, 2):  # two rows of P (they are also its columns) for each pass over out
+        x, y = data[0, j - 1] - q[j - 1], data[0, j] - q[j]
+        for i in range(d):
+            out[i] += data[j, i] * x + data[j + 1, i] * y
+    if d % 2 == 1:
+        for i in range(d):
+            out[i] += data[d, i] * (data[0, d - 1] - q[d - 1])
+    return 0.5 * form(q, data[0], out)
+
+
+@jit_sum
+def form(q, mean, gradient):
+    """(q - mean)' gradient"""
+    total = 0.0
+    for i in range(q.shape[0]):
+        total += (q[i] - mean[i]) * gradient[i]
+    return total
+
+
+@jit_sum
+def log_density(q, data):
+    mean = data[0]
+    total = 0.0
+    for j in range(q.shape[0]):
+        row, part = data[1 + j], 0.0
+        for i in range(q.shape[0]):
+            part += row[i] * (q[i] - mean[i])
+        total += part * (q[j] - mean[j])
+    return -0.5 * total
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def hessian(q, data, out):
+    for i in range(q.shape[0]):
+        for j in range(q.shape[0]):
+            out[i, j] = -data[1 + i, j]
+
+
+@jit
+def fisher(q, data, out):
+    for i in range(q.shape[0]):
+        for j in range(q.shape[0]):
+            out[i, j] = data[1 + i, j]
+
+
+# -------------------------------------------------------------------------------------------------------- diagonal
+
+
+@jit_sum
+def diagonal_log_density(q, data):
+    mean, precision = data[0], data[1]
+    total = 0.0
+    for i in range(q.shape[0]):
+        total += precision[i] * (q[i] - mean[i]) * (q[i] - mean[i])
+    return -0.5 * total
+
+
+@jit_sum
+def diagonal_value_and_gradient(q, data, out):
+    mean, precision = data[0], data[1]
+    total = 0.0
+    for i in range(q.shape[0]):
+        step = q[i] - mean[i]
+        out[i] = -precision[i] * step
+        total += out[i] * step
+    return 0.5 * total
+
+
+@jit
+def diagonal_gradient(q, data, out):
+    diagonal_value_and_gradient(q, data, out)
+
+
+@jit
+def diagonal_hessian(q, data, out):
+    out[:] = 0.0
+    for i in range(q.shape[0]):
+        out[i, i] = -data[1, i]
+
+
+@jit
+def diagonal_fisher(q, data, out):
+    out[:] = 0.0
+    for i in range(q.shape[0]):
+        out[i, i] = data[1, i]
+
+
+# ------------------------------------------------------------------------------------------------------------ both
+
+
+@jit
+def third_derivative(q, data, out):
+    out[:] = 0.0
+
+
+@jit
+def trace(q, data, M, out):
+    out[:] = 0.0
+
+
+def draw(rng: np.random.Generator, n_draws: int, mean: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """(n_draws, d) independent draws; ``factor`` is the lower Cholesky factor of S, or its diagonal's roots."""
+    z = rng.standard_normal((n_draws, len(mean)))
+    return mean + (z * factor if factor.ndim == 1 else z @ factor.T)
+
+
+def Gaussian(mean, covariance) -> Model:
+    """N(mean, covariance), variable ``x``: ``covariance`` is (d, d), ``mean`` (d,) or a number for all coordinates.
+
+    Raises ShapeError, or MetricError for a covariance that is not symmetric and positive definite.
+    """
+    mean, S = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
+    if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] < 1:
+        raise ShapeError(f"covariance must be (d, d), got {S.shape}")
+    d = len(S)
+    if mean.shape not in ((), (d,)):
+        raise ShapeError(f"mean must be a number or ({d},) like the covariance, got {mean.shape}")
+    mean = np.full(d, mean)
+    if not (np.isfinite(S).all() and np.isfinite(mean).all()):
+        raise MetricError("mean and covariance must be finite")
+    asymmetry = np.abs(S - S.T).max()
+    if asymmetry > 1e-10 * np.abs(S).max():
+        raise MetricError(f"covariance must be symmetric; it differs from its transpose by up to {asymmetry:.3g}")
+    variance = np.diag(S).copy()
+    diagonal = np.array_equal(S, np.diag(variance))
+    least = variance.min() if diagonal else np.linalg.eigvalsh(S)[0]
+    if not least > 0:
+        raise MetricError(f"covariance must be positive definite; its least eigenvalue is {least:.6g}")
+    if diagonal:
+        factor = np.sqrt(variance)
+        precision = 1 / variance
+        functions = (diagonal_log_density, diagonal_gradient, diagonal_hessian)
+    else:
+        factor = np.linalg.cholesky(S)
+        precision = scipy.linalg.cho_solve((factor, True), np.eye(d))
+        precision = (precision + precision.T) / 2
+        functions = (log_density, gradient, hessian)
+    return Model(
+        d,
+        *functions,
+        third_derivative,
+        trace,
+        diagonal_fisher if diagonal else fisher,
+        third_derivative,  # of the Fisher metric: zero as well
+        trace,
+        data=np.vstack([mean, precision]),
+        names=[f"x[{i}]" for i in range(d)],
+        value_and_gradient=diagonal_value_and_gradient if diagonal else value_and_gradient,
+        name="gaussian",
+        reference=Reference(
+            source="closed form",
+            mean=mean,
+            variance=variance,
+            draw=functools.partial(draw, mean=mean, factor=factor),
+        ),
+    )

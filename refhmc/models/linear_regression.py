@@ -1,0 +1,214 @@
+"""Linear regression with unknown noise: y ~ N(X beta, sigma^2 I), beta flat, sigma ~ C+(0, 2.5) (half-Cauchy).
+
+Coordinates (beta, u), u = log sigma. The sum of squares is S = S0 + |R (beta - b)|^2, exactly, where X = Q R, b is the
+least-squares solution and S0 its residual sum of squares: the n observations are not visited again. With G = R'R,
+f = e^{-2u} G (beta - b) and s = e^{-2u} S, and with h = u - log 2.5, for which the half-Cauchy and the Jacobian of the
+logarithm together are -log(2 cosh h) (see ``eight_schools``):
+
+    L = -n u - s/2 - log(2 cosh h)
+    dL/dbeta = -f                    dL/du = -n + s - tanh h
+    beta beta: -e^{-2u} G            beta u: 2 f                     u u: -2 s - sech^2 h
+    beta beta u: 2 e^{-2u} G         beta u u: -4 f                  u u u: 4 s + 2 sech^2 h tanh h
+
+Fisher metric: beta beta: e^{-2u} G, beta u: 0, u u: 2 n, plus minus the prior's Hessian, sech^2 h, at u u.
+
+Data: the rows of R, those of G, a row of b and a row [n, S0, 0, ...]; at least two columns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.models.eight_schools import half_cauchy, sech_squared
+
+SCALE = 2.5
+LOG_SCALE = math.log(SCALE)
+
+
+@jit
+def misfit(q, data, precision, out):
+    """out[:d] = -f; returns s. (By way of R, which is far better conditioned than G.)"""
+    d = q.shape[0] - 1
+    b = data[2 * d]
+    total = data[2 * d + 1, 1]
+    for i in range(d):
+        row = 0.0
+        for j in range(i, d):
+            row += data[i, j] * (q[j] - b[j])
+        out[i] = row
+        total += row * row
+    for j in range(d - 1, -1, -1):  # R' times that, in place: the j-th needs the first j only
+        row = 0.0
+        for i in range(j + 1):
+            row += data[i, j] * out[i]
+        out[j] = -precision * row
+    return precision * total
+
+
+@jit
+def log_density(q, data):
+    d = q.shape[0] - 1
+    b, u = data[2 * d], q[d]
+    total = data[2 * d + 1, 1]
+    for i in range(d):
+        row = 0.0
+        for j in range(i, d):
+            row += data[i, j] * (q[j] - b[j])
+        total += row * row
+    precision = np.exp(-2 * u)
+    prior, _ = half_cauchy(u - LOG_SCALE, 1 / (SCALE * SCALE * precision))
+    return -data[2 * d + 1, 0] * u - 0.5 * precision * total + prior
+
+
+@jit
+def value_and_gradient(q, data, out):
+    d = q.shape[0] - 1
+    n, u = data[2 * d + 1, 0], q[d]
+    precision = np.exp(-2 * u)
+    s = misfit(q, data, precision, out)
+    prior, slope = half_cauchy(u - LOG_SCALE, 1 / (SCALE * SCALE * precision))
+    out[d] = s - n + slope
+    return -n * u - 0.5 * s + prior
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def hessian(q, data, out):
+    d = q.shape[0] - 1
+    precision = np.exp(-2 * q[d])
+    s = misfit(q, data, precision, out[d])
+    for i in range(d):
+        out[d, i] *= -2
+        out[i, d] = out[d, i]
+        for j in range(d):
+            out[i, j] = -precision * data[d + i, j]
+    out[d, d] = -2 * s - sech_squared(q[d] - LOG_SCALE)
+
+
+@jit
+def third_derivative(q, data, out):
+    d = q.shape[0] - 1
+    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
+    out[:] = 0.0
+    s = misfit(q, data, precision, out[d, d])
+    for i in range(d):
+        out[d, d, i] *= 4
+        out[d, i, d] = out[i, d, d] = out[d, d, i]
+        for j in range(d):
+            out[i, j, d] = out[i, d, j] = out[d, i, j] = 2 * precision * data[d + i, j]
+    out[d, d, d] = 4 * s + 2 * sech_squared(h) * np.tanh(h)
+
+
+@jit
+def trace(q, data, M, out):
+    d = q.shape[0] - 1
+    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
+    s = misfit(q, data, precision, out)
+    out[d] = M[d, d] * (4 * s + 2 * sech_squared(h) * np.tanh(h))
+    for i in range(d):
+        out[d] += 4 * out[i] * (M[i, d] + M[d, i])
+        out[i] *= 4 * M[d, d]
+        for j in range(d):
+            g = 2 * precision * data[d + i, j]
+            out[d] += g * M[i, j]
+            out[i] += g * (M[j, d] + M[d, j])
+
+
+@jit
+def fisher(q, data, out):
+    d = q.shape[0] - 1
+    precision = np.exp(-2 * q[d])
+    out[:] = 0.0
+    for i in range(d):
+        for j in range(d):
+            out[i, j] = precision * data[d + i, j]
+    out[d, d] = 2 * data[2 * d + 1, 0] + sech_squared(q[d] - LOG_SCALE)
+
+
+@jit
+def fisher_derivative(q, data, out):
+    d = q.shape[0] - 1
+    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
+    out[:] = 0.0
+    for i in range(d):
+        for j in range(d):
+            out[i, j, d] = -2 * precision * data[d + i, j]
+    out[d, d, d] = -2 * sech_squared(h) * np.tanh(h)
+
+
+@jit
+def fisher_trace(q, data, M, out):
+    d = q.shape[0] - 1
+    precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
+    out[:] = 0.0
+    out[d] = -2 * M[d, d] * sech_squared(h) * np.tanh(h)
+    for i in range(d):
+        for j in range(d):
+            out[d] -= 2 * precision * data[d + i, j] * M[i, j]
+
+
+def constrain(q: np.ndarray) -> dict:
+    return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
+
+
+def LinearRegression(X=None, y=None) -> Model:
+    """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
+
+    By default the children's test scores of posteriordb, on the mother's schooling, her IQ and their product, in their
+    own units: the coefficients' scales differ by a factor of 100 and their correlations reach 0.99.
+    """
+    if (X is None) != (y is None):
+        raise ValueError("give both X and y, or neither")
+    reference = None
+    if X is None:
+        name = "kidiq-kidscore_interaction"
+        kids = posteriordb(name)["data"]
+        y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
+        X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
+        reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
+        raise ShapeError(f"X must be (n, d) and y (n,), got {X.shape} and {y.shape}")
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise ValueError("X and y must be finite")
+    n, d = X.shape
+    if n <= d or np.linalg.matrix_rank(X) < d:
+        raise ValueError("beta has a flat prior: X must have more rows than columns, and independent columns")
+    R = np.linalg.qr(X, mode="r")
+    b = np.linalg.lstsq(X, y)[0]
+    S0 = float(np.sum((y - X @ b) ** 2))
+    if 1e-20 * float(y @ y) >= S0:
+        raise ValueError("y is fitted exactly: the posterior has no bound at sigma = 0")
+    data = np.zeros((2 * d + 2, max(d, 2)))
+    data[:d, :d] = R
+    data[d : 2 * d, :d] = R.T @ R
+    data[2 * d, :d] = b
+    data[2 * d + 1, :2] = n, S0
+    return Model(
+        d + 1,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        fisher,
+        fisher_derivative,
+        fisher_trace,
+        data=data,
+        names=[f"beta[{j}]" for j in range(d)] + ["log_sigma"],
+        constrain=constrain,
+        value_and_gradient=value_and_gradient,
+        name="linear regression",
+        reference=reference,
+        initial=np.append(b, 0.5 * math.log(S0 / n)),
+    )

@@ -1,0 +1,143 @@
+"""The command line, the compile cache across processes, import time's ingredients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.cli import main
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
+    out, plot = tmp_path / "r.nc", tmp_path / "r.png"
+    status = main(
+        ["sample", "funnel", "--seed", "3", "--draws", "300", "--tune", "300", "--out", str(out), "--plot", str(plot)]
+    )
+    printed = capsys.readouterr()
+    assert status == 0
+    assert "true mean" in printed.out
+    assert "x[9]" in printed.out
+    assert "9.488" in printed.out  # the x's standard deviation, e^{9/4}
+    assert "warning: E-BFMI below 0.3" in printed.out
+    assert "compiled" in printed.out
+    assert "sampling 4 chains: 2400/2400 draws" in printed.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    import xarray as xr
+
+    with xr.open_dataset(out, group="posterior") as posterior:
+        assert posterior["x"].shape == (4, 300, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sample", "tunnel"], "no model named 'tunnel'; there are: funnel, banana"),
+        (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
+        (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
+        (["sample", "funnel", "--n-steps", "3"], "--n-steps belongs to --kernel hmc"),
+        (["sample", "funnel", "--out", "no/such/place/r.nc"], "there is no directory"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(arguments, words, capsys):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_usage_errors_exit_with_2(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["sample"])
+    assert caught.value.code == 2
+
+
+def test_models_and_info(capsys):
+    assert main(["models"]) == 0
+    listed = capsys.readouterr().out
+    assert len(listed.splitlines()) == len(refhmc.models.by_name())
+    assert main(["info"]) == 0
+    assert f"refhmc {refhmc.__version__}" in capsys.readouterr().out
+
+
+SECOND_PROCESS = """
+import json, refhmc
+result = refhmc.sample(refhmc.models.Funnel(2), draws=5, tune=5, chains=1, random_seed=1, progressbar=False, raw=True)
+print(json.dumps([[item.title, item.from_cache] for item in refhmc.compiled.log]))
+print(json.dumps(result.draws.tolist()))
+"""
+
+
+def test_a_second_process_hits_the_compile_cache(tmp_path):
+    first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, REFHMC_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    (log_1, draws_1), (log_2, draws_2) = ([json.loads(line) for line in p.stdout.splitlines()] for p in (first, second))
+    assert [title for title, _ in log_1] == [title for title, _ in log_2]
+    assert len(log_1) >= 5
+    assert not any(cached for _, cached in log_1)
+    assert all(cached for _, cached in log_2)
+    assert np.array_equal(draws_1, draws_2)
+
+
+def test_import_brings_neither_numba_nor_arviz():
+    code = "import sys, refhmc; print([m for m in ('numba', 'arviz', 'scipy', 'matplotlib') if m in sys.modules])"
+    assert run("-c", code).stdout.strip() == "[]"
+
+
+def test_without_the_compiler_the_same_text_gives_the_same_draws():
+    compiled = run("-W", "ignore", "-c", SECOND_PROCESS)
+    plain = run("-W", "ignore", "-c", SECOND_PROCESS, NUMBA_DISABLE_JIT="1")
+    assert plain.returncode == 0, plain.stderr
+    draws = [np.array(json.loads(p.stdout.splitlines()[-1])) for p in (compiled, plain)]
+    np.testing.assert_allclose(draws[1], draws[0], rtol=1e-9)
+
+
+def test_warnings_as_errors_do_not_stop_a_healthy_run():
+    code = (
+        "import refhmc, numpy as np\n"
+        "m = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: -q)\n"
+        "r = refhmc.sample(m, random_seed=1, progressbar=False, raw=True)\n"
+        "print(r.draws.shape)"
+    )
+    done = run("-W", "error", "-c", code)
+    assert done.stdout.strip() == "(4, 1000, 2)", done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
+def test_ctrl_c_summarises_what_there_is_and_exits_with_130(tmp_path):
+    import signal
+    import time
+
+    out = tmp_path / "partial.nc"
+    arguments = ["-m", "refhmc", "sample", "funnel", "--kernel", "hmc", "--n-steps", "1000", "--draws", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, *arguments, "--tune", "10", "--seed", "1", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:  # a line of progress: it is sampling
+        if line.startswith("sampling"):
+            break
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "true mean" in printed
+    assert out.stat().st_size > 0

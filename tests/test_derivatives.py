@@ -1,0 +1,254 @@
+"""Every derivative of every model against the complex step of the order below it.
+
+The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the model's
+own text on complex numbers (``refhmc.compiled.plain``), so each order is tied to the one below it, down to the log
+density, which the models' own tests tie to independent texts.
+
+Tolerance: 1e-9 of the *scale*, the largest entry of the tensor in question at that position, whichever of the two ways
+of computing it is larger. A single entry may cancel to nothing; the largest one is a size that its terms have. Where a
+model solves linear systems their condition number multiplies rounding errors: it may then raise the tolerance
+(``CONDITION``).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from refhmc.compiled import plain
+
+STEP = 1e-30
+SIZES = {"gradient": 1, "hessian": 2, "third_derivative": 3, "fisher": 2, "fisher_derivative": 3}
+SERIES = np.array([0.3, -1.2, 2.4, 0.1, 1.9, -0.4, 3.2, -2.2, 0.7, 1.1, -0.9, 0.2])
+
+
+def normal_2d():
+    return np.array([1.0, -2.0, 0.5]), np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.4], [0.0, -0.4, 0.5]])
+
+
+def small_regression():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(12), rng.standard_normal((12, 3))])
+    return X, (rng.random(12) < 0.5).astype(float)
+
+
+# name -> (module, constructor, arguments, positional or by name). Small data where the text would be slow as Python;
+# the shipped data sets run the same functions.
+MODELS = {
+    "funnel": ("funnel", "Funnel", lambda: {"n": 3}),
+    "gaussian": ("gaussian", "Gaussian", lambda: dict(zip(("mean", "covariance"), normal_2d(), strict=True))),
+    "gaussian-diagonal": ("gaussian", "Gaussian", lambda: {"mean": 0.5, "covariance": np.diag([1.0, 4.0, 0.1])}),
+    "banana": ("banana", "Banana", dict),
+    "logistic-regression": (
+        "logistic_regression",
+        "LogisticRegression",
+        lambda: dict(zip("Xy", small_regression(), strict=True)),
+    ),
+    "breast-cancer": ("logistic_regression", "BreastCancer", dict),
+    "eight-schools-noncentred": ("eight_schools", "EightSchools", dict),
+    "eight-schools-centred": ("eight_schools", "EightSchools", lambda: {"centered": True}),
+    "linear-regression": ("linear_regression", "LinearRegression", dict),
+    "ar": ("ar", "AR", dict),
+    "ar-2": ("ar", "AR", lambda: {"y": SERIES, "K": 2}),
+    "garch": ("garch", "GARCH", lambda: {"y": SERIES, "sigma1": 0.8}),
+    "gaussian-mixture": ("gaussian_mixture", "GaussianMixture", lambda: {"y": SERIES}),
+    "gaussian-process": ("gaussian_process_regression", "GaussianProcessRegression", dict),
+}
+SLOW_AS_PYTHON = {"breast-cancer"}
+
+
+def gaussian_process_condition(q):
+    """Of K, at most: (n alpha^2 + sigma) / sigma."""
+    return 1 + 11 * np.exp(2 * q[1] - q[2])
+
+
+CONDITION = {"gaussian-process": gaussian_process_condition}
+
+
+@functools.cache
+def model_of(name):
+    module, constructor, arguments = MODELS[name]
+    return getattr(importlib.import_module(f"refhmc.models.{module}"), constructor)(**arguments())
+
+
+# ----------------------------------------------------------------------------------------------------------- positions
+
+
+def vectors(d, low, high):
+    return st.lists(st.floats(low, high), min_size=d, max_size=d).map(np.array)
+
+
+def near_zero(d):
+    signed = st.builds(lambda sign, e: sign * 10.0**e, st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-16, -3))
+    return st.lists(signed, min_size=d, max_size=d).map(np.array)
+
+
+def degenerate(d):
+    """All coordinates equal; a single one that is not zero; a single one that is; two values in turn."""
+    value = st.sampled_from([-6.0, -1.0, 0.0, 1.0, 6.0])
+    index = st.integers(0, d - 1)
+    return st.one_of(
+        value.map(lambda c: np.full(d, c)),
+        st.builds(lambda c, i: c * np.eye(d)[i], value, index),
+        st.builds(lambda c, i: c * (1 - np.eye(d)[i]), value, index),
+        st.builds(lambda a, b: np.where(np.arange(d) % 2 == 0, a, b), value, value),
+    )
+
+
+KINDS = {
+    "random": lambda d: vectors(d, -2.0, 2.0),
+    "large": lambda d: vectors(d, -15.0, 15.0),
+    "near zero": near_zero,
+    "degenerate": degenerate,
+}
+
+
+def at_positions(test):
+    """Run ``test(name, q, rng)`` for every model at positions of all four kinds."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", MODELS)
+    def run(name, kind):
+        model = model_of(name)
+
+        @settings(
+            deadline=None,
+            derandomize=True,
+            database=None,
+            max_examples=3 if name in SLOW_AS_PYTHON else 12,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(q=KINDS[kind](model.dim), seed=st.integers(0, 2**32 - 1))
+        def check(q, seed):
+            test(name, model, q, np.random.default_rng(seed))
+
+        check()
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+
+
+def assert_close(name, q, actual, expected, tolerance=1e-9, what=""):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert np.isfinite(actual).all(), f"{what} at {q.tolist()} is not finite: {actual}"
+    tolerance = max(tolerance, 1e-15 * CONDITION[name](q)) if name in CONDITION else tolerance
+    scale = max(np.abs(actual).max(), np.abs(expected).max())
+    error = np.abs(actual - expected).max()
+    # The step's truncation, of order STEP^2, is seen where the tensor is zero.
+    assert error <= tolerance * scale + STEP, f"{what} at {q.tolist()}: error {error:.3g}, scale {scale:.3g}"
+
+
+def call_plain(model, key, q, *M):
+    """The text of that function as Python, at a real or complex position."""
+    f = plain(model._functions[key])
+    if key == "log_density":
+        return f(q, model.core.data)
+    out = np.zeros((model.dim,) * (1 if M else SIZES[key]), q.dtype)
+    f(q, model.core.data, *M, out)
+    return out
+
+
+def complex_step(model, key, q):
+    """d(that function)/dq, the derivative's index last."""
+    columns = []
+    for k in range(model.dim):
+        shifted = q.astype(complex)
+        shifted[k] += 1j * STEP
+        columns.append(np.imag(call_plain(model, key, shifted)) / STEP)
+    return np.stack(columns, axis=-1)
+
+
+def compiled(model, key, q, *M):
+    return getattr(model, key)(q, *M)
+
+
+ORDERS = {
+    "gradient": "log_density",
+    "hessian": "gradient",
+    "third_derivative": "hessian",
+    "fisher_derivative": "fisher",
+}
+
+
+@at_positions
+def test_each_order_is_the_complex_step_of_the_one_below(name, model, q, rng):
+    for key, below in ORDERS.items():
+        if model.has(key):
+            assert_close(name, q, compiled(model, key, q), complex_step(model, below, q), what=key)
+
+
+@at_positions
+def test_traces_are_contractions(name, model, q, rng):
+    M = rng.standard_normal((model.dim, model.dim))  # not symmetric
+    for key, full in {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.items():
+        if model.has(key):
+            tensor = compiled(model, full, q)
+            contraction = np.einsum("ij,ijk->k", M, tensor)
+            scale = np.abs(tensor).max()
+            trace = compiled(model, key, q, M)
+            # The sum may cancel; its terms are as large as the tensor's entries.
+            assert_close(name, q, np.append(trace, scale), np.append(contraction, scale), what=key)
+
+
+@at_positions
+def test_symmetry(name, model, q, rng):
+    for key in ("hessian", "fisher"):
+        if model.has(key):
+            H = compiled(model, key, q)
+            assert_close(name, q, H, H.T, 1e-12, what=key)
+    if model.has("third_derivative"):
+        T = compiled(model, "third_derivative", q)
+        for axes in itertools.permutations(range(3)):
+            assert_close(name, q, T, T.transpose(axes), 1e-12, what="third_derivative")
+    if model.has("fisher_derivative"):
+        T = compiled(model, "fisher_derivative", q)
+        assert_close(name, q, T, T.transpose(1, 0, 2), 1e-12, what="fisher_derivative")
+
+
+@at_positions
+def test_compiled_functions_agree_with_their_text_and_with_each_other(name, model, q, rng):
+    M = rng.standard_normal((model.dim, model.dim))
+    L, gradient = model.log_density(q), model.gradient(q)
+    together = model.core.value_and_gradient(q)
+    assert_close(name, q, together[0], L, 1e-12, what="value_and_gradient's value")
+    assert_close(name, q, together[1], gradient, 1e-12, what="value_and_gradient's gradient")
+    assert_close(name, q, L, call_plain(model, "log_density", q), 1e-12, what="log_density")
+    for key in SIZES:
+        if model._functions[key] is not None:
+            tensor = compiled(model, key, q)
+            assert_close(name, q, tensor, call_plain(model, key, q), 1e-12, what=key)
+            scale = np.abs(tensor).max()
+        trace = {"third_derivative": "trace", "fisher_derivative": "fisher_trace"}.get(key)
+        if trace is not None and model._functions[trace] is not None:
+            actual, expected = compiled(model, trace, q, M), call_plain(model, trace, q, M)
+            assert_close(name, q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_every_order(name):
+    model = model_of(name)
+    missing = [key for key in ("hessian", "third_derivative", "trace") if model._functions[key] is None]
+    assert not missing
+    fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_trace")]
+    assert all(fisher) or not any(fisher)
+    assert not any(fisher) == (name in {"garch", "gaussian-mixture"})  # no closed form
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fisher_metric_is_positive_definite(name):
+    model = model_of(name)
+    if not model.has("fisher"):
+        return
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        eigenvalues = np.linalg.eigvalsh(model.fisher(rng.uniform(-2, 2, model.dim)))
+        assert eigenvalues[0] > -1e-12 * eigenvalues[-1]

@@ -1,0 +1,178 @@
+"""A user's own model: compiled from plain functions, from the in-place protocol, or run as Python."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+
+import numba
+import numpy as np
+import pytest
+import scipy.stats
+
+import refhmc
+from refhmc.errors import PythonModelWarning
+from refhmc.model import gather_by_name
+
+Data = collections.namedtuple("Data", "y X scale group")
+rng = np.random.default_rng(8)
+DATA = Data(rng.standard_normal(5), rng.standard_normal((5, 3)), 2.0, np.array([0, 2, 1, 1, 0]))
+
+
+def log_density(q, data):
+    total = 0.0
+    for i in range(len(data.y)):
+        eta = q[data.group[i]]
+        for j in range(3):
+            eta += data.X[i, j] * q[j]
+        total -= 0.5 * (data.y[i] - eta) ** 2 / data.scale
+    return total - 0.5 * np.sum(q * q)
+
+
+def gradient(q, data):
+    out = -q
+    for i in range(len(data.y)):
+        eta = q[data.group[i]]
+        for j in range(3):
+            eta += data.X[i, j] * q[j]
+        slope = (data.y[i] - eta) / data.scale
+        out[data.group[i]] += slope
+        for j in range(3):
+            out[j] += slope * data.X[i, j]
+    return out
+
+
+def gradient_in_place(q, data, out):
+    out[:] = gradient_compiled(q, data)
+
+
+def hessian(q, data):
+    rows = data.X.copy()
+    for i in range(len(data.y)):
+        rows[i, data.group[i]] += 1.0
+    return -np.eye(3) - rows.T.copy() @ rows / data.scale
+
+
+gradient_compiled = numba.njit(gradient)
+q0 = np.array([0.3, -1.0, 0.7])
+
+
+def test_plain_functions_are_compiled_with_named_data():
+    model = refhmc.Model(3, log_density, gradient, hessian, data=DATA)
+    assert model.runs_as_python is None
+    assert model.log_density(q0) == pytest.approx(log_density(q0, DATA), rel=1e-14)
+    np.testing.assert_allclose(model.gradient(q0), gradient(q0, DATA), rtol=1e-14)
+    np.testing.assert_allclose(model.hessian(q0), hessian(q0, DATA), rtol=1e-14)
+    value, slope = model.core.value_and_gradient(q0)
+    assert value == model.log_density(q0)
+    assert np.array_equal(slope, model.gradient(q0))
+
+
+def test_the_in_place_protocol_gives_the_same(sample):
+    returning = refhmc.Model(3, log_density, gradient, data=DATA)
+    in_place = refhmc.Model(3, log_density, gradient_in_place, data=DATA)
+    assert in_place.runs_as_python is None
+    assert np.array_equal(in_place.gradient(q0), returning.gradient(q0))
+    few = {"draws": 100, "tune": 100, "random_seed": 1}
+    assert np.array_equal(sample(in_place, **few).draws, sample(returning, **few).draws)
+
+
+@pytest.mark.parametrize(
+    ("data", "expression"),
+    [
+        (None, lambda data: data is None),
+        (2.5, lambda data: data == 2.5),
+        (3, lambda data: data + 1 == 4),
+        ([1.0, 2.0], lambda data: data[1] == 2.0 and data.shape == (2,)),
+        (np.arange(6.0).reshape(2, 3), lambda data: data[1, 2] == 5.0 and data.ndim == 2),
+        (np.arange(24).reshape(2, 3, 4), lambda data: data[1, 2, 3] == 23),
+        ((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
+    ],
+)
+def test_every_kind_of_data_arrives_as_it_is(data, expression):
+    check = numba.njit(expression)
+
+    def density(q, data):
+        return -0.5 * q[0] ** 2 if check(data) else np.nan
+
+    model = refhmc.Model(1, density, lambda q, data: -q, data=data)
+    assert model.runs_as_python is None
+    assert model.log_density([1.0]) == -0.5
+
+
+def test_python_models_run_through_the_same_kernels(sample):
+    def density(q, data):
+        return float(scipy.stats.norm.logpdf(q, scale=data["scale"]).sum())
+
+    def slope(q, data):
+        return -q / data["scale"] ** 2
+
+    python = refhmc.Model(2, density, slope, data={"scale": 1.5}, name="python")
+    with pytest.warns(PythonModelWarning, match="'python' runs as Python .data of type dict"):
+        assert python.runs_as_python.startswith("data of type dict cannot")
+    compiled = refhmc.Model(
+        2, lambda q, data: -0.5 * np.sum(q * q) / data**2, lambda q, data: -q / data**2, data=1.5, name="compiled"
+    )
+    few = {"draws": 300, "tune": 200, "chains": 2, "random_seed": 4}
+    ours, theirs = sample(python, **few), sample(compiled, **few)
+    # Same randomness, densities that differ by rounding: the same chain, until rounding grows.
+    np.testing.assert_allclose(ours.draws[:, :5], theirs.draws[:, :5], rtol=1e-6)
+    assert ours.attributes["model_runs_as_python"]
+    with pytest.raises(refhmc.errors.MissingDerivativeError):
+        python.hessian([0.0, 0.0])
+
+
+def test_a_function_numba_cannot_compile_is_named():
+    def density(q, data):
+        return scipy.stats.norm.logpdf(q).sum()
+
+    model = refhmc.Model(1, density, lambda q, data: -q)
+    with pytest.warns(PythonModelWarning, match="Numba could not compile its log density and gradient"):
+        assert model.log_density([0.0]) == pytest.approx(-0.9189385332046727)
+
+
+def test_trace_comes_from_the_third_derivative_when_it_is_absent():
+    def third(q, data):
+        out = np.zeros((2, 2, 2))
+        out[0, 0, 0], out[1, 1, 0] = 6.0 * q[0], 2.0
+        return out
+
+    model = refhmc.Model(2, lambda q, data: -np.sum(q**4), lambda q, data: -4 * q**3, third_derivative=third)
+    M = np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert model.has("trace")
+    np.testing.assert_allclose(model.trace([2.0, 0.0], M), [12.0 + 8.0, 0.0])
+
+
+def test_names_become_variables(normal):
+    assert set(normal.constrain(np.zeros(2))) == {"a", "b"}
+    grouped = gather_by_name(["v", "x[0]", "x[1]", "y[1]"], np.arange(8.0).reshape(2, 4))
+    assert {key: value.shape for key, value in grouped.items()} == {"v": (2,), "x": (2, 2), "y[1]": (2,)}
+    plain = refhmc.Model(3, log_density, gradient, data=DATA)
+    assert plain.constrain(np.zeros((4, 5, 3)))["q"].shape == (4, 5, 3)
+    assert plain.reference_names == ["q[0]", "q[1]", "q[2]"]
+
+
+@pytest.mark.parametrize(
+    "constrain",
+    [
+        lambda q: {"s": np.exp(q[..., 0]), "ab": q[..., 1:]},
+        lambda q: {"s": float(np.exp(q[0])), "ab": np.array([q[1], q[2]])},
+    ],
+)
+def test_constrain_for_one_position_or_for_many(constrain):
+    model = refhmc.Model(3, log_density, gradient, data=DATA, constrain=constrain)
+    q = np.random.default_rng(1).standard_normal((2, 7, 3))
+    values = model.constrain(q)
+    assert {k: v.shape for k, v in values.items()} == {"s": (2, 7), "ab": (2, 7, 2)}
+    np.testing.assert_array_equal(values["s"], np.exp(q[..., 0]))
+    np.testing.assert_array_equal(values["ab"], q[..., 1:])
+    assert model.constrain(np.zeros((0, 3)))["ab"].shape == (0, 2)
+
+
+def test_models_travel_between_processes():
+    for model in (refhmc.models.Funnel(4), refhmc.Model(3, log_density, gradient, data=DATA, names=["a", "b", "c"])):
+        copy = pickle.loads(pickle.dumps(model))
+        q = np.linspace(-1, 1, model.dim)
+        assert copy.log_density(q) == model.log_density(q)
+        assert copy.fingerprint() == model.fingerprint()
+        assert copy.names == model.names

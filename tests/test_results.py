@@ -1,0 +1,102 @@
+"""The ArviZ object: ArviZ 0.23's InferenceData, and the DataTree of ArviZ 1.x (by ``arviz_base``)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc import results
+
+FLAGS = ("diverging", "reached_max_treedepth", "is_accepted")
+COUNTS = ("n_steps", "tree_depth", "index_in_trajectory", "outcome")
+
+
+@pytest.fixture(scope="module")
+def raw():
+    model = refhmc.models.Funnel(3)
+    with pytest.warns(refhmc.errors.SamplingWarning):
+        return refhmc.sample(
+            model, draws=120, tune=100, chains=2, random_seed=1, save_warmup=True, progressbar=False, raw=True
+        )
+
+
+@pytest.fixture(params=["arviz", "arviz_base"])
+def arviz(request, monkeypatch):
+    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    monkeypatch.setattr(results, "import_arviz", lambda: module)
+    return module
+
+
+def test_groups_dimensions_types_and_attributes(raw, arviz):
+    tree = raw.to_arviz()
+    names = set(tree.groups()) if hasattr(tree, "groups") and callable(tree.groups) else {g.strip("/") for g in tree.groups}
+    expected = {"posterior", "sample_stats", "unconstrained_posterior"}
+    assert expected | {f"warmup_{name}" for name in expected} <= {name.strip("/") for name in names}
+    assert tree["posterior"]["x"].shape == (2, 120, 3)
+    assert tree["posterior"]["v"].dims == ("chain", "draw")
+    assert tree["warmup_posterior"]["v"].shape == (2, 100)
+    assert tree["unconstrained_posterior"]["q"].shape == (2, 120, 4)
+    assert np.array_equal(tree["posterior"]["x"].values, raw.posterior["x"])
+    stats = tree["sample_stats"]
+    for name in refhmc.NUTS.statistics:
+        kind = "b" if name in FLAGS else "i" if name in COUNTS else "f"
+        assert stats[name].dtype.kind == kind, name
+        assert stats[name].dtype.itemsize == (1 if kind == "b" else 8), name
+        assert stats[name].shape == (2, 120)
+    for name in raw.groups:
+        attributes = tree[name].attrs
+        assert attributes["refhmc_version"] == refhmc.__version__
+        assert json.loads(attributes["kernel"])["name"] == "NUTS"
+        assert attributes["entropy"] == 1
+        assert json.loads(attributes["warnings"]) == raw.warnings
+
+
+def test_net_cdf_round_trip(raw, arviz, tmp_path):
+    tree = raw.to_arviz()
+    tree.to_netcdf(tmp_path / "result.nc")
+    if arviz.__name__ == "arviz_base":
+        import xarray as xr
+
+        back = xr.open_datatree(tmp_path / "result.nc")
+    else:
+        back = arviz.from_netcdf(tmp_path / "result.nc")
+    for group in ("posterior", "unconstrained_posterior"):
+        for name, values in raw.groups[group].items():
+            assert np.array_equal(back[group][name].values, values)
+    assert back["sample_stats"]["diverging"].values.dtype == bool
+    assert back["posterior"].attrs["model"] == "funnel"
+
+
+def test_arviz_functions_take_it(raw):
+    az = pytest.importorskip("arviz")
+    tree = raw.to_arviz()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    assert np.isfinite(float(az.rhat(tree)["v"]))
+    assert np.isfinite(np.asarray(az.bfmi(tree)["energy"] if not isinstance(az.bfmi(tree), np.ndarray) else az.bfmi(tree))).all()
+    assert len(az.summary(tree)) == 4
+    for plot in ("plot_trace", "plot_energy", "plot_pair"):
+        if hasattr(az, plot):
+            assert getattr(az, plot)(tree) is not None
+
+
+def test_without_arviz_the_error_says_what_to_install(raw, monkeypatch):
+    def refuse(name, *arguments):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    with pytest.raises(ImportError, match="pip install arviz"):
+        raw.to_arviz()
+
+
+def test_sample_returns_the_installed_arviz_object(normal):
+    az = pytest.importorskip("arviz")
+    tree = refhmc.sample(normal, draws=120, tune=50, random_seed=2, progressbar=False)
+    assert tree["posterior"]["a"].shape == (4, 120)
+    kind = "InferenceData" if az.__version__.startswith("0.") else "DataTree"
+    assert type(tree).__name__ == kind
