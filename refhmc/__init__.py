@@ -24,7 +24,18 @@ _HOME = {
     "integrate": "refhmc.trajectory",
     "transition": "refhmc.replay",
 }
-_MODULES = ("metrics", "integrators", "models", "kernels", "errors", "diagnostics", "progress", "datasets", "compiled", "sample_stats")
+_MODULES = (
+    "metrics",
+    "integrators",
+    "models",
+    "kernels",
+    "errors",
+    "diagnostics",
+    "progress",
+    "datasets",
+    "compiled",
+    "sample_stats",
+)
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

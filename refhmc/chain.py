@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,7 +126,7 @@ def run_draws(
 ):
     """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
     points, _, vecs, mats, _ = workspace
-    mean, scatter, dual, counters = adaptation
+    _, _, dual, counters = adaptation
     for k in range(draws.shape[0]):
         if control[STOP]:
             return k
@@ -166,7 +167,7 @@ def run_draws(
 class Plan:
     """What a run of a kernel on a model needs beside the chain's state: pointers, schedule, options."""
 
-    transition: object
+    transition: Callable
     dynamics: tuple
     windows: np.ndarray
     options: np.ndarray

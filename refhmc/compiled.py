@@ -26,7 +26,7 @@ import time
 import types as python_types
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
@@ -150,7 +150,7 @@ def _logged(function: Callable, title: str):
         log.append(Compilation(title, time.perf_counter() - begin, cached))
 
 
-def compile_pointer(function: Callable, signature, title: str) -> None:
+def compile_pointer(function: Any, signature, title: str) -> None:
     """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
     if not numba.config.DISABLE_JIT and not function.signatures:
         with _logged(function, title):

@@ -39,11 +39,11 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
         part = _as_part(data)
         return None if part is None else (part[0].reshape(1, -1), _part(0, *part[1:]))
     if isinstance(data, tuple) and data:
-        parts = [_as_part(d) for d in data]
-        if any(p is None for p in parts):
+        parts = [part for part in map(_as_part, data) if part is not None]
+        if len(parts) < len(data):
             return None
-        starts = np.cumsum([0] + [p[0].size for p in parts])
-        takers = [_part(int(start), *p[1:]) for start, p in zip(starts, parts, strict=False)]
+        stops = np.cumsum([part[0].size for part in parts], dtype=int)
+        takers = [_part(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True)]
         unpack = _as_named(type(data), _gather(takers)) if hasattr(data, "_fields") else _gather(takers)
         return np.concatenate([p[0] for p in parts]).reshape(1, -1), unpack
     return None
@@ -92,11 +92,13 @@ def _as_named(cls: type, gather: Callable) -> Callable:
 def _is_core(function: Callable | None) -> bool:
     """refhmc's own: compiled, in place, reading the packed data directly."""
     text = getattr(function, "py_func", function)
-    return getattr(text, "__module__", "").startswith("refhmc.") and "refhmc.core" != text.__module__
+    module = getattr(text, "__module__", None) or ""
+    return module.startswith("refhmc.") and module != "refhmc.core"
 
 
-def _compile_user_function(key: str, function: Callable, unpack: Callable) -> Callable:
+def _compile_user_function(key: str, function: Callable, unpack: Callable | None) -> Callable:
     """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be."""
+    text: Any
     f = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
     if key == "log_density":
         adapted = numba.njit(**OPTIONS)(lambda q, data: f(q, unpack(data)))
@@ -175,13 +177,13 @@ class Core:
         self.model = model
         self.why_python: str | None = None
         self.last_position: np.ndarray | None = None
+        self._unpack: Callable | None = None
         self._adapted: dict[str, Callable] = {}
         functions = model._functions
         self.own = _is_core(functions["log_density"])
         packed = (model.data if model.data is not None else np.zeros((1, 0)), None) if self.own else pack(model.data)
         if packed is None:
             self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
-            self.data, self._unpack = np.zeros((1, 1)), None
         else:
             self.data, self._unpack = packed
         if numba.config.DISABLE_JIT and not self.own:

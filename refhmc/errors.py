@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class InitError(ValueError):
     """A chain cannot start: the position, the log density or the gradient there is not finite."""
@@ -34,7 +36,7 @@ class CheckpointError(ValueError):
 class SamplingError(RuntimeError):
     """Sampling stopped on an exception in the user's code; ``.partial`` is the result up to there."""
 
-    partial = None
+    partial: Any = None
 
 
 class SamplingWarning(UserWarning):

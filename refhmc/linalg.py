@@ -1,5 +1,4 @@
-"""Small dense linear algebra for the core: plain loops, no allocation, the same text on complex numbers.
-"""
+"""Small dense linear algebra for the core: plain loops, no allocation, the same text on complex numbers."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Model:
         self.reference = reference
         self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
-        self._functions = {
+        self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
             "gradient": gradient,
@@ -100,7 +100,7 @@ class Model:
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
-        self._constrain = constrain
+        self._constrain: Any = constrain
 
     def __repr__(self) -> str:
         has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)

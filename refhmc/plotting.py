@@ -36,7 +36,12 @@ def plot_result(model, result, path: pathlib.Path) -> None:
             trace.plot(scalars[chain, :, row], lw=0.5, color=colours[chain])
             if high > low:
                 marginal.hist(
-                    scalars[chain, :, row], bins=40, range=(low, high), histtype="step", density=True, color=colours[chain]
+                    scalars[chain, :, row],
+                    bins=40,
+                    range=(low, high),
+                    histtype="step",
+                    density=True,
+                    color=colours[chain],
                 )
         trace.set_ylabel(name)
         if truth is not None and truth.mean is not None:
@@ -60,7 +65,9 @@ def plot_result(model, result, path: pathlib.Path) -> None:
         change.hist(steps.ravel(), bins=40, histtype="step", density=True, label="change")
         change.legend(fontsize=7)
     diverging = np.argwhere(result.sample_stats["diverging"])
-    for chain, draw in diverging[:200]:
+    for _, draw in diverging[:200]:
         energy.axvline(draw, color="red", lw=0.3, alpha=0.5)
-    figure.suptitle(f"{model.name}: {chains} chains of {result.draws.shape[1]} draws; {len(diverging)} divergences (red)")
+    figure.suptitle(
+        f"{model.name}: {chains} chains of {result.draws.shape[1]} draws; {len(diverging)} divergences (red)"
+    )
     figure.savefig(path, dpi=120, format="png")

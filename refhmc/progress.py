@@ -125,7 +125,10 @@ class _Silent:
 
 class _Callback(_Silent):
     def __init__(self, callback: Callable[[ProgressReport], None]):
-        self.report = callback  # type: ignore[method-assign]
+        self.callback = callback
+
+    def report(self, report: ProgressReport) -> None:
+        self.callback(report)
 
 
 def in_notebook() -> bool:

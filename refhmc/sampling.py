@@ -167,7 +167,8 @@ def sample(
         ]
         with threadpoolctl.threadpool_limits(1):
             if executor is not None:
-                runs = [future.result() for future in [executor.submit(run_chain, *task) for task in tasks]]
+                submit: Any = executor.submit
+                runs = [future.result() for future in [submit(run_chain, *task) for task in tasks]]
                 stopped_by = None
             else:
                 workers = min(chains, cores or os.cpu_count() or 1)
@@ -207,7 +208,7 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
     pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
     try:
-        futures = [pool.submit(run_chain, *task, control[k]) for k, task in enumerate(tasks)]
+        futures = [pool.submit(lambda k=k: run_chain(*tasks[k], control[k])) for k in range(len(tasks))]  # type: ignore[misc]
         waiting = set(futures)
         while waiting:
             try:
@@ -239,7 +240,7 @@ def warm_up(model: Model, kernel, plan: Plan) -> None:
 
 
 def _announcer(display) -> Callable[[str], None]:
-    told = []
+    told: list[str] = []
 
     def announce(title: str) -> None:
         if not told:

@@ -45,9 +45,7 @@ DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, MATRIX, STACK, VECTOR))  # points, tree, vecs, mats, totals
 # transition(dynamics, model, workspace, randomness, H0, settings, stats, control) -> outcome
-TRANSITION = nb.FunctionType(
-    nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, nb.float64, VECTOR, VECTOR, INTEGERS)
-)
+TRANSITION = nb.FunctionType(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, nb.float64, VECTOR, VECTOR, INTEGERS))
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 STATE, LEFT, RIGHT, CANDIDATE, SPARE = range(5)

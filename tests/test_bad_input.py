@@ -99,7 +99,11 @@ def test_a_metric_or_integrator_that_is_none():
         (lambda q, data: -q, lambda q, data: -q, "log_density must return a real number, it returned ndarray of shape"),
         (lambda q, data: 1j * q[0], lambda q, data: -q, "log_density must return a real number, it returned complex"),
         (lambda q, data: "x", lambda q, data: -q, "log_density must return a real number, it returned str"),
-        (lambda q, data: -0.5 * np.sum(q * q), lambda q, data: -q[:1], r"gradient must return real numbers of shape \(2,\)"),
+        (
+            lambda q, data: -0.5 * np.sum(q * q),
+            lambda q, data: -q[:1],
+            r"gradient must return real numbers of shape \(2,\)",
+        ),
         (lambda q, data: -0.5 * np.sum(q * q), lambda q, data: None, "gradient must return real numbers"),
     ],
 )
@@ -221,7 +225,9 @@ def test_shapes_at_the_model(normal):
 
 def test_a_missing_derivative_is_named_when_it_is_needed(normal):
     for name in ("hessian", "third_derivative", "fisher", "fisher_derivative"):
-        with pytest.raises(MissingDerivativeError, match=rf"model 'normal' has no {name}, .* refhmc.Model\(..., {name}=...\)"):
+        with pytest.raises(
+            MissingDerivativeError, match=rf"model 'normal' has no {name}, .* refhmc.Model\(..., {name}=...\)"
+        ):
             getattr(normal, name)([0.0, 0.0])
     with pytest.raises(MissingDerivativeError, match="no trace"):
         normal.trace([0.0, 0.0], np.eye(2))

@@ -4,10 +4,10 @@ The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no
 own text on complex numbers (``refhmc.compiled.plain``), so each order is tied to the one below it, down to the log
 density, which the models' own tests tie to independent texts.
 
-Tolerance: 1e-9 of the *scale*, the largest entry of the tensor in question at that position, whichever of the two ways
-of computing it is larger. A single entry may cancel to nothing; the largest one is a size that its terms have. Where a
-model solves linear systems their condition number multiplies rounding errors: it may then raise the tolerance
-(``CONDITION``).
+Tolerance: 1e-9 of the *scale*: the largest entry, in either way of computing it, of the gradient, or of the slice
+[..., k] of a higher tensor, k being the direction of the step. A single entry may cancel to nothing; the largest one is
+of the size of its terms. Rounding errors of a Gaussian process are multiplied by the condition number of its
+covariance: its positions are moved to where that is moderate (``MOVED``).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ MODELS = {
 SLOW_AS_PYTHON = {"breast-cancer"}
 
 
-def gaussian_process_condition(q):
-    """Of K, at most: (n alpha^2 + sigma) / sigma."""
-    return 1 + 11 * np.exp(2 * q[1] - q[2])
+def well_conditioned_process(q):
+    """log sigma raised until K's condition number, at most 1 + 11 alpha^2 / sigma, is at most 1e4."""
+    return np.array([q[0], q[1], max(q[2], 2 * q[1] - 6.8)])
 
 
-CONDITION = {"gaussian-process": gaussian_process_condition}
+MOVED = {"gaussian-process": well_conditioned_process}
 
 
 @functools.cache
@@ -110,7 +110,7 @@ KINDS = {
 
 
 def at_positions(test):
-    """Run ``test(name, q, rng)`` for every model at positions of all four kinds."""
+    """Run ``test(model, q, rng)`` for every model at positions of all four kinds."""
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", MODELS)
@@ -126,7 +126,7 @@ def at_positions(test):
         )
         @given(q=KINDS[kind](model.dim), seed=st.integers(0, 2**32 - 1))
         def check(q, seed):
-            test(name, model, q, np.random.default_rng(seed))
+            test(model, MOVED.get(name, np.array)(q), np.random.default_rng(seed))
 
         check()
 
@@ -137,14 +137,14 @@ def at_positions(test):
 # ---------------------------------------------------------------------------------------------------------- comparison
 
 
-def assert_close(name, q, actual, expected, tolerance=1e-9, what=""):
+def assert_close(q, actual, expected, tolerance=1e-9, what=""):
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert np.isfinite(actual).all(), f"{what} at {q.tolist()} is not finite: {actual}"
-    tolerance = max(tolerance, 1e-15 * CONDITION[name](q)) if name in CONDITION else tolerance
-    scale = max(np.abs(actual).max(), np.abs(expected).max())
-    error = np.abs(actual - expected).max()
+    slices = tuple(range(actual.ndim - 1)) if actual.ndim > 1 else None
+    scale = np.maximum(np.abs(actual), np.abs(expected)).max(axis=slices)
+    error = np.abs(actual - expected).max(axis=slices)
     # The step's truncation, of order STEP^2, is seen where the tensor is zero.
-    assert error <= tolerance * scale + STEP, f"{what} at {q.tolist()}: error {error:.3g}, scale {scale:.3g}"
+    assert np.all(error <= tolerance * scale + STEP), f"{what} at {q.tolist()}: error {error}, scale {scale}"
 
 
 def call_plain(model, key, q, *M):
@@ -180,14 +180,14 @@ ORDERS = {
 
 
 @at_positions
-def test_each_order_is_the_complex_step_of_the_one_below(name, model, q, rng):
+def test_each_order_is_the_complex_step_of_the_one_below(model, q, rng):
     for key, below in ORDERS.items():
         if model.has(key):
-            assert_close(name, q, compiled(model, key, q), complex_step(model, below, q), what=key)
+            assert_close(q, compiled(model, key, q), complex_step(model, below, q), what=key)
 
 
 @at_positions
-def test_traces_are_contractions(name, model, q, rng):
+def test_traces_are_contractions(model, q, rng):
     M = rng.standard_normal((model.dim, model.dim))  # not symmetric
     for key, full in {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.items():
         if model.has(key):
@@ -196,41 +196,41 @@ def test_traces_are_contractions(name, model, q, rng):
             scale = np.abs(tensor).max()
             trace = compiled(model, key, q, M)
             # The sum may cancel; its terms are as large as the tensor's entries.
-            assert_close(name, q, np.append(trace, scale), np.append(contraction, scale), what=key)
+            assert_close(q, np.append(trace, scale), np.append(contraction, scale), what=key)
 
 
 @at_positions
-def test_symmetry(name, model, q, rng):
+def test_symmetry(model, q, rng):
     for key in ("hessian", "fisher"):
         if model.has(key):
             H = compiled(model, key, q)
-            assert_close(name, q, H, H.T, 1e-12, what=key)
+            assert_close(q, H, H.T, 1e-12, what=key)
     if model.has("third_derivative"):
         T = compiled(model, "third_derivative", q)
         for axes in itertools.permutations(range(3)):
-            assert_close(name, q, T, T.transpose(axes), 1e-12, what="third_derivative")
+            assert_close(q, T, T.transpose(axes), 1e-12, what="third_derivative")
     if model.has("fisher_derivative"):
         T = compiled(model, "fisher_derivative", q)
-        assert_close(name, q, T, T.transpose(1, 0, 2), 1e-12, what="fisher_derivative")
+        assert_close(q, T, T.transpose(1, 0, 2), 1e-12, what="fisher_derivative")
 
 
 @at_positions
-def test_compiled_functions_agree_with_their_text_and_with_each_other(name, model, q, rng):
+def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, rng):
     M = rng.standard_normal((model.dim, model.dim))
     L, gradient = model.log_density(q), model.gradient(q)
     together = model.core.value_and_gradient(q)
-    assert_close(name, q, together[0], L, 1e-12, what="value_and_gradient's value")
-    assert_close(name, q, together[1], gradient, 1e-12, what="value_and_gradient's gradient")
-    assert_close(name, q, L, call_plain(model, "log_density", q), 1e-12, what="log_density")
+    assert_close(q, together[0], L, 1e-12, what="value_and_gradient's value")
+    assert_close(q, together[1], gradient, 1e-12, what="value_and_gradient's gradient")
+    assert_close(q, L, call_plain(model, "log_density", q), 1e-12, what="log_density")
     for key in SIZES:
         if model._functions[key] is not None:
             tensor = compiled(model, key, q)
-            assert_close(name, q, tensor, call_plain(model, key, q), 1e-12, what=key)
+            assert_close(q, tensor, call_plain(model, key, q), 1e-12, what=key)
             scale = np.abs(tensor).max()
         trace = {"third_derivative": "trace", "fisher_derivative": "fisher_trace"}.get(key)
         if trace is not None and model._functions[trace] is not None:
             actual, expected = compiled(model, trace, q, M), call_plain(model, trace, q, M)
-            assert_close(name, q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
+            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -240,7 +240,7 @@ def test_every_model_has_every_order(name):
     assert not missing
     fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_trace")]
     assert all(fisher) or not any(fisher)
-    assert not any(fisher) == (name in {"garch", "gaussian-mixture"})  # no closed form
+    assert any(fisher) != (name in {"garch", "gaussian-mixture"})  # no closed form
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -33,7 +33,9 @@ def arviz(request, monkeypatch):
 
 def test_groups_dimensions_types_and_attributes(raw, arviz):
     tree = raw.to_arviz()
-    names = set(tree.groups()) if hasattr(tree, "groups") and callable(tree.groups) else {g.strip("/") for g in tree.groups}
+    names = (
+        set(tree.groups()) if hasattr(tree, "groups") and callable(tree.groups) else {g.strip("/") for g in tree.groups}
+    )
     expected = {"posterior", "sample_stats", "unconstrained_posterior"}
     assert expected | {f"warmup_{name}" for name in expected} <= {name.strip("/") for name in names}
     assert tree["posterior"]["x"].shape == (2, 120, 3)
@@ -78,7 +80,9 @@ def test_arviz_functions_take_it(raw):
 
     matplotlib.use("Agg")
     assert np.isfinite(float(az.rhat(tree)["v"]))
-    assert np.isfinite(np.asarray(az.bfmi(tree)["energy"] if not isinstance(az.bfmi(tree), np.ndarray) else az.bfmi(tree))).all()
+    assert np.isfinite(
+        np.asarray(az.bfmi(tree)["energy"] if not isinstance(az.bfmi(tree), np.ndarray) else az.bfmi(tree))
+    ).all()
     assert len(az.summary(tree)) == 4
     for plot in ("plot_trace", "plot_energy", "plot_pair"):
         if hasattr(az, plot):

@@ -55,7 +55,7 @@ def test_seeds_of_every_kind(normal, sample):
     sequence = [sample(normal, random_seed=s, **few).draws for s in ([1, 2], np.random.SeedSequence([1, 2]))]
     assert np.array_equal(*sequence)
     with pytest.raises(TypeError, match="RandomState"):
-        sample(normal, random_seed=np.random.RandomState(1))  # noqa: NPY002
+        sample(normal, random_seed=np.random.RandomState(1))
     with pytest.raises(ValueError, match="must not be negative, got -1"):
         sample(normal, random_seed=-1)
 
@@ -123,7 +123,9 @@ def test_an_exception_of_the_model_carries_the_draws(sample):
         model = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
         kernel = refhmc.HMC(step_size=0.1, n_steps=1)
         starts = [[-3.0, 0.2], [2.9, 0.2]]  # chain 0 would have to climb to six standard deviations
-        with pytest.raises(SamplingError, match=r"chain 1 stopped at iteration \d+: ZeroDivisionError: my own bug") as caught:
+        with pytest.raises(
+            SamplingError, match=r"chain 1 stopped at iteration \d+: ZeroDivisionError: my own bug"
+        ) as caught:
             sample(model, kernel, draws=400, tune=0, chains=2, cores=2, random_seed=3, initvals=starts)
     partial = caught.value.partial
     assert partial.attributes["failed_chains"] == [1]
@@ -148,7 +150,9 @@ def test_warnings_say_what_where_and_what_to_do(sample):
     assert texts == result.warnings
     diverged = int(result.sample_stats["diverging"].sum())
     first = next(t for t in texts if "diverged" in t)
-    assert first.startswith(f"{diverged} of 4000 transitions ({100 * diverged / 4000:.2g} %) diverged after warm-up (chain")
+    assert first.startswith(
+        f"{diverged} of 4000 transitions ({100 * diverged / 4000:.2g} %) diverged after warm-up (chain"
+    )
     assert "They start near v = " in first
     assert "Raise target_accept" in first
     assert any(t.startswith("E-BFMI below 0.3 in ") for t in texts)

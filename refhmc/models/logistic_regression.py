@@ -62,7 +62,7 @@ def project(z, w, out):
 
 
 LOG2_E = 1.4426950408889634
-LN2_HIGH = 6.93147180369123816490e-01  # 33 bits: its multiples by whole numbers up to 2^20 are exact
+LN2_HIGH = 6.93147180369123816490e-01  # its last 21 bits are 0: k LN2_HIGH is exact for whole k up to 2^21
 LN2_LOW = 1.90821492927058770002e-10  # log 2 - LN2_HIGH
 ROUND = 1.5 * 2.0**52  # x + ROUND has the whole number nearest to x in its last bits
 LEAST = 0x4338000000000000 - 1022  # the bits of ROUND - 1022

@@ -139,9 +139,7 @@ def sampler_loop():
     from refhmc import types
     from refhmc.integrators.advance import advance
 
-    signature = nb.float64(
-        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, nb.int64, types.MATRIX, types.STACK
-    )
+    signature = nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, nb.int64, types.MATRIX, types.STACK)
 
     @numba.njit(signature, nogil=True, error_model="numpy", _nrt=False)
     def loop(dynamics, model, z, eps, n, vecs, mats):

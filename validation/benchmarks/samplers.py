@@ -46,9 +46,7 @@ def prepare_refhmc(problem: str):
     kernel = refhmc.NUTS(target_accept=0.8)
 
     def run(seed: int):
-        result = refhmc.sample(
-            model, kernel, draws=DRAWS, tune=TUNE, chains=CHAINS, random_seed=seed, **options
-        )
+        result = refhmc.sample(model, kernel, draws=DRAWS, tune=TUNE, chains=CHAINS, random_seed=seed, **options)
         return lambda: read(result)
 
     def read(result) -> Run:

@@ -1,0 +1,32 @@
+"""The README's model is complete, short, and does what it says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import numpy as np
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+
+
+def test_the_models_code_runs_and_is_short():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    own = next(block for block in blocks if "refhmc.Model(" in block)
+    assert len(own.strip().splitlines()) < 25
+    names: dict = {}
+    exec(
+        compile(
+            own.replace(
+                "refhmc.sample(model, random_seed=1)", "refhmc.sample(model, random_seed=1, progressbar=False)"
+            ),
+            "README",
+            "exec",
+        ),
+        names,
+    )
+    model, q = names["model"], np.array([2.0, 0.3])
+    assert model.runs_as_python is None
+    h = 1e-6 * np.eye(2)
+    differences = [(model.log_density(q + e) - model.log_density(q - e)) / 2e-6 for e in h]
+    np.testing.assert_allclose(model.gradient(q), differences, rtol=1e-6)
