@@ -96,7 +96,7 @@ def _is_core(function: Callable | None) -> bool:
     return module.startswith("refhmc.") and module != "refhmc.core"
 
 
-def _compile_user_function(key: str, function: Callable, unpack: Callable | None) -> Callable:
+def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
     """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be."""
     text: Any
     f = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)

@@ -17,9 +17,11 @@ import threadpoolctl
 
 from refhmc import compiled, types
 from refhmc.chain import Chain, Plan, make_plan, run_draws
-from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.checkpoint import Checkpoint, Saved, read_run
+from refhmc.errors import CheckpointError, SamplingError, SamplingWarning
 from refhmc.kernels import HMC, NUTS
 from refhmc.model import Model
+from refhmc.point import Q
 from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
 from refhmc.sample_stats import N_STATS, named
@@ -28,7 +30,7 @@ from refhmc.starts import check_gradient, check_returns, check_start, given_star
 from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STOP
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
-SCRATCH_DRAWS = 256  # warm-up draws that nobody wants are written over
+CHUNK = 256  # draws at a time in warm-up that nobody keeps (written over), and between looks at a checkpoint
 
 
 class ChainRun(NamedTuple):
@@ -59,38 +61,76 @@ def run_chain(
     draws: int,
     tune: int,
     keep_warmup: bool,
+    checkpoint: Checkpoint | None = None,
     control: np.ndarray | None = None,
 ) -> ChainRun:
-    """One chain from its seed to its last draw. Exceptions of the model are caught and carried back."""
+    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
-    plan = make_plan(model, kernel, tune)
     rng = chain_generator(entropy, chain)
-    state = Chain(model, plan, rng)
+    state = Chain(model, make_plan(model, kernel, tune), rng)
+    main = np.zeros((draws, model.dim)), np.zeros((draws, N_STATS))
     kept = tune if keep_warmup else 0
-    warmup_draws, warmup_stats = np.zeros((kept, model.dim)), np.zeros((kept, N_STATS))
-    main_draws, main_stats = np.zeros((draws, model.dim)), np.zeros((draws, N_STATS))
+    warmup = np.zeros((kept, model.dim)), np.zeros((kept, N_STATS))
+    scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
     after_warmup = np.full(model.dim, np.nan)
-    error = None
+    done, saved, error = 0, None, None
+
+    def run_to_the_end() -> None:
+        nonlocal done, saved, after_warmup
+        while done < tune + draws:
+            in_warmup = done < tune
+            limit = tune if in_warmup else tune + draws
+            # Whole phases at once, but for warm-up that nobody keeps and for chunks that end in a checkpoint.
+            size = limit - done if checkpoint is None and (keep_warmup or not in_warmup) else min(CHUNK, limit - done)
+            if in_warmup and not keep_warmup:
+                rows = slice(0, size)
+                target = scratch
+            else:
+                first = done if in_warmup else done - tune
+                rows = slice(first, first + size)
+                target = warmup if in_warmup else main
+            made = state.run(target[0][rows], target[1][rows], control)
+            done += made
+            if made < size:
+                return
+            if done == tune:
+                after_warmup = state.state[Q].copy()
+            if checkpoint is not None:
+                n, m = max(done - tune, 0), min(done, kept)
+                arrays = (main[0][:n], main[1][:n], warmup[0][:m], warmup[1][:m])
+                saved = Saved(state.to_bytes(), done, *arrays, after_warmup, control.copy())
+                checkpoint.save(chain, saved)
+
     try:
-        state.start(random_start(model, rng, chain) if start is None else start)
-        if keep_warmup:
-            state.run(warmup_draws, warmup_stats, control)
+        there = checkpoint.load(chain) if checkpoint is not None else None
+        if there is None:
+            state.start(random_start(model, rng, chain) if start is None else start)
         else:
-            scratch = np.zeros((SCRATCH_DRAWS, model.dim)), np.zeros((SCRATCH_DRAWS, N_STATS))
-            for done in range(0, tune, SCRATCH_DRAWS):
-                size = min(SCRATCH_DRAWS, tune - done)
-                state.run(scratch[0][:size], scratch[1][:size], control)
-        after_warmup = state.state[0].copy()
-        if control[DRAWS_DONE] == tune:
-            state.run(main_draws, main_stats, control)
+            if there.done > tune + draws:
+                raise CheckpointError(
+                    f"chain {chain} of the checkpoint has {there.done - tune} draws, asked for {draws}"
+                )
+            state.restore(there.state)
+            done, after_warmup = there.done, there.after_warmup
+            stop = control[STOP]
+            control[:] = there.control
+            control[STOP] = stop
+            for array, values in zip((*main, *warmup), there[2:6], strict=True):
+                array[: len(values)] = values
+        if tune == 0:
+            after_warmup = state.state[Q].copy()
+        run_to_the_end()
     except BaseException as caught:  # carried to the caller, who raises it with the draws attached
         error = caught
-    done = int(control[DRAWS_DONE])
+        done = int(control[DRAWS_DONE])
+    if checkpoint is not None and saved is not None:
+        checkpoint.save(chain, saved, now=True)
+    n, m = max(done - tune, 0), min(done, kept)
     return ChainRun(
-        main_draws[: max(done - tune, 0)],
-        main_stats[: max(done - tune, 0)],
-        warmup_draws[:done],
-        warmup_stats[:done],
+        main[0][:n],
+        main[1][:n],
+        warmup[0][:m],
+        warmup[1][:m],
         after_warmup,
         state.mats[0] if len(state.mats) else state.vecs[0],
         control,
@@ -131,7 +171,10 @@ def sample(
     progressbar : False, True, or a function of a :class:`refhmc.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit``; each chain is one task (no live progress). Never closed here.
-    backend : "numba". checkpoint : not available yet. max_seconds : stop then, with the draws made so far.
+    backend : "numba". max_seconds : stop then, with the draws made so far.
+    checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
+        folder (and model, kernel, warm-up, seed) it goes on from there, bit for bit as if it had never stopped.
+        ``random_seed=None`` takes the saved one; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient before sampling.
 
     Returns
@@ -146,9 +189,9 @@ def sample(
     """
     begin = time.perf_counter()
     kernel = NUTS() if kernel is None else kernel
-    check_arguments(model, kernel, draws, tune, chains, cores, backend, checkpoint, max_seconds)
+    check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
-    entropy = entropy_of(random_seed)
+    entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
     try:
         compiled.announce.append(_announcer(display))
@@ -161,8 +204,9 @@ def sample(
             check_start(model, start, chain)
         if preflight:
             check_gradient(model, first)
-        tasks = [
-            (model, kernel, k, entropy, None if starts is None else starts[k], draws, tune, save_warmup)
+        store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
+        tasks: list[Any] = [
+            (model, kernel, k, entropy, None if starts is None else starts[k], draws, tune, save_warmup, store)
             for k in range(chains)
         ]
         with threadpoolctl.threadpool_limits(1):
@@ -182,6 +226,8 @@ def sample(
     for text in result.warnings:
         warnings.warn(text, SamplingWarning, stacklevel=2)
     failed = [k for k, run in enumerate(runs) if run.error is not None]
+    if failed and isinstance(runs[failed[0]].error, CheckpointError):
+        raise runs[failed[0]].error  # type: ignore[misc]
     if failed:
         _raise_failure(failed[0], runs[failed[0]], result)
     return result if raw else result.to_arviz()
@@ -208,7 +254,7 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
     pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
     try:
-        futures = [pool.submit(lambda k=k: run_chain(*tasks[k], control[k])) for k in range(len(tasks))]  # type: ignore[misc]
+        futures = [pool.submit(lambda k=k: run_chain(*tasks[k], control[k])) for k in range(len(tasks))]
         waiting = set(futures)
         while waiting:
             try:
@@ -254,7 +300,7 @@ def _announcer(display) -> Callable[[str], None]:
 # ------------------------------------------------------------------------------------------------ arguments
 
 
-def check_arguments(model, kernel, draws, tune, chains, cores, backend, checkpoint, max_seconds) -> None:
+def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds) -> None:
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
@@ -269,8 +315,6 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, checkpoi
             raise ValueError(f"{name} must be at least {least}, got {value}")
     if backend != "numba":
         raise ValueError(f"backend must be 'numba', got {backend!r}")
-    if checkpoint is not None:
-        raise NotImplementedError("checkpoint files are not available yet; refhmc.chain.Chain.to_bytes saves a chain")
     if max_seconds is not None and not max_seconds > 0:
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
@@ -292,8 +336,33 @@ def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> No
         )
 
 
-def entropy_of(random_seed: Any) -> int:
-    """The one integer all chains' streams come from; drawn from the system for None."""
+def open_checkpoint(folder, model, kernel, tune, chains, entropy, save_warmup) -> Checkpoint | None:
+    """The checkpoint of this run in ``folder``, new or checked to be the same run; None for None."""
+    if folder is None:
+        return None
+    import refhmc
+
+    run = {
+        "refhmc_version": refhmc.__version__,
+        "model": model.name,
+        "model_fingerprint": model.fingerprint(),
+        "kernel": kernel_as_json(kernel),
+        "tune": int(tune),
+        "chains": int(chains),
+        "entropy": str(entropy),
+        "save_warmup": bool(save_warmup),
+    }
+    checkpoint = Checkpoint(folder, run)
+    checkpoint.open()
+    return checkpoint
+
+
+def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
+    """The one integer all chains' streams come from; for None a checkpoint's, or drawn from the system."""
+    if random_seed is None and checkpoint is not None:
+        there = read_run(checkpoint)
+        if there is not None:
+            return int(there["entropy"])
     if random_seed is None:
         return secrets.randbits(128)
     if isinstance(random_seed, np.random.Generator):

@@ -214,9 +214,9 @@ def hessian(q, data, out):
         for i in range(beta.shape[0]):
             u[a, i] = dot(A[a, i], beta)
     for a in range(3):
-        for b in range(3):
-            out[a, b] = FACTOR[a][b] * linear(beta, P, K[NEXT[a][b]])
-            out[a, b] += 0.5 * trace_of_product(A[a], A[b]) - form(beta, K[a], u[b])
+        for b in range(a + 1):
+            value = 0.5 * trace_of_product(A[a], A[b]) - form(beta, K[a], u[b])
+            out[a, b] = out[b, a] = value + FACTOR[a][b] * linear(beta, P, K[NEXT[a][b]])
     out[0, 0] -= 4 * np.exp(q[0])
     out[1, 1] -= 0.5 * np.exp(2 * q[1])
     out[2, 2] -= 2 * np.exp(2 * q[2])
