@@ -177,6 +177,7 @@ class Core:
         self.model = model
         self.why_python: str | None = None
         self.last_position: np.ndarray | None = None
+        self.data = np.zeros((1, 1))
         self._unpack: Callable | None = None
         self._adapted: dict[str, Callable] = {}
         functions = model._functions

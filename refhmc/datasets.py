@@ -51,10 +51,9 @@ def posteriordb_reference(name: str, variables: list[str]) -> Reference:
 def logistic_reference(name: str) -> Reference:
     """Moments of the logistic posterior of a classification data set under the prior beta ~ N(0, I)."""
     answer = load_json("logistic_posteriors")[name]
-    return Reference(
-        f"importance sampling, {answer['n_is']:.0e} draws",
-        *(np.array(answer[key]) for key in ("mean", "var", "mean_se", "var_se")),
-    )
+    mean, variance, mean_se, variance_se = (np.array(answer[key]) for key in ("mean", "var", "mean_se", "var_se"))
+    source = f"importance sampling, {answer['n_is']:.0e} draws"
+    return Reference(source, mean, variance, mean_se, variance_se)
 
 
 def _classification(name: str, description: str) -> Classification:

@@ -205,14 +205,13 @@ def sample(
         if preflight:
             check_gradient(model, first)
         store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
-        tasks: list[Any] = [
-            (model, kernel, k, entropy, None if starts is None else starts[k], draws, tune, save_warmup, store)
-            for k in range(chains)
-        ]
+        shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
+        shared |= {"keep_warmup": save_warmup, "checkpoint": store}
+        tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
         with threadpoolctl.threadpool_limits(1):
             if executor is not None:
                 submit: Any = executor.submit
-                runs = [future.result() for future in [submit(run_chain, *task) for task in tasks]]
+                runs = [future.result() for future in [submit(run_chain, **task) for task in tasks]]
                 stopped_by = None
             else:
                 workers = min(chains, cores or os.cpu_count() or 1)
@@ -254,7 +253,7 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
     pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
     try:
-        futures = [pool.submit(lambda k=k: run_chain(*tasks[k], control[k])) for k in range(len(tasks))]
+        futures = [pool.submit(run_chain, **task, control=control[k]) for k, task in enumerate(tasks)]
         waiting = set(futures)
         while waiting:
             try:

@@ -298,7 +298,7 @@ def GARCH(y=None, sigma1: float | None = None) -> Model:
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
-    y = np.asarray(y, dtype=float)
+    y, sigma1 = np.asarray(y, dtype=float), np.nan if sigma1 is None else float(sigma1)
     if y.ndim != 1 or len(y) < 1 or not sigma1 > 0 or not np.isfinite(y).all():
         raise ShapeError(f"GARCH needs a finite series (T,) and sigma1 > 0, got shape {y.shape} and sigma1={sigma1}")
     data = np.zeros((2, len(y)))

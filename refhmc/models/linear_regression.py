@@ -191,7 +191,7 @@ def LinearRegression(X=None, y=None) -> Model:
         raise ValueError("y is fitted exactly: the posterior has no bound at sigma = 0")
     data = np.zeros((2 * d + 2, max(d, 2)))
     data[:d, :d] = R
-    data[d : 2 * d, :d] = R.T @ R
+    data[d : 2 * d, :d] = np.transpose(R) @ R
     data[2 * d, :d] = b
     data[2 * d + 1, :2] = n, S0
     return Model(

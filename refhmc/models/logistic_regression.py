@@ -251,7 +251,7 @@ def LogisticRegression(
         raise ValueError("X must be finite")
     if not np.isin(y, (0, 1)).all():
         raise ValueError(f"y must be zeros and ones, got {np.unique(y)[:5]}")
-    if not (np.isscalar(prior_scale) and 0 < prior_scale < np.inf):
+    if not (isinstance(prior_scale, int | float) and 0 < prior_scale < np.inf):
         raise ValueError(f"prior_scale must be a positive number, got {prior_scale!r}")
     n, d = X.shape
     data = np.zeros((d + 1, n))
