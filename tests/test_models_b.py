@@ -14,7 +14,6 @@ import scipy.stats
 import refhmc.transforms as tr
 from refhmc.compiled import plain
 from refhmc.datasets import posteriordb
-from refhmc.errors import ShapeError
 from refhmc.models.ar import AR
 from refhmc.models.garch import GARCH
 from refhmc.models.gaussian_mixture import GaussianMixture
@@ -217,13 +216,13 @@ def test_ar_with_a_singular_design():
     ],
 )
 def test_bad_data(make):
-    with pytest.raises(ShapeError):
+    with pytest.raises(ValueError):
         make()
 
 
 # ---------------------------------------------------------------------------------------------------------- transforms
 
-TAILS = [-700.0, -37.0, -5.0, -0.3, -1e-9, 0.0, 1e-9, 0.3, 5.0, 37.0, 700.0]
+TAILS = [-600.0, -37.0, -5.0, -0.3, -1e-9, 0.0, 1e-9, 0.3, 5.0, 37.0, 600.0]
 
 
 def scalar_maps():
@@ -254,11 +253,11 @@ each_map = pytest.mark.parametrize("maps", MAPS, ids=["log", "lower", "upper", "
 @pytest.mark.parametrize("u", TAILS)
 def test_scalar_transform_and_its_derivatives_in_high_precision(maps, u):
     derivatives, log_jacobian, forward, _, exact = maps
-    with mp.workdps(700):  # the interval's tails differ from its ends by e^-700
-        x = [mp.diff(exact, mp.mpf(u), n, h=mp.mpf(10) ** -80) for n in range(4)]
+    with mp.workdps(1200):  # the interval's tails differ from its ends by e^-600
+        x = [mp.diff(exact, mp.mpf(u), n, h=mp.mpf(10) ** -200) for n in range(4)]
         J = [mp.log(abs(x[1])), x[2] / x[1], x[3] / x[1] - (x[2] / x[1]) ** 2]
     np.testing.assert_allclose(derivatives(u)[:3], [float(v) for v in x[:3]], rtol=1e-12, atol=1e-290)
-    # the fourth is a polynomial in p m with a zero: relative to the third there
+    # x''' may have zeros: an error relative to x' is allowed
     assert derivatives(u)[3] == pytest.approx(float(x[3]), rel=1e-12, abs=1e-15 * abs(float(x[1])))
     assert forward(u) == pytest.approx(float(x[0]), rel=1e-13, abs=1e-300)
     np.testing.assert_allclose(log_jacobian(u)[:3], [float(v) for v in J], rtol=1e-12, atol=1e-290)

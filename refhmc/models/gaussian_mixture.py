@@ -344,8 +344,10 @@ def GaussianMixture(y=None) -> Model:
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
     y = np.asarray(y, dtype=float)
-    if y.ndim != 1 or len(y) < 1 or not np.isfinite(y).all():
-        raise ShapeError(f"GaussianMixture needs finite observations (N,), got shape {y.shape}")
+    if y.ndim != 1 or len(y) < 1:
+        raise ShapeError(f"GaussianMixture needs observations (N,), got shape {y.shape}")
+    if not np.isfinite(y).all():
+        raise ValueError("y must be finite")
     return Model(
         5,
         log_density,

@@ -327,14 +327,16 @@ def GaussianProcessRegression(x=None, y=None) -> Model:
     """
     reference = None
     if (x is None) != (y is None):
-        raise ShapeError("give both x and y, or neither")
+        raise ValueError("give both x and y, or neither")
     if x is None:
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if x.ndim != 1 or x.shape != y.shape or len(x) < 1 or not np.isfinite(x).all() or not np.isfinite(y).all():
-        raise ShapeError(f"GaussianProcessRegression needs finite x and y of one shape (n,), got {x.shape}, {y.shape}")
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
+        raise ShapeError(f"GaussianProcessRegression needs x and y of one shape (n,), got {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("x and y must be finite")
     return Model(
         3,
         log_density,

@@ -38,6 +38,7 @@ def problems():
     import numpy as np
 
     from refhmc.linalg import dot
+    from refhmc.models.banana import Banana
     from refhmc.models.funnel import Funnel
     from validation.benchmarks import problems as shared
 
@@ -45,19 +46,16 @@ def problems():
 
     @fused
     def banana(q, p, g, v, w, data, eps, n):
-        # y_i ~ N(q0 + q1^2, sigma^2) and q ~ N(0, tau^2): the data enter through sums
-        count, y_sum, y_squares, precision, prior = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
+        a, ybar, b = data[0, 0], data[0, 1], data[0, 2]
         total = 0.0
         for _ in range(n):
             for i in range(2):
                 p[i] += 0.5 * eps * g[i]
                 q[i] += eps * w[i] * p[i]
-            mean = q[0] + q[1] * q[1]
-            slope = precision * (y_sum - count * mean)
-            g[0] = slope - prior * q[0]
-            g[1] = 2 * q[1] * slope - prior * q[1]
-            squares = y_squares - 2 * mean * y_sum + count * mean * mean
-            log_density = -0.5 * (precision * squares + prior * (q[0] * q[0] + q[1] * q[1]))
+            r = ybar - q[0] - q[1] * q[1]
+            g[0] = a * r - b * q[0]
+            g[1] = (2 * a * r - b) * q[1]
+            log_density = -0.5 * (a * r * r + b * (q[0] * q[0] + q[1] * q[1]))
             kinetic = 0.0
             for i in range(2):
                 p[i] += 0.5 * eps * g[i]
@@ -107,7 +105,8 @@ def problems():
         return total
 
     rng = np.random.default_rng(1)
-    found = [("funnel", Funnel(10), funnel, 0.05, 0.5 * rng.standard_normal(11))]
+    found = [("banana", Banana(), banana, 0.01, np.array([0.3, 0.8]))]
+    found.append(("funnel", Funnel(10), funnel, 0.05, 0.5 * rng.standard_normal(11)))
     model = shared.refhmc_model("normal")
     found.append(("normal", model, normal, 0.1, rng.standard_normal(100)))
     model = shared.refhmc_model("logistic")

@@ -97,9 +97,7 @@ def ratios(problem: str, outcome: dict[str, list[dict[str, object]]]) -> dict[st
     if not ours or not against or any(r["error"] for r in ours):
         return None
     best = max(against, key=lambda name: statistics.median(r["ess_min_per_second"] for r in outcome[name]))
-    paired = [
-        a["ess_min_per_second"] / b["ess_min_per_second"] for a, b in zip(ours, outcome[best], strict=True)
-    ]
+    paired = [a["ess_min_per_second"] / b["ess_min_per_second"] for a, b in zip(ours, outcome[best], strict=True)]
     return {"peer": best, "ratios": paired, "median": statistics.median(paired), "wanted": WANTED_RATIO}
 
 
@@ -111,6 +109,8 @@ def main() -> None:
     arguments = parser.parse_args()
     about = common.machine(PACKAGES)
     outcome = {p: {name: [] for name in arguments.only} for p in arguments.problems}
+    for problem in arguments.problems if "refhmc" in arguments.only else []:
+        measure("refhmc", problem, seed=0)  # fills refhmc's cache of compiled code
     for k in range(arguments.rounds):
         for problem in arguments.problems:
             order = arguments.only if k % 2 == 0 else arguments.only[::-1]
@@ -139,6 +139,9 @@ def main() -> None:
                 f"refhmc over {ratio['peer']}, min ESS/s, paired rounds: {spread(ratio['ratios'])}; "
                 f"wanted >= {WANTED_RATIO:g}: {met}."
             )
+    shares = [r["processor_share"] for rows in outcome.values() for rs in rows.values() for r in rs if not r["error"]]
+    if shares:
+        parts.append(f"The least share of the core that a measured process had: {100 * min(shares):.0f} %.")
     data = {"rounds": arguments.rounds, "problems": outcome, "ratios": summary}
     common.report("peers", "NUTS and its peers", "\n\n".join(parts), data, about)
 
