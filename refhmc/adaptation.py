@@ -140,12 +140,14 @@ def learn_metric(mean, scatter, count, vecs, mats):
         if mats.shape[0] == 0:
             for i in range(d):
                 vecs[0, i] = keep * scatter[0, i] / (count - 1) + add
+                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
         else:
             for i in range(d):
                 for j in range(d):
                     mats[0, i, j] = keep * scatter[i, j] / (count - 1)
                 mats[0, i, i] += add
                 vecs[0, i] = mats[0, i, i]
+                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
             cholesky(mats[0], mats[1])
     mean[:] = 0.0
     scatter[:] = 0.0

@@ -187,11 +187,12 @@ def metric_arrays(metric, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """``vecs`` and ``mats`` of a Euclidean metric, as :mod:`refhmc.metrics.euclidean` reads them."""
     inverse_mass = metric.inverse_mass(dim)
     if inverse_mass.ndim == 1:
-        return inverse_mass.reshape(1, dim), np.zeros((0, dim, dim))
+        return np.stack([inverse_mass, 1 / np.sqrt(inverse_mass)]), np.zeros((0, dim, dim))
     mats = np.zeros((2, dim, dim))
     mats[0] = inverse_mass
     mats[1] = np.linalg.cholesky(inverse_mass)
-    return np.diag(inverse_mass).copy().reshape(1, dim), mats
+    variances = np.diag(inverse_mass)
+    return np.stack([variances, 1 / np.sqrt(variances)]), mats
 
 
 def make_plan(model, kernel, tune: int) -> Plan:

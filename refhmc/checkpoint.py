@@ -27,11 +27,9 @@ class Saved(NamedTuple):
 
     state: bytes
     done: int  # iterations, warm-up included
-    draws: np.ndarray
+    draws: np.ndarray  # those kept so far, warm-up first where it is kept
     stats: np.ndarray
-    warmup_draws: np.ndarray
-    warmup_stats: np.ndarray
-    after_warmup: np.ndarray
+    start_of_draws: np.ndarray  # where the chain stood after warm-up; NaN before
     control: np.ndarray
 
 

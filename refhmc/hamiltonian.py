@@ -52,10 +52,10 @@ class Hamiltonian:
         return np.linalg.inv(self._inverse_mass)
 
     def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
-        """p ~ N(0, M) from d standard normals z of ``rng``: z / sqrt(M^-1), or L^-T z with L L' = M^-1; (d,)."""
+        """p ~ N(0, M) from d standard normals z of ``rng``: z (M^-1)^-1/2, or L^-T z with L L' = M^-1; (d,)."""
         normals = rng.standard_normal(self.model.dim)
         if self._inverse_mass.ndim == 1:
-            return normals / np.sqrt(self._inverse_mass)
+            return normals * (1 / np.sqrt(self._inverse_mass))
         return np.linalg.solve(np.linalg.cholesky(self._inverse_mass).T, normals)
 
     def _times_inverse_mass(self, p: np.ndarray) -> np.ndarray:

@@ -12,18 +12,32 @@ Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(5)
 POINT_ROWS = 5
 
 
+# One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
+@jit
+def copy_row(target, source):
+    """target <- source"""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@jit
+def add_row(target, source):
+    """target <- target + source"""
+    for i in range(source.shape[0]):
+        target[i] += source[i]
+
+
 @jit
 def copy_state(target, source):
     """Position, gradient and log density of a point; the momentum is not part of a chain's state."""
-    for i in range(source.shape[1]):
-        target[Q, i] = source[Q, i]
-        target[GRADIENT, i] = source[GRADIENT, i]
+    copy_row(target[Q], source[Q])
+    copy_row(target[GRADIENT], source[GRADIENT])
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
 
 
 @jit
 def copy_point(target, source):
     """All rows of a point."""
-    for row in range(source.shape[0]):
-        for i in range(source.shape[1]):
-            target[row, i] = source[row, i]
+    for row in range(LOG_DENSITY):
+        copy_row(target[row], source[row])
+    target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]

@@ -4,7 +4,7 @@ A transition takes ``(rng, tape, cursor)``. With an empty tape every uniform com
 read from the tape, in order, so that a transition can be replayed on recorded randomness, by refhmc or by another
 sampler. The order is part of the specification:
 
-every transition   d standard normals z, the momentum is made from them (p = z / sqrt(M^-1) or L^-T z)
+every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z)
 HMC                one uniform for the step's jitter (only if jitter > 0); one for the acceptance, always
 NUTS               for each doubling: one for the direction (forward if u < 1/2); one for each new leaf after the
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
@@ -18,10 +18,10 @@ uniform on (-2, 2) for each coordinate, all again (up to 100 times) while the de
 
 from __future__ import annotations
 
-from refhmc.compiled import jit
+from refhmc.compiled import jit, jit_inline
 
 
-@jit
+@jit_inline
 def uniform(randomness):
     """The next uniform on [0, 1): from the tape if there is one, else from the generator."""
     rng, tape, cursor = randomness
@@ -33,7 +33,7 @@ def uniform(randomness):
     return tape[cursor[0] - 1]
 
 
-@jit
+@jit_inline
 def flip(randomness, probability):
     """True with that probability: the one place where a kernel decides anything."""
     return uniform(randomness) < probability

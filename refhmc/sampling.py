@@ -30,7 +30,8 @@ from refhmc.starts import check_gradient, check_returns, check_start, given_star
 from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STOP
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
-CHUNK = 256  # draws at a time in warm-up that nobody keeps (written over), and between looks at a checkpoint
+CHUNK = 256  # draws at a time in warm-up that is written over, and between looks at a checkpoint
+SMALL_WARMUP = 2**26  # bytes of warm-up draws that are worth keeping until the end of the run
 
 
 class ChainRun(NamedTuple):
@@ -68,37 +69,31 @@ def run_chain(
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
     state = Chain(model, make_plan(model, kernel, tune), rng)
-    main = np.zeros((draws, model.dim)), np.zeros((draws, N_STATS))
-    kept = tune if keep_warmup else 0
-    warmup = np.zeros((kept, model.dim)), np.zeros((kept, N_STATS))
-    scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
-    after_warmup = np.full(model.dim, np.nan)
-    done, saved, error = 0, None, None
+    total = tune + draws
+    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
+    # wants kept, or there is a checkpoint to write now and then.
+    kept = tune if keep_warmup or 8 * tune * model.dim <= SMALL_WARMUP else 0
+    dropped = tune - kept
+    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, N_STATS))
+    start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
 
     def run_to_the_end() -> None:
-        nonlocal done, saved, after_warmup
-        while done < tune + draws:
-            in_warmup = done < tune
-            limit = tune if in_warmup else tune + draws
-            # Whole phases at once, but for warm-up that nobody keeps and for chunks that end in a checkpoint.
-            size = limit - done if checkpoint is None and (keep_warmup or not in_warmup) else min(CHUNK, limit - done)
-            if in_warmup and not keep_warmup:
-                rows = slice(0, size)
-                target = scratch
-            else:
-                first = done if in_warmup else done - tune
-                rows = slice(first, first + size)
-                target = warmup if in_warmup else main
-            made = state.run(target[0][rows], target[1][rows], control)
+        nonlocal done, saved, start_of_draws
+        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
+        while done < total:
+            limit = total if done >= dropped else dropped
+            size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
+            at = slice(done - dropped, done - dropped + size)
+            target = (rows[at], stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
+            made = state.run(*target, control)
             done += made
+            if done == tune:
+                start_of_draws = state.state[Q].copy()
             if made < size:
                 return
-            if done == tune:
-                after_warmup = state.state[Q].copy()
             if checkpoint is not None:
-                n, m = max(done - tune, 0), min(done, kept)
-                arrays = (main[0][:n], main[1][:n], warmup[0][:m], warmup[1][:m])
-                saved = Saved(state.to_bytes(), done, *arrays, after_warmup, control.copy())
+                n = max(done - dropped, 0)
+                saved = Saved(state.to_bytes(), done, rows[:n], stats[:n], start_of_draws, control.copy())
                 checkpoint.save(chain, saved)
 
     try:
@@ -106,32 +101,31 @@ def run_chain(
         if there is None:
             state.start(random_start(model, rng, chain) if start is None else start)
         else:
-            if there.done > tune + draws:
+            if there.done > total:
                 raise CheckpointError(
                     f"chain {chain} of the checkpoint has {there.done - tune} draws, asked for {draws}"
                 )
             state.restore(there.state)
-            done, after_warmup = there.done, there.after_warmup
-            stop = control[STOP]
-            control[:] = there.control
-            control[STOP] = stop
-            for array, values in zip((*main, *warmup), there[2:6], strict=True):
-                array[: len(values)] = values
-        if tune == 0:
-            after_warmup = state.state[Q].copy()
+            done, start_of_draws = there.done, there.start_of_draws
+            control[STOP + 1 :] = there.control[STOP + 1 :]
+            rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
+        if tune == 0 and there is None:
+            start_of_draws = state.state[Q].copy()
         run_to_the_end()
     except BaseException as caught:  # carried to the caller, who raises it with the draws attached
         error = caught
         done = int(control[DRAWS_DONE])
     if checkpoint is not None and saved is not None:
         checkpoint.save(chain, saved, now=True)
-    n, m = max(done - tune, 0), min(done, kept)
+    if kept and done >= tune:
+        start_of_draws = rows[tune - 1]
+    warm, n = min(done, kept) if keep_warmup else 0, max(done - dropped, kept)
     return ChainRun(
-        main[0][:n],
-        main[1][:n],
-        warmup[0][:m],
-        warmup[1][:m],
-        after_warmup,
+        rows[kept:n],
+        stats[kept:n],
+        rows[:warm],
+        stats[:warm],
+        start_of_draws,
         state.mats[0] if len(state.mats) else state.vecs[0],
         control,
         error,

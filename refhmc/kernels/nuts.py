@@ -31,7 +31,7 @@ from refhmc import sample_stats as S
 from refhmc.compiled import jit, jit_sum
 from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_options
-from refhmc.point import LOG_DENSITY, VELOCITY, P, copy_point, copy_state
+from refhmc.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state
 from refhmc.randomness import flip, uniform
 from refhmc.types import CANDIDATE, GRADIENTS, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 
@@ -78,46 +78,71 @@ class NUTS:
 
 
 @jit_sum
-def may_join(a, b):
-    """Whether neither A + B, nor A + first of B, nor last of A + B turns; ``a``, ``b`` are intervals."""
+def may_join_states(p_a, v_a, p_b, v_b):
+    """Whether two single states may be joined: the three conditions are one."""
+    at_a = at_b = 0.0
+    for i in range(p_a.shape[0]):
+        at_a += (p_a[i] + p_b[i]) * v_a[i]
+        at_b += (p_a[i] + p_b[i]) * v_b[i]
+    return at_a > 0 and at_b > 0
+
+
+@jit_sum
+def may_join(a, b, first, last):
+    """Whether neither A + B, nor A + first of B, nor last of A + B turns.
+
+    ``a`` is A's interval. Of B, ``b`` has the sum of momenta, ``first`` the first state, and ``last`` is the last point.
+    """
     whole_a = whole_b = first_a = first_b = last_a = last_b = 0.0
     for i in range(a.shape[1]):
         whole = a[RHO, i] + b[RHO, i]
         whole_a += whole * a[V_FIRST, i]
-        whole_b += whole * b[V_LAST, i]
-        with_first = a[RHO, i] + b[P_FIRST, i]
+        whole_b += whole * last[VELOCITY, i]
+        with_first = a[RHO, i] + first[P_FIRST, i]
         first_a += with_first * a[V_FIRST, i]
-        first_b += with_first * b[V_FIRST, i]
+        first_b += with_first * first[V_FIRST, i]
         with_last = a[P_LAST, i] + b[RHO, i]
         last_a += with_last * a[V_LAST, i]
-        last_b += with_last * b[V_LAST, i]
+        last_b += with_last * last[VELOCITY, i]
     return whole_a > 0 and whole_b > 0 and first_a > 0 and first_b > 0 and last_a > 0 and last_b > 0
 
 
 @jit
-def make_leaf(interval, z):
-    """The interval of the one state ``z``."""
-    for i in range(z.shape[1]):
-        interval[RHO, i] = interval[P_FIRST, i] = interval[P_LAST, i] = z[P, i]
-        interval[V_FIRST, i] = interval[V_LAST, i] = z[VELOCITY, i]
+def join(tree, level, z):
+    """Make ``tree[level]`` of the intervals at the levels below, each joined to those after it, and of the point ``z``.
+
+    False where two may not be joined. What has been joined so far begins where the level joined last begins, and ends
+    with ``z``; a single state, level 0, is its own sum, first and last, and keeps the first three rows only.
+    """
+    joined = tree[level]
+    if level == 0:
+        copy_row(joined[RHO], z[P])
+        copy_row(joined[P_FIRST], z[P])
+        copy_row(joined[V_FIRST], z[VELOCITY])
+        return True
+    leaf = tree[0]
+    if not may_join_states(leaf[P_FIRST], leaf[V_FIRST], z[P], z[VELOCITY]):
+        return False
+    copy_row(joined[RHO], z[P])
+    add_row(joined[RHO], leaf[RHO])
+    for lower in range(1, level):
+        if not may_join(tree[lower], joined, tree[lower - 1], z):
+            return False
+        add_row(joined[RHO], tree[lower, RHO])
+    first = tree[level - 1]
+    copy_row(joined[P_FIRST], first[P_FIRST])
+    copy_row(joined[V_FIRST], first[V_FIRST])
+    copy_row(joined[P_LAST], z[P])
+    copy_row(joined[V_LAST], z[VELOCITY])
+    return True
 
 
 @jit
-def prepend(a, b):
-    """b <- a + b: the interval ``a`` comes before ``b``."""
-    for i in range(a.shape[1]):
-        b[RHO, i] += a[RHO, i]
-        b[P_FIRST, i] = a[P_FIRST, i]
-        b[V_FIRST, i] = a[V_FIRST, i]
-
-
-@jit
-def append(a, b):
-    """a <- a + b: the interval ``b`` comes after ``a``."""
-    for i in range(a.shape[1]):
-        a[RHO, i] += b[RHO, i]
-        a[P_LAST, i] = b[P_LAST, i]
-        a[V_LAST, i] = b[V_LAST, i]
+def append(a, b, z):
+    """a <- a + b: the interval ``b``, which ends with the point ``z``, comes after ``a``."""
+    add_row(a[RHO], b[RHO])
+    copy_row(a[P_LAST], z[P])
+    copy_row(a[V_LAST], z[VELOCITY])
 
 
 @jit
@@ -160,16 +185,12 @@ def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, co
             copy_state(points[spare], z)
             chosen_energy, chosen = H, leaf + 1
 
-        # Join with the completed intervals of sizes 1, 2, 4, ... as long as the binary counter carries.
+        # The completed intervals of sizes 1, 2, 4, ... are joined as far as the binary counter carries.
         level = 0
         while (leaf >> level) & 1:
             level += 1
-        joined = tree[level]
-        make_leaf(joined, z)
-        for lower in range(level):
-            if not may_join(tree[lower], joined):
-                return S.REJECTED, weight, chosen_energy, chosen
-            prepend(tree[lower], joined)
+        if not join(tree, level, z):
+            return S.REJECTED, weight, chosen_energy, chosen
     return S.ACCEPTED, weight, chosen_energy, chosen
 
 
@@ -187,7 +208,10 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     copy_state(points[CANDIDATE], points[STATE])
     candidate, spare = CANDIDATE, SPARE
     whole = tree[max_depth]
-    make_leaf(whole, points[STATE])
+    for row in (RHO, P_FIRST, P_LAST):
+        copy_row(whole[row], points[STATE, P])
+    for row in (V_FIRST, V_LAST):
+        copy_row(whole[row], points[STATE, VELOCITY])
     totals[N_LEAVES] = totals[SUM_ACCEPT] = totals[WORST] = 0.0
     totals[LOWEST] = totals[HIGHEST] = H0
 
@@ -211,15 +235,17 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
         if forward != facing_forward:
             turn_round(whole)
             facing_forward = forward
-        turned = not may_join(whole, tree[depth])
-        append(whole, tree[depth])
+        new = tree[depth]
+        turned = not may_join(whole, new, new, points[edge])
+        append(whole, new, points[edge])
         if forward:
             last += 1 << depth
         else:
             first -= 1 << depth
-        depth += 1
         if totals[HIGHEST] - totals[LOWEST] > S.MAX_ENERGY_SPREAD:
             outcome = S.DIVERGED
+        else:
+            depth += 1
     n_leaves = int(totals[N_LEAVES])
     control[GRADIENTS] += n_leaves
     if outcome == S.INTERRUPTED:
@@ -236,7 +262,7 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]
     stats[S.N_STEPS], stats[S.INT_TIME] = n_leaves, n_leaves * settings[SET_STEP_SIZE]
     stats[S.TREE_DEPTH] = depth
-    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned and not diverging
+    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned
     stats[S.INDEX_IN_TRAJECTORY] = index
     stats[S.IS_ACCEPTED] = index != 0
     if diverging:

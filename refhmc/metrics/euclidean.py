@@ -4,13 +4,11 @@
     p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
     K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
 
-``vecs[0]`` is the diagonal of M^-1. ``mats`` is empty for a diagonal metric; for a dense one ``mats[0]`` is M^-1 and
+``vecs[0]`` is the diagonal of M^-1, ``vecs[1]`` one over its root. ``mats`` is empty for a diagonal metric; for a dense one ``mats[0]`` is M^-1 and
 ``mats[1]`` its lower Cholesky factor L.
 """
 
 from __future__ import annotations
-
-import math
 
 from refhmc.compiled import jit
 from refhmc.linalg import dot, solve_lower_transposed, symmetric_times
@@ -40,7 +38,7 @@ def refresh(model, z, normals, vecs, mats):
     p = z[P]
     if mats.shape[0] == 0:
         for i in range(p.shape[0]):
-            p[i] = normals[i] / math.sqrt(vecs[0, i])
+            p[i] = normals[i] * vecs[1, i]
     else:
         for i in range(p.shape[0]):
             p[i] = normals[i]

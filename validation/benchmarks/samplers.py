@@ -2,9 +2,9 @@
 
 Every library runs NUTS with target acceptance 0.8, trees of depth 10 at most, and a diagonal mass matrix it adapts
 itself, 1,000 + 1,000 iterations of each of four chains, one chain after another on one core. Each ``prepare_*`` does all
-that is done once (imports, compiling, a first draw) and gives a function of the seed that samples and returns a
-function that reads the :class:`Run`; only the first is timed for the sampling figures. A process samples with several seeds until it has
-taken a second or so, since the fast problems take milliseconds.
+that is done once (imports, compiling, a first draw) and gives a function of the seed that samples and returns a function
+that reads the :class:`Run`; only the first is timed for the sampling figures. A process samples with several seeds until
+it has taken a second or two, since the fast problems take milliseconds.
 """
 
 from __future__ import annotations
