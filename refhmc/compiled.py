@@ -172,7 +172,13 @@ class Entry:
         with _compile_lock:
             if self._compiled is None:
                 with _logged(self.py_func, self.title):
-                    self._compiled = _cached_njit(self.py_func, self._signature(), **CORE)
+                    dispatcher = _cached_njit(self.py_func, self._signature(), **CORE)
+                    # The one compiled version itself: the dispatcher would look at every argument's type first.
+                    self._compiled = (
+                        dispatcher
+                        if numba.config.DISABLE_JIT
+                        else dispatcher.overloads[dispatcher.signatures[0]].entry_point
+                    )
         return self._compiled
 
     def __call__(self, *args):

@@ -6,25 +6,32 @@ the last row the log density itself. A trajectory can so be taken up again at ei
 
 from __future__ import annotations
 
-from refhmc.compiled import jit
+from refhmc.compiled import jit, jit_inline
 
 Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(5)
 POINT_ROWS = 5
 
 
 # One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
-@jit
+@jit_inline
 def copy_row(target, source):
     """target <- source"""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
-@jit
+@jit_inline
 def add_row(target, source):
     """target <- target + source"""
     for i in range(source.shape[0]):
         target[i] += source[i]
+
+
+@jit_inline
+def swap_rows(x, y):
+    """x <-> y"""
+    for i in range(x.shape[0]):
+        x[i], y[i] = y[i], x[i]
 
 
 @jit

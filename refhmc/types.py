@@ -12,8 +12,8 @@ A **model** in the core is a tuple of four: three typed function pointers and th
 A **dynamics** is a pair of pointers: ``refresh`` draws the momentum at a point (:mod:`refhmc.point`) from given
 standard normals, ``step`` moves the point by one step of the integrator. Both return the energy H of the point.
 The two workspaces ``vecs`` (k, d) and ``mats`` (k, d, d) carry what the metric keeps: for a Euclidean
-one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal) holds M^-1
-and its Cholesky factor.
+one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal)
+holds M^-1 and its Cholesky factor.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ taken at the new position); Neal (2011), sec. 2.3.
 
 from __future__ import annotations
 
-from refhmc.compiled import jit, jit_inline
+from refhmc.compiled import jit, jit_inline, jit_sum
 from refhmc.linalg import dot, symmetric_times
 from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
 
@@ -26,11 +26,21 @@ def leapfrog(model, z, eps, vecs, mats):
         z[P, i] += 0.5 * eps * z[GRADIENT, i]
         z[Q, i] += eps * vecs[0, i] * z[P, i]
     log_density = value_and_gradient(z[Q], data, z[GRADIENT])
-    for i in range(z.shape[1]):
-        z[P, i] += 0.5 * eps * z[GRADIENT, i]
-        z[VELOCITY, i] = vecs[0, i] * z[P, i]
     z[LOG_DENSITY, 0] = log_density
-    return -log_density + 0.5 * dot(z[P], z[VELOCITY])
+    return 0.5 * last_kick(z, 0.5 * eps, vecs) - log_density
+
+
+@jit_sum
+def last_kick(z, half_eps, vecs):
+    """p <- p + eps/2 dL/dq and v = M^-1 p; returns p . v."""
+    total = 0.0
+    for i in range(z.shape[1]):
+        p = z[P, i] + half_eps * z[GRADIENT, i]
+        v = vecs[0, i] * p
+        z[P, i] = p
+        z[VELOCITY, i] = v
+        total += p * v
+    return total
 
 
 @jit

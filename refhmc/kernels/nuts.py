@@ -19,7 +19,7 @@ ends it too (see ``sample_stats``); like the U-turn, the rule looks at an interv
 so that the transition leaves exp(-H) exactly invariant.
 
 The subtree is built leaf by leaf, without recursion: after leaf k the completed intervals are the binary digits of k + 1,
-and ``tree[level]`` holds the one of 2^level states with the rows below.
+and ``tree`` holds them, largest first, with the rows below.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import math
 from dataclasses import dataclass
 
 from refhmc import sample_stats as S
-from refhmc.compiled import jit, jit_sum
+from refhmc.compiled import jit, jit_inline, jit_sum
 from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_options
-from refhmc.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state
+from refhmc.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state, swap_rows
 from refhmc.randomness import flip, uniform
 from refhmc.types import CANDIDATE, GRADIENTS, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 
@@ -78,124 +78,139 @@ class NUTS:
 
 
 @jit_sum
-def may_join_states(p_a, v_a, p_b, v_b):
-    """Whether two single states may be joined: the three conditions are one."""
-    at_a = at_b = 0.0
-    for i in range(p_a.shape[0]):
-        at_a += (p_a[i] + p_b[i]) * v_a[i]
-        at_b += (p_a[i] + p_b[i]) * v_b[i]
-    return at_a > 0 and at_b > 0
+def may_join(a, b, v_last):
+    """Whether neither A + B, nor A + first of B, nor last of A + B turns; ``a``, ``b`` are intervals.
 
-
-@jit_sum
-def may_join(a, b, first, last):
-    """Whether neither A + B, nor A + first of B, nor last of A + B turns.
-
-    ``a`` is A's interval. Of B, ``b`` has the sum of momenta, ``first`` the first state, and ``last`` is the last point.
+    ``v_last`` is the velocity at the last state of B, ``b[V_LAST]`` or where that stands before it is put there.
     """
     whole_a = whole_b = first_a = first_b = last_a = last_b = 0.0
     for i in range(a.shape[1]):
         whole = a[RHO, i] + b[RHO, i]
         whole_a += whole * a[V_FIRST, i]
-        whole_b += whole * last[VELOCITY, i]
-        with_first = a[RHO, i] + first[P_FIRST, i]
+        whole_b += whole * v_last[i]
+        with_first = a[RHO, i] + b[P_FIRST, i]
         first_a += with_first * a[V_FIRST, i]
-        first_b += with_first * first[V_FIRST, i]
+        first_b += with_first * b[V_FIRST, i]
         with_last = a[P_LAST, i] + b[RHO, i]
         last_a += with_last * a[V_LAST, i]
-        last_b += with_last * last[VELOCITY, i]
+        last_b += with_last * v_last[i]
     return whole_a > 0 and whole_b > 0 and first_a > 0 and first_b > 0 and last_a > 0 and last_b > 0
 
 
-@jit
-def join(tree, level, z):
-    """Make ``tree[level]`` of the intervals at the levels below, each joined to those after it, and of the point ``z``.
-
-    False where two may not be joined. What has been joined so far begins where the level joined last begins, and ends
-    with ``z``; a single state, level 0, is its own sum, first and last, and keeps the first three rows only.
-    """
-    joined = tree[level]
-    if level == 0:
-        copy_row(joined[RHO], z[P])
-        copy_row(joined[P_FIRST], z[P])
-        copy_row(joined[V_FIRST], z[VELOCITY])
-        return True
-    leaf = tree[0]
-    if not may_join_states(leaf[P_FIRST], leaf[V_FIRST], z[P], z[VELOCITY]):
-        return False
-    copy_row(joined[RHO], z[P])
-    add_row(joined[RHO], leaf[RHO])
-    for lower in range(1, level):
-        if not may_join(tree[lower], joined, tree[lower - 1], z):
-            return False
-        add_row(joined[RHO], tree[lower, RHO])
-    first = tree[level - 1]
-    copy_row(joined[P_FIRST], first[P_FIRST])
-    copy_row(joined[V_FIRST], first[V_FIRST])
-    copy_row(joined[P_LAST], z[P])
-    copy_row(joined[V_LAST], z[VELOCITY])
-    return True
+@jit_sum
+def states_may_join(a, z):
+    """:func:`may_join` for the first state of ``a`` and the state ``z``: its three parts are the same."""
+    whole_a = whole_b = 0.0
+    for i in range(z.shape[1]):
+        whole = a[P_FIRST, i] + z[P, i]
+        whole_a += whole * a[V_FIRST, i]
+        whole_b += whole * z[VELOCITY, i]
+    return whole_a > 0 and whole_b > 0
 
 
-@jit
-def append(a, b, z):
-    """a <- a + b: the interval ``b``, which ends with the point ``z``, comes after ``a``."""
+@jit_inline
+def make_leaf(interval, z):
+    """The interval of the one state ``z``."""
+    copy_row(interval[RHO], z[P])
+    copy_row(interval[P_FIRST], z[P])
+    copy_row(interval[V_FIRST], z[VELOCITY])
+    copy_row(interval[P_LAST], z[P])
+    copy_row(interval[V_LAST], z[VELOCITY])
+
+
+@jit_inline
+def append(a, b):
+    """a <- a + b: the interval ``b`` comes after ``a``."""
     add_row(a[RHO], b[RHO])
-    copy_row(a[P_LAST], z[P])
-    copy_row(a[V_LAST], z[VELOCITY])
+    copy_row(a[P_LAST], b[P_LAST])
+    copy_row(a[V_LAST], b[V_LAST])
 
 
-@jit
+@jit_inline
 def turn_round(a):
     """Read the interval from its other end; the criterion is the same in both directions of time."""
-    for i in range(a.shape[1]):
-        a[P_FIRST, i], a[P_LAST, i] = a[P_LAST, i], a[P_FIRST, i]
-        a[V_FIRST, i], a[V_LAST, i] = a[V_LAST, i], a[V_FIRST, i]
+    swap_rows(a[P_FIRST], a[P_LAST])
+    swap_rows(a[V_FIRST], a[V_LAST])
+
+
+@jit
+def add_leaf(tree, leaf, z):
+    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; False when two may not be joined.
+
+    The completed intervals that wait for another of their size lie in ``tree[0], tree[1], ...``, as many as there are
+    ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Of a single state only the first rows
+    are filled.
+    """
+    top, digits = 0, leaf
+    while digits:
+        top += digits & 1
+        digits >>= 1
+    if leaf & 1 == 0:
+        copy_row(tree[top, P_FIRST], z[P])
+        copy_row(tree[top, V_FIRST], z[VELOCITY])
+        return True
+    top -= 1
+    if not states_may_join(tree[top], z):
+        return False
+    copy_row(tree[top, RHO], z[P])
+    add_row(tree[top, RHO], tree[top, P_FIRST])
+    digits = leaf >> 1
+    while digits & 1:
+        top -= 1
+        if not may_join(tree[top], tree[top + 1], z[VELOCITY]):
+            return False
+        add_row(tree[top, RHO], tree[top + 1, RHO])
+        digits >>= 1
+    copy_row(tree[top, P_LAST], z[P])
+    copy_row(tree[top, V_LAST], z[VELOCITY])
+    return True
 
 
 @jit
 def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, control):
     """Grow a subtree of 2^depth states from ``points[edge]``, which moves to its far end, in building order.
 
-    ``tree[depth]`` becomes the subtree's interval, ``points[spare]`` its candidate; ``totals`` is added to.
+    ``tree[0]`` becomes the subtree's interval, ``points[spare]`` its candidate; ``totals`` is added to.
     Returns (outcome, weight, candidate's energy, candidate's index from 1): ``ACCEPTED`` for a valid subtree,
     ``REJECTED`` for one that turns.
     """
     points, tree, vecs, mats, totals = workspace
     z = points[edge]
-    weight, chosen_energy, chosen = 0.0, H0, 0
+    outcome, weight, chosen_energy, chosen = S.ACCEPTED, 0.0, H0, 0
+    n_leaves, sum_accept, lowest, highest = 0, 0.0, math.inf, -math.inf
     for leaf in range(1 << depth):
         if control[STOP]:
-            return S.INTERRUPTED, weight, chosen_energy, chosen
+            outcome = S.INTERRUPTED
+            break
         H = advance(dynamics, model, z, eps, vecs, mats)
-        totals[N_LEAVES] += 1
-        if abs(H - H0) > abs(totals[WORST]) or not math.isfinite(H):
-            totals[WORST] = H - H0
+        n_leaves += 1
         if not math.isfinite(H):
-            return S.NAN, weight, chosen_energy, chosen
+            totals[WORST] = H - H0
+            outcome = S.NAN
+            break
         leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
-        totals[SUM_ACCEPT] += min(1.0, leaf_weight)
-        totals[LOWEST], totals[HIGHEST] = min(totals[LOWEST], H), max(totals[HIGHEST], H)
-        totals[SUB_LOWEST], totals[SUB_HIGHEST] = min(totals[SUB_LOWEST], H), max(totals[SUB_HIGHEST], H)
-        if totals[SUB_HIGHEST] - totals[SUB_LOWEST] > S.MAX_ENERGY_SPREAD:
-            return S.DIVERGED, weight, chosen_energy, chosen
-
+        sum_accept += min(1.0, leaf_weight)
+        lowest, highest = min(lowest, H), max(highest, H)
+        if highest - lowest > S.MAX_ENERGY_SPREAD:
+            outcome = S.DIVERGED
+            break
         weight += leaf_weight
         if leaf == 0 or flip(randomness, leaf_weight / weight):
             copy_state(points[spare], z)
             chosen_energy, chosen = H, leaf + 1
+        if not add_leaf(tree, leaf, z):
+            outcome = S.REJECTED
+            break
+    if depth == 0:
+        make_leaf(tree[0], z)
+    totals[N_LEAVES] += n_leaves
+    totals[SUM_ACCEPT] += sum_accept
+    totals[LOWEST], totals[HIGHEST] = min(totals[LOWEST], lowest), max(totals[HIGHEST], highest)
+    return outcome, weight, chosen_energy, chosen
 
-        # The completed intervals of sizes 1, 2, 4, ... are joined as far as the binary counter carries.
-        level = 0
-        while (leaf >> level) & 1:
-            level += 1
-        if not join(tree, level, z):
-            return S.REJECTED, weight, chosen_energy, chosen
-    return S.ACCEPTED, weight, chosen_energy, chosen
 
-
-# Entries of ``totals``: running sums over the leaves of the trajectory; extreme energies of it and of the new subtree.
-N_LEAVES, SUM_ACCEPT, WORST, LOWEST, HIGHEST, SUB_LOWEST, SUB_HIGHEST = range(7)
+# Entries of ``totals``: running sums over the leaves of the trajectory, its extreme energies, an error that is not finite.
+N_LEAVES, SUM_ACCEPT, LOWEST, HIGHEST, WORST = range(5)
 
 
 @jit
@@ -208,10 +223,7 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     copy_state(points[CANDIDATE], points[STATE])
     candidate, spare = CANDIDATE, SPARE
     whole = tree[max_depth]
-    for row in (RHO, P_FIRST, P_LAST):
-        copy_row(whole[row], points[STATE, P])
-    for row in (V_FIRST, V_LAST):
-        copy_row(whole[row], points[STATE, VELOCITY])
+    make_leaf(whole, points[STATE])
     totals[N_LEAVES] = totals[SUM_ACCEPT] = totals[WORST] = 0.0
     totals[LOWEST] = totals[HIGHEST] = H0
 
@@ -219,7 +231,6 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     first, last = 0, 0  # indices of the trajectory's ends
     depth, outcome, turned, facing_forward = 0, S.ACCEPTED, False, True
     while depth < max_depth and outcome == S.ACCEPTED and not turned:
-        totals[SUB_LOWEST], totals[SUB_HIGHEST] = math.inf, -math.inf
         forward = uniform(randomness) < 0.5
         eps = settings[SET_STEP_SIZE] if forward else -settings[SET_STEP_SIZE]
         edge = RIGHT if forward else LEFT
@@ -235,9 +246,8 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
         if forward != facing_forward:
             turn_round(whole)
             facing_forward = forward
-        new = tree[depth]
-        turned = not may_join(whole, new, new, points[edge])
-        append(whole, new, points[edge])
+        turned = not may_join(whole, tree[0], tree[0, V_LAST])
+        append(whole, tree[0])
         if forward:
             last += 1 << depth
         else:
@@ -253,10 +263,12 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
 
     copy_state(points[STATE], points[candidate])
     diverging = outcome == S.DIVERGED or outcome == S.NAN
+    up, down = totals[HIGHEST] - H0, totals[LOWEST] - H0
+    worst = totals[WORST] if outcome == S.NAN else up if up > -down else down
     stats[S.LP] = points[STATE, LOG_DENSITY, 0]
     stats[S.ENERGY] = energy
     stats[S.ENERGY_ERROR] = energy - H0
-    stats[S.MAX_ENERGY_ERROR] = totals[WORST]
+    stats[S.MAX_ENERGY_ERROR] = worst
     stats[S.ACCEPTANCE_RATE] = totals[SUM_ACCEPT] / n_leaves
     stats[S.DIVERGING] = diverging
     stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]

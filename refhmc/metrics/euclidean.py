@@ -4,8 +4,8 @@
     p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
     K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
 
-``vecs[0]`` is the diagonal of M^-1, ``vecs[1]`` one over its root. ``mats`` is empty for a diagonal metric; for a dense one ``mats[0]`` is M^-1 and
-``mats[1]`` its lower Cholesky factor L.
+``vecs[0]`` is the diagonal of M^-1, ``vecs[1]`` one over its root. ``mats`` is empty for a diagonal metric; for a dense one
+``mats[0]`` is M^-1 and ``mats[1]`` its lower Cholesky factor L.
 """
 
 from __future__ import annotations
