@@ -16,6 +16,12 @@ eps_bar.
 
 **Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the identity,
 n/(n + 5) C + 5/(n + 5) 10^-3 I.
+
+**From gradients** (``Diagonal(learn_from="draws and gradients")``, the idea of
+nutpie): M^-1_ii = sqrt(var q_i / var dL/dq_i), the diagonal that brings the Fisher divergence between the scaled target
+and a standard normal to its minimum. For independent normals var q = s^2 and var dL/dq = s^-2 over *any* two draws or
+more, so it needs no shrinkage. The windows are the same, but dual averaging goes on through them without starting anew,
+since the metric hardly moves at their ends; the realised acceptance is then nearer to its target.
 """
 
 from __future__ import annotations
@@ -131,11 +137,21 @@ def update_welford(mean, scatter, q, count):
 
 
 @jit
-def learn_metric(mean, scatter, count, vecs, mats):
-    """The regularised (co)variance of a window becomes M^-1; the window's sums start at zero again."""
+def learn_from_gradients(scatter, gradient_scatter, vecs):
+    """vecs[0] = sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
+    for i in range(scatter.shape[1]):
+        ratio = math.sqrt(scatter[0, i] / gradient_scatter[0, i])
+        if 1e-20 < ratio < 1e20:  # also False for a NaN
+            vecs[0, i] = ratio
+            vecs[1, i] = 1 / math.sqrt(ratio)
+
+
+@jit
+def learn_metric(scatter, count, vecs, mats):
+    """The regularised (co)variance of a window becomes M^-1."""
     keep = count / (count + SHRINK_COUNT)
     add = SHRINK_TO * SHRINK_COUNT / (count + SHRINK_COUNT)
-    d = mean.shape[0]
+    d = scatter.shape[1]
     if count >= 2:
         if mats.shape[0] == 0:
             for i in range(d):
@@ -149,8 +165,6 @@ def learn_metric(mean, scatter, count, vecs, mats):
                 vecs[0, i] = mats[0, i, i]
                 vecs[1, i] = 1 / math.sqrt(vecs[0, i])
             cholesky(mats[0], mats[1])
-    mean[:] = 0.0
-    scatter[:] = 0.0
 
 
 def schedule_array(tune: int, adapts_metric: bool) -> np.ndarray:

@@ -22,6 +22,7 @@ from refhmc.adaptation import (
     LOG_STEP,
     LOG_STEP_BAR,
     N_DUAL,
+    learn_from_gradients,
     learn_metric,
     restart_dual_averaging,
     schedule_array,
@@ -33,7 +34,7 @@ from refhmc.compiled import entry, jit
 from refhmc.errors import CheckpointError
 from refhmc.integrators import Leapfrog
 from refhmc.kernels.nuts import INTERVAL_ROWS
-from refhmc.metrics import Diagonal
+from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING, Diagonal
 from refhmc.metrics.euclidean import refresh
 from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, Q
 from refhmc.randomness import fill_normals
@@ -55,14 +56,15 @@ ITERATION, IN_WINDOW = range(2)
 # Entries of ``plan``: length of warm-up, whether the step and the metric are adapted, target acceptance.
 TUNE, ADAPT_STEP, ADAPT_METRIC, TARGET = range(4)
 
-ADAPTATION = nb.Tuple((types.VECTOR, types.MATRIX, types.VECTOR, types.INTEGERS))  # mean, scatter, dual, counters
+# Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; dual averaging.
+ADAPTATION = nb.Tuple((types.MATRIX, types.MATRIX, types.MATRIX, types.VECTOR, types.INTEGERS))
 
 
 @jit
 def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, acceptance, control):
     """What warm-up learns from one draw: the step size from its acceptance, the metric from its position."""
     points, _, vecs, mats, _ = workspace
-    mean, scatter, dual, counters = adaptation
+    mean, scatter, gradient_scatter, dual, counters = adaptation
     iteration = counters[ITERATION]
     if plan[ADAPT_STEP]:
         update_dual_averaging(dual, acceptance, plan[TARGET])
@@ -72,11 +74,17 @@ def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings,
         if not (learns and start <= iteration < stop):
             continue
         counters[IN_WINDOW] += 1
-        update_welford(mean, scatter, points[STATE, Q], counters[IN_WINDOW])
+        update_welford(mean[0], scatter, points[STATE, Q], counters[IN_WINDOW])
+        if plan[ADAPT_METRIC] == FROM_GRADIENTS:
+            update_welford(mean[1], gradient_scatter, points[STATE, GRADIENT], counters[IN_WINDOW])
         if iteration == stop - 1:
-            learn_metric(mean, scatter, counters[IN_WINDOW], vecs, mats)
+            if plan[ADAPT_METRIC] == FROM_GRADIENTS:
+                learn_from_gradients(scatter, gradient_scatter, vecs)
+            else:
+                learn_metric(scatter, counters[IN_WINDOW], vecs, mats)
+            mean[:], scatter[:], gradient_scatter[:] = 0.0, 0.0, 0.0
             counters[IN_WINDOW] = 0
-            if plan[ADAPT_STEP]:
+            if plan[ADAPT_STEP] and plan[ADAPT_METRIC] == FROM_DRAWS:
                 begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
     if plan[ADAPT_STEP] and iteration == plan[TUNE] - 1:
         settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP_BAR])
@@ -126,7 +134,7 @@ def run_draws(
 ):
     """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
     points, _, vecs, mats, _ = workspace
-    _, _, dual, counters = adaptation
+    dual, counters = adaptation[3], adaptation[4]
     for k in range(draws.shape[0]):
         if control[STOP]:
             return k
@@ -202,12 +210,12 @@ def make_plan(model, kernel, tune: int) -> Plan:
     vecs, mats = metric_arrays(metric, model.dim)
     target = 0.8 if kernel.target_accept is None else kernel.target_accept
     adapt_step = kernel.step_size is None
-    options = np.array([tune, adapt_step, metric.adapts, target], dtype=float)
+    options = np.array([tune, adapt_step, metric.learns, target], dtype=float)
     settings = kernel.settings()
     return Plan(
         kernel.transition,
         make_dynamics(metric, integrator),
-        schedule_array(tune, metric.adapts),
+        schedule_array(tune, metric.learns != NOTHING),
         options,
         1.0 if adapt_step else float(kernel.step_size),
         settings,
@@ -221,7 +229,7 @@ class Chain:
     """A chain's state (plain arrays and a generator) with the scratch space it works in."""
 
     # The arrays that are the state; everything else is scratch.
-    STATE_ARRAYS = ("state", "vecs", "mats", "mean", "scatter", "dual", "counters", "settings")
+    STATE_ARRAYS = (*("state", "vecs", "mats", "mean", "scatter", "gradient_scatter", "dual", "counters", "settings"),)
 
     def __init__(self, model, plan: Plan, rng: np.random.Generator):
         d, dense = model.dim, len(plan.mats) > 0
@@ -230,7 +238,8 @@ class Chain:
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
         self.totals, self.normals = np.zeros(N_TOTALS), np.zeros(d)
         self.vecs, self.mats = plan.vecs.copy(), plan.mats.copy()
-        self.mean, self.scatter = np.zeros(d), np.zeros((d if dense else 1, d))
+        self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
+        self.gradient_scatter = np.zeros((1, d))
         self.dual, self.counters = np.zeros(N_DUAL), np.zeros(2, np.int64)
         self.settings = np.zeros(N_SETTINGS)
         for index, value in plan.settings.items():
@@ -262,7 +271,7 @@ class Chain:
             self.model.core.tuple,
             self.workspace,
             (self.rng, no_tape, cursor),
-            (self.mean, self.scatter, self.dual, self.counters),
+            (self.mean, self.scatter, self.gradient_scatter, self.dual, self.counters),
             self.normals,
             self.settings,
             self.plan.windows,

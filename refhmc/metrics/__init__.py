@@ -1,7 +1,7 @@
 """Metrics: the mass matrix of the kinetic energy, constant (Euclidean) or a function of the position.
 
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for
-:class:`Dense`; left out, it is learned in warm-up.
+:class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import numpy as np
 
 from refhmc.errors import MetricError, ShapeError
 
+# What warm-up learns a metric from.
+NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
+
 
 @dataclass(frozen=True)
 class Identity:
     """M = I, never adapted."""
 
     is_dense = False
-    adapts = False
+    learns = NOTHING
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         return np.ones(dim)
@@ -27,14 +30,25 @@ class Identity:
 
 @dataclass(frozen=True, eq=False)
 class Diagonal:
-    """M^-1 = diag(variances). ``None``: adapted in warm-up from 1. A scalar stands for all coordinates."""
+    """M^-1 = diag(variances). ``None``: adapted in warm-up from 1. A scalar stands for all coordinates.
+
+    ``learn_from`` says what it is adapted from: "draws" (Stan's estimate, their variances), or "draws and gradients",
+    sqrt(var q / var dL/dq), which is exact for a Gaussian with independent coordinates after a few draws.
+    """
 
     variances: Any = None
+    learn_from: str = "draws"
     is_dense = False
 
+    def __post_init__(self):
+        if self.learn_from not in ("draws", "draws and gradients"):
+            raise ValueError(f"learn_from must be 'draws' or 'draws and gradients', got {self.learn_from!r}")
+
     @property
-    def adapts(self) -> bool:
-        return self.variances is None
+    def learns(self) -> int:
+        if self.variances is not None:
+            return NOTHING
+        return FROM_DRAWS if self.learn_from == "draws" else FROM_GRADIENTS
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The diagonal, (dim,). Raises ShapeError, or MetricError naming the least entry."""
@@ -56,8 +70,8 @@ class Dense:
     is_dense = True
 
     @property
-    def adapts(self) -> bool:
-        return self.covariance is None
+    def learns(self) -> int:
+        return FROM_DRAWS if self.covariance is None else NOTHING
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The matrix, (dim, dim). Raises ShapeError, or MetricError naming asymmetry or the least eigenvalue."""

@@ -10,6 +10,7 @@ it has taken a second or two, since the fast problems take milliseconds.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import pathlib
 import sys
@@ -36,15 +37,15 @@ class Run(NamedTuple):
     seconds: float | None = None  # of sampling, where the library tells; otherwise that of the whole call
 
 
-def prepare_refhmc(problem: str):
-    """refhmc: the compiled sampler, the model's derivatives written by hand."""
+def prepare_refhmc(problem: str, learn_from: str = "draws"):
+    """refhmc: the compiled sampler, the model's derivatives written by hand, the default warm-up (Stan's)."""
     import refhmc
 
     model = problems.refhmc_model(problem)
     options = {"cores": 1, "raw": True, "progressbar": False}
     refhmc.sample(model, draws=1, tune=0, chains=1, random_seed=0, **options)
 
-    kernel = refhmc.NUTS(target_accept=0.8)
+    kernel = refhmc.NUTS(target_accept=0.8, metric=refhmc.metrics.Diagonal(learn_from=learn_from))
 
     def run(seed: int):
         result = refhmc.sample(model, kernel, draws=DRAWS, tune=TUNE, chains=CHAINS, random_seed=seed, **options)
@@ -206,6 +207,7 @@ def jax_runs(jax, jnp, np, chain):
 
 LIBRARIES = {
     "refhmc": prepare_refhmc,
+    "refhmc-gradients": functools.partial(prepare_refhmc, learn_from="draws and gradients"),
     "nutpie": prepare_nutpie,
     "NumPyro": prepare_numpyro,
     "BlackJAX": prepare_blackjax,
