@@ -23,8 +23,9 @@ def leapfrog(model, z, eps, vecs, mats):
     """One leapfrog step of the point ``z`` in place, M^-1 = diag(vecs[0]); returns H there."""
     value_and_gradient, _, _, data = model
     for i in range(z.shape[1]):
-        z[P, i] += 0.5 * eps * z[GRADIENT, i]
-        z[Q, i] += eps * vecs[0, i] * z[P, i]
+        p = z[P, i] + 0.5 * eps * z[GRADIENT, i]
+        z[P, i] = p
+        z[Q, i] += eps * vecs[0, i] * p
     log_density = value_and_gradient(z[Q], data, z[GRADIENT])
     z[LOG_DENSITY, 0] = log_density
     return 0.5 * last_kick(z, 0.5 * eps, vecs) - log_density
