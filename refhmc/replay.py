@@ -71,10 +71,10 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     z = chain.state
     if momentum is not None:
         z[P] = _vector("momentum", momentum, model.dim)
-        H0 = euclidean.energy(z, chain.vecs, chain.mats)
     else:
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
-        H0 = euclidean.refresh(model.core.tuple, z, normals, chain.vecs, chain.mats)
+        euclidean.draw(normals, chain.vecs, chain.mats, z[P])
+    H0 = euclidean.energy(z, chain.vecs, chain.mats)
     begun_with = z[P].copy()
     tape = np.zeros(0) if uniforms is None else np.ascontiguousarray(uniforms, dtype=float).ravel()
     cursor, stats = np.zeros(1, np.int64), np.zeros(N_STATS)

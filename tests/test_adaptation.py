@@ -185,39 +185,44 @@ def test_welford_is_the_covariance(n, d, seed, offset):
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_learned_metric(d):
-    """n/(n + 5) C + 5/(n + 5) 10^-3 I; the sums start again at zero; fewer than two draws change nothing."""
+    """n/(n + 5) C + 5/(n + 5) 10^-3 I, with what is computed from it; fewer than two draws change nothing."""
     draws = np.random.default_rng(d).normal(size=(40, d)) @ np.tri(d) + 3
-    covariance = np.atleast_2d(np.cov(draws, rowvar=False))
-    want = 40 / 45 * covariance + 5 / 45 * 1e-3 * np.eye(d)
-    # Diagonal.
-    vecs, mats = np.ones((1, d)), np.zeros((0, d, d))
-    mean, scatter = welford(draws, dense=False)
-    adaptation.learn_metric(mean, scatter, len(draws), vecs, mats)
-    np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
-    assert not mean.any()
-    assert not scatter.any()
-    # Dense, with its factor.
-    vecs, mats = np.ones((1, d)), np.stack([np.eye(d), np.eye(d)])
-    mean, scatter = welford(draws, dense=True)
-    adaptation.learn_metric(mean, scatter, len(draws), vecs, mats)
-    np.testing.assert_allclose(mats[0], want, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(mats[1], np.linalg.cholesky(want), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
-    assert not mean.any()
-    assert not scatter.any()
-    before = mats.copy()
-    mean, scatter = welford(draws[:1], dense=True)
-    adaptation.learn_metric(mean, scatter, 1, vecs, mats)
-    assert np.array_equal(mats, before)
+    want = 40 / 45 * np.atleast_2d(np.cov(draws, rowvar=False)) + 5 / 45 * 1e-3 * np.eye(d)
+    for dense in (False, True):
+        vecs, mats = np.ones((2, d)), np.stack([np.eye(d), np.eye(d)])[: 2 * dense]
+        _, scatter = welford(draws, dense)
+        adaptation.learn_metric(scatter, len(draws), vecs, mats)
+        np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
+        np.testing.assert_allclose(vecs[1], np.diag(want) ** -0.5, rtol=1e-12)
+        if dense:
+            np.testing.assert_allclose(mats[0], want, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(mats[1], np.linalg.cholesky(want), rtol=1e-12, atol=1e-13)
+        before = vecs.copy(), mats.copy()
+        adaptation.learn_metric(welford(draws[:1], dense)[1], 1, vecs, mats)
+        assert np.array_equal(before[0], vecs)
+        assert np.array_equal(before[1], mats)
 
 
 def test_the_learned_metric_is_positive_where_the_draws_are_not():
     """Two equal draws in five dimensions."""
-    vecs, mats = np.ones((1, 5)), np.stack([np.eye(5), np.eye(5)])
-    mean, scatter = welford(np.full((2, 5), 3.0), dense=True)
-    adaptation.learn_metric(mean, scatter, 2, vecs, mats)
+    vecs, mats = np.ones((2, 5)), np.stack([np.eye(5), np.eye(5)])
+    _, scatter = welford(np.full((2, 5), 3.0), dense=True)
+    adaptation.learn_metric(scatter, 2, vecs, mats)
     np.testing.assert_allclose(mats[0], 5 / 7 * 1e-3 * np.eye(5), rtol=1e-12)
     np.testing.assert_allclose(mats[1] @ mats[1].T, mats[0], rtol=1e-12)
+
+
+def test_a_metric_from_gradients():
+    """sqrt(var q / var dL/dq): exact for independent normals from two draws on; nothing is learned where none moved."""
+    variances, rng = np.array([1e-4, 1.0, 1e6, 1.0]), np.random.default_rng(1)
+    for n in (2, 10):
+        draws = np.sqrt(variances) * rng.normal(size=(n, 4))
+        gradients = -draws / variances
+        draws[:, 3] = 1.0  # has not moved
+        vecs = np.stack([np.full(4, 0.5), np.full(4, 0.5**-0.5)])
+        adaptation.learn_from_gradients(welford(draws, False)[1], welford(gradients, False)[1], vecs)
+        np.testing.assert_allclose(vecs[0], [1e-4, 1.0, 1e6, 0.5], rtol=1e-12)
+        np.testing.assert_allclose(vecs[1], vecs[0] ** -0.5, rtol=1e-12)
 
 
 # -------------------------------------------------------------------------------------------- the first step size
@@ -319,8 +324,10 @@ def test_a_search_without_end_keeps_the_start():
 
 # ----------------------------------------------------------------------------------------------- warm-up as a whole
 
+GRADIENTS_TOO = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 KERNELS = {
     "nuts-diagonal": refhmc.NUTS(),
+    "nuts-gradients": refhmc.NUTS(metric=GRADIENTS_TOO),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
     "hmc-diagonal": refhmc.HMC(n_steps=4),
     "hmc-dense": refhmc.HMC(trajectory_length=1.5, metric=refhmc.metrics.Dense()),
@@ -344,19 +351,22 @@ def run(model, kernel, tune: int, draws: int, seed: int = 1):
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_warm_up_learns_from_its_windows_and_then_stands_still(name):
     kernel, tune = KERNELS[name], 400
+    dense, from_gradients = name.endswith("dense"), kernel.metric is GRADIENTS_TOO
     model = gaussian(3)
     _, q, stats, metrics = run(model, kernel, tune, 200)
     phases = warmup_schedule(tune)
-    current = np.eye(3) if kernel.metric is not None else np.ones(3)
+    current = np.eye(3) if dense else np.ones(3)
     for (kind, start, stop), metric in zip(phases, metrics, strict=False):
-        if kind == "slow":
-            n = stop - start
-            covariance = np.cov(q[start:stop], rowvar=False)
-            learned = n / (n + 5) * covariance + 5 / (n + 5) * 1e-3 * np.eye(3)
-            current = learned if kernel.metric is not None else np.diag(learned)
+        n, window = stop - start, q[start:stop]
+        if kind == "slow" and from_gradients:
+            gradients = np.array([model.gradient(x) for x in window])
+            current = np.sqrt(window.var(axis=0) / gradients.var(axis=0))
+        elif kind == "slow":
+            learned = n / (n + 5) * np.cov(window, rowvar=False) + 5 / (n + 5) * 1e-3 * np.eye(3)
+            current = learned if dense else np.diag(learned)
         np.testing.assert_allclose(metric, current, rtol=1e-11, atol=1e-12)
-    # The steps are those of dual averaging on the acceptances, started anew with each metric.
-    begins = [0] + [stop for kind, _, stop in phases if kind == "slow"]
+    # The steps are those of dual averaging on the acceptances, started anew with each metric learned from draws.
+    begins = [0] + [stop for kind, _, stop in phases if kind == "slow" and not from_gradients]
     for start, stop in zip(begins, [*begins[1:], tune], strict=True):
         steps, averages = dual_averaging(stats[start, STEP_SIZE], stats[start:stop, ACCEPTANCE_RATE], 0.8)
         np.testing.assert_allclose(stats[start + 1 : stop, STEP_SIZE], steps[:-1], rtol=1e-10)
@@ -393,8 +403,10 @@ def test_what_is_given_is_not_adapted():
     assert chain.counters[1] == 0
 
 
-@pytest.mark.parametrize("dense", [False, True])
-def test_adapted_variances(dense):
+@pytest.mark.parametrize(
+    "metric", [refhmc.metrics.Diagonal(), refhmc.metrics.Dense(), GRADIENTS_TOO], ids=["diagonal", "dense", "gradients"]
+)
+def test_adapted_variances(metric):
     """On sd 0.1 .. 10. False alarm: the log of a learned variance has a standard error of 0.1 here (60 seeds), the mean
     acceptance of 200 draws one of 0.02 about 0.89, the log of the step one of 0.1; all bounds are 8 or more of them
     away, so that it is below 1e-6 for the whole even if the tails are far from normal.
@@ -402,11 +414,10 @@ def test_adapted_variances(dense):
     d = 5
     truth = np.logspace(-2, 2, d)
     model = refhmc.models.Gaussian(np.zeros(d), np.diag(truth))
-    metric = refhmc.metrics.Dense() if dense else refhmc.metrics.Diagonal()
     for seed in range(3):
         chain, _, stats, _ = run(model, refhmc.NUTS(metric=metric), 1000, 200, seed)
-        learned = np.diag(chain.mats[0]) if dense else chain.vecs[0]
-        assert np.abs(np.log(learned / truth)).max() < 0.8
+        learned = np.diag(chain.mats[0]) if metric.is_dense else chain.vecs[0]
+        assert np.abs(np.log(learned / truth)).max() < (1e-9 if metric is GRADIENTS_TOO else 0.8)
         assert 0.3 < stats[-1, STEP_SIZE] < 1.8  # that of a standard normal
         assert stats[1000:, ACCEPTANCE_RATE].mean() > 0.7
 

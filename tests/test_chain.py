@@ -16,6 +16,7 @@ TUNE, DRAWS = 180, 60
 KERNELS = {
     "nuts-diagonal": refhmc.NUTS(),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
+    "nuts-gradients": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws and gradients")),
     "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3),
 }
 

@@ -17,10 +17,11 @@ from refhmc import diagnostics
 
 FAMILY_ALPHA = 1e-4
 SEED = 20261121
+FROM_GRADIENTS = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 CASES = {
     "eight-schools": (refhmc.NUTS(target_accept=0.95), 4000),
     "ar": (refhmc.NUTS(), 3000),
-    "garch": (refhmc.NUTS(target_accept=0.9), 3000),
+    "garch": (refhmc.NUTS(target_accept=0.9, metric=FROM_GRADIENTS), 3000),
     "gaussian-mixture": (refhmc.NUTS(), 3000),
     "gaussian-process": (refhmc.NUTS(target_accept=0.9), 4000),
     "kidscore": (refhmc.NUTS(metric=refhmc.metrics.Dense()), 3000),

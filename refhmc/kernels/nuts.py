@@ -252,10 +252,9 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
             last += 1 << depth
         else:
             first -= 1 << depth
+        depth += 1
         if totals[HIGHEST] - totals[LOWEST] > S.MAX_ENERGY_SPREAD:
             outcome = S.DIVERGED
-        else:
-            depth += 1
     n_leaves = int(totals[N_LEAVES])
     control[GRADIENTS] += n_leaves
     if outcome == S.INTERRUPTED:
@@ -274,7 +273,7 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]
     stats[S.N_STEPS], stats[S.INT_TIME] = n_leaves, n_leaves * settings[SET_STEP_SIZE]
     stats[S.TREE_DEPTH] = depth
-    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned
+    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned and not diverging
     stats[S.INDEX_IN_TRAJECTORY] = index
     stats[S.IS_ACCEPTED] = index != 0
     if diverging:

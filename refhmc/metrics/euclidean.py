@@ -33,9 +33,8 @@ def energy(z, vecs, mats):
 
 
 @jit
-def refresh(model, z, normals, vecs, mats):
-    """p ~ N(0, M) from standard normals, with its velocity, into the point ``z``; returns H there."""
-    p = z[P]
+def draw(normals, vecs, mats, p):
+    """p ~ N(0, M) from standard normals."""
     if mats.shape[0] == 0:
         for i in range(p.shape[0]):
             p[i] = normals[i] * vecs[1, i]
@@ -43,4 +42,10 @@ def refresh(model, z, normals, vecs, mats):
         for i in range(p.shape[0]):
             p[i] = normals[i]
         solve_lower_transposed(mats[1], p)
+
+
+@jit
+def refresh(model, z, normals, vecs, mats):
+    """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
+    draw(normals, vecs, mats, z[P])
     return energy(z, vecs, mats)
