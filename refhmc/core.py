@@ -8,6 +8,7 @@ cache could not know that something they call was edited.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 import warnings
@@ -22,7 +23,24 @@ from numba.core.errors import NumbaError
 from refhmc import types
 from refhmc.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
 from refhmc.errors import ModelError, PythonModelWarning
-from refhmc.model import DERIVATIVES, Model, argument_count
+
+# name -> (number of arguments before ``out``, number of axes of the result)
+DERIVATIVES = {
+    "gradient": (2, 1),
+    "hessian": (2, 2),
+    "third_derivative": (2, 3),
+    "trace": (3, 1),
+    "fisher": (2, 2),
+    "fisher_derivative": (2, 3),
+    "fisher_trace": (3, 1),
+}
+
+
+def argument_count(function: Callable) -> int:
+    """Number of positional arguments of a plain or Numba-compiled function."""
+    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
 
 # ---------------------------------------------------------------------------------------------- data in one matrix
 
@@ -173,7 +191,8 @@ def no_trace(q, data, M, out):
 class Core:
     """A model's functions in the core's protocol. ``tuple`` is what the kernels take."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model):
+        silence_experimental()
         self.model = model
         self.why_python: str | None = None
         self.last_position: np.ndarray | None = None
@@ -286,9 +305,3 @@ def _first_words(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in nopython", "During", "File", "<source"))]
     return (telling or lines or [type(error).__name__])[0][:160]
-
-
-def compile_model(model: Model) -> Core:
-    """The compiled side of a model; see :class:`Core`."""
-    silence_experimental()
-    return Core(model)

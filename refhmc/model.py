@@ -14,26 +14,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from refhmc.core import DERIVATIVES, Core
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.reference import Reference
-
-# name -> (number of arguments before ``out``, number of axes of the result)
-DERIVATIVES = {
-    "gradient": (2, 1),
-    "hessian": (2, 2),
-    "third_derivative": (2, 3),
-    "trace": (3, 1),
-    "fisher": (2, 2),
-    "fisher_derivative": (2, 3),
-    "fisher_trace": (3, 1),
-}
 
 
 class Model:
@@ -120,11 +109,9 @@ class Model:
     # -- the compiled side --------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def core(self):
+    def core(self) -> Core:
         """The model as the compiled kernels see it: typed pointers and one matrix of data (``refhmc.core``)."""
-        from refhmc.core import compile_model
-
-        return compile_model(self)
+        return Core(self)
 
     @property
     def runs_as_python(self) -> str | None:
@@ -260,12 +247,6 @@ class Model:
 
 def _rebuild(positional, keywords) -> Model:
     return Model(*positional, **keywords)
-
-
-def argument_count(function: Callable) -> int:
-    """Number of positional arguments of a plain or Numba-compiled function."""
-    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:

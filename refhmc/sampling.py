@@ -7,131 +7,30 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import threadpoolctl
 
 from refhmc import compiled, types
-from refhmc.chain import Chain, Plan, make_plan, run_draws
-from refhmc.checkpoint import Checkpoint, Saved, read_run
+from refhmc.arguments import check_arguments, check_memory, entropy_of
+from refhmc.chain import Plan, make_plan, run_draws
+from refhmc.chain_run import ChainRun, chain_generator, run_chain
+from refhmc.checkpoint import Checkpoint
 from refhmc.errors import CheckpointError, SamplingError, SamplingWarning
-from refhmc.kernels import HMC, NUTS
+from refhmc.kernels import NUTS
 from refhmc.model import Model
-from refhmc.point import Q
 from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
-from refhmc.sample_stats import N_STATS, named
+from refhmc.sample_stats import named
 from refhmc.sampling_warnings import review
 from refhmc.starts import check_gradient, check_returns, check_start, given_starts, random_start
 from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STOP
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
-CHUNK = 256  # draws at a time in warm-up that is written over, and between looks at a checkpoint
-SMALL_WARMUP = 2**26  # bytes of warm-up draws that are worth keeping until the end of the run
-
-
-class ChainRun(NamedTuple):
-    """What one chain brings back: plain arrays, so that it can come from another process."""
-
-    draws: np.ndarray
-    stats: np.ndarray
-    warmup_draws: np.ndarray
-    warmup_stats: np.ndarray
-    start: np.ndarray  # the position after warm-up
-    inverse_mass: np.ndarray
-    control: np.ndarray
-    error: BaseException | None
-    error_position: np.ndarray | None
-
-
-def chain_generator(entropy: int, chain: int) -> np.random.Generator:
-    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain,))))
-
-
-def run_chain(
-    model: Model,
-    kernel,
-    chain: int,
-    entropy: int,
-    start: np.ndarray | None,
-    draws: int,
-    tune: int,
-    keep_warmup: bool,
-    checkpoint: Checkpoint | None = None,
-    control: np.ndarray | None = None,
-) -> ChainRun:
-    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
-    control = np.zeros(N_CONTROL, np.int64) if control is None else control
-    rng = chain_generator(entropy, chain)
-    state = Chain(model, make_plan(model, kernel, tune), rng)
-    total = tune + draws
-    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
-    # wants kept, or there is a checkpoint to write now and then.
-    kept = tune if keep_warmup or 8 * tune * model.dim <= SMALL_WARMUP else 0
-    dropped = tune - kept
-    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, N_STATS))
-    start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
-
-    def run_to_the_end() -> None:
-        nonlocal done, saved, start_of_draws
-        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
-        while done < total:
-            limit = total if done >= dropped else dropped
-            size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
-            at = slice(done - dropped, done - dropped + size)
-            target = (rows[at], stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
-            made = state.run(*target, control)
-            done += made
-            if done == tune:
-                start_of_draws = state.state[Q].copy()
-            if made < size:
-                return
-            if checkpoint is not None:
-                n = max(done - dropped, 0)
-                saved = Saved(state.to_bytes(), done, rows[:n], stats[:n], start_of_draws, control.copy())
-                checkpoint.save(chain, saved)
-
-    try:
-        there = checkpoint.load(chain) if checkpoint is not None else None
-        if there is None:
-            state.start(random_start(model, rng, chain) if start is None else start)
-        else:
-            if there.done > total:
-                raise CheckpointError(
-                    f"chain {chain} of the checkpoint has {there.done - tune} draws, asked for {draws}"
-                )
-            state.restore(there.state)
-            done, start_of_draws = there.done, there.start_of_draws
-            control[STOP + 1 :] = there.control[STOP + 1 :]
-            rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
-        if tune == 0 and there is None:
-            start_of_draws = state.state[Q].copy()
-        run_to_the_end()
-    except BaseException as caught:  # carried to the caller, who raises it with the draws attached
-        error = caught
-        done = int(control[DRAWS_DONE])
-    if checkpoint is not None and saved is not None:
-        checkpoint.save(chain, saved, now=True)
-    if kept and done >= tune:
-        start_of_draws = rows[tune - 1]
-    warm, n = min(done, kept) if keep_warmup else 0, max(done - dropped, kept)
-    return ChainRun(
-        rows[kept:n],
-        stats[kept:n],
-        rows[:warm],
-        stats[:warm],
-        start_of_draws,
-        state.mats[0] if len(state.mats) else state.vecs[0],
-        control,
-        error,
-        None if error is None else model.core.last_position,
-    )
 
 
 def sample(
@@ -292,45 +191,6 @@ def _announcer(display) -> Callable[[str], None]:
     return announce
 
 
-# ------------------------------------------------------------------------------------------------ arguments
-
-
-def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds) -> None:
-    """Raise TypeError or ValueError with the name and the value of what cannot be."""
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
-    if not isinstance(kernel, HMC | NUTS):
-        raise TypeError(f"kernel must be refhmc.HMC(...) or refhmc.NUTS(...), got {kernel!r}")
-    for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
-        if name == "cores" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
-    if backend != "numba":
-        raise ValueError(f"backend must be 'numba', got {backend!r}")
-    if max_seconds is not None and not max_seconds > 0:
-        raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
-
-
-def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> None:
-    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
-    d = model.dim
-    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS))
-    if getattr(kernel.metric, "is_dense", False):
-        needed += 8 * chains * 3 * d * d
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return
-    if needed > there:
-        raise MemoryError(
-            f"this run needs about {needed:,} bytes, and the machine has {there:,}: take fewer draws or chains, or a "
-            "diagonal metric"
-        )
-
-
 def open_checkpoint(folder, model, kernel, tune, chains, entropy, save_warmup) -> Checkpoint | None:
     """The checkpoint of this run in ``folder``, new or checked to be the same run; None for None."""
     if folder is None:
@@ -350,30 +210,6 @@ def open_checkpoint(folder, model, kernel, tune, chains, entropy, save_warmup) -
     checkpoint = Checkpoint(folder, run)
     checkpoint.open()
     return checkpoint
-
-
-def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
-    """The one integer all chains' streams come from; for None a checkpoint's, or drawn from the system."""
-    if random_seed is None and checkpoint is not None:
-        there = read_run(checkpoint)
-        if there is not None:
-            return int(there["entropy"])
-    if random_seed is None:
-        return secrets.randbits(128)
-    if isinstance(random_seed, np.random.Generator):
-        return int.from_bytes(random_seed.bytes(16), "little")
-    if isinstance(random_seed, np.random.RandomState):
-        raise TypeError("random_seed cannot be a RandomState: give an int or a numpy.random.Generator")
-    if not isinstance(random_seed, np.random.SeedSequence):
-        if isinstance(random_seed, float | bool | str):
-            raise TypeError(f"random_seed must be an int, got {random_seed!r}")
-        if isinstance(random_seed, int | np.integer):
-            if random_seed < 0:
-                raise ValueError(f"random_seed must not be negative, got {random_seed}")
-            return int(random_seed)
-        random_seed = np.random.SeedSequence(random_seed)
-    words = random_seed.generate_state(4, np.uint32)
-    return int.from_bytes(words.astype("<u4").tobytes(), "little")
 
 
 # --------------------------------------------------------------------------------------------------- result

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.core import as_array, as_float
+from refhmc.core import argument_count, as_array, as_float
 from refhmc.errors import GradientError, InitError, ModelError, ShapeError
-from refhmc.model import Model, argument_count
+from refhmc.model import Model
 
 MAX_TRIES = 100
 DIRECTIONS = 3

@@ -12,7 +12,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     """Yields (done, total, what, seconds) as it goes."""
     import refhmc
     from refhmc.chain import make_plan
-    from refhmc.model import DERIVATIVES
+    from refhmc.core import DERIVATIVES
     from refhmc.sampling import warm_up
 
     def core(kernel):

@@ -295,6 +295,19 @@ def test_what_is_not_finite_is_never_accepted(what):
     assert crossed > 5
 
 
+def test_a_user_s_model_leaves_no_trace_in_the_compiled_core():
+    """Where a core function is compiled for the types of a user's functions, Numba's disk cache names their module, and
+    every later process would have to import it.
+    """
+    m = refhmc.Model(1, harmless, normal_gradient, name="a user's")
+    for kernel in (refhmc.HMC(step_size=0.1, n_steps=1), refhmc.NUTS(step_size=0.1)):
+        refhmc.transition(m, kernel, [0.5], rng=np.random.default_rng(1))
+        refhmc.transition(m, kernel, [0.5], normals=[0.3], uniforms=np.full(100, 0.3))
+        refhmc.integrate(refhmc.Hamiltonian(m), LEAPFROG, [0.5], [1.0], step_size=0.1, n_steps=2)
+        for function in (euclidean.refresh, euclidean.energy, kernel.transition):
+            assert not any("Dispatcher" in str(signature) for signature in function.signatures)
+
+
 def test_a_large_energy_error_flags_but_does_not_cut_the_trajectory():
     """Over the wall and back again within one period: a cut would not be reversible."""
     m = refhmc.Model(1, normal_with_a_wall, normal_gradient, data=2000.0, name="wall")

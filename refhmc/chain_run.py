@@ -1,0 +1,118 @@
+"""One chain of a run, from its seed or its checkpoint to its last draw."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.chain import Chain, make_plan
+from refhmc.checkpoint import Checkpoint, Saved
+from refhmc.errors import CheckpointError
+from refhmc.model import Model
+from refhmc.point import Q
+from refhmc.sample_stats import N_STATS
+from refhmc.starts import random_start
+from refhmc.types import DRAWS_DONE, N_CONTROL, STOP
+
+CHUNK = 256  # draws at a time in warm-up that is written over, and between looks at a checkpoint
+SMALL_WARMUP = 2**26  # bytes of warm-up draws that are worth keeping until the end of the run
+
+
+class ChainRun(NamedTuple):
+    """What one chain brings back: plain arrays, so that it can come from another process."""
+
+    draws: np.ndarray
+    stats: np.ndarray
+    warmup_draws: np.ndarray
+    warmup_stats: np.ndarray
+    start: np.ndarray  # the position after warm-up
+    inverse_mass: np.ndarray
+    control: np.ndarray
+    error: BaseException | None
+    error_position: np.ndarray | None
+
+
+def chain_generator(entropy: int, chain: int) -> np.random.Generator:
+    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain,))))
+
+
+def run_chain(
+    model: Model,
+    kernel,
+    chain: int,
+    entropy: int,
+    start: np.ndarray | None,
+    draws: int,
+    tune: int,
+    keep_warmup: bool,
+    checkpoint: Checkpoint | None = None,
+    control: np.ndarray | None = None,
+) -> ChainRun:
+    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
+    control = np.zeros(N_CONTROL, np.int64) if control is None else control
+    rng = chain_generator(entropy, chain)
+    state = Chain(model, make_plan(model, kernel, tune), rng)
+    total = tune + draws
+    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
+    # wants kept, or there is a checkpoint to write now and then.
+    kept = tune if keep_warmup or 8 * tune * model.dim <= SMALL_WARMUP else 0
+    dropped = tune - kept
+    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, N_STATS))
+    start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
+
+    def run_to_the_end() -> None:
+        nonlocal done, saved, start_of_draws
+        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
+        while done < total:
+            limit = total if done >= dropped else dropped
+            size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
+            at = slice(done - dropped, done - dropped + size)
+            target = (rows[at], stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
+            made = state.run(*target, control)
+            done += made
+            if done == tune:
+                start_of_draws = state.state[Q].copy()
+            if made < size:
+                return
+            if checkpoint is not None:
+                n = max(done - dropped, 0)
+                saved = Saved(state.to_bytes(), done, rows[:n], stats[:n], start_of_draws, control.copy())
+                checkpoint.save(chain, saved)
+
+    try:
+        there = checkpoint.load(chain) if checkpoint is not None else None
+        if there is None:
+            state.start(random_start(model, rng, chain) if start is None else start)
+        else:
+            if there.done > total:
+                raise CheckpointError(
+                    f"chain {chain} of the checkpoint has {there.done - tune} draws, asked for {draws}"
+                )
+            state.restore(there.state)
+            done, start_of_draws = there.done, there.start_of_draws
+            control[STOP + 1 :] = there.control[STOP + 1 :]
+            rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
+        if tune == 0 and there is None:
+            start_of_draws = state.state[Q].copy()
+        run_to_the_end()
+    except BaseException as caught:  # carried to the caller, who raises it with the draws attached
+        error = caught
+        done = int(control[DRAWS_DONE])
+    if checkpoint is not None and saved is not None:
+        checkpoint.save(chain, saved, now=True)
+    if kept and done >= tune:
+        start_of_draws = rows[tune - 1]
+    warm, n = min(done, kept) if keep_warmup else 0, max(done - dropped, kept)
+    return ChainRun(
+        rows[kept:n],
+        stats[kept:n],
+        rows[:warm],
+        stats[:warm],
+        start_of_draws,
+        state.mats[0] if len(state.mats) else state.vecs[0],
+        control,
+        error,
+        None if error is None else model.core.last_position,
+    )
