@@ -1,7 +1,8 @@
 """Warm-up: the schedule of windows, dual averaging of the step size, Welford's estimate of the covariance.
 
 **Schedule** (Stan's): 75 iterations of step size alone, then windows of 25, 50, 100, ... in which the metric is learned
-(the last one stretched to fit), then 50 of step size alone. Below 150 iterations the parts are 15 %, 75 % and 10 %;
+(the last one stretched to fit; for 151 to 199 iterations that is the first, where Stan has a second one of 1 to 49
+draws), then 50 of step size alone. Below 150 iterations the parts are 15 %, 75 % and 10 %;
 below 20 only the step size is adapted.
 
 **Dual averaging** (Hoffman and Gelman 2014, sec. 3.2.1), with acceptance statistic a_m at iteration m = 1, 2, ...:

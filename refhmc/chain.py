@@ -31,7 +31,7 @@ from refhmc.adaptation import (
     update_welford,
 )
 from refhmc.compiled import entry, jit
-from refhmc.errors import CheckpointError
+from refhmc.errors import CheckpointError, ShapeError
 from refhmc.integrators import Leapfrog
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING, Diagonal
@@ -264,6 +264,9 @@ class Chain:
 
         After an early return the generator stands in the middle of a draw: continue from a saved state instead.
         """
+        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, S.N_STATS)):
+            if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
+                raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
         no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
         return run_draws(
             self.plan.transition,

@@ -195,7 +195,8 @@ def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, co
             outcome = S.DIVERGED
             break
         weight += leaf_weight
-        if leaf == 0 or flip(randomness, leaf_weight / weight):
+        # Weights far below the start's underflow to zero; the first such leaf stays the candidate.
+        if leaf == 0 or flip(randomness, leaf_weight / weight if weight > 0 else 0.0):
             copy_state(points[spare], z)
             chosen_energy, chosen = H, leaf + 1
         if not add_leaf(tree, leaf, z):
