@@ -118,23 +118,19 @@ def search_step_size(dynamics, model, workspace, randomness, normals, start, con
 def update_welford(mean, scatter, q, count):
     """Running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
 
-    Rows of a dense scatter use (x_i - mean_i) before and (x_j - mean_j) after the mean has moved.
+    mean_n = mean_{n-1} + (q - mean_{n-1}) / n,    scatter_n = scatter_{n-1} + (1 - 1/n) (q - mean_{n-1})(q - mean_{n-1})'
     """
-    d = q.shape[0]
+    d, share = q.shape[0], 1.0 / count
     if scatter.shape[0] == d and d > 1:
         for i in range(d):
-            before = q[i] - mean[i]
+            scaled = (1 - share) * (q[i] - mean[i])
             for j in range(d):
-                # The mean after this draw, computed alike for every row.
-                after = (q[j] - mean[j]) * (1 - 1 / count)
-                scatter[i, j] += before * after
-        for i in range(d):
-            mean[i] += (q[i] - mean[i]) / count
+                scatter[i, j] += scaled * (q[j] - mean[j])
     else:
         for i in range(d):
-            before = q[i] - mean[i]
-            mean[i] += before / count
-            scatter[0, i] += before * (q[i] - mean[i])
+            scatter[0, i] += (1 - share) * (q[i] - mean[i]) ** 2
+    for i in range(d):
+        mean[i] += share * (q[i] - mean[i])
 
 
 @jit

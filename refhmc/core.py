@@ -12,6 +12,7 @@ import inspect
 import itertools
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -155,7 +156,7 @@ def _both(log_density: Callable, gradient: Callable, **options) -> Callable:
 
 # ---------------------------------------------------------------------------------------- trampolines into Python
 
-_python_models: dict[int, Core] = {}
+_python_models: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
 _handles = itertools.count()
 _handles_lock = threading.Lock()
 

@@ -81,16 +81,17 @@ def sample(
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
     SamplingError : the model raised during sampling; ``.partial`` is the result so far, other chains complete.
     """
-    begin = time.perf_counter()
     kernel = NUTS() if kernel is None else kernel
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
+    announcer = _announcer(display)
     try:
-        compiled.announce.append(_announcer(display))
+        compiled.announce.append(announcer)
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
+        begin = time.perf_counter()
         starts = given_starts(model, initvals, chains)
         first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
         check_returns(model, first)
@@ -112,7 +113,7 @@ def sample(
                 workers = min(chains, cores or os.cpu_count() or 1)
                 runs, stopped_by = run_threads(tasks, workers, tune + draws, tune, display, max_seconds)
     finally:
-        compiled.announce.pop()
+        compiled.announce.remove(announcer)
         display.close()
     attributes = describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight)
     attributes["sampling_time"] = time.perf_counter() - begin

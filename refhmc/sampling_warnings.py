@@ -25,8 +25,9 @@ def review(names: list[str], draws: np.ndarray, stats: dict[str, np.ndarray], st
         return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
     found += _energy(stats)
     found += _mixing(names, draws)
-    if 1 < chains < MIN_CHAINS:
-        found.append(f"Only {chains} chains: R-hat compares chains and is unreliable below 4; run chains=4.")
+    if chains < MIN_CHAINS:
+        many = f"Only {chains} chains" if chains > 1 else "Only one chain"
+        found.append(f"{many}: R-hat compares chains and is unreliable below 4; run chains=4.")
     return found
 
 

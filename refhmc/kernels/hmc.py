@@ -56,10 +56,13 @@ class HMC:
         if not 0 <= self.step_jitter < 1:
             raise ValueError(f"step_jitter must lie in [0, 1), got {self.step_jitter!r}")
 
-    statistics = (
-        *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size"),
-        *("step_size_nom", "n_steps", "int_time", "is_accepted", "outcome"),
-    )
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the statistics of a draw; ``step_size_nom`` only where the step is jittered."""
+        names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
+        nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
+        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome")
+
     title = "the HMC kernel"
 
     @property
