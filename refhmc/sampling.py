@@ -92,13 +92,7 @@ def sample(
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
-        starts = given_starts(model, initvals, chains)
-        first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
-        check_returns(model, first)
-        for chain, start in enumerate([] if starts is None else starts):
-            check_start(model, start, chain)
-        if preflight:
-            check_gradient(model, first)
+        starts = checked_starts(model, initvals, chains, entropy, preflight)
         store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store}
@@ -126,6 +120,18 @@ def sample(
     if failed:
         _raise_failure(failed[0], runs[failed[0]], result)
     return result if raw else result.to_arviz()
+
+
+def checked_starts(model, initvals, chains, entropy, preflight) -> np.ndarray | None:
+    """The given starts (chains, d), each checked, or None for random ones; the model is checked at the first start."""
+    starts = given_starts(model, initvals, chains)
+    first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
+    check_returns(model, first)
+    for chain, start in enumerate([] if starts is None else starts):
+        check_start(model, start, chain)
+    if preflight:
+        check_gradient(model, first)
+    return starts
 
 
 def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds):
@@ -171,9 +177,10 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
 def warm_up(model: Model, kernel, plan: Plan) -> None:
     """Compile, or load from the cache, all that the run will call."""
-    pointers = zip(model.core.tuple[:3], (types.VALUE_AND_GRADIENT, types.METRIC, types.TRACE), strict=True)
-    for function, pointer in pointers:
-        compiled.compile_pointer(function, pointer.signature, f"the model {model.name}")
+    value_and_gradient, metric, trace, _ = model.core.tuple
+    compiled.compile_pointer(value_and_gradient, types.VALUE_AND_GRADIENT.signature, f"the model {model.name}")
+    compiled.compile_pointer(metric, types.METRIC.signature, "its metric")
+    compiled.compile_pointer(trace, types.TRACE.signature, "its trace")
     compiled.compile_pointer(plan.dynamics[1], types.REFRESH.signature, "the momentum draw")
     compiled.compile_pointer(plan.dynamics[2], types.STEP.signature, "the integrator's step")
     compiled.compile_pointer(plan.transition, types.TRANSITION.signature, kernel.title)
