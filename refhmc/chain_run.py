@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -114,5 +115,5 @@ def run_chain(
         state.mats[0] if len(state.mats) else state.vecs[0],
         control,
         error,
-        None if error is None else model.core.last_position,
+        None if error is None else model.core.last_position.get(threading.get_ident()),
     )

@@ -163,7 +163,7 @@ _handles_lock = threading.Lock()
 
 def _call_value_and_gradient(handle, q, out):
     core = _python_models[int(handle)]
-    core.last_position = q.copy()
+    core.last_position[threading.get_ident()] = q.copy()
     core.in_place("gradient")(q.copy(), None, out)
     return core.python_log_density(q.copy())
 
@@ -196,7 +196,7 @@ class Core:
         silence_experimental()
         self.model = model
         self.why_python: str | None = None
-        self.last_position: np.ndarray | None = None
+        self.last_position: dict[int, np.ndarray] = {}  # of each thread, for the report of an exception
         self.data = np.zeros((1, 1))
         self._unpack: Callable | None = None
         self._adapted: dict[str, Callable] = {}

@@ -282,6 +282,13 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         groups["warmup_unconstrained_posterior"] = {"q": warm}
     attributes = {**attributes, "chains": [int(k) for k in kept]}
     found = review(model.names, draws, stats, np.stack([runs[k].start for k in kept]))
+    lost = [k for k in kept if runs[k].control[SEARCH_FAILED]]
+    if lost:
+        found.insert(
+            0,
+            f"The search for a first step size found no end in {len(lost)} of {len(kept)} chains ({lost}): the energy "
+            "error of one step does not depend on its size there. Is the density proper, and its gradient right?",
+        )
     ragged = {} if whole else {k: run.draws for k, run in enumerate(runs)}
     return Result(groups, attributes, found, ragged)
 
