@@ -11,7 +11,6 @@ import io
 import json
 import os
 import pathlib
-import tempfile
 import time
 from typing import NamedTuple
 
@@ -92,13 +91,13 @@ def read_run(folder) -> dict | None:
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
     """Write beside the target, flush to disk, rename: an old file stays whole until the new one is."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -9,7 +9,6 @@ import argparse
 import os
 import pathlib
 import sys
-import tempfile
 
 INTERRUPTED = 130
 
@@ -202,11 +201,10 @@ def summary_beside_truth(model, result) -> str:
 
 def write_netcdf(result, path: pathlib.Path) -> None:
     """Write beside the target, then rename: a failure leaves an old file as it was."""
-    handle, temporary = tempfile.mkstemp(suffix=".nc", dir=path.resolve().parent)
-    os.close(handle)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         result.to_arviz().to_netcdf(temporary)
         os.replace(temporary, path)
     except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
