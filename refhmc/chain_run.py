@@ -28,7 +28,6 @@ class ChainRun(NamedTuple):
     warmup_draws: np.ndarray
     warmup_stats: np.ndarray
     start: np.ndarray  # the position after warm-up
-    inverse_mass: np.ndarray
     control: np.ndarray
     error: BaseException | None
     error_position: np.ndarray | None
@@ -64,6 +63,7 @@ def run_chain(
     start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
 
     def run_to_the_end() -> None:
+        """Chunk after chunk from where the state stands, until the last draw or a stop."""
         nonlocal done, saved, start_of_draws
         scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
         while done < total:
@@ -112,7 +112,6 @@ def run_chain(
         rows[:warm],
         stats[:warm],
         start_of_draws,
-        state.mats[0] if len(state.mats) else state.vecs[0],
         control,
         error,
         None if error is None else model.core.last_position.get(threading.get_ident()),

@@ -192,7 +192,7 @@ def _announcer(display) -> Callable[[str], None]:
 
     def announce(title: str) -> None:
         if not told:
-            display.message("refhmc: compiling for the first time on this installation (about half a minute, once)")
+            display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
             told.append(title)
         display.message(f"refhmc: compiling {title}")
 

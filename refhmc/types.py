@@ -9,7 +9,7 @@ A **model** in the core is a tuple of four: three typed function pointers and th
 
 (One array, because a call through a pointer pays for every word it passes.)
 
-A **dynamics** is a pair of pointers: ``refresh`` draws the momentum at a point (:mod:`refhmc.point`) from given
+A **dynamics** is a flag (below) and two pointers: ``refresh`` draws the momentum at a point (:mod:`refhmc.point`) from given
 standard normals, ``step`` moves the point by one step of the integrator. Both return the energy H of the point.
 The two workspaces ``vecs`` (k, d) and ``mats`` (k, d, d) carry what the metric keeps: for a Euclidean
 one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal)
