@@ -36,7 +36,7 @@ from refhmc.integrators.advance import advance
 from refhmc.linalg import cholesky
 from refhmc.point import copy_point
 from refhmc.randomness import fill_normals
-from refhmc.types import CANDIDATE, GRADIENTS, SEARCH_FAILED, STATE
+from refhmc.types import CANDIDATE, FAILURE, SEARCH_FAILED, STATE
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
@@ -100,9 +100,9 @@ def search_step_size(dynamics, model, workspace, randomness, normals, start, con
     for _ in range(MAX_DOUBLINGS):
         copy_point(z, points[STATE])
         fill_normals(randomness[0], normals)
-        H0 = dynamics[1](model, z, normals, vecs, mats)
+        H0 = dynamics[1](model, dynamics[3], z, normals, vecs, mats, dynamics[4])
         H = advance(dynamics, model, z, eps, vecs, mats)
-        control[GRADIENTS] += 1
+        dynamics[4][FAILURE] = 0
         drop = H0 - H
         wanted = 1 if math.isfinite(drop) and drop > math.log(SEARCH_TARGET) else -1
         if direction == 0:

@@ -31,24 +31,33 @@ from refhmc.adaptation import (
     update_welford,
 )
 from refhmc.compiled import entry, jit
+from refhmc.dynamics import Dynamics, make_dynamics
 from refhmc.errors import CheckpointError, ShapeError
-from refhmc.integrators import Leapfrog
 from refhmc.kernels.nuts import INTERVAL_ROWS
-from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING, Diagonal
-from refhmc.metrics.euclidean import refresh
-from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, Q
+from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING
+from refhmc.point import GRADIENT, LOG_DENSITY, Q
 from refhmc.randomness import fill_normals
 from refhmc.types import (
     DIVERGENCES,
     DRAWS_DONE,
+    FAILURE,
+    GRADIENTS,
+    ITERATIONS,
+    METRICS,
     N_CONTROL,
+    N_GRADIENTS,
+    N_METRICS,
     N_POINTS,
     N_SETTINGS,
     N_TOTALS,
+    N_TRACES,
+    RESIDUAL,
+    REVERSAL,
     SET_MAX_DEPTH,
     SET_STEP_SIZE,
     STATE,
     STOP,
+    TRACES,
 )
 
 # Entries of ``counters``.
@@ -88,6 +97,29 @@ def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings,
                 begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
     if plan[ADAPT_STEP] and iteration == plan[TUNE] - 1:
         settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP_BAR])
+
+
+@jit
+def open_notes(notes, control):
+    """Before a transition: what came before it, a search for a step size, goes into the run's counts."""
+    control[GRADIENTS] += int(notes[N_GRADIENTS])
+    control[METRICS] += int(notes[N_METRICS])
+    control[TRACES] += int(notes[N_TRACES])
+    for index in range(FAILURE, N_TRACES + 1):
+        notes[index] = 0.0
+
+
+@jit
+def close_notes(notes, stats, control):
+    """After a transition: what its solves and evaluations came to, as statistics of the draw."""
+    stats[S.SOLVER_ITERATIONS] = notes[ITERATIONS]
+    stats[S.SOLVER_RESIDUAL] = notes[RESIDUAL]
+    stats[S.SOLVER_FAILED_FLAG] = notes[FAILURE] == S.SOLVER_FAILED or notes[FAILURE] == S.NOT_REVERSIBLE
+    stats[S.REVERSIBILITY_ERROR] = notes[REVERSAL]
+    stats[S.N_GRADIENT_EVALUATIONS] = notes[N_GRADIENTS]
+    stats[S.N_METRIC_EVALUATIONS] = notes[N_METRICS]
+    stats[S.N_TRACE_EVALUATIONS] = notes[N_TRACES]
+    open_notes(notes, control)
 
 
 @jit
@@ -134,7 +166,7 @@ def run_draws(
 ):
     """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
     points, _, vecs, mats, _ = workspace
-    dual, counters = adaptation[3], adaptation[4]
+    dual, counters, notes = adaptation[3], adaptation[4], dynamics[4]
     for k in range(draws.shape[0]):
         if control[STOP]:
             return k
@@ -142,12 +174,14 @@ def run_draws(
         if iteration == 0 and plan[ADAPT_STEP]:
             begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
         fill_normals(randomness[0], normals)
-        H0 = dynamics[1](model, points[STATE], normals, vecs, mats)
+        open_notes(notes, control)
+        H0 = dynamics[1](model, dynamics[3], points[STATE], normals, vecs, mats, notes)
         stats[k] = 0.0
         outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
         if outcome == S.INTERRUPTED:
             return k
         stats[k, S.OUTCOME] = outcome
+        close_notes(notes, stats[k], control)
         for i in range(draws.shape[1]):
             draws[k, i] = points[STATE, Q, i]
         if iteration < plan[TUNE]:
@@ -176,51 +210,31 @@ class Plan:
     """What a run of a kernel on a model needs beside the chain's state: pointers, schedule, options."""
 
     transition: Callable
-    dynamics: tuple
+    dynamics: Dynamics
     windows: np.ndarray
     options: np.ndarray
     initial_step_size: float
     settings: dict
-    vecs: np.ndarray
-    mats: np.ndarray
     max_depth: int
 
 
-def make_dynamics(metric, integrator) -> tuple:
-    """The pointers that move a point: inlined leapfrog or not, momentum draw, step (``refhmc.types``)."""
-    return (int(isinstance(integrator, Leapfrog) and not metric.is_dense), refresh, integrator.pointer(metric))
-
-
-def metric_arrays(metric, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """``vecs`` and ``mats`` of a Euclidean metric, as :mod:`refhmc.metrics.euclidean` reads them."""
-    inverse_mass = metric.inverse_mass(dim)
-    if inverse_mass.ndim == 1:
-        return np.stack([inverse_mass, 1 / np.sqrt(inverse_mass)]), np.zeros((0, dim, dim))
-    mats = np.zeros((2, dim, dim))
-    mats[0] = inverse_mass
-    mats[1] = np.linalg.cholesky(inverse_mass)
-    variances = np.diag(inverse_mass)
-    return np.stack([variances, 1 / np.sqrt(variances)]), mats
-
-
 def make_plan(model, kernel, tune: int) -> Plan:
-    """Resolve a kernel's defaults for a model. Raises MetricError or ShapeError for a metric that cannot be."""
-    metric = kernel.metric if kernel.metric is not None else Diagonal()
-    integrator = kernel.integrator if kernel.integrator is not None else Leapfrog()
-    vecs, mats = metric_arrays(metric, model.dim)
-    target = 0.8 if kernel.target_accept is None else kernel.target_accept
+    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.make_dynamics` does."""
+    dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
+    metric = dynamics.metric
+    target = kernel.target_accept
+    if target is None:
+        target = 0.95 if metric.position_dependent else 0.8
     adapt_step = kernel.step_size is None
     options = np.array([tune, adapt_step, metric.learns, target], dtype=float)
     settings = kernel.settings()
     return Plan(
         kernel.transition,
-        make_dynamics(metric, integrator),
+        dynamics,
         schedule_array(tune, metric.learns != NOTHING),
         options,
         1.0 if adapt_step else float(kernel.step_size),
         settings,
-        vecs,
-        mats,
         int(settings.get(SET_MAX_DEPTH, 0)),
     )
 
@@ -232,12 +246,13 @@ class Chain:
     STATE_ARRAYS = (*("state", "vecs", "mats", "mean", "scatter", "gradient_scatter", "dual", "counters", "settings"),)
 
     def __init__(self, model, plan: Plan, rng: np.random.Generator):
-        d, dense = model.dim, len(plan.mats) > 0
+        d, dynamics = model.dim, plan.dynamics
+        dense = dynamics.metric.is_dense and dynamics.metric.learns != NOTHING
         self.model, self.plan, self.rng = model, plan, rng
-        self.points = np.zeros((N_POINTS, POINT_ROWS, d))
+        self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
         self.totals, self.normals = np.zeros(N_TOTALS), np.zeros(d)
-        self.vecs, self.mats = plan.vecs.copy(), plan.mats.copy()
+        self.vecs, self.mats, self.notes = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.notes.copy()
         self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
         self.gradient_scatter = np.zeros((1, d))
         self.dual, self.counters = np.zeros(N_DUAL), np.zeros(2, np.int64)
@@ -270,8 +285,8 @@ class Chain:
         no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
         return run_draws(
             self.plan.transition,
-            self.plan.dynamics,
-            self.model.core.tuple,
+            (*self.plan.dynamics.pointers, self.notes),
+            self.plan.dynamics.model,
             self.workspace,
             (self.rng, no_tape, cursor),
             (self.mean, self.scatter, self.gradient_scatter, self.dual, self.counters),

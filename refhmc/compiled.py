@@ -91,8 +91,13 @@ def jit_sum(function: Callable):
     return _cached_njit(function, **CORE, **REORDERED_SUMS)
 
 
+def jit_part(function: Callable):
+    """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
+    return _cached_njit(function, forceinline=True, **CORE)
+
+
 def jit_inline(function: Callable):
-    """As :func:`jit`, copied into its caller: for what a call would cost more than it does."""
+    """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
     return _cached_njit(function, inline="always", **CORE)
 
 

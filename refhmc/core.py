@@ -25,6 +25,8 @@ from refhmc import types
 from refhmc.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
 from refhmc.errors import ModelError, PythonModelWarning
 
+# What a contraction can be made from, where the model has it not.
+FULL_TENSOR = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}
 # name -> (number of arguments before ``out``, number of axes of the result)
 DERIVATIVES = {
     "gradient": (2, 1),
@@ -146,6 +148,22 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     return adapted
 
 
+def _contract(third_derivative: Callable) -> Callable:
+    """``trace`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
+
+    def trace(q, data, M, out):
+        d = q.shape[0]
+        T = np.zeros((d, d, d))
+        third_derivative(q, data, T)
+        out[:] = 0.0
+        for i in range(d):
+            for j in range(d):
+                for k in range(d):
+                    out[k] += M[i, j] * T[i, j, k]
+
+    return numba.njit(**OPTIONS)(trace)
+
+
 def _both(log_density: Callable, gradient: Callable, **options) -> Callable:
     def value_and_gradient(q, data, out):
         gradient(q, data, out)
@@ -176,6 +194,28 @@ def python_value_and_gradient(q, data, out):
     return value
 
 
+def _call_metric(handle, key, q, out):
+    _python_models[int(handle)].model_derivative(int(key), q, out)
+
+
+@jit_calling_python
+def python_metric(q, data, out):
+    handle, key = data[0, 0], data[0, 1]
+    with numba.objmode():
+        _call_metric(handle, key, q, out)
+
+
+def _call_trace(handle, key, q, M, out):
+    _python_models[int(handle)].model_derivative(int(key), q, out, M)
+
+
+@jit_calling_python
+def python_trace(q, data, M, out):
+    handle, key = data[0, 0], data[0, 2]
+    with numba.objmode():
+        _call_trace(handle, key, q, M, out)
+
+
 @jit
 def no_metric(q, data, out):
     raise NotImplementedError("this model has no metric")
@@ -199,7 +239,7 @@ class Core:
         self.last_position: dict[int, np.ndarray] = {}  # of each thread, for the report of an exception
         self.data = np.zeros((1, 1))
         self._unpack: Callable | None = None
-        self._adapted: dict[str, Callable] = {}
+        self._adapted: dict[Any, Callable] = {}
         functions = model._functions
         self.own = _is_core(functions["log_density"])
         packed = (model.data if model.data is not None else np.zeros((1, 0)), None) if self.own else pack(model.data)
@@ -223,6 +263,50 @@ class Core:
             _python_models[handle] = self
             self.data = np.array([[float(handle)]])
         self.tuple = (value_and_gradient, no_metric, no_trace, self.data)
+        self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
+
+    def tuple_for(self, metric) -> tuple:
+        """``tuple`` with the derivatives that a metric reads. Raises MissingDerivativeError for one that is not there.
+
+        If one of them cannot be compiled, all are called as Python.
+        """
+        reads = metric.reads
+        if self.model.has_diagonals and getattr(metric, "module", "") == "diagonal_softabs":
+            reads = ("hessian_diagonal", "diagonal_trace")
+        if reads not in self._tuples:
+            for key in reads:
+                if key is not None:
+                    self.model.require(key, f"the metric {type(metric).__name__}")
+            self._tuples[reads] = self._make_tuple(*reads)
+        return self._tuples[reads]
+
+    def _make_tuple(self, metric: str, trace: str | None) -> tuple:
+        value_and_gradient, _, _, data = self.tuple
+        if self.why_python is None:
+            try:
+                pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
+                return (value_and_gradient, *pointers, data)
+            except NumbaError:
+                pass
+        with _handles_lock:
+            handle = next(_handles)
+        _python_models[handle] = self
+        keys = list(DERIVATIVES)
+        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
+        return (python_value_and_gradient, python_metric, python_trace, np.array([[float(handle), *codes]]))
+
+    def _pointer(self, key: str) -> Callable:
+        function = self.model._functions[key]
+        if function is None:  # a trace by way of the full tensor
+            full = FULL_TENSOR[key]
+            if ("tensor", key) not in self._adapted:
+                self._adapted[("tensor", key)] = _contract(self._pointer(full))
+            return self._adapted[("tensor", key)]
+        if self.own:
+            return function
+        if (key, "pointer") not in self._adapted:
+            self._adapted[(key, "pointer")] = _compile_user_function(key, function, self._unpack)
+        return self._adapted[(key, "pointer")]
 
     def _hot_functions(self) -> tuple[Callable, Callable]:
         functions = self.model._functions
@@ -250,6 +334,11 @@ class Core:
     def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         out = np.zeros(self.model.dim)
         return float(self.tuple[0](q, self.data, out)), out
+
+    def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
+        """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""
+        self.last_position[threading.get_ident()] = q.copy()
+        out[...] = self.model._derivative(list(DERIVATIVES)[key], q.copy(), *(m.copy() for m in M))
 
     def in_place(self, key: str) -> Callable:
         """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be."""

@@ -1,65 +1,123 @@
 """The Hamiltonian of a model on a metric: energy, its two gradients, and the momentum's law.
 
-    H(q, p) = -L(q) + 1/2 p' M^-1 p        dH/dq = -dL/dq        dH/dp = M^-1 p        p ~ N(0, M)
+    H(q, p) = -L(q) + 1/2 p' G(q)^-1 p + 1/2 log det G(q),        p ~ N(0, G(q))
 
-Constants (log det M among them) are dropped.
+Constants are dropped, the log det of a constant metric among them. Everything here is computed by the compiled functions
+that the integrators call.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types as nb
 
-from refhmc.errors import ShapeError
-from refhmc.metrics import Dense, Diagonal, Identity
+from refhmc import types
+from refhmc.compiled import entry
+from refhmc.dynamics import make_dynamics
+from refhmc.errors import MetricError, ShapeError
+from refhmc.integrators import ImplicitMidpoint
+from refhmc.metrics import Identity, riemannian
 from refhmc.model import Model
+from refhmc.point import POINT_ROWS, VELOCITY, P, Q
+
+_AT_A_POINT = (types.MODEL, types.GEOMETRY, types.MATRIX, types.MATRIX, types.STACK, types.VECTOR, types.VECTOR)
+
+
+@entry(lambda: nb.float64(*_AT_A_POINT), "the Hamiltonian")
+def run_energy(model, geometry, z, vecs, mats, notes, slope):
+    """H of the point ``z``, with its velocity in ``z`` and dH/dq in ``slope``."""
+    energy = riemannian.energy(model, geometry, z, vecs, mats, notes)
+    if notes[types.SETTLED] > 0:
+        geometry[2](model, z[P], 1.0, 1.0, vecs, mats, notes, z[VELOCITY], slope)
+    return energy
+
+
+@entry(lambda: nb.boolean(*_AT_A_POINT), "the momentum draw")
+def run_draw(model, geometry, z, vecs, mats, notes, normals):
+    """The momentum of ``z`` from standard normals."""
+    settled = riemannian.settle(model, geometry, z[Q], vecs, mats, notes)
+    if settled:
+        geometry[3](normals, vecs, mats, notes, z[P])
+    return settled
 
 
 class Hamiltonian:
     """``Hamiltonian(model, metric)``; the metric defaults to the identity.
 
-    Positions and momenta are (d,). Raises ShapeError on other shapes, MetricError for a metric that is not positive
-    definite, TypeError for a metric that is none.
+    Positions and momenta are (d,). Raises ShapeError on other shapes; MetricError, naming the least eigenvalue, for a metric
+    that is not positive definite (where it is evaluated, if it depends on the position); TypeError for a metric that is
+    none; MissingDerivativeError for a derivative that the metric reads and the model lacks.
     """
 
-    def __init__(self, model: Model, metric: Identity | Diagonal | Dense | None = None):
-        metric = Identity() if metric is None else metric
-        if not isinstance(metric, Identity | Diagonal | Dense):
-            raise TypeError(f"metric must be one of refhmc.metrics, got {type(metric).__name__}")
-        self.model, self.metric = model, metric
-        self._inverse_mass = metric.inverse_mass(model.dim)
+    def __init__(self, model: Model, metric=None):
+        # Whichever integrator: only the workspaces' size depends on it.
+        self._dynamics = make_dynamics(model, Identity() if metric is None else metric, ImplicitMidpoint())
+        self.model, self.metric = model, self._dynamics.metric
 
     def __repr__(self) -> str:
         return f"<Hamiltonian of {self.model.name!r} on {type(self.metric).__name__}>"
 
     def energy(self, q, p) -> float:
         """H(q, p)."""
-        p = self._momentum(p)
-        return -self.model.log_density(q) + 0.5 * float(p @ self._times_inverse_mass(p))
+        return self._evaluate(q, p)[0]
 
     def grad_q(self, q, p) -> np.ndarray:
         """dH/dq, (d,)."""
-        self._momentum(p)
-        return -self.model.gradient(q)
+        return self._evaluate(q, p)[2]
 
     def grad_p(self, q, p) -> np.ndarray:
-        """dH/dp = M^-1 p, the velocity, (d,)."""
-        return self._times_inverse_mass(self._momentum(p))
+        """dH/dp = G^-1 p, the velocity, (d,)."""
+        return self._evaluate(q, p)[1]
 
     def mass(self, q=None) -> np.ndarray:
-        """The mass matrix M at ``q`` (the same everywhere on a Euclidean metric), (d, d)."""
-        if self._inverse_mass.ndim == 1:
-            return np.diag(1 / self._inverse_mass)
-        return np.linalg.inv(self._inverse_mass)
+        """The mass matrix G(q), (d, d). ``q`` may be left out on a constant metric."""
+        q = np.zeros(self.model.dim) if q is None and not self.metric.position_dependent else q
+        root = np.stack([self._draw(q, unit) for unit in np.eye(self.model.dim)])
+        return root.T @ root  # row k is R e_k, with p = R z and R R' = G
 
     def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
-        """p ~ N(0, M) from d standard normals z of ``rng``: z (M^-1)^-1/2, or L^-T z with L L' = M^-1; (d,)."""
-        normals = rng.standard_normal(self.model.dim)
-        if self._inverse_mass.ndim == 1:
-            return normals * (1 / np.sqrt(self._inverse_mass))
-        return np.linalg.solve(np.linalg.cholesky(self._inverse_mass).T, normals)
+        """p ~ N(0, G(q)) from d standard normals z of ``rng``, (d,): p = R z with R R' = G, R as the metric's text says."""
+        return self._draw(q, rng.standard_normal(self.model.dim))
 
-    def _times_inverse_mass(self, p: np.ndarray) -> np.ndarray:
-        return self._inverse_mass * p if self._inverse_mass.ndim == 1 else self._inverse_mass @ p
+    def _evaluate(self, q, p) -> tuple[float, np.ndarray, np.ndarray]:
+        """H, dH/dp, dH/dq."""
+        z, slope = self._point(q), np.zeros(self.model.dim)
+        z[P] = self._momentum(p)
+        model, geometry, arrays = self._core()
+        energy = run_energy(model, geometry, z, *arrays, slope)
+        self._check(arrays[2], z[Q])
+        return float(energy), z[VELOCITY].copy(), slope
+
+    def _draw(self, q, normals: np.ndarray) -> np.ndarray:
+        z = self._point(q)
+        model, geometry, arrays = self._core()
+        run_draw(model, geometry, z, *arrays, np.ascontiguousarray(normals))
+        self._check(arrays[2], z[Q])
+        return z[P].copy()
+
+    def _core(self) -> tuple:
+        """What the entries take; fresh workspaces, so that threads may share the Hamiltonian."""
+        dynamics = self._dynamics
+        dynamics.compile_geometry(self.model.name)
+        return dynamics.model, dynamics.pointers[3], (dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.notes.copy())
+
+    def _check(self, notes: np.ndarray, q: np.ndarray) -> None:
+        if notes[types.SETTLED] > 0:
+            return
+        name = type(self.metric).__name__
+        G = self.model._derivative(self.metric.reads[0], q)
+        if not np.isfinite(G).all():
+            raise MetricError(f"the metric {name} is not finite at q = {np.array2string(q, precision=6, threshold=8)}")
+        least = np.linalg.eigvalsh(G)[0]
+        raise MetricError(
+            f"the metric {name} is not positive definite at q = {np.array2string(q, precision=6, threshold=8)}: its least "
+            f"eigenvalue is {least:.6g}. refhmc.metrics.SoftAbs() is positive definite everywhere."
+        )
+
+    def _point(self, q) -> np.ndarray:
+        z = np.zeros((POINT_ROWS, self.model.dim))
+        z[Q] = self.model._position(q)
+        return z
 
     def _momentum(self, p) -> np.ndarray:
         p = np.asarray(p, dtype=float)

@@ -25,7 +25,7 @@ def symmetric_times(A, x, out):
             out[i] += A[j, i] * x[j]
 
 
-@jit
+@jit_sum
 def cholesky(A, L):
     """Lower L with L L' = A (only A's lower triangle is read); False, with L unfinished, if A is not positive.
 
@@ -67,3 +67,73 @@ def solve_lower_transposed(L, x):
         x[i] = x[i] / L[i, i]
         for k in range(i):
             x[k] -= L[i, k] * x[i]
+
+
+# G = L D L' with a unit lower L, and r = 1/D: one division a row and no root, so that small systems are cheap. L's
+# diagonal is not stored, and its upper triangle is free.
+
+
+@jit_sum
+def factorise(G, L, r):
+    """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite."""
+    d = G.shape[0]
+    for i in range(d):
+        for j in range(i):
+            total = G[i, j]
+            for k in range(j):
+                total -= L[i, k] * L[j, k]
+            L[i, j] = total  # L D for the moment
+        pivot = G[i, i]
+        for k in range(i):
+            scaled = L[i, k] * r[k]
+            pivot -= L[i, k] * scaled
+            L[i, k] = scaled
+        if not pivot.real > 0:  # also a NaN
+            return False
+        r[i] = 1 / pivot
+    return True
+
+
+@jit_sum
+def solve_factorised(L, r, x):
+    """x <- G^-1 x in place."""
+    d = x.shape[0]
+    for i in range(d):
+        total = x[i]
+        for k in range(i):
+            total -= L[i, k] * x[k]
+        x[i] = total
+    for i in range(d):
+        x[i] *= r[i]
+    for i in range(d - 1, -1, -1):
+        for k in range(i):
+            x[k] -= L[i, k] * x[i]
+
+
+@jit_sum
+def invert_factorised(L, r, out):
+    """out = G^-1 = T' diag(r) T with T = L^-1, whose rows are made in the lower triangle and kept in the upper one."""
+    d = L.shape[0]
+    for i in range(d):
+        for j in range(i):
+            out[i, j] = -L[i, j]
+        for k in range(i):  # T[i] = e_i - sum_k L[i, k] T[k]
+            for j in range(k):
+                out[i, j] -= L[i, k] * out[k, j]
+    for i in range(d):
+        out[i, i] = r[i]
+        for j in range(i):
+            out[j, i] = out[i, j]
+    for i in range(d):
+        for j in range(i):  # for k >= i: T[k, i] = out[i, k] and T[k, j] = out[j, k], with T[i, i] = 1
+            total = r[i] * out[j, i]
+            for k in range(i + 1, d):
+                total += out[i, k] * r[k] * out[j, k]
+            out[i, j] = total
+        diagonal = r[i]
+        for k in range(i + 1, d):
+            diagonal += out[i, k] * r[k] * out[i, k]
+        out[i, i] = diagonal
+    for i in range(d):
+        for j in range(i):
+            out[j, i] = out[i, j]

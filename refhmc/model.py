@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core import DERIVATIVES, Core
+from refhmc.core import DERIVATIVES, FULL_TENSOR, Core
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.reference import Reference
 
@@ -38,6 +38,8 @@ class Model:
     names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
     constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
+    hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
+        d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
 
     Raises
@@ -61,6 +63,8 @@ class Model:
         constrain: Callable[[np.ndarray], dict] | None = None,
         *,
         value_and_gradient: Callable | None = None,
+        hessian_diagonal: Callable | None = None,
+        diagonal_trace: Callable | None = None,
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
@@ -85,6 +89,8 @@ class Model:
             "fisher": fisher,
             "fisher_derivative": fisher_derivative,
             "fisher_trace": fisher_trace,
+            "hessian_diagonal": hessian_diagonal,
+            "diagonal_trace": diagonal_trace,
         }
         for key, function in self._functions.items():
             if function is not None and not callable(function):
@@ -96,10 +102,11 @@ class Model:
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self):
-        keys = [k for k in self._functions if k != "value_and_gradient"]
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace")
+        keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
-            "value_and_gradient": self._functions["value_and_gradient"],
+            **{k: self._functions[k] for k in named},
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,
@@ -138,8 +145,13 @@ class Model:
         """Whether the model has that derivative (``trace`` also by way of ``third_derivative``)."""
         if self._functions[derivative] is not None:
             return True
-        full = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.get(derivative)
+        full = FULL_TENSOR.get(derivative)
         return full is not None and self._functions[full] is not None
+
+    @property
+    def has_diagonals(self) -> bool:
+        """Whether the model gives the diagonal of its Hessian by itself, in the core's protocol."""
+        return self.core.own and self._functions["hessian_diagonal"] is not None
 
     def log_density(self, q) -> float:
         """L(q), up to a constant: a float, -inf outside the support."""
@@ -230,8 +242,7 @@ class Model:
             if m.shape != (self.dim, self.dim):
                 raise ShapeError(f"M of {key}: expected {(self.dim, self.dim)}, got {m.shape}")
         if self._functions[key] is None and self.has(key):  # a trace by way of the full tensor
-            full = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}[key]
-            return np.einsum("ij,ijk->k", M[0], self._derivative(full, q))
+            return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
         self.require(key, f"model.{key}()")
         out = np.zeros((self.dim,) * DERIVATIVES[key][1])
         self.core.in_place(key)(q, self.core.data, *M, out)

@@ -2,6 +2,7 @@
 
 A point is a (5, d) matrix: position, momentum, gradient of the log density, velocity M^-1 p, and in the first column of
 the last row the log density itself. A trajectory can so be taken up again at either end without evaluating the model twice.
+In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) two more rows hold the copies of position and momentum.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from refhmc.compiled import jit, jit_inline
 
 Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(5)
 POINT_ROWS = 5
+COPY_Q, COPY_P = 5, 6
+EXTENDED_ROWS = 7
 
 
 # One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
@@ -48,3 +51,5 @@ def copy_point(target, source):
     for row in range(LOG_DENSITY):
         copy_row(target[row], source[row])
     target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
+    for row in range(POINT_ROWS, source.shape[0]):
+        copy_row(target[row], source[row])

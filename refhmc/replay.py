@@ -8,11 +8,11 @@ import numpy as np
 from numba import types as nb
 
 from refhmc import types
-from refhmc.chain import Chain, make_plan
+from refhmc.chain import Chain, close_notes, make_plan
 from refhmc.compiled import entry
 from refhmc.errors import ShapeError
-from refhmc.metrics import euclidean
-from refhmc.point import P, Q
+from refhmc.hamiltonian import Hamiltonian
+from refhmc.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.sample_stats import N_STATS, OUTCOME, OUTCOMES, named
 from refhmc.types import N_CONTROL
 
@@ -68,20 +68,24 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     rng = np.random.default_rng(0) if rng is None else rng
     chain = Chain(model, make_plan(model, kernel, 0), rng)
     chain.start(model._position(q))
-    z = chain.state
+    z, dynamics = chain.state, chain.plan.dynamics
+    H = Hamiltonian(model, dynamics.metric)
+    dynamics.compile(model.name)
     if momentum is not None:
         z[P] = _vector("momentum", momentum, model.dim)
     else:
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
-        euclidean.draw(normals, chain.vecs, chain.mats, z[P])
-    H0 = euclidean.energy(z, chain.vecs, chain.mats)
+        z[P] = H._draw(z[Q], normals)
+    H0 = H.energy(z[Q], z[P])
+    z[VELOCITY] = H.grad_p(z[Q], z[P])
+    z[POINT_ROWS:] = z[[Q, P][: len(z) - POINT_ROWS]]
     begun_with = z[P].copy()
     tape = np.zeros(0) if uniforms is None else np.ascontiguousarray(uniforms, dtype=float).ravel()
     cursor, stats = np.zeros(1, np.int64), np.zeros(N_STATS)
     outcome = run_transition(
         chain.plan.transition,
-        chain.plan.dynamics,
-        model.core.tuple,
+        (*dynamics.pointers, chain.notes),
+        dynamics.model,
         chain.workspace,
         (rng, tape, cursor),
         H0,
@@ -90,6 +94,7 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
         np.zeros(N_CONTROL, np.int64),
     )
     stats[OUTCOME] = outcome
+    close_notes.py_func(chain.notes, stats, np.zeros(N_CONTROL, np.int64))
     by_name = {name: value[()] for name, value in named(stats, kernel.statistics).items()}
     return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]))
 

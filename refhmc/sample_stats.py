@@ -10,7 +10,8 @@ energy_error              energy - H0 (0 when rejected)
 max_energy_error          the energy error of largest magnitude along the trajectory, signed
 acceptance_rate           HMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
                           min(1, exp(H0 - H)) over *all* leaves, those of rejected subtrees included (as in Stan)
-diverging                 an energy was not finite, or the energies of one trajectory spread over more than 1,000
+diverging                 an energy was not finite, a metric not positive definite, or the energies of one trajectory
+                          spread over more than 1,000
 step_size                 the step the draw was made with; step_size_nom: before jitter
 n_steps                   integrator steps made; int_time: n_steps * step_size
 tree_depth                NUTS: doublings whose new subtree was kept as valid (Stan's count, not PyMC's)
@@ -18,6 +19,13 @@ reached_max_treedepth     NUTS: the trajectory was still going on at ``max_treed
 index_in_trajectory       position of the draw on the trajectory, in signed steps from its start (0: not moved)
 is_accepted               HMC: the proposal was accepted. NUTS: the draw is not the starting point
 outcome                   how the transition ended, see ``OUTCOMES``
+solver_iterations         implicit methods: iterations of all the solves of the transition, those that failed included
+solver_residual           largest change of a coordinate in the last iteration of a solve that converged
+solver_failed             a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
+reversibility_error       with ``reversibility_check=True``: the largest difference after a step and back
+n_gradient_evaluations    metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
+n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition
+n_trace_evaluations
 ========================  ======================================================================================
 
 ``diverging`` is two-sided in the *spread* of energies over the trajectory and never looks at which end the trajectory
@@ -27,6 +35,9 @@ was started from: a one-sided test of H - H0 > 1,000, as Stan's, is not reversib
 from __future__ import annotations
 
 import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.types import FAILURE
 
 (
     LP,
@@ -44,8 +55,15 @@ import numpy as np
     INDEX_IN_TRAJECTORY,
     IS_ACCEPTED,
     OUTCOME,
-) = range(15)
-N_STATS = 15
+    SOLVER_ITERATIONS,
+    SOLVER_RESIDUAL,
+    SOLVER_FAILED_FLAG,
+    REVERSIBILITY_ERROR,
+    N_GRADIENT_EVALUATIONS,
+    N_METRIC_EVALUATIONS,
+    N_TRACE_EVALUATIONS,
+) = range(22)
+N_STATS = 22
 
 FLOATS = {
     "lp": LP,
@@ -56,20 +74,43 @@ FLOATS = {
     "step_size": STEP_SIZE,
     "step_size_nom": STEP_SIZE_NOM,
     "int_time": INT_TIME,
+    "solver_residual": SOLVER_RESIDUAL,
+    "reversibility_error": REVERSIBILITY_ERROR,
 }
 COUNTS = {
     "n_steps": N_STEPS,
     "tree_depth": TREE_DEPTH,
     "index_in_trajectory": INDEX_IN_TRAJECTORY,
     "outcome": OUTCOME,
+    "solver_iterations": SOLVER_ITERATIONS,
+    "n_gradient_evaluations": N_GRADIENT_EVALUATIONS,
+    "n_metric_evaluations": N_METRIC_EVALUATIONS,
+    "n_trace_evaluations": N_TRACE_EVALUATIONS,
 }
-FLAGS = {"diverging": DIVERGING, "reached_max_treedepth": REACHED_MAX_TREEDEPTH, "is_accepted": IS_ACCEPTED}
+FLAGS = {
+    "diverging": DIVERGING,
+    "reached_max_treedepth": REACHED_MAX_TREEDEPTH,
+    "is_accepted": IS_ACCEPTED,
+    "solver_failed": SOLVER_FAILED_FLAG,
+}
 
 OUTCOMES = ("accepted", "rejected", "diverged", "solver_failed", "not_reversible", "nan", "interrupted")
 ACCEPTED, REJECTED, DIVERGED, SOLVER_FAILED, NOT_REVERSIBLE, NAN, INTERRUPTED = range(7)
 
 # Energies of one trajectory that lie further apart than this end it.
 MAX_ENERGY_SPREAD = 1000.0
+
+
+@jit
+def reason(notes):
+    """Why a step gave no energy: the outcome noted for it, or NAN."""
+    return int(notes[FAILURE]) if notes[FAILURE] != 0 else NAN
+
+
+@jit
+def is_divergence(outcome):
+    """Whether an outcome counts as a divergence; the failures of a solver are counted by themselves."""
+    return outcome == DIVERGED or outcome == NAN
 
 
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:

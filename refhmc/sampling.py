@@ -27,8 +27,8 @@ from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
 from refhmc.sample_stats import named
 from refhmc.sampling_warnings import review
-from refhmc.starts import check_gradient, check_returns, check_start, given_starts, random_start
-from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STOP
+from refhmc.starts import check_gradient, check_metric, check_returns, check_start, given_starts, random_start
+from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, METRICS, N_CONTROL, SEARCH_FAILED, STOP, TRACES
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 
@@ -92,7 +92,7 @@ def sample(
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
-        starts = checked_starts(model, initvals, chains, entropy, preflight)
+        starts = checked_starts(model, plan.dynamics.metric, initvals, chains, entropy, preflight)
         store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store}
@@ -122,13 +122,16 @@ def sample(
     return result if raw else result.to_arviz()
 
 
-def checked_starts(model, initvals, chains, entropy, preflight) -> np.ndarray | None:
+def checked_starts(model, metric, initvals, chains, entropy, preflight) -> np.ndarray | None:
     """The given starts (chains, d), each checked, or None for random ones; the model is checked at the first start."""
     starts = given_starts(model, initvals, chains)
     first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
     check_returns(model, first)
+    if starts is None:
+        check_metric(model, metric, first, 0)
     for chain, start in enumerate([] if starts is None else starts):
         check_start(model, start, chain)
+        check_metric(model, metric, start, chain)
     if preflight:
         check_gradient(model, first)
     return starts
@@ -177,12 +180,7 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
 
 def warm_up(model: Model, kernel, plan: Plan) -> None:
     """Compile, or load from the cache, all that the run will call."""
-    value_and_gradient, metric, trace, _ = model.core.tuple
-    compiled.compile_pointer(value_and_gradient, types.VALUE_AND_GRADIENT.signature, f"the model {model.name}")
-    compiled.compile_pointer(metric, types.METRIC.signature, "its metric")
-    compiled.compile_pointer(trace, types.TRACE.signature, "its trace")
-    compiled.compile_pointer(plan.dynamics[1], types.REFRESH.signature, "the momentum draw")
-    compiled.compile_pointer(plan.dynamics[2], types.STEP.signature, "the integrator's step")
+    plan.dynamics.compile(model.name)
     compiled.compile_pointer(plan.transition, types.TRANSITION.signature, kernel.title)
     run_draws.compile()
 
@@ -245,8 +243,9 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
         "n_gradient_evaluations": int(totals[GRADIENTS]),
         "n_log_density_evaluations": int(totals[GRADIENTS]),
-        "n_hessian_evaluations": 0,
-        "n_trace_evaluations": 0,
+        "n_metric_evaluations": int(totals[METRICS]),
+        "n_trace_evaluations": int(totals[TRACES]),
+        "exact": bool(make_plan(model, kernel, tune).dynamics.integrator.exact),
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
     }
 

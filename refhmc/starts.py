@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.core import argument_count, as_array, as_float
-from refhmc.errors import GradientError, InitError, ModelError, ShapeError
+from refhmc.errors import GradientError, InitError, MetricError, ModelError, ShapeError
+from refhmc.hamiltonian import Hamiltonian
 from refhmc.model import Model
 
 MAX_TRIES = 100
@@ -43,6 +44,16 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     if bad.size:
         where = model.names[bad[0]]
         raise InitError(f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}")
+
+
+def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
+    """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``."""
+    if not metric.position_dependent:
+        return
+    try:
+        Hamiltonian(model, metric).energy(q, np.zeros(model.dim))
+    except MetricError as error:
+        raise MetricError(f"chain {chain}: {error}") from None
 
 
 def random_start(model: Model, rng: np.random.Generator, chain: int) -> np.ndarray:

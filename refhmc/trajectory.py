@@ -8,20 +8,24 @@ from typing import NamedTuple
 import numpy as np
 from numba import types as nb
 
-from refhmc import compiled, types
-from refhmc.chain import make_dynamics, metric_arrays
+from refhmc import sample_stats as S
+from refhmc import types
 from refhmc.compiled import entry
+from refhmc.dynamics import make_dynamics
 from refhmc.hamiltonian import Hamiltonian
 from refhmc.integrators.advance import advance
-from refhmc.metrics import euclidean
 from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
+from refhmc.types import FAILURE, ITERATIONS, N_FIELDS, N_GRADIENTS, N_METRICS
 
 
 class Trajectory(NamedTuple):
     """Positions and momenta (n_steps + 1, d), energies (n_steps + 1,), and what the implicit solves did.
 
-    ``converged`` and ``iterations`` are (n_steps,): True and 0 for an explicit integrator. ``evaluations`` counts
-    gradients, the one at the start included.
+    ``converged`` and ``iterations`` are (n_steps,): of an explicit integrator True and 0. A step whose solve failed, or that
+    met a metric that is not positive definite, ends the trajectory: it and those after it have ``converged`` False and
+    NaN for their states. ``evaluations`` counts gradients, the one at the start included, or where the
+    metric depends on the position (or the method is implicit) evaluations of dH/dq.
+    ``metric_evaluations`` and ``gradient_evaluations`` count those parts by themselves.
     """
 
     q: np.ndarray
@@ -30,29 +34,29 @@ class Trajectory(NamedTuple):
     converged: np.ndarray
     iterations: np.ndarray
     evaluations: int
+    gradient_evaluations: int = 0
+    metric_evaluations: int = 0
 
 
 @entry(
     lambda: nb.void(
-        types.DYNAMICS,
-        types.MODEL,
-        types.MATRIX,
-        nb.float64,
-        types.MATRIX,
-        types.STACK,
-        types.MATRIX,
-        types.MATRIX,
-        types.VECTOR,
+        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.MATRIX, types.STACK, types.STACK, types.MATRIX
     ),
     "the trajectory",
 )
-def run_trajectory(dynamics, model, z, eps, vecs, mats, q_out, p_out, energies):
-    """Fill the rows after the first of ``q_out``, ``p_out`` and ``energies``."""
-    for n in range(1, q_out.shape[0]):
-        energies[n] = advance(dynamics, model, z, eps, vecs, mats)
+def run_trajectory(dynamics, model, z, eps, vecs, mats, states, history):
+    """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, failed), from row 1 on."""
+    notes, done = dynamics[4], 0.0
+    for n in range(1, states.shape[0]):
+        history[n, 0] = advance(dynamics, model, z, eps, vecs, mats)
+        history[n, 1] = notes[ITERATIONS] - done
+        history[n, 2] = notes[FAILURE]
+        done = notes[ITERATIONS]
+        if notes[FAILURE] != 0 and notes[FAILURE] != S.NAN:
+            break
         for i in range(z.shape[1]):
-            q_out[n, i] = z[Q, i]
-            p_out[n, i] = z[P, i]
+            states[n, 0, i] = z[Q, i]
+            states[n, 1, i] = z[P, i]
 
 
 def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: int) -> Trajectory:
@@ -66,14 +70,30 @@ def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: in
     if isinstance(n_steps, bool) or int(n_steps) != n_steps or n_steps < 0:
         raise ValueError(f"n_steps must be a whole number of at least 0, got {n_steps!r}")
     model, n = H.model, int(n_steps)
-    vecs, mats = metric_arrays(H.metric, model.dim)
-    dynamics = make_dynamics(H.metric, integrator)
-    compiled.compile_pointer(dynamics[1], types.REFRESH.signature, "the momentum draw")
-    compiled.compile_pointer(dynamics[2], types.STEP.signature, "the integrator's step")
-    z = np.zeros((POINT_ROWS, model.dim))
-    z[Q], z[P] = model._position(q), H._momentum(p)
-    z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(z[Q].copy())
-    qs, ps, energies = np.zeros((n + 1, model.dim)), np.zeros((n + 1, model.dim)), np.zeros(n + 1)
-    qs[0], ps[0], energies[0] = z[Q], z[P], euclidean.energy(z, vecs, mats)
-    run_trajectory(dynamics, model.core.tuple, z, float(step_size), vecs, mats, qs, ps, energies)
-    return Trajectory(qs, ps, energies, np.ones(n, bool), np.zeros(n, np.int64), n + 1)
+    q, p = model._position(q), H._momentum(p)
+    energy, _, _ = H._evaluate(q, p)  # raises where there is no metric
+    dynamics = make_dynamics(model, H.metric, integrator)
+    dynamics.compile(model.name)
+    z = np.zeros((dynamics.point_rows, model.dim))
+    z[Q], z[P] = q, p
+    z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(q.copy())
+    z[POINT_ROWS:] = z[[Q, P][: len(z) - POINT_ROWS]]
+    states, history = np.full((n + 1, 2, model.dim), np.nan), np.full((n + 1, 3), np.nan)
+    states[0, 0], states[0, 1], history[0] = q, p, (energy, 0, 0)
+    pointers = (*dynamics.pointers, dynamics.notes)
+    run_trajectory(pointers, dynamics.model, z, float(step_size), dynamics.vecs, dynamics.mats, states, history)
+    notes = dynamics.notes
+    reached = history[1:, 2] == 0
+    reached |= history[1:, 2] == S.NAN
+    gradients, metrics = int(notes[N_GRADIENTS]), int(notes[N_METRICS])
+    explicit = not dynamics.integrator.implicit and not dynamics.metric.position_dependent
+    return Trajectory(
+        states[:, 0].copy(),
+        states[:, 1].copy(),
+        history[:, 0].copy(),
+        reached,
+        np.nan_to_num(history[1:, 1]).astype(np.int64),
+        gradients + 1 if explicit else int(notes[N_FIELDS]),
+        gradients,
+        metrics,
+    )

@@ -9,11 +9,22 @@ A **model** in the core is a tuple of four: three typed function pointers and th
 
 (One array, because a call through a pointer pays for every word it passes.)
 
-A **dynamics** is a flag (below) and two pointers: ``refresh`` draws the momentum at a point (:mod:`refhmc.point`) from given
-standard normals, ``step`` moves the point by one step of the integrator. Both return the energy H of the point.
+A **geometry** is what a metric offers at a position (:mod:`refhmc.metrics.riemannian`), four pointers:
+
+    settle(model, vecs, mats, notes) -> bool     factorise G at the position vecs[HERE]; False if it is not positive
+    velocity(p, vecs, mats, notes, out)          out = G^-1 p
+    field(model, p, phi, tau, vecs, mats, notes, velocity, slope)
+                                                 G^-1 p, and phi d(potential)/dq + tau d(kinetic energy)/dq
+    draw(normals, vecs, mats, notes, p)          p ~ N(0, G) from standard normals
+
+A **dynamics** is a flag (below), two pointers, the geometry, and ``notes``: ``refresh`` draws the momentum at a point
+(:mod:`refhmc.point`) from given standard normals, ``step`` moves the point by one step of the integrator. Both return the
+energy H of the point, NaN with the reason in ``notes[FAILURE]`` where there is none.
+
 The two workspaces ``vecs`` (k, d) and ``mats`` (k, d, d) carry what the metric keeps: for a Euclidean
 one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal)
-holds M^-1 and its Cholesky factor.
+holds M^-1 and its Cholesky factor. Rows from 2 on are scratch of the metric at its present position and of the integrator.
+``notes`` holds the options of metric and integrator, and what the solves and evaluations of a transition came to.
 """
 
 from __future__ import annotations
@@ -36,16 +47,41 @@ METRIC = nb.FunctionType(nb.void(VECTOR, DATA, MATRIX))
 TRACE = nb.FunctionType(nb.void(VECTOR, DATA, MATRIX, VECTOR))
 MODEL = nb.Tuple((VALUE_AND_GRADIENT, METRIC, TRACE, DATA))
 
-REFRESH = nb.FunctionType(nb.float64(MODEL, MATRIX, VECTOR, MATRIX, STACK))
-STEP = nb.FunctionType(nb.float64(MODEL, MATRIX, nb.float64, MATRIX, STACK))
+GEOMETRY = nb.Tuple(
+    (
+        nb.FunctionType(nb.boolean(MODEL, MATRIX, STACK, VECTOR)),
+        nb.FunctionType(nb.void(VECTOR, MATRIX, STACK, VECTOR, VECTOR)),
+        nb.FunctionType(nb.void(MODEL, VECTOR, nb.float64, nb.float64, MATRIX, STACK, VECTOR, VECTOR, VECTOR)),
+        nb.FunctionType(nb.void(VECTOR, MATRIX, STACK, VECTOR, VECTOR)),
+    )
+)
+REFRESH = nb.FunctionType(nb.float64(MODEL, GEOMETRY, MATRIX, VECTOR, MATRIX, STACK, VECTOR))
+STEP = nb.FunctionType(nb.float64(MODEL, GEOMETRY, MATRIX, nb.float64, MATRIX, STACK, VECTOR))
 
-# What a transition works on. ``inlined`` says that ``step`` is the leapfrog on a diagonal metric, which the kernels
+# What a transition works on. The flag says that ``step`` is the leapfrog on a diagonal metric, which the kernels
 # carry a copy of: a call through a pointer would cost as much as the step itself (53 against 25 ns at d = 2).
-DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP))
+DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, GEOMETRY, VECTOR))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, MATRIX, STACK, VECTOR))  # points, tree, vecs, mats, totals
 # transition(dynamics, model, workspace, randomness, H0, settings, stats, control) -> outcome
 TRANSITION = nb.FunctionType(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, nb.float64, VECTOR, VECTOR, INTEGERS))
+
+# Rows of ``vecs`` that all metrics share: the position the metric is settled at, dL/dq there, and the numbers s_i of which
+# 1/2 log det G = notes[LOG_DET_WEIGHT] sum_i log s_i.
+HERE, GRADIENT_HERE, SCALES = 2, 3, 4
+# Rows from here on belong to the integrator, those after them to the metric.
+INTEGRATOR_ROWS = 5
+METRIC_ROWS = 24
+
+# Entries of ``notes``. Options of the metric, of the solver, of the integrator:
+ALPHA, AS_PUBLISHED, TOLERANCE, MAX_ITERATIONS, MEMORY, CHECK_REVERSAL, OMEGA, N_SUBSTEPS, FIRST_SUBSTEP = range(9)
+# what is known at vecs[HERE]: whether the metric is settled (1), or failed to (-1), and the parts that are made when
+# they are first needed; pairs of Anderson's history;
+SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16, 22)
+# what happened since the counts were last set to zero: why there is no energy, iterations and largest residual of the
+# solves, largest reversal error; evaluations, N_FIELDS those of (dH/dp, dH/dq).
+FAILURE, ITERATIONS, RESIDUAL, REVERSAL, N_GRADIENTS, N_METRICS, N_TRACES, N_FIELDS = range(24, 32)
+N_NOTES = 32
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 STATE, LEFT, RIGHT, CANDIDATE, SPARE = range(5)
@@ -57,5 +93,5 @@ SET_STEP_SIZE, SET_JITTER, SET_N_STEPS, SET_TRAJECTORY, SET_MAX_DEPTH = range(5)
 N_SETTINGS = 5
 
 # Entries of ``control``, one row a chain, shared with the thread that watches: progress goes out, a stop comes in.
-STOP, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED = range(5)
+STOP, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES = range(7)
 N_CONTROL = 8  # a cache line, so that chains do not slow each other down

@@ -18,7 +18,7 @@ from refhmc.chain import Chain, make_plan
 from refhmc.metrics import euclidean
 from refhmc.point import P, Q
 from refhmc.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
-from refhmc.types import CANDIDATE, GRADIENTS, N_CONTROL, SEARCH_FAILED, STATE
+from refhmc.types import CANDIDATE, N_CONTROL, N_GRADIENTS, N_NOTES, SEARCH_FAILED, STATE
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 
@@ -290,11 +290,11 @@ def test_the_compiled_search_tries_fresh_momenta():
         randomness = (rng, np.zeros(0), np.zeros(1, np.int64))
         text = compiled.plain(adaptation.search_step_size)
         core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
-        dynamics = (1, compiled.plain(euclidean.refresh), None)
+        dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
         found.append(text(dynamics, core, chain.workspace, randomness, normals, 1.0, control))
         assert not np.array_equal(chain.points[CANDIDATE, P], np.zeros(d))
         again = np.random.default_rng(seed)
-        for _ in range(control[GRADIENTS]):
+        for _ in range(int(chain.notes[N_GRADIENTS])):
             last = again.standard_normal(d)
         assert np.array_equal(normals, last)  # fresh ones for each step tried
     assert set(found) <= {0.25, 0.5}
@@ -316,10 +316,10 @@ def test_a_search_without_end_keeps_the_start():
     core = (lambda q, data, out: flat.core.tuple[0](q, data, out), *flat.core.tuple[1:])
     text = compiled.plain(adaptation.search_step_size)
     randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
-    dynamics = (1, compiled.plain(euclidean.refresh), None)
+    dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
     assert text(dynamics, core, chain.workspace, randomness, np.zeros(2), 0.3, control) == 0.3
     assert control[SEARCH_FAILED] == 1
-    assert control[GRADIENTS] == adaptation.MAX_DOUBLINGS
+    assert chain.notes[N_GRADIENTS] == adaptation.MAX_DOUBLINGS
 
 
 # ----------------------------------------------------------------------------------------------- warm-up as a whole

@@ -182,9 +182,9 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step, n_step
     chain = Chain(H.model, make_plan(H.model, kernel, 0), None)
     chain.start(q)
     chain.state[P] = p
-    H0 = compiled.plain(euclidean.energy)(chain.state, chain.vecs, chain.mats)
-    inlined, *pointers = chain.plan.dynamics
-    dynamics = (inlined, *(compiled.plain(f) for f in pointers))
+    H0 = compiled.plain(euclidean.energy)(chain.state, chain.vecs, chain.mats, chain.notes)
+    inlined, *pointers, geometry = chain.plan.dynamics.pointers
+    dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
     core = (compiled.plain(H.model.core.tuple[0]), *H.model.core.tuple[1:])
     stats, cursor, control = np.zeros(S.N_STATS), np.zeros(1, np.int64), np.zeros(N_CONTROL, np.int64)
     outcome = compiled.plain(hmc)(

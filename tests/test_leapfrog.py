@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc import compiled
-from refhmc.chain import make_dynamics, metric_arrays
+from refhmc import compiled, types
+from refhmc.dynamics import make_dynamics
 from refhmc.integrators.leapfrog import leapfrog, leapfrog_dense, leapfrog_diagonal
 from refhmc.metrics import Dense, Diagonal, Identity, euclidean
 from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
@@ -77,14 +77,15 @@ def stable_path(H, q, p, step_size: float, n_steps: int):
 
 def plain_end(H, q, p, eps: float, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The last point of the trajectory, and the energies, by the leapfrog's own text as Python, real or complex."""
-    vecs, mats = metric_arrays(H.metric, H.model.dim)
+    dynamics = make_dynamics(H.model, H.metric, LEAPFROG)
+    vecs, mats, notes = dynamics.vecs, dynamics.mats, dynamics.notes
     value_and_gradient = compiled.plain(H.model.core.tuple[0])
     core = (value_and_gradient, None, None, H.model.core.data)
     step = compiled.plain(leapfrog_dense if len(mats) else leapfrog_diagonal)
     z = np.zeros((POINT_ROWS, len(q)), np.result_type(q, p))
     z[Q], z[P] = q, p
     z[LOG_DENSITY, 0] = value_and_gradient(z[Q], H.model.core.data, z[GRADIENT])
-    energies = [step(core, z, eps, vecs, mats) for _ in range(n_steps)]
+    energies = [step(core, None, z, eps, vecs, mats, notes) for _ in range(n_steps)]
     return z, np.array(energies)
 
 
@@ -262,17 +263,21 @@ def test_three_texts_agree(name, metric, seed, step, n_steps):
     """The copy inlined in the kernels, the step behind a pointer and the text as Python; and what a point holds."""
     H, q, p, step_size = case(name, metric, seed, step)
     path, _, size = stable_path(H, q, p, step_size, n_steps)
-    vecs, mats = metric_arrays(H.metric, len(q))
-    inlined, refresh, step = make_dynamics(H.metric, LEAPFROG)
-    assert inlined == (metric != "dense")
+    dynamics = make_dynamics(H.model, H.metric, LEAPFROG)
+    assert dynamics.pointers[0] == (metric != "dense")
 
     z = np.zeros((POINT_ROWS, len(q)))
     z[Q], z[P] = q, p
     z[LOG_DENSITY, 0], z[GRADIENT] = H.model.core.value_and_gradient(q)
-    qs, ps, energies = np.empty_like(path.q), np.empty_like(path.p), np.empty(n_steps + 1)
-    run_trajectory((0, refresh, step), H.model.core.tuple, z, step_size, vecs, mats, qs, ps, energies)
-    assert np.array_equal(qs[1:], path.q[1:])
-    assert np.array_equal(ps[1:], path.p[1:])
+    states, history = np.zeros((n_steps + 1, 2, len(q))), np.zeros((n_steps + 1, 3))
+    through_pointer = (0, *dynamics.pointers[1:], dynamics.notes)
+    compiled.compile_pointer(dynamics.pointers[2], types.STEP.signature, "the leapfrog")
+    run_trajectory(
+        through_pointer, dynamics.model, z, step_size, dynamics.vecs, dynamics.mats, states, history
+    )
+    energies = history[:, 0]
+    assert np.array_equal(states[1:, 0], path.q[1:])
+    assert np.array_equal(states[1:, 1], path.p[1:])
     np.testing.assert_allclose(energies[1:], path.energy[1:], rtol=1e-14, atol=1e-14 * np.abs(p).max() ** 2)
 
     # The other rows of the point belong to where it is.
@@ -291,12 +296,13 @@ def test_three_texts_agree(name, metric, seed, step, n_steps):
 def test_the_inlined_text_is_the_pointer_s_text():
     """``leapfrog_diagonal`` adds nothing to ``leapfrog``."""
     H, q, p, _ = case("funnel", "diagonal", 1)
-    vecs, mats = metric_arrays(H.metric, len(q))
+    vecs, mats, notes = make_dynamics(H.model, H.metric, LEAPFROG)[4:7]
     core = (compiled.plain(H.model.core.tuple[0]), None, None, H.model.core.data)
     points = np.zeros((2, POINT_ROWS, len(q)))
     points[:, Q], points[:, P] = q, p
     energies = [
-        compiled.plain(f)(core, z, 0.1, vecs, mats) for f, z in zip((leapfrog, leapfrog_diagonal), points, strict=True)
+        compiled.plain(leapfrog)(core, points[0], 0.1, vecs, mats),
+        compiled.plain(leapfrog_diagonal)(core, None, points[1], 0.1, vecs, mats, notes),
     ]
     assert energies[0] == energies[1]
     assert np.array_equal(points[0], points[1])
@@ -315,11 +321,12 @@ def test_the_momentum_has_covariance_m(d):
         (Dense(covariance), np.linalg.inv(covariance)),
     ):
         H = refhmc.Hamiltonian(gaussian, metric)
-        vecs, mats = metric_arrays(metric, d)
+        vecs, mats, notes = make_dynamics(gaussian, metric, LEAPFROG)[4:7]
+        plain_refresh = compiled.plain(euclidean.refresh)
         A = np.empty((d, d))
         for k in range(d):
             z = np.zeros((POINT_ROWS, d))
-            energy = euclidean.refresh(None, z, np.eye(d)[k], vecs, mats)
+            energy = plain_refresh(None, None, z, np.eye(d)[k], vecs, mats, notes)
             A[:, k] = z[P]
             assert energy == pytest.approx(0.5, rel=1e-9)  # z'z/2, whatever the metric
             np.testing.assert_allclose(
@@ -332,7 +339,7 @@ def test_the_momentum_has_covariance_m(d):
         # From the same normals, Python's draw and the transition's own are the same.
         z = np.zeros((POINT_ROWS, d))
         normals = np.random.default_rng(7).standard_normal(d)
-        euclidean.refresh(None, z, normals, vecs, mats)
+        plain_refresh(None, None, z, normals, vecs, mats, notes)
         drawn = H.draw_momentum(np.zeros(d), np.random.default_rng(7))
         np.testing.assert_allclose(drawn, A @ normals, rtol=1e-9)
         assert metric.is_dense or np.array_equal(drawn, z[P])

@@ -16,6 +16,7 @@ from __future__ import annotations
 from refhmc.compiled import jit, jit_inline, jit_sum
 from refhmc.linalg import dot, symmetric_times
 from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.types import N_GRADIENTS
 
 
 @jit_inline
@@ -45,14 +46,16 @@ def last_kick(z, half_eps, vecs):
 
 
 @jit
-def leapfrog_diagonal(model, z, eps, vecs, mats):
+def leapfrog_diagonal(model, geometry, z, eps, vecs, mats, notes):
     """:func:`leapfrog` to be called through a pointer."""
+    notes[N_GRADIENTS] += 1
     return leapfrog(model, z, eps, vecs, mats)
 
 
 @jit
-def leapfrog_dense(model, z, eps, vecs, mats):
+def leapfrog_dense(model, geometry, z, eps, vecs, mats, notes):
     """The same step with the dense M^-1 = mats[0]."""
+    notes[N_GRADIENTS] += 1
     value_and_gradient, _, _, data = model
     for i in range(z.shape[1]):
         z[P, i] += 0.5 * eps * z[GRADIENT, i]

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from refhmc import sample_stats as S
 from refhmc.compiled import jit
 from refhmc.integrators.advance import advance
-from refhmc.kernels.options import check_options
+from refhmc.kernels.options import check_options, solver_statistics
 from refhmc.point import LOG_DENSITY, copy_point, copy_state
 from refhmc.randomness import flip, uniform
-from refhmc.types import CANDIDATE, GRADIENTS, SET_JITTER, SET_N_STEPS, SET_STEP_SIZE, SET_TRAJECTORY, STATE, STOP
+from refhmc.types import CANDIDATE, SET_JITTER, SET_N_STEPS, SET_STEP_SIZE, SET_TRAJECTORY, STATE, STOP
 
 MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
@@ -33,7 +33,8 @@ class HMC:
     n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
         1,024; give one of the two. Neither: length pi/2, which decorrelates a standard normal target in one draw.
     step_jitter : relative half-width in [0, 1) of the uniform jitter of the step.
-    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``. target_accept : default 0.8.
+    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
+        on the position. target_accept : default 0.8, and 0.95 there.
     """
 
     step_size: float | None = None
@@ -61,7 +62,7 @@ class HMC:
         """Names of the statistics of a draw; ``step_size_nom`` only where the step is jittered."""
         names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
         nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
-        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome")
+        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", *solver_statistics(self))
 
     title = "the HMC kernel"
 
@@ -101,7 +102,6 @@ def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
         lowest, highest = min(lowest, H), max(highest, H)
         if abs(H - H0) > abs(worst):
             worst = H - H0
-    control[GRADIENTS] += done
 
     finite = math.isfinite(H)
     accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
@@ -113,13 +113,12 @@ def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
     stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
     stats[S.ACCEPTANCE_RATE] = accept_probability
-    stats[S.DIVERGING] = not finite or highest - lowest > S.MAX_ENERGY_SPREAD
+    reason = S.reason(dynamics[4]) if not finite else S.DIVERGED
+    stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
     stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
     stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
     stats[S.INDEX_IN_TRAJECTORY] = done if accepted else 0
     stats[S.IS_ACCEPTED] = accepted
     if accepted:
         return S.ACCEPTED
-    if not finite:
-        return S.NAN
-    return S.DIVERGED if stats[S.DIVERGING] else S.REJECTED
+    return reason if not finite or stats[S.DIVERGING] else S.REJECTED

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from refhmc import sample_stats as S
 from refhmc.compiled import jit, jit_inline, jit_sum
 from refhmc.integrators.advance import advance
-from refhmc.kernels.options import check_options
+from refhmc.kernels.options import check_options, solver_statistics
 from refhmc.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state, swap_rows
 from refhmc.randomness import flip, uniform
-from refhmc.types import CANDIDATE, GRADIENTS, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
+from refhmc.types import CANDIDATE, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 
 # Rows of an interval: sum of momenta; momentum and velocity at its first and at its last state.
 RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)
@@ -49,7 +49,8 @@ class NUTS:
 
     step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
     max_treedepth : at most 2^max_treedepth - 1 steps a draw.
-    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``. target_accept : default 0.8.
+    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
+        on the position. target_accept : default 0.8, and 0.95 there.
     """
 
     step_size: float | None = None
@@ -63,10 +64,15 @@ class NUTS:
         if int(self.max_treedepth) != self.max_treedepth or not 1 <= self.max_treedepth <= 30:
             raise ValueError(f"max_treedepth must be a whole number from 1 to 30, got {self.max_treedepth!r}")
 
-    statistics = (
-        *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size", "n_steps"),
-        *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
-    )
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the statistics of a draw."""
+        return (
+            *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size", "n_steps"),
+            *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
+            *solver_statistics(self),
+        )
+
     title = "the NUTS kernel"
 
     @property
@@ -186,7 +192,7 @@ def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, co
         n_leaves += 1
         if not math.isfinite(H):
             totals[WORST] = H - H0
-            outcome = S.NAN
+            outcome = S.reason(dynamics[4])
             break
         leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
         sum_accept += min(1.0, leaf_weight)
@@ -257,14 +263,14 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
         if totals[HIGHEST] - totals[LOWEST] > S.MAX_ENERGY_SPREAD:
             outcome = S.DIVERGED
     n_leaves = int(totals[N_LEAVES])
-    control[GRADIENTS] += n_leaves
     if outcome == S.INTERRUPTED:
         return outcome
 
     copy_state(points[STATE], points[candidate])
-    diverging = outcome == S.DIVERGED or outcome == S.NAN
+    failed = outcome not in (S.ACCEPTED, S.REJECTED)
+    diverging = S.is_divergence(outcome)
     up, down = totals[HIGHEST] - H0, totals[LOWEST] - H0
-    worst = totals[WORST] if outcome == S.NAN else up if up > -down else down
+    worst = totals[WORST] if not math.isfinite(totals[WORST]) else up if up > -down else down
     stats[S.LP] = points[STATE, LOG_DENSITY, 0]
     stats[S.ENERGY] = energy
     stats[S.ENERGY_ERROR] = energy - H0
@@ -274,9 +280,9 @@ def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
     stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]
     stats[S.N_STEPS], stats[S.INT_TIME] = n_leaves, n_leaves * settings[SET_STEP_SIZE]
     stats[S.TREE_DEPTH] = depth
-    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned and not diverging
+    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned and not failed
     stats[S.INDEX_IN_TRAJECTORY] = index
     stats[S.IS_ACCEPTED] = index != 0
-    if diverging:
+    if failed:
         return outcome
     return S.ACCEPTED if index != 0 else S.REJECTED

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from refhmc.integrators import Leapfrog
-from refhmc.metrics import Dense, Diagonal, Identity
+from refhmc.dynamics import resolve
 
 
 def check_options(kernel) -> None:
@@ -16,7 +15,17 @@ def check_options(kernel) -> None:
     target = kernel.target_accept
     if target is not None and not 0 < target < 1:
         raise ValueError(f"target_accept must lie between 0 and 1, got {target!r}")
-    if not isinstance(kernel.metric, Identity | Diagonal | Dense | None):
-        raise TypeError(f"metric must be one of refhmc.metrics, got {type(kernel.metric).__name__}")
-    if not isinstance(kernel.integrator, Leapfrog | None):
-        raise TypeError(f"integrator must be one of refhmc.integrators, got {type(kernel.integrator).__name__}")
+    resolve(kernel.metric, kernel.integrator)
+
+
+def solver_statistics(kernel) -> tuple[str, ...]:
+    """Names of the statistics that the kernel's metric and integrator add to its own."""
+    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    names: tuple[str, ...] = ()
+    if integrator.implicit:
+        names += ("solver_iterations", "solver_residual", "solver_failed")
+        if integrator.reversibility_check:
+            names += ("reversibility_error",)
+    if metric.position_dependent:
+        names += ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+    return names

@@ -1,24 +1,45 @@
 """Metrics: the mass matrix of the kinetic energy, constant (Euclidean) or a function of the position.
 
+Each says which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``trace`` of
+:mod:`refhmc.types`), its four pointers (``geometry``), and how many rows of the workspaces it needs.
+
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for
 :class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`).
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from refhmc.errors import MetricError, ShapeError
+from refhmc.types import ALPHA, AS_PUBLISHED
 
 # What warm-up learns a metric from.
 NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
 
 
+class _Euclidean:
+    """What the constant metrics have in common."""
+
+    position_dependent = False
+    reads = (None, None)
+
+    @property
+    def geometry(self) -> tuple:
+        from refhmc.metrics import euclidean as e
+
+        return e.settle, e.velocity, e.field, e.draw
+
+    def options(self) -> dict[int, float]:
+        return {}
+
+
 @dataclass(frozen=True)
-class Identity:
+class Identity(_Euclidean):
     """M = I, never adapted."""
 
     is_dense = False
@@ -29,7 +50,7 @@ class Identity:
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
+class Diagonal(_Euclidean):
     """M^-1 = diag(variances). ``None``: adapted in warm-up from 1. A scalar stands for all coordinates.
 
     ``learn_from`` says what it is adapted from: "draws" (Stan's estimate, their variances), or "draws and gradients",
@@ -63,7 +84,7 @@ class Diagonal:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(_Euclidean):
     """M^-1 = covariance. ``None``: adapted in warm-up from the identity."""
 
     covariance: Any = None
@@ -91,4 +112,111 @@ class Dense:
         return 0.5 * (covariance + covariance.T)
 
 
-__all__ = ["Dense", "Diagonal", "Identity"]
+class _Riemannian:
+    """What the metrics that are functions of the position have in common."""
+
+    position_dependent = True
+    is_dense = True
+    learns = NOTHING
+    module: str
+    reads: tuple[str | None, str | None]
+
+    @property
+    def text(self):
+        """The module with the mathematics, imported when it is needed."""
+        return importlib.import_module(f"refhmc.metrics.{self.module}")
+
+    @property
+    def geometry(self) -> tuple:
+        return self.text.settle, self.text.velocity, self.text.field, self.text.draw
+
+    def rows(self, model) -> int:
+        """How many rows of ``vecs`` it needs; ``matrices``: how many of ``mats``."""
+        return self.text.N_VECS
+
+    def matrices(self, model) -> int:
+        return self.text.N_MATS
+
+    def options(self) -> dict[int, float]:
+        return {ALPHA: self.alpha} if hasattr(self, "alpha") else {}
+
+
+@dataclass(frozen=True)
+class Fisher(_Riemannian):
+    """G(q) = Fisher information plus prior precision, as the model gives it: :mod:`refhmc.metrics.fisher`."""
+
+    module = "fisher"
+    reads = ("fisher", "fisher_trace")
+
+
+@dataclass(frozen=True)
+class SoftAbs(_Riemannian):
+    """The Hessian with its eigenvalues' absolute values smoothed over a width 1/alpha: :mod:`refhmc.metrics.softabs`.
+
+    Raises ValueError unless alpha is positive and finite.
+    """
+
+    alpha: float = 1e6
+    module = "softabs"
+    reads = ("hessian", "trace")
+
+    def __post_init__(self):
+        _check_alpha(self.alpha)
+
+
+@dataclass(frozen=True)
+class DiagonalSoftAbs(_Riemannian):
+    """SoftAbs of the Hessian's diagonal alone, O(d) beside the model: :mod:`refhmc.metrics.diagonal_softabs`."""
+
+    alpha: float = 1e6
+    is_dense = False
+    module = "diagonal_softabs"
+    reads = ("hessian", "trace")
+
+    def __post_init__(self):
+        _check_alpha(self.alpha)
+
+    def matrices(self, model) -> int:
+        return 0 if model.has_diagonals else 1
+
+
+@dataclass(frozen=True)
+class OuterProductSoftAbs(_Riemannian):
+    """SoftAbs of the gradient's outer product g g': :mod:`refhmc.metrics.outer_product_softabs`.
+
+    ``as_published=True``: the formula printed in Betancourt's appendix A.2, which is not SoftAbs(g g').
+    """
+
+    alpha: float = 1.0
+    as_published: bool = False
+    module = "outer_product_softabs"
+    reads = ("hessian", None)
+
+    def __post_init__(self):
+        _check_alpha(self.alpha)
+
+    def options(self) -> dict[int, float]:
+        return {ALPHA: self.alpha, AS_PUBLISHED: float(self.as_published)}
+
+
+@dataclass(frozen=True)
+class DiagonalOuterProductSoftAbs(_Riemannian):
+    """SoftAbs of the squares of the gradient: :mod:`refhmc.metrics.diagonal_outer_product_softabs`."""
+
+    alpha: float = 1.0
+    is_dense = False
+    module = "diagonal_outer_product_softabs"
+    reads = ("hessian", None)
+
+    def __post_init__(self):
+        _check_alpha(self.alpha)
+
+
+def _check_alpha(alpha) -> None:
+    if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
+        raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
+
+
+METRICS = (Identity, Diagonal, Dense, Fisher, SoftAbs, DiagonalSoftAbs, OuterProductSoftAbs, DiagonalOuterProductSoftAbs)
+
+__all__ = [metric.__name__ for metric in METRICS]

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from refhmc.compiled import jit
 from refhmc.linalg import dot, solve_lower_transposed, symmetric_times
+from refhmc.metrics.riemannian import put_copies, value_here
 from refhmc.point import LOG_DENSITY, VELOCITY, P
+from refhmc.types import GRADIENT_HERE, LOG_DET_WEIGHT
 
 
 @jit
-def velocity(p, vecs, mats, out):
+def velocity(p, vecs, mats, notes, out):
     """out = M^-1 p"""
     if mats.shape[0] == 0:
         for i in range(p.shape[0]):
@@ -26,14 +28,14 @@ def velocity(p, vecs, mats, out):
 
 
 @jit
-def energy(z, vecs, mats):
+def energy(z, vecs, mats, notes):
     """H of the point ``z``, whose velocity is set from its momentum."""
-    velocity(z[P], vecs, mats, z[VELOCITY])
+    velocity(z[P], vecs, mats, notes, z[VELOCITY])
     return -z[LOG_DENSITY, 0] + 0.5 * dot(z[P], z[VELOCITY])
 
 
 @jit
-def draw(normals, vecs, mats, p):
+def draw(normals, vecs, mats, notes, p):
     """p ~ N(0, M) from standard normals."""
     if mats.shape[0] == 0:
         for i in range(p.shape[0]):
@@ -45,7 +47,24 @@ def draw(normals, vecs, mats, p):
 
 
 @jit
-def refresh(model, z, normals, vecs, mats):
+def refresh(model, geometry, z, normals, vecs, mats, notes):
     """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
-    draw(normals, vecs, mats, z[P])
-    return energy(z, vecs, mats)
+    draw(normals, vecs, mats, notes, z[P])
+    put_copies(z)
+    return energy(z, vecs, mats, notes)
+
+
+# For the integrators that take any metric: nothing depends on the position but the gradient.
+@jit
+def settle(model, vecs, mats, notes):
+    notes[LOG_DET_WEIGHT] = 0.0
+    return True
+
+
+@jit
+def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    velocity(p, vecs, mats, notes, v)
+    if phi != 0:
+        value_here(model, vecs, notes)
+    for i in range(p.shape[0]):
+        slope[i] = -phi * vecs[GRADIENT_HERE, i] if phi != 0 else 0.0

@@ -1,0 +1,106 @@
+"""Model, metric and integrator put together as the compiled core takes them: pointers, workspaces, options.
+
+Each combination that has a meaning works; one that has none is refused here, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc import compiled, types
+from refhmc.integrators import INTEGRATORS, ExplicitTao, ImplicitMidpoint, Leapfrog
+from refhmc.metrics import METRICS, Diagonal, euclidean, riemannian
+from refhmc.point import EXTENDED_ROWS, POINT_ROWS
+
+
+class Dynamics(NamedTuple):
+    """``pointers``: all of ``types.DYNAMICS`` but the notes, which each chain has of its own, as it has ``vecs`` and ``mats``."""
+
+    metric: Any
+    integrator: Any
+    model: tuple
+    pointers: tuple
+    vecs: np.ndarray
+    mats: np.ndarray
+    notes: np.ndarray
+    point_rows: int
+
+    def compile(self, model_name: str) -> None:
+        """Compile, or load from the cache, all that the pointers point at."""
+        self.compile_geometry(model_name)
+        _, refresh, step, _ = self.pointers
+        compiled.compile_pointer(refresh, types.REFRESH.signature, "the momentum draw")
+        compiled.compile_pointer(step, types.STEP.signature, f"the integrator {type(self.integrator).__name__}")
+
+    def compile_geometry(self, model_name: str) -> None:
+        """The same for the model and the metric alone."""
+        value_and_gradient, metric, trace, _ = self.model
+        compiled.compile_pointer(value_and_gradient, types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+        compiled.compile_pointer(metric, types.METRIC.signature, f"the metric of the model {model_name}")
+        compiled.compile_pointer(trace, types.TRACE.signature, f"the third derivative of the model {model_name}")
+        geometry = self.pointers[3]
+        for function, pointer in zip(geometry, types.GEOMETRY.types, strict=True):
+            compiled.compile_pointer(function, pointer.signature, f"the metric {type(self.metric).__name__}")
+
+
+def resolve(metric, integrator) -> tuple:
+    """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
+    metric = Diagonal() if metric is None else metric
+    if not isinstance(metric, METRICS):
+        raise TypeError(f"metric must be one of refhmc.metrics, got {type(metric).__name__}")
+    if integrator is None:
+        integrator = ImplicitMidpoint() if metric.position_dependent else Leapfrog()
+    if not isinstance(integrator, INTEGRATORS):
+        raise TypeError(f"integrator must be one of refhmc.integrators, got {type(integrator).__name__}")
+    if metric.position_dependent and isinstance(getattr(integrator, "base", integrator), Leapfrog):
+        raise ValueError(
+            f"the leapfrog needs a constant mass matrix: on {type(metric).__name__}, which depends on the position, its steps "
+            "are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
+        )
+    return metric, integrator
+
+
+def make_dynamics(model, metric, integrator) -> Dynamics:
+    """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks."""
+    metric, integrator = resolve(metric, integrator)
+    base = getattr(integrator, "base", integrator)
+    composed = base is not integrator
+    inlined = isinstance(base, Leapfrog) and not metric.is_dense and not composed
+    refresh = riemannian.refresh if metric.position_dependent else euclidean.refresh
+    vecs, mats = workspaces(model, metric, base)
+    notes = np.zeros(types.N_NOTES)
+    for index, value in {**metric.options(), **integrator.options()}.items():
+        notes[index] = value
+    return Dynamics(
+        metric,
+        integrator,
+        model.core.tuple_for(metric),
+        (int(inlined), refresh, base.pointer(metric), metric.geometry),
+        vecs,
+        mats,
+        notes,
+        EXTENDED_ROWS if isinstance(base, ExplicitTao) else POINT_ROWS,
+    )
+
+
+def workspaces(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
+    """``vecs`` and ``mats``: a Euclidean metric's numbers (:mod:`refhmc.metrics.euclidean`), and scratch of the size needed."""
+    from refhmc.integrators.solver import HISTORY_ROWS
+
+    d = model.dim
+    if metric.position_dependent:
+        rows, mats = metric.rows(model), np.zeros((metric.matrices(model), d, d))
+    else:
+        rows, mats = types.METRIC_ROWS, np.zeros((0, d, d))
+    if isinstance(integrator, Leapfrog):
+        rows = 2
+    vecs = np.zeros((rows + (HISTORY_ROWS if getattr(integrator, "solver", "") == "anderson" else 0), d))
+    if not metric.position_dependent:
+        inverse_mass = metric.inverse_mass(d)
+        if inverse_mass.ndim == 2:
+            mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])
+            inverse_mass = np.diag(inverse_mass)
+        vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
+    return vecs, mats

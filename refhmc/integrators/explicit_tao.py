@@ -1,0 +1,73 @@
+"""Tao's explicit integrator on a doubled phase space (Tao 2016; Cobb et al. 2019).
+
+The Hamiltonian K(q, p, x, y) = H(q, y) + H(x, p) + omega/2 (|q - x|^2 + |p - y|^2) on two copies of phase space splits
+into three flows that can be written down, since each moves only what it does not depend on:
+
+    A:  p <- p - h dH/dq(q, y),    x <- x + h dH/dp(q, y)
+    B:  q <- q + h dH/dp(x, p),    y <- y - h dH/dq(x, p)
+    C:  the differences (q - x, p - y) turn by the angle 2 omega h, the sums stay
+
+    one step:   A(eps/2) B(eps/2) C(eps) B(eps/2) A(eps/2)
+
+Cobb's eqs. 10-13; C is written with the old values on the right throughout (the paper's Algorithm 2 overwrites them).
+On the doubled space it is of order 2, symplectic and reversible. The map (q, p) -> (q', p') from the diagonal x = q, y = p,
+with the copies dropped, is *neither*: a chain made with it is approximate (``exact`` is False).
+:mod:`refhmc.integrators.projected_tao` repairs that.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit, jit_part
+from refhmc.metrics.riemannian import energy, field, settle
+from refhmc.point import COPY_P, COPY_Q, P, Q
+from refhmc.types import INTEGRATOR_ROWS, OMEGA
+
+V, SLOPE = INTEGRATOR_ROWS, INTEGRATOR_ROWS + 1
+
+
+@jit_part
+def flow(model, geometry, h, held_q, held_p, moving_q, moving_p, vecs, mats, notes):
+    """A, with (held_q, held_p) = (q, y) and (moving_q, moving_p) = (x, p), or B, with (x, p) and (q, y)."""
+    if not settle(model, geometry, held_q, vecs, mats, notes):
+        return False
+    field(model, geometry, held_p, 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    for i in range(held_q.shape[0]):
+        moving_p[i] -= h * vecs[SLOPE, i]
+        moving_q[i] += h * vecs[V, i]
+    return True
+
+
+@jit_part
+def bind(angle, q, p, x, y):
+    """C: turn the differences by ``angle`` = 2 omega h."""
+    c, s = math.cos(angle), math.sin(angle)
+    for i in range(q.shape[0]):
+        sum_q, sum_p = q[i] + x[i], p[i] + y[i]
+        dq, dp = q[i] - x[i], p[i] - y[i]
+        turned_q, turned_p = c * dq + s * dp, c * dp - s * dq
+        q[i], x[i] = 0.5 * (sum_q + turned_q), 0.5 * (sum_q - turned_q)
+        p[i], y[i] = 0.5 * (sum_p + turned_p), 0.5 * (sum_p - turned_p)
+
+
+@jit
+def tao(model, geometry, eps, q, p, x, y, vecs, mats, notes):
+    """One step on the doubled phase space; False where there is no metric."""
+    h = 0.5 * eps
+    if not flow(model, geometry, h, q, y, x, p, vecs, mats, notes):
+        return False
+    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+        return False
+    bind(2 * notes[OMEGA] * eps, q, p, x, y)
+    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+        return False
+    return flow(model, geometry, h, q, y, x, p, vecs, mats, notes)
+
+
+@jit
+def explicit_tao(model, geometry, z, eps, vecs, mats, notes):
+    """One step of the point and its copies; returns H of the point alone."""
+    if not tao(model, geometry, eps, z[Q], z[P], z[COPY_Q], z[COPY_P], vecs, mats, notes):
+        return math.nan
+    return energy(model, geometry, z, vecs, mats, notes)

@@ -1,0 +1,166 @@
+"""The generalised leapfrog for a Hamiltonian that does not separate: two implicit half steps and an explicit one.
+
+    p+ = p - eps/2 dH/dq(q, p+)                                  implicit in p+
+    q' = q + eps/2 (dH/dp(q, p+) + dH/dp(q', p+))                implicit in q'
+    p' = p+ - eps/2 dH/dq(q', p+)                                explicit
+
+Order 2, symplectic, reversible; it conserves every invariant q'Ap; on a constant metric it is the leapfrog. Girolami and
+Calderhead (2011), sec. 6.1; Betancourt (2013), Algorithm 1 with its errata (both last half kicks); Brofos and Lederman
+(2021), Algorithms 2 and 4 with their errata (the sign of dL/dq).
+
+    naive, G.L.F.(a)     evaluates the right-hand sides anew in every iteration
+    cached, G.L.F.(b)    keeps what does not change: G(q) and the force of phi at q, the velocity G(q)^-1 p+
+
+The two make the same numbers but for rounding. The solves start from p and from q.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit, jit_part
+from refhmc.integrators.solver import hopeless, improve, unsolved
+from refhmc.metrics.riemannian import energy, field, settle
+from refhmc.point import P, Q, copy_row
+from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
+
+# Rows of ``vecs``: the unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
+X, IMAGE, P_HALF, V_START, PHI, V, SLOPE = (INTEGRATOR_ROWS + k for k in range(7))
+
+
+@jit_part
+def momentum_image_naive(model, geometry, z, eps, x, vecs, mats, notes, out):
+    """out = p - eps/2 dH/dq(q, x)"""
+    notes[SETTLED] = 0
+    if not settle(model, geometry, z[Q], vecs, mats, notes):
+        return False
+    field(model, geometry, x[0], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    for i in range(x.shape[1]):
+        out[0, i] = z[P, i] - 0.5 * eps * vecs[SLOPE, i]
+    return True
+
+
+@jit_part
+def momentum_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out):
+    """out = p - eps/2 (dphi/dq(q) + dtau/dq(q, x))"""
+    field(model, geometry, x[0], 0.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    for i in range(x.shape[1]):
+        out[0, i] = z[P, i] - 0.5 * eps * (vecs[PHI, i] + vecs[SLOPE, i])
+    return True
+
+
+@jit_part
+def position_image_naive(model, geometry, z, eps, x, vecs, mats, notes, out):
+    """out = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+))"""
+    notes[SETTLED] = 0
+    if not settle(model, geometry, z[Q], vecs, mats, notes):
+        return False
+    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
+    notes[SETTLED] = 0
+    return position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out)
+
+
+@jit_part
+def position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out):
+    """The same with dH/dp(q, p+) at hand."""
+    if not settle(model, geometry, x[0], vecs, mats, notes):
+        return False
+    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V])
+    for i in range(x.shape[1]):
+        out[0, i] = z[Q, i] + 0.5 * eps * (vecs[V_START, i] + vecs[V, i])
+    return True
+
+
+@jit_part
+def begin_momentum(z, vecs):
+    """p+ starts from p; returns the unknown and its image."""
+    x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
+    copy_row(x[0], z[P])
+    return x, image
+
+
+@jit_part
+def begin_position(z, vecs):
+    """p+ is solved for, q' starts from q."""
+    x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
+    copy_row(vecs[P_HALF], x[0])
+    copy_row(x[0], z[Q])
+    return x, image
+
+
+@jit_part
+def last_kick(model, geometry, z, eps, vecs, mats, notes):
+    """The third line: z is (q', p')."""
+    for i in range(z.shape[1]):
+        z[Q, i] = vecs[X, i]
+    if not settle(model, geometry, z[Q], vecs, mats, notes):
+        return False
+    field(model, geometry, vecs[P_HALF], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    for i in range(z.shape[1]):
+        z[P, i] = vecs[P_HALF, i] - 0.5 * eps * vecs[SLOPE, i]
+    return True
+
+
+@jit_part
+def naive(model, geometry, z, eps, vecs, mats, notes):
+    """G.L.F.(a)"""
+    solved, most = False, int(notes[MAX_ITERATIONS])
+    x, image = begin_momentum(z, vecs)
+    for n in range(most):
+        if not momentum_image_naive(model, geometry, z, eps, x, vecs, mats, notes, image):
+            return False
+        solved = improve(x, image, n, vecs, notes)
+        if solved or hopeless(x):
+            break
+    if not solved:
+        return unsolved(notes)
+    x, image = begin_position(z, vecs)
+    for n in range(most):
+        if not position_image_naive(model, geometry, z, eps, x, vecs, mats, notes, image):
+            return False
+        if improve(x, image, n, vecs, notes):
+            return last_kick(model, geometry, z, eps, vecs, mats, notes)
+        if hopeless(x):
+            break
+    return unsolved(notes)
+
+
+@jit_part
+def cached(model, geometry, z, eps, vecs, mats, notes):
+    """G.L.F.(b)"""
+    if not settle(model, geometry, z[Q], vecs, mats, notes):
+        return False
+    field(model, geometry, z[P], 1.0, 0.0, vecs, mats, notes, vecs[V], vecs[PHI])
+    solved, most = False, int(notes[MAX_ITERATIONS])
+    x, image = begin_momentum(z, vecs)
+    for n in range(most):
+        momentum_image_cached(model, geometry, z, eps, x, vecs, mats, notes, image)
+        solved = improve(x, image, n, vecs, notes)
+        if solved or hopeless(x):
+            break
+    if not solved:
+        return unsolved(notes)
+    x, image = begin_position(z, vecs)
+    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
+    for n in range(most):
+        if not position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, image):
+            return False
+        if improve(x, image, n, vecs, notes):
+            return last_kick(model, geometry, z, eps, vecs, mats, notes)
+        if hopeless(x):
+            break
+    return unsolved(notes)
+
+
+@jit
+def generalized_leapfrog_naive(model, geometry, z, eps, vecs, mats, notes):
+    """The step to be called through a pointer; returns H, NaN where it failed."""
+    solved = naive(model, geometry, z, eps, vecs, mats, notes)
+    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+
+
+@jit
+def generalized_leapfrog_cached(model, geometry, z, eps, vecs, mats, notes):
+    """The step to be called through a pointer; returns H, NaN where it failed."""
+    solved = cached(model, geometry, z, eps, vecs, mats, notes)
+    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan

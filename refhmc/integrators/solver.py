@@ -1,0 +1,152 @@
+"""Solving x = f(x) by fixed-point iteration, plain or with Anderson's acceleration.
+
+**Fixed point**: x_{k+1} = f(x_k) until every coordinate changes by at most the tolerance, max_i |x_{k+1,i} - x_{k,i}| <= delta
+(Brofos and Lederman 2021, Algorithm 1), or by its last bits, where the tolerance lies below what a double at that
+size can express. The iterate returned is the last f(x).
+
+**Anderson** (1965; Walker and Ni 2011), memory m: with residuals r_j = f(x_j) - x_j,
+
+    x_{k+1} = f(x_k) - sum_j gamma_j (f(x_{j+1}) - f(x_j)),    gamma = argmin | r_k - sum_j gamma_j (r_{j+1} - r_j) |
+
+over the last m differences: a secant method that spares an expensive model a third to a half of its evaluations.
+
+The start is a function of the point and the step alone. A solve ends in one of three ways: converged, not converged after
+``max_iterations``, or an evaluation that cannot be made (a metric that is not positive, a number that is not finite).
+Its result is used in the first case only; the others are noted in ``notes[FAILURE]``.
+
+Each method writes its own loop, with ``x`` and ``image`` (k, d), k at most 2:
+
+    for n in range(int(notes[MAX_ITERATIONS])):
+        image <- f(x)
+        if improve(x, image, n, vecs, notes):
+            return True
+    return unsolved(notes)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc import sample_stats as S
+from refhmc.compiled import jit, jit_part
+from refhmc.types import FAILURE, ITERATIONS, MEMORY, PAIRS, RESIDUAL, TOLERANCE
+
+LAST_BITS = 4 * np.finfo(float).eps
+MAX_MEMORY = 5
+HISTORY_ROWS = 4 + 4 * MAX_MEMORY  # at the end of ``vecs``
+
+
+@jit_part
+def improve(x, image, n, vecs, notes):
+    """After iteration n = 0, 1, ...: the next iterate, or the solution, into ``x``; True if it is the solution."""
+    notes[ITERATIONS] += 1
+    memory = int(notes[MEMORY])
+    change, converged = compare(image, x, notes[TOLERANCE])
+    if converged or memory == 0:
+        copy_rows(x, image)
+    else:
+        accelerate(x, image, vecs[vecs.shape[0] - HISTORY_ROWS :], n, memory, notes)
+    if converged:
+        notes[RESIDUAL] = max(notes[RESIDUAL], change)
+    return converged
+
+
+@jit_part
+def hopeless(x):
+    """Whether there is a number that is not finite: the iteration will not come back from there."""
+    total = 0.0
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            total += 0.0 * x[row, i]
+    return total != 0.0
+
+
+@jit_part
+def unsolved(notes):
+    """No solution within the iterations allowed; always False."""
+    notes[FAILURE] = S.SOLVER_FAILED
+    return False
+
+
+@jit_part
+def compare(image, x, tolerance):
+    """The largest change of a coordinate, and whether all are within the tolerance or their last bits."""
+    largest, converged = 0.0, True
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            change = abs(image[row, i] - x[row, i])
+            if not change <= max(tolerance, LAST_BITS * abs(x[row, i])):  # also a NaN
+                converged = False
+            if not change <= largest:
+                largest = change
+    return largest, converged
+
+
+@jit_part
+def copy_rows(target, source):
+    for row in range(source.shape[0]):
+        for i in range(source.shape[1]):
+            target[row, i] = source[row, i]
+
+
+@jit_part
+def inner(a, b):
+    """sum of the products of all entries"""
+    total = 0.0
+    for row in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            total += a[row, i] * b[row, i]
+    return total
+
+
+@jit_part
+def subtract(target, scale, source):
+    """target <- target - scale source"""
+    for row in range(target.shape[0]):
+        for i in range(target.shape[1]):
+            target[row, i] -= scale * source[row, i]
+
+
+@jit
+def accelerate(x, image, history, n, memory, notes):
+    """The next iterate into ``x``.
+
+    A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made
+    orthogonal to those kept, and of length one, by combinations of whole pairs: the least squares then is a projection.
+    """
+    k, pairs = x.shape[0], int(notes[PAIRS])
+    if n == 0:
+        pairs = 0
+    residual, last_image = history[0:k], history[2 : 2 + k]
+    if n > 0:
+        slot = 4 + 4 * (pairs % memory)
+        dr, df = history[slot : slot + k], history[slot + 2 : slot + 2 + k]
+        for row in range(k):
+            for i in range(x.shape[1]):
+                dr[row, i] = image[row, i] - x[row, i] - residual[row, i]
+                df[row, i] = image[row, i] - last_image[row, i]
+        before = inner(dr, dr)
+        for j in range(min(pairs, memory)):
+            if j != pairs % memory:
+                other = 4 + 4 * j
+                share = inner(history[other : other + k], dr)
+                subtract(dr, share, history[other : other + k])
+                subtract(df, share, history[other + 2 : other + 2 + k])
+        length = inner(dr, dr)
+        if length > 1e-20 * before and length > 0:
+            for row in range(k):
+                for i in range(x.shape[1]):
+                    dr[row, i] /= length**0.5
+                    df[row, i] /= length**0.5
+            pairs += 1
+        else:  # nothing new: begin again
+            pairs = 0
+    for row in range(k):
+        for i in range(x.shape[1]):
+            residual[row, i] = image[row, i] - x[row, i]
+            last_image[row, i] = image[row, i]
+    copy_rows(x, image)
+    for j in range(min(pairs, memory)):
+        slot = 4 + 4 * j
+        subtract(x, inner(history[slot : slot + k], residual), history[slot + 2 : slot + 2 + k])
+    notes[PAIRS] = pairs

@@ -1,0 +1,60 @@
+"""SoftAbs of the squared gradient: G = diag(f(g_i^2)), g = dL/dq, f(x) = x coth(alpha x); Betancourt (2013), app. A.3.
+
+    v_i = p_i / f_i,      1/2 log det G = 1/2 sum_i log f_i,      p_i = f_i^1/2 z_i
+    dphi/dq + dtau/dq = -g + H m,      m_i = g_i f'(g_i^2) (1/f_i - v_i^2),      H the Hessian of L
+
+O(d^2), and no third derivative. ``mats``: the Hessian, read in the force only. ``vecs``: f, m, Hm.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit
+from refhmc.linalg import symmetric_times
+from refhmc.metrics.riemannian import value_here
+from refhmc.metrics.soft_absolute import soft, soft_derivative
+from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+
+F = SCALES
+WEIGHT, PRODUCT = METRIC_ROWS, METRIC_ROWS + 1
+N_VECS = METRIC_ROWS + 2
+N_MATS = 1
+
+
+@jit
+def settle(model, vecs, mats, notes):
+    value_here(model, vecs, notes)
+    finite = True
+    for i in range(vecs.shape[1]):
+        vecs[F, i] = soft(vecs[GRADIENT_HERE, i] ** 2, notes[ALPHA])
+        finite = finite and math.isfinite(vecs[F, i])
+    notes[LOG_DET_WEIGHT] = 0.5
+    return finite
+
+
+@jit
+def velocity(p, vecs, mats, notes, out):
+    for i in range(p.shape[0]):
+        out[i] = p[i] / vecs[F, i]
+
+
+@jit
+def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    _, hessian, _, data = model
+    g, f, m = vecs[GRADIENT_HERE], vecs[F], vecs[WEIGHT]
+    if notes[HAS_MORE] == 0:
+        hessian(vecs[HERE], data, mats[0])
+        notes[HAS_MORE] = 1
+    for i in range(p.shape[0]):
+        v[i] = p[i] / f[i]
+        m[i] = g[i] * soft_derivative(g[i] ** 2, notes[ALPHA]) * (phi / f[i] - tau * v[i] * v[i])
+    symmetric_times(mats[0], m, vecs[PRODUCT])
+    for i in range(p.shape[0]):
+        slope[i] = vecs[PRODUCT, i] - phi * g[i]
+
+
+@jit
+def draw(normals, vecs, mats, notes, p):
+    for i in range(p.shape[0]):
+        p[i] = vecs[F, i] ** 0.5 * normals[i]

@@ -1,0 +1,77 @@
+"""The diagonal SoftAbs metric: G = diag(f(H_ii)), f(x) = x coth(alpha x); Betancourt (2013), appendix A.1.
+
+    v_i = p_i / f_i,      1/2 log det G = 1/2 sum_i log f_i,      p_i = f_i^1/2 z_i
+    dphi/dq_k + dtau/dq_k = -dL/dq_k + sum_i m_i dH_ii/dq_k,      m_i = 1/2 f'(H_ii) (1/f_i - v_i^2)
+
+O(d) beside the model's own cost, where the model gives the diagonal of its Hessian and its derivative by themselves
+(``hessian_diagonal``, ``diagonal_trace``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
+trace with a diagonal matrix, in ``mats[0]``.
+
+``vecs``: f, the diagonal H_ii, m.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit
+from refhmc.metrics.riemannian import value_here
+from refhmc.metrics.soft_absolute import soft, soft_derivative
+from refhmc.types import ALPHA, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+
+F = SCALES
+DIAGONAL, WEIGHT = METRIC_ROWS, METRIC_ROWS + 1
+N_VECS = METRIC_ROWS + 2
+
+
+@jit
+def settle(model, vecs, mats, notes):
+    _, hessian, _, data = model
+    d = vecs.shape[1]
+    if mats.shape[0] == 0:
+        hessian(vecs[HERE], data, vecs[DIAGONAL : DIAGONAL + 1])
+    else:
+        hessian(vecs[HERE], data, mats[0])
+        for i in range(d):
+            vecs[DIAGONAL, i] = mats[0, i, i]
+    finite = True
+    for i in range(d):
+        vecs[F, i] = soft(vecs[DIAGONAL, i], notes[ALPHA])
+        finite = finite and math.isfinite(vecs[F, i])
+    notes[LOG_DET_WEIGHT] = 0.5
+    return finite
+
+
+@jit
+def velocity(p, vecs, mats, notes, out):
+    for i in range(p.shape[0]):
+        out[i] = p[i] / vecs[F, i]
+
+
+@jit
+def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    _, _, trace, data = model
+    d = p.shape[0]
+    for i in range(d):
+        v[i] = p[i] / vecs[F, i]
+        derivative = soft_derivative(vecs[DIAGONAL, i], notes[ALPHA])
+        vecs[WEIGHT, i] = 0.5 * derivative * (phi / vecs[F, i] - tau * v[i] * v[i])
+    if mats.shape[0] == 0:
+        trace(vecs[HERE], data, vecs[WEIGHT : WEIGHT + 1], slope)
+    else:
+        for i in range(d):
+            for j in range(d):
+                mats[0, i, j] = 0.0
+            mats[0, i, i] = vecs[WEIGHT, i]
+        trace(vecs[HERE], data, mats[0], slope)
+    notes[N_TRACES] += 1
+    if phi != 0:
+        value_here(model, vecs, notes)
+        for i in range(d):
+            slope[i] -= phi * vecs[GRADIENT_HERE, i]
+
+
+@jit
+def draw(normals, vecs, mats, notes, p):
+    for i in range(p.shape[0]):
+        p[i] = vecs[F, i] ** 0.5 * normals[i]

@@ -1,0 +1,64 @@
+"""The Fisher metric: G(q) = E[-d^2 log p(y | q)] + prior precision, as the model gives it.
+
+    G = L D L' (L unit lower),     v = L^-T D^-1 L^-1 p,     1/2 log det G = 1/2 sum_i log D_i,     p = L D^1/2 z ~ N(0, G)
+    dphi/dq_k + dtau/dq_k = -dL/dq_k + tr(M dG/dq_k),     M = 1/2 (G^-1 - v v')
+
+so that one contraction of the model's, O(n d^2) for a regression, gives the whole force. Girolami and Calderhead (2011).
+
+``mats``: G, L, G^-1, M. ``vecs``: 1/D.
+"""
+
+from __future__ import annotations
+
+from refhmc.compiled import jit
+from refhmc.linalg import factorise, invert_factorised, solve_factorised
+from refhmc.metrics.riemannian import value_here
+from refhmc.point import copy_row
+from refhmc.types import GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+
+G, L, INVERSE, M = range(4)
+N_MATS = 4
+N_VECS = METRIC_ROWS
+
+
+@jit
+def settle(model, vecs, mats, notes):
+    _, fisher, _, data = model
+    fisher(vecs[HERE], data, mats[G])
+    notes[LOG_DET_WEIGHT] = -0.5
+    return factorise(mats[G], mats[L], vecs[SCALES])
+
+
+@jit
+def velocity(p, vecs, mats, notes, out):
+    copy_row(out, p)
+    solve_factorised(mats[L], vecs[SCALES], out)
+
+
+@jit
+def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    _, _, fisher_trace, data = model
+    d = p.shape[0]
+    velocity(p, vecs, mats, notes, v)
+    if phi != 0 and notes[HAS_MORE] == 0:
+        invert_factorised(mats[L], vecs[SCALES], mats[INVERSE])
+        notes[HAS_MORE] = 1
+    for i in range(d):
+        scaled = -0.5 * tau * v[i]
+        for j in range(d):
+            mats[M, i, j] = scaled * v[j] + (0.5 * phi * mats[INVERSE, i, j] if phi != 0 else 0.0)
+    fisher_trace(vecs[HERE], data, mats[M], slope)
+    notes[N_TRACES] += 1
+    if phi != 0:
+        value_here(model, vecs, notes)
+        for i in range(d):
+            slope[i] -= phi * vecs[GRADIENT_HERE, i]
+
+
+@jit
+def draw(normals, vecs, mats, notes, p):
+    for i in range(p.shape[0]):
+        p[i] = normals[i] / vecs[SCALES, i] ** 0.5
+    for i in range(p.shape[0] - 1, -1, -1):
+        for j in range(i):
+            p[i] += mats[L, i, j] * p[j]

@@ -1,0 +1,142 @@
+"""SoftAbs of the outer product g g', g = dL/dq: first derivatives in place of second (Betancourt 2013, appendix A.2).
+
+g g' has the eigenvalue s = g.g along g and 0 across it, so with f(x) = x coth(alpha x)
+
+    G = across I + (along - across) g g' / s        along(s) = f(s) = s coth(alpha s)
+    SoftAbs(g g'):           across = f(0) = 1/alpha
+    as printed in the paper: across(s) = s / sinh(alpha s)      (it cancels a singular matrix: errata, S4-1)
+
+    G^-1 = 1/across I + b g g',     b(s) = (1/along - 1/across) / s
+    phi = -L + 1/2 (d - 1) log across + 1/2 log along
+    tau = 1/2 (p.p / across + b (g.p)^2)
+
+with ds/dq = 2 Hg (H the Hessian of L), and so, ' meaning d/ds,
+
+    dphi/dq = -g + ((d - 1) across'/across + along'/along) Hg
+    dtau/dq = ((1/across)' p.p + b' (g.p)^2) Hg + b (g.p) Hp
+
+O(d^2), and no third derivative. Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
+
+In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 1/across) / s = alpha^2 (tanh t - t) / t^2,
+(along - across) / s = coth t - 1/t, with their series below t = 0.06. The printed formula overflows at t = 710.
+
+``mats``: the Hessian, read in the force only. ``vecs``: Hg, Hp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.linalg import dot, symmetric_times
+from refhmc.metrics.riemannian import value_here
+from refhmc.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+
+HG, HP = range(METRIC_ROWS, METRIC_ROWS + 2)
+N_VECS = METRIC_ROWS + 2
+N_MATS = 1
+SMALL = 0.06
+
+
+@jit
+def langevin(t):
+    """coth t - 1/t"""
+    if t < SMALL:
+        x = t * t
+        return t * (1 / 3 - x * (1 / 45 - x * (2 / 945 - x * (1 / 4725 - x * 2 / 93555))))
+    return 1 / np.tanh(t) - 1 / t
+
+
+@jit
+def eigenvalues(s, notes):
+    """(across, along, b, (along - across)/s) at s = g.g"""
+    alpha = notes[ALPHA]
+    t = alpha * s
+    along = (t / np.tanh(t) if t > SMALL else 1 + t * langevin(t)) / alpha
+    if notes[AS_PUBLISHED] != 0:
+        across = t / np.sinh(t) / alpha if t > 0 else 1 / alpha
+        b = -np.tanh(t) * 2 * (np.sinh(0.5 * t) / t) ** 2 if t > 0 else 0.0
+        return across, along, alpha * alpha * b, np.tanh(0.5 * t)
+    if t > SMALL:
+        b = (np.tanh(t) - t) / (t * t)
+    else:
+        x = t * t
+        b = -t * (1 / 3 - x * (2 / 15 - x * (17 / 315 - x * (62 / 2835 - x * (1382 / 155925 - x * 21844 / 6081075)))))
+    return 1 / alpha, along, alpha * alpha * b, langevin(t)
+
+
+@jit
+def slopes(s, notes):
+    """d/ds of (log across, log along, 1/across, b)"""
+    alpha = notes[ALPHA]
+    t = alpha * s
+    x = t * t
+    if t > SMALL:
+        log_along = 1 / t - 2 / np.sinh(2 * t)
+    else:
+        log_along = t * (2 / 3 - x * (14 / 45 - x * (124 / 945 - x * (254 / 4725 - x * 292 / 13365))))
+    if notes[AS_PUBLISHED] != 0:
+        half = 2 * np.sinh(0.5 * t) ** 2  # cosh t - 1
+        if t > 0:
+            b = (2 * np.tanh(t) * half / t - half / np.cosh(t) ** 2 - np.tanh(t) * np.sinh(t)) / x
+        else:
+            b = -0.5
+        if t > SMALL:
+            inverse_across = (t * np.cosh(t) - np.sinh(t)) / x
+        else:
+            inverse_across = t * (1 / 3 + x * (1 / 30 + x * (1 / 840 + x / 45360)))
+        return -alpha * langevin(t), alpha * log_along, alpha * alpha * inverse_across, alpha**3 * b
+    if t > SMALL:
+        b = (1 / np.cosh(t) ** 2 + 1 - 2 * np.tanh(t) / t) / x
+    else:
+        b = -1 / 3 + x * (6 / 15 - x * (85 / 315 - x * (434 / 2835 - x * (12438 / 155925 - x * 240284 / 6081075))))
+    return 0.0, alpha * log_along, 0.0, alpha**3 * b
+
+
+@jit
+def settle(model, vecs, mats, notes):
+    value_here(model, vecs, notes)
+    g = vecs[GRADIENT_HERE]
+    across, along, _, _ = eigenvalues(dot(g, g), notes)
+    vecs[SCALES, 0] = along
+    for i in range(1, g.shape[0]):
+        vecs[SCALES, i] = across
+    notes[LOG_DET_WEIGHT] = 0.5
+    return across > 0 and np.isfinite(along)
+
+
+@jit
+def velocity(p, vecs, mats, notes, out):
+    g = vecs[GRADIENT_HERE]
+    across, _, b, _ = eigenvalues(dot(g, g), notes)
+    scaled = b * dot(g, p)
+    for i in range(p.shape[0]):
+        out[i] = p[i] / across + scaled * g[i]
+
+
+@jit
+def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    _, hessian, _, data = model
+    d = p.shape[0]
+    g = vecs[GRADIENT_HERE]
+    velocity(p, vecs, mats, notes, v)
+    if notes[HAS_MORE] == 0:
+        hessian(vecs[HERE], data, mats[0])
+        symmetric_times(mats[0], g, vecs[HG])
+        notes[HAS_MORE] = 1
+    symmetric_times(mats[0], p, vecs[HP])
+    s, gp = dot(g, g), dot(g, p)
+    _, _, b, _ = eigenvalues(s, notes)
+    log_across, log_along, inverse_across, b_slope = slopes(s, notes)
+    along_hg = phi * ((d - 1) * log_across + log_along) + tau * (inverse_across * dot(p, p) + b_slope * gp * gp)
+    for i in range(d):
+        slope[i] = -phi * g[i] + along_hg * vecs[HG, i] + tau * b * gp * vecs[HP, i]
+
+
+@jit
+def draw(normals, vecs, mats, notes, p):
+    g = vecs[GRADIENT_HERE]
+    across, along, _, excess = eigenvalues(dot(g, g), notes)
+    scaled = excess / (along**0.5 + across**0.5) * dot(g, normals)
+    for i in range(p.shape[0]):
+        p[i] = across**0.5 * normals[i] + scaled * g[i]
