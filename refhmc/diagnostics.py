@@ -1,10 +1,12 @@
-"""R-hat and effective sample size, by whichever ArviZ is installed, and E-BFMI."""
+"""Diagnostics of draws, R-hat and effective sample size by whichever ArviZ is installed, and E-BFMI; and of integrators:
+how far a map is from reversible, and from keeping volume."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from refhmc.results import import_arviz
+from refhmc.trajectory import integrate
 
 
 def rhat(x: np.ndarray) -> np.ndarray:
@@ -33,3 +35,72 @@ def e_bfmi(energy: np.ndarray) -> np.ndarray:
     changes = np.mean(np.diff(energy, axis=1) ** 2, axis=1)
     variance = np.var(energy, axis=1)
     return np.divide(changes, variance, out=np.full(len(energy), np.nan), where=variance > 0)
+
+
+# --------------------------------------------------------------------------- how well a map keeps what it should keep
+
+
+def _end(H, integrator, q, p, step_size, n_steps) -> np.ndarray:
+    path = integrate(H, integrator, q, p, step_size=step_size, n_steps=n_steps)
+    return np.concatenate([path.q[-1], path.p[-1]])
+
+
+def reversibility_violation(H, integrator, q, p, *, step_size: float, n_steps: int) -> float:
+    """|(q, p) - (q'', p'')| after ``n_steps`` steps, the momentum's reversal, as many steps, and the reversal again.
+
+    Brofos and Lederman (2021), eq. 48 with its erratum. NaN where a solve fails on the way.
+    """
+    d = H.model.dim
+    there = _end(H, integrator, q, p, step_size, n_steps)
+    if not np.isfinite(there).all():
+        return float("nan")
+    back = _end(H, integrator, there[:d], -there[d:], step_size, n_steps)
+    back[d:] *= -1
+    return float(np.linalg.norm(np.concatenate([q, p]) - back))
+
+
+def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: float | None = None):
+    """The Jacobian of the map (q, p) -> (q', p') of ``n_steps`` steps, (2d, 2d), and an estimate of its error.
+
+    With ``increment``: central differences of that width, the paper's (eq. 49, 1e-5), whose error is not estimated (NaN).
+    Without: Ridders' extrapolation of central differences to width zero, of each column from widths 0.2, 0.1, ... in
+    units of the local scale (1/sqrt(G_ii) for q_i, sqrt(G_ii) for p_i), at the width where the extrapolates differ least.
+    """
+    z = np.concatenate([np.asarray(q, dtype=float), np.asarray(p, dtype=float)])
+    d = H.model.dim
+
+    def difference(k: int, width: float) -> np.ndarray:
+        step = np.zeros(2 * d)
+        step[k] = 0.5 * width
+        ahead, behind = (_end(H, integrator, *np.split(z + s * step, 2), step_size, n_steps) for s in (1, -1))
+        return (ahead - behind) / width
+
+    if increment is not None:
+        return np.stack([difference(k, increment) for k in range(2 * d)], axis=1), float("nan")
+    scale = np.sqrt(np.diag(H.mass(q)))
+    scale = np.concatenate([1 / scale, scale])
+    columns, errors = [], []
+    for k in range(2 * d):
+        best, least, previous = None, np.inf, []
+        for width in 0.2 * 0.5 ** np.arange(10):
+            row = [difference(k, width * scale[k])]
+            if not np.isfinite(row[0]).all():  # too wide: a solve failed
+                previous = []
+                continue
+            for n, older in enumerate(previous):
+                row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
+                error = float(max(np.abs((row[-1] - x) / scale).max() for x in (row[n], older)) * scale[k])
+                if error < least or best is None:
+                    best, least = row[-1], error
+            if previous and not abs(np.abs((row[-1] - previous[-1]) / scale).max() * scale[k]) < 4 * least:
+                break
+            previous = row
+        columns.append(np.full(2 * d, np.nan) if best is None else best)
+        errors.append(least)
+    return np.stack(columns, axis=1), max(errors)
+
+
+def volume_violation(H, integrator, q, p, *, step_size: float, n_steps: int, increment: float | None = None) -> float:
+    """|det J - 1| for :func:`jacobian`; ``increment=1e-5`` is the measure of Brofos and Lederman (2021), eq. 50."""
+    J, _ = jacobian(H, integrator, q, p, step_size=step_size, n_steps=n_steps, increment=increment)
+    return float(abs(np.linalg.det(J) - 1)) if np.isfinite(J).all() else float("nan")

@@ -18,7 +18,7 @@ from refhmc.chain import Chain, make_plan
 from refhmc.metrics import euclidean
 from refhmc.point import P, Q
 from refhmc.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
-from refhmc.types import CANDIDATE, N_CONTROL, N_GRADIENTS, N_NOTES, SEARCH_FAILED, STATE
+from refhmc.types import CANDIDATE, GRADIENTS, N_CONTROL, N_GRADIENTS, SEARCH_FAILED, STATE
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 
@@ -240,14 +240,15 @@ def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
     def fill(rng, out):
         out[:] = normals
 
-    inlined, *pointers = chain.plan.dynamics
-    dynamics = (inlined, *(compiled.plain(f) for f in pointers))
+    inlined, *pointers, geometry = chain.plan.dynamics.pointers
+    dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
     core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
     control = np.zeros(N_CONTROL, np.int64)
     text = compiled.plain(adaptation.search_step_size, fill_normals=fill)
     state = chain.state.copy()
     eps = text(dynamics, core, chain.workspace, (None,), np.zeros(model.dim), start, control)
     assert np.array_equal(chain.state, state)
+    control[GRADIENTS] = chain.notes[N_GRADIENTS]
     return eps, control
 
 

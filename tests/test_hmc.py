@@ -64,7 +64,7 @@ def run_from_each(transition, dynamics, model, workspace, randomness, normals, s
             z[Q, i] = starts[k, i]
         z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
         fill_normals(randomness[0], normals)
-        H0 = dynamics[1](model, z, normals, vecs, mats)
+        H0 = dynamics[1](model, dynamics[3], z, normals, vecs, mats, dynamics[4])
         stats[k, S.OUTCOME] = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
         for i in range(starts.shape[1]):
             starts[k, i] = z[Q, i]
@@ -78,7 +78,7 @@ def from_each(m, kernel, starts: np.ndarray, seed: int, n_transitions: int = 1) 
     for _ in range(n_transitions):
         run_from_each(
             plan.transition,
-            plan.dynamics,
+            (*plan.dynamics.pointers, plan.dynamics.notes),
             m.core.tuple,
             chain.workspace,
             randomness,

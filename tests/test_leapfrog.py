@@ -272,9 +272,7 @@ def test_three_texts_agree(name, metric, seed, step, n_steps):
     states, history = np.zeros((n_steps + 1, 2, len(q))), np.zeros((n_steps + 1, 3))
     through_pointer = (0, *dynamics.pointers[1:], dynamics.notes)
     compiled.compile_pointer(dynamics.pointers[2], types.STEP.signature, "the leapfrog")
-    run_trajectory(
-        through_pointer, dynamics.model, z, step_size, dynamics.vecs, dynamics.mats, states, history
-    )
+    run_trajectory(through_pointer, dynamics.model, z, step_size, dynamics.vecs, dynamics.mats, states, history)
     energies = history[:, 0]
     assert np.array_equal(states[1:, 0], path.q[1:])
     assert np.array_equal(states[1:, 1], path.p[1:])

@@ -33,7 +33,7 @@ from refhmc.chain import Chain, make_plan
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal, euclidean
 from refhmc.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.types import N_CONTROL, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
+from refhmc.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
 
 # ----------------------------------------------------------------------------------------- the text on a stored orbit
 
@@ -57,6 +57,9 @@ class Orbit(NamedTuple):
 def settings_of_spread(limit: float):
     """``refhmc.sample_stats`` as the kernel reads it, with another limit of the energy spread."""
     return types.SimpleNamespace(**{**vars(S), "MAX_ENERGY_SPREAD": limit})
+
+
+NO_DYNAMICS = (None, None, None, None, np.zeros(N_NOTES))  # with nothing noted
 
 
 class TextOnOrbit:
@@ -98,7 +101,7 @@ class TextOnOrbit:
         H0 = self.visit(state, start)
         settings, stats, control = np.zeros(N_SETTINGS), np.zeros(S.N_STATS), np.zeros(N_CONTROL, np.int64)
         settings[SET_STEP_SIZE], settings[SET_MAX_DEPTH] = 0.1, self.max_depth
-        stats[S.OUTCOME] = self.text(None, None, self.workspace, None, H0, settings, stats, control)
+        stats[S.OUTCOME] = self.text(NO_DYNAMICS, None, self.workspace, None, H0, settings, stats, control)
         return int(state[Q, 0]), stats
 
     def law(self, start: int) -> dict[int, object]:

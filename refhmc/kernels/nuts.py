@@ -68,7 +68,16 @@ class NUTS:
     def statistics(self) -> tuple[str, ...]:
         """Names of the statistics of a draw."""
         return (
-            *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size", "n_steps"),
+            *(
+                "lp",
+                "energy",
+                "energy_error",
+                "max_energy_error",
+                "acceptance_rate",
+                "diverging",
+                "step_size",
+                "n_steps",
+            ),
             *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
             *solver_statistics(self),
         )

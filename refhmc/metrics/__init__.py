@@ -217,6 +217,15 @@ def _check_alpha(alpha) -> None:
         raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
 
 
-METRICS = (Identity, Diagonal, Dense, Fisher, SoftAbs, DiagonalSoftAbs, OuterProductSoftAbs, DiagonalOuterProductSoftAbs)
+METRICS = (
+    Identity,
+    Diagonal,
+    Dense,
+    Fisher,
+    SoftAbs,
+    DiagonalSoftAbs,
+    OuterProductSoftAbs,
+    DiagonalOuterProductSoftAbs,
+)
 
 __all__ = [metric.__name__ for metric in METRICS]

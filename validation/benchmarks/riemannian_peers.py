@@ -499,16 +499,20 @@ def prepare_blackjax(problem: str, by_hand: bool = False) -> Peer:
         assert positions.dtype == np.float64
         return positions, acceptance, len(positions) * setting.n_steps
 
-    def count(q, draws: int) -> Count:
-        found = []
+    found: list[tuple[int, bool]] = []
 
+    @functools.cache
+    def counting(draws: int):
         def solver(func, x0, **options):
             x, aux, info = integrators.solve_fixed_point_iteration(func, x0, **options)
             jax.debug.callback(lambda n, success: found.append((int(n), bool(success))), info.iters, info.success)
             return x, aux, info
 
-        compiled = program(draws, integrator=functools.partial(integrators.implicit_midpoint, solver=solver))
-        jax.block_until_ready(compiled(jnp.asarray(q), jax.random.key(1)))
+        return program(draws, integrator=functools.partial(integrators.implicit_midpoint, solver=solver))
+
+    def count(q, draws: int) -> Count:
+        found.clear()
+        jax.block_until_ready(counting(draws)(jnp.asarray(q), jax.random.key(1)))
         jax.effects_barrier()
         solves = len(found)
         return Count(sum(n + 1 for n, _ in found), solves, sum(not s for _, s in found), draws * setting.n_steps)
