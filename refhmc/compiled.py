@@ -36,7 +36,7 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
-REORDERED_SUMS = {"fastmath": {"reassoc", "nsz"}}
+REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 _config_lock = threading.RLock()
 
 
@@ -89,6 +89,14 @@ def jit(function: Callable):
 def jit_sum(function: Callable):
     """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
     return _cached_njit(function, **CORE, **REORDERED_SUMS)
+
+
+def jit_products(function: Callable):
+    """As :func:`jit_sum`, and a product may be rounded together with the sum it goes into: for matrix products.
+
+    (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
+    """
+    return _cached_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
 def jit_part(function: Callable):

@@ -111,29 +111,28 @@ def solve_factorised(L, r, x):
 
 
 @jit_sum
+def subtract_multiple(target, c, source):
+    """target <- target - c source"""
+    for i in range(target.shape[0]):
+        target[i] -= c * source[i]
+
+
+@jit
 def invert_factorised(L, r, out):
-    """out = G^-1 = T' diag(r) T with T = L^-1, whose rows are made in the lower triangle and kept in the upper one."""
+    """out = G^-1, by rows: T = L^-1 from the top, row i being e_i - sum_k<i L[i, k] T[k]; then L'^-1 D^-1 T from below."""
     d = L.shape[0]
     for i in range(d):
-        for j in range(i):
-            out[i, j] = -L[i, j]
-        for k in range(i):  # T[i] = e_i - sum_k L[i, k] T[k]
-            for j in range(k):
-                out[i, j] -= L[i, k] * out[k, j]
+        out[i, : i + 1] = 0.0
+        out[i, i] = 1.0
+        for k in range(i):
+            subtract_multiple(out[i, : k + 1], L[i, k], out[k, : k + 1])
     for i in range(d):
-        out[i, i] = r[i]
-        for j in range(i):
-            out[j, i] = out[i, j]
-    for i in range(d):
-        for j in range(i):  # for k >= i: T[k, i] = out[i, k] and T[k, j] = out[j, k], with T[i, i] = 1
-            total = r[i] * out[j, i]
-            for k in range(i + 1, d):
-                total += out[i, k] * r[k] * out[j, k]
-            out[i, j] = total
-        diagonal = r[i]
-        for k in range(i + 1, d):
-            diagonal += out[i, k] * r[k] * out[i, k]
-        out[i, i] = diagonal
+        for j in range(i + 1):
+            out[i, j] *= r[i]
+    # Of the symmetric result only the lower triangle is made: row k takes from rows i > k what lies left of k.
+    for i in range(d - 1, -1, -1):
+        for k in range(i):
+            subtract_multiple(out[k, : k + 1], L[i, k], out[i, : k + 1])
     for i in range(d):
         for j in range(i):
             out[j, i] = out[i, j]

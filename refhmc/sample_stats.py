@@ -110,7 +110,7 @@ def reason(notes):
 @jit
 def is_divergence(outcome):
     """Whether an outcome counts as a divergence; the failures of a solver are counted by themselves."""
-    return outcome == DIVERGED or outcome == NAN
+    return outcome in (DIVERGED, NAN)
 
 
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:

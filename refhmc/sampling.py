@@ -20,6 +20,7 @@ from refhmc.arguments import check_arguments, check_memory, entropy_of
 from refhmc.chain import Plan, make_plan, run_draws
 from refhmc.chain_run import ChainRun, chain_generator, run_chain
 from refhmc.checkpoint import Checkpoint
+from refhmc.dynamics import resolve
 from refhmc.errors import CheckpointError, SamplingError, SamplingWarning
 from refhmc.kernels import NUTS
 from refhmc.model import Model
@@ -245,7 +246,7 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "n_log_density_evaluations": int(totals[GRADIENTS]),
         "n_metric_evaluations": int(totals[METRICS]),
         "n_trace_evaluations": int(totals[TRACES]),
-        "exact": bool(make_plan(model, kernel, tune).dynamics.integrator.exact),
+        "exact": resolve(kernel.metric, kernel.integrator)[1].exact,
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
     }
 
@@ -281,6 +282,8 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         groups["warmup_unconstrained_posterior"] = {"q": warm}
     attributes = {**attributes, "chains": [int(k) for k in kept]}
     found = review(model.names, draws, stats, np.stack([runs[k].start for k in kept]))
+    if not attributes["exact"]:
+        found.insert(0, approximate(kernel))
     lost = [k for k in kept if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.insert(
@@ -290,6 +293,15 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         )
     ragged = {} if whole else {k: run.draws for k, run in enumerate(runs)}
     return Result(groups, attributes, found, ragged)
+
+
+def approximate(kernel) -> str:
+    """The warning that goes with every result of an integrator that is not exact."""
+    return (
+        f"The chain is approximate: the map that {type(kernel.integrator).__name__} makes of (q, p) neither keeps volume nor "
+        "reverses, so accepting on its energy error does not keep the target, however many draws are taken. ProjectedTao is "
+        "the exact form; refhmc.diagnostics.volume_violation measures the error."
+    )
 
 
 def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:

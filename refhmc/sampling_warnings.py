@@ -19,6 +19,7 @@ def review(names: list[str], draws: np.ndarray, stats: dict[str, np.ndarray], st
     if n == 0:
         return []
     found = _divergences(names, draws, stats, starts)
+    found += _unsolved(stats)
     found += _stuck(stats)
     found += _max_depth(stats)
     if n < MIN_DRAWS:
@@ -56,6 +57,19 @@ def _divergences(names, draws, stats, starts) -> list[str]:
         f"{count} of {diverging.size} transitions ({100 * count / diverging.size:.2g} %) diverged after warm-up "
         f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. "
         "Raise target_accept, reparametrise (non-centred), or use a Riemannian metric."
+    ]
+
+
+def _unsolved(stats) -> list[str]:
+    if "solver_failed" not in stats or not stats["solver_failed"].any():
+        return []
+    failed = stats["solver_failed"]
+    count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
+    what = f"of which {back} made a step that did not reverse" if back else "an implicit step had no solution in time"
+    return [
+        f"{count} of {failed.size} transitions ({100 * count / failed.size:.2g} %) were rejected because the integrator's "
+        f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. The other draws "
+        "are valid. Take a smaller step_size, or more max_iterations where they only converge slowly."
     ]
 
 

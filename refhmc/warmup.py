@@ -1,4 +1,4 @@
-"""Compile and cache everything now: the core, both kernels, every built-in model."""
+"""Compile and cache everything now: the core, both kernels, every metric, integrator and built-in model."""
 
 from __future__ import annotations
 
@@ -35,12 +35,24 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         refhmc.integrate(H, refhmc.integrators.Leapfrog(), zero, zero, step_size=0.1, n_steps=1)
         refhmc.transition(gaussian, refhmc.NUTS(step_size=0.1), zero, rng=np.random.default_rng(0))
 
+    M, integrators = refhmc.metrics, refhmc.integrators
+    riemannian = [M.Fisher(), M.SoftAbs(), M.DiagonalSoftAbs(), M.OuterProductSoftAbs(), M.DiagonalOuterProductSoftAbs()]
+    implicit = {
+        "ImplicitMidpoint, endpoint": integrators.ImplicitMidpoint(),
+        "ImplicitMidpoint, midpoint": integrators.ImplicitMidpoint(variant="midpoint"),
+        "GeneralizedLeapfrog, cached": integrators.GeneralizedLeapfrog(),
+        "GeneralizedLeapfrog, naive": integrators.GeneralizedLeapfrog(variant="naive"),
+        "ExplicitTao": integrators.ExplicitTao(1.0),
+        "ProjectedTao": integrators.ProjectedTao(1.0),
+    }
     makers = refhmc.models.by_name()
     gaussian = makers["gaussian"]()
     tasks = [
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("NUTS, dense metric", core(refhmc.NUTS(metric=refhmc.metrics.Dense()))),
         ("HMC", core(refhmc.HMC())),
+        *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in riemannian),
+        *((f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for name, each in implicit.items()),
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]

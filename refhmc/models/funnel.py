@@ -61,6 +61,25 @@ def hessian(q, data, out):
 
 
 @jit
+def hessian_diagonal(q, data, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    out[0, 0] = -1 / 9 - 0.5 * e * dot(x, x)
+    for i in range(1, q.shape[0]):
+        out[0, i] = -e
+
+
+@jit
+def diagonal_trace(q, data, m, out):
+    v, x = q[0], q[1:]
+    e = np.exp(v)
+    out[0] = -0.5 * m[0, 0] * e * dot(x, x)
+    for i in range(1, q.shape[0]):
+        out[0] -= e * m[0, i]
+        out[i] = -e * m[0, 0] * q[i]
+
+
+@jit
 def third_derivative(q, data, out):
     v, x = q[0], q[1:]
     e = np.exp(v)
@@ -123,6 +142,8 @@ def Funnel(n: int = 10) -> Model:
         fisher_trace,
         names=["v"] + [f"x[{i}]" for i in range(n)],
         value_and_gradient=value_and_gradient,
+        hessian_diagonal=hessian_diagonal,
+        diagonal_trace=diagonal_trace,
         name="funnel",
         reference=Reference(
             source="closed form (v ~ N(0, 9); var x = exp(9/2))",

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc import datasets
-from refhmc.compiled import jit, jit_allocating, jit_sum
+from refhmc.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.linalg import dot
 from refhmc.model import Model
@@ -168,17 +168,116 @@ def curvatures(q, data, v, slope):
         slope[i] = -v[i] * t if slope[i].real > 0 else v[i] * t
 
 
+@jit_products
+def six_products(x, y, z, k, out_x, out_y):
+    """out_x[k + h] += x . z[k + h] and out_y likewise, h = 0, 1, 2: what is loaded is used two or three times."""
+    z0, z1, z2 = z[k], z[k + 1], z[k + 2]
+    x0 = x1 = x2 = y0 = y1 = y2 = 0.0
+    for i in range(x.shape[0]):
+        x0 += x[i] * z0[i]
+        x1 += x[i] * z1[i]
+        x2 += x[i] * z2[i]
+        y0 += y[i] * z0[i]
+        y1 += y[i] * z1[i]
+        y2 += y[i] * z2[i]
+    out_x[k] += x0
+    out_x[k + 1] += x1
+    out_x[k + 2] += x2
+    out_y[k] += y0
+    out_y[k + 1] += y1
+    out_y[k + 2] += y2
+
+
+@jit
+def weigh(v, z, out):
+    """out_i = v_i z_i"""
+    for i in range(v.shape[0]):
+        out[i] = v[i] * z[i]
+
+
+@jit
+def weighted_gram(z, v, work, out):
+    """out[j, k] = sum_i v_i z[j, i] z[k, i], two rows by three at a time; ``work`` (2, n)."""
+    d = z.shape[0]
+    out[:] = 0.0
+    x, y = work[0], work[1]
+    for j in range(0, d - 1, 2):
+        weigh(v, z[j], x)
+        weigh(v, z[j + 1], y)
+        stop = j + 2 - (j + 2) % 3
+        for k in range(0, stop, 3):
+            six_products(x, y, z, k, out[j], out[j + 1])
+        for k in range(stop, j + 2):
+            out[j, k] = dot(x, z[k])
+            out[j + 1, k] = dot(y, z[k])
+    if d % 2:
+        weigh(v, z[d - 1], x)
+        project(z, x, out[d - 1])
+    for j in range(d):
+        for k in range(j):
+            out[k, j] = out[j, k]
+
+
+@jit_products
+def add_four(z, k, a, b, x, y):
+    """x += sum_h a[k + h] z[k + h], y += sum_h b[k + h] z[k + h], h = 0 ... 3"""
+    z0, z1, z2, z3 = z[k], z[k + 1], z[k + 2], z[k + 3]
+    a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+    b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+    for i in range(x.shape[0]):
+        x[i] += a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i]
+        y[i] += b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i]
+
+
+@jit_products
+def add_one(z, a, b, x, y):
+    """x += a z, y += b z"""
+    for i in range(x.shape[0]):
+        x[i] += a * z[i]
+        y[i] += b * z[i]
+
+
+@jit_products
+def add_products(x, z, form):
+    """form += x z, one by one"""
+    for i in range(x.shape[0]):
+        form[i] += x[i] * z[i]
+
+
+@jit
+def quadratic_forms(z, M, work, a, b, form):
+    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': two rows at a time.
+
+    ``work`` (2, n), ``a`` and ``b`` (d,).
+    """
+    d = z.shape[0]
+    x, y = work[0], work[1]
+    form[:] = 0.0
+    for j in range(0, d, 2):
+        pair = j + 1 < d
+        for k in range(j):
+            a[k] = M[j, k] + M[k, j]
+            b[k] = M[j + 1, k] + M[k, j + 1] if pair else 0.0 * a[k]
+        x[:] = 0.0
+        y[:] = 0.0
+        add_one(z[j], M[j, j], M[j + 1, j] + M[j, j + 1] if pair else 0.0 * M[j, j], x, y)
+        for k in range(0, j - 3, 4):
+            add_four(z, k, a, b, x, y)
+        for k in range(j - j % 4, j):
+            add_one(z[k], a[k], b[k], x, y)
+        add_products(x, z[j], form)
+        if pair:
+            add_one(z[j + 1], 0.0 * M[j, j], M[j + 1, j + 1], x, y)
+            add_products(y, z[j + 1], form)
+
+
 @jit_allocating
 def fisher(q, data, out):
     n, d = data.shape[1], q.shape[0]
-    v, w = np.empty(n, q.dtype), np.empty(n, q.dtype)
-    curvatures(q, data, v, w)
+    v, work = np.empty(n, q.dtype), np.empty((2, n), q.dtype)
+    curvatures(q, data, v, work[0])
+    weighted_gram(data[:d], v, work, out)
     for j in range(d):
-        for i in range(n):
-            w[i] = v[i] * data[j, i]
-        project(data[: j + 1], w, out[j])
-        for k in range(j):
-            out[k, j] = out[j, k]
         out[j, j] += data[-1, 0]
 
 
@@ -200,12 +299,10 @@ def fisher_derivative(q, data, out):
 @jit_allocating
 def fisher_trace(q, data, M, out):
     n, d = data.shape[1], q.shape[0]
-    form, slope, row = np.zeros(n, q.dtype), np.empty(n, q.dtype), np.empty(n, q.dtype)
-    curvatures(q, data, row, slope)
-    for j in range(d):
-        combine(data[:d], M[j], row)
-        for i in range(n):
-            form[i] += data[j, i] * row[i]  # z_i' M z_i
+    form, slope, work = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty((2, n), q.dtype)
+    a, b = np.empty(d, q.dtype), np.empty(d, q.dtype)
+    curvatures(q, data, work[0], slope)
+    quadratic_forms(data[:d], M, work, a, b, form)
     for i in range(n):
         form[i] *= slope[i]
     project(data[:d], form, out)

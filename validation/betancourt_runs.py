@@ -1,0 +1,149 @@
+"""What the commands on Betancourt (2013) share: the funnel's chains, and the effective sample size as the paper has it.
+
+The paper's ESS of n draws is n / (1 + 2 sum_i rho_i) with Geyer's (1992) initial monotone sequence: the sums
+Gamma_k = rho_{2k} + rho_{2k+1} of neighbouring autocorrelations are positive, decreasing and convex for a reversible chain, so
+
+    1 + 2 sum_{i >= 1} rho_i = -1 + 2 sum_{k < K} min(Gamma_0, ..., Gamma_k),     K the first k with Gamma_k <= 0
+
+It has no cap, may exceed n, and looks at one chain in the values themselves; ArviZ's bulk ESS splits the chain, replaces
+values by normal scores of their ranks, and is capped at n log10 n. Both are reported.
+
+A chain is made as the paper says: the start uniform on (-1, 1), warm-up, and then, timed by itself (the published program
+starts its clock after warm-up), the draws. Time is the processor's, of one core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+
+import numpy as np
+
+import refhmc
+from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
+from refhmc.metrics import DiagonalOuterProductSoftAbs, DiagonalSoftAbs, Identity, SoftAbs
+from validation import common
+
+N = 50
+ALPHA = 1e6
+LENGTH = 15.0  # integration time of the published program
+JITTER = 0.05
+EMHMC_STEPS = 8000  # T/2 = 8 (figure 3) in steps of 0.001
+VARIANCE = 9.0
+
+
+def pin_to_one_core() -> None:
+    """Run this process on one core (the last it may use), where the system allows it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def emhmc(**more) -> refhmc.HMC:
+    """Euclidean HMC by hand: step 0.001, 8,000 steps."""
+    return refhmc.HMC(**{"step_size": 0.001, "n_steps": EMHMC_STEPS, "metric": Identity(), "step_jitter": JITTER, **more})
+
+
+def rmhmc(metric, integrator=None, **more) -> refhmc.HMC:
+    """RMHMC with the published program's settings: time 15, 5 % jitter, the step adapted to ``target_accept``."""
+    options = {"trajectory_length": LENGTH, "step_jitter": JITTER, "target_accept": 0.95, **more}
+    return refhmc.HMC(metric=metric, integrator=integrator or GeneralizedLeapfrog(), **options)
+
+
+def softabs(integrator=None, **more) -> refhmc.HMC:
+    return rmhmc(SoftAbs(alpha=ALPHA), integrator, **more)
+
+
+def diagonal(integrator=None, **more) -> refhmc.HMC:
+    return rmhmc(DiagonalSoftAbs(alpha=ALPHA), integrator, **{"target_accept": 0.8, **more})
+
+
+def outer_product(integrator=None, **more) -> refhmc.HMC:
+    options = {"target_accept": 0.8, **more}
+    return rmhmc(DiagonalOuterProductSoftAbs(alpha=1.0), integrator, **options)
+
+
+# ---------------------------------------------------------------------------------------------- autocorrelation, ESS
+
+
+def autocorrelations(x: np.ndarray) -> np.ndarray:
+    """rho_0 ... rho_{n-1} of one chain, the sums divided by n."""
+    x = np.asarray(x, dtype=float) - np.mean(x)
+    size = 2 ** math.ceil(math.log2(2 * len(x)))
+    sums = np.fft.irfft(np.abs(np.fft.rfft(x, size)) ** 2, size)[: len(x)]
+    return sums / sums[0]
+
+
+def geyer_ess(x: np.ndarray) -> float:
+    """The paper's effective sample size; 1 for a chain that never moved."""
+    if np.ptp(x) == 0:
+        return 1.0
+    rho = autocorrelations(x)
+    pairs = rho[: len(rho) // 2 * 2].reshape(-1, 2).sum(axis=1)
+    below = np.flatnonzero(pairs <= 0)
+    kept = np.minimum.accumulate(pairs[: below[0]] if len(below) else pairs)
+    return len(x) / (2 * float(kept.sum()) - 1)
+
+
+# ------------------------------------------------------------------------------------------------------- one chain
+
+
+@dataclasses.dataclass
+class Run:
+    """One chain's v, and what its table row says; the array stays out of the JSON."""
+
+    v: np.ndarray
+    facts: dict
+
+
+def run(kernel, seed: int, tune: int, draws: int, n: int = N) -> Run:
+    """Warm-up, then ``draws`` draws at the step it found, timed by themselves."""
+    model = refhmc.models.Funnel(n)
+    start = np.random.default_rng(seed).uniform(-1, 1, (1, n + 1))
+    options = {"chains": 1, "starts": start, "seed": (seed, 1)}
+    first = common.run_chains(model, kernel, draws=1, tune=tune, **options)
+    name = "step_size_nom" if "step_size_nom" in first.stats else "step_size"
+    step = float(first.stats[name][0, 0])
+    fixed = dataclasses.replace(kernel, step_size=step)
+    options |= {"starts": first.draws[:, -1], "seed": (seed, 2)}
+    chains = common.run_chains(model, fixed, draws=draws, warm=True, **options)
+    v = chains.draws[0, :, 0]
+    return Run(v, {"seed": seed, "tune": tune, "draws": draws, **describe(v, chains, step, first.seconds)})
+
+
+def describe(v: np.ndarray, chains: common.Chains, step: float, warm_seconds: float) -> dict:
+    """The row of a chain: acceptance, step, time, both ESS of v, moments of v with their errors."""
+    stats = chains.stats
+    ess, bulk = geyer_ess(v), float(common.effective_sizes(v[None, :, None])[0, 0])
+    failed = stats.get("solver_failed")
+    return {
+        "step_size": step,
+        "steps": float(stats["n_steps"].mean()),
+        "acceptance": float(stats["acceptance_rate"].mean()),
+        "solver_failed": 0.0 if failed is None else float(failed.mean()),
+        "cpu_seconds": chains.seconds,
+        "cpu_seconds_warmup": warm_seconds,
+        "ess": ess,
+        "ess_arviz_bulk": bulk,
+        "ess_per_second": ess / chains.seconds,
+        "ess_per_second_with_warmup": ess / (chains.seconds + warm_seconds),
+        **moments(v),
+    }
+
+
+def moments(v: np.ndarray) -> dict:
+    """Mean and variance of v about the true mean, standard errors from the paper's ESS, z against N(0, 9)."""
+    mean, square = float(v.mean()), float(np.mean(v**2))
+    mean_error = float(v.std()) / math.sqrt(geyer_ess(v))
+    square_error = float(np.std(v**2)) / math.sqrt(geyer_ess(v**2))
+    return {
+        "mean": mean,
+        "mean_error": mean_error,
+        "second_moment": square,
+        "second_moment_error": square_error,
+        "z_mean": mean / mean_error if mean_error > 0 else None,
+        "z_second_moment": (square - VARIANCE) / square_error if square_error > 0 else None,
+    }
+
+
+INTEGRATORS = {"generalised leapfrog": GeneralizedLeapfrog, "implicit midpoint": ImplicitMidpoint}

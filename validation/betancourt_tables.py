@@ -1,0 +1,177 @@
+"""Betancourt (2013), Tables I and II: ESS of v per second on the funnel 50 + 1, Euclidean against SoftAbs metrics.
+
+    python -m validation.betancourt_tables [ROW ...]
+
+Without names every row is made (some 25 minutes of one core); a row that is made anew replaces its old one in
+results/betancourt_tables.json, and the report is written from all that are there. The process is pinned to one core.
+
+The paper gives one run of each algorithm and no standard error, so its figure x0 is set against our n runs, mean x and
+standard deviation s, by the t of a further observation: t = (x0 - x) / (s sqrt(1 + 1/n)), n - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+
+import numpy as np
+import scipy.stats
+
+from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
+from validation import betancourt_runs as runs
+from validation import common
+
+NAME = "betancourt_tables"
+LOOSE = GeneralizedLeapfrog(tolerance=1e-3)
+
+
+@dataclasses.dataclass
+class Row:
+    """What to run: kernel, warm-up, draws, seeds; ``paper``: the algorithm's name in the tables."""
+
+    title: str
+    kernel: object
+    tune: int
+    draws: int
+    seeds: tuple[int, ...]
+    paper: str | None = None
+    note: str = ""
+
+
+def rows() -> dict[str, Row]:
+    few, many = (1, 2, 3), tuple(range(1, 11))
+    midpoint = ImplicitMidpoint()
+    return {
+        "diagonal": Row(
+            "RMHMC, DiagonalSoftAbs, generalised leapfrog", runs.diagonal(), 1000, 1000, many, "RMHMC (Diag SoftAbs)"
+        ),
+        "diagonal_midpoint": Row(
+            "RMHMC, DiagonalSoftAbs, implicit midpoint", runs.diagonal(midpoint), 1000, 1000, many, "RMHMC (Diag SoftAbs)"
+        ),
+        "softabs": Row("RMHMC, SoftAbs, generalised leapfrog", runs.softabs(), 1000, 1000, few, "RMHMC (SoftAbs)"),
+        "softabs_midpoint": Row(
+            "RMHMC, SoftAbs, implicit midpoint", runs.softabs(midpoint), 1000, 1000, (1, 2), "RMHMC (SoftAbs)"
+        ),
+        "outer": Row("RMHMC, diagonal outer product, alpha = 1", runs.outer_product(), 1000, 1000, (1, 2)),
+        "emhmc_adapted": Row(
+            "EMHMC, step adapted to 0.65",
+            runs.emhmc(step_size=None, n_steps=None, trajectory_length=8.0, target_accept=0.65),
+            1000,
+            10_000,
+            many,
+        ),
+        "emhmc": Row("EMHMC, step 0.001, 8,000 steps", runs.emhmc(), 1000, 100_000, (1, 2), "EMHMC"),
+    }
+
+
+# ----------------------------------------------------------------------------------------- the paper's figure and ours
+
+COLUMNS = {
+    "step_size": ("step_size", 0.005),
+    "acceptance": ("accept_rate", 0.0005),
+    "cpu_seconds": ("cpu_time_s", 0.5),
+    "ess": ("ess_v", 0.5),
+    "ess_per_second": ("ess_v_per_s", 0.0005),
+}
+
+
+def further_observation(values, theirs: float, rounding: float) -> dict:
+    """The t of one more run, and its two-sided p; the rounding of the printed figure counts as variance r^2/3."""
+    x = np.asarray(values, dtype=float)
+    n = len(x)
+    variance = x.var(ddof=1) * (1 + 1 / n) + rounding**2 / 3 if n > 1 else math.nan
+    t = (theirs - x.mean()) / math.sqrt(variance) if variance > 0 else math.nan
+    return {"t": t, "p": float(2 * scipy.stats.t.sf(abs(t), n - 1)) if n > 1 else math.nan}
+
+
+def against(row: Row, facts: list[dict], table) -> dict:
+    """For each column: our mean with its error, the paper's figure, ratio, t and p."""
+    theirs = next((line for line in table or [] if line["algorithm"] == row.paper), None)
+    found = {}
+    for ours, (column, rounding) in COLUMNS.items():
+        values = [fact[ours] for fact in facts]
+        estimate = common.over_trials(values)
+        found[ours] = {"ours": estimate.value, "error": estimate.error, "n": estimate.n}
+        if theirs is not None:
+            x0 = float(theirs[column])
+            if column == "step_size" and row.paper == "EMHMC":
+                rounding = 0.0
+            found[ours] |= {"paper": x0, "ratio": estimate.value / x0}
+            if ours in ("step_size", "acceptance", "ess"):
+                found[ours] |= further_observation(values, x0, rounding)
+    return found
+
+
+def combined_z(facts: list[dict], name: str, truth: float) -> dict:
+    """The mean over the chains of a moment of v; the weights are the inverse squares of their errors."""
+    usable = [fact for fact in facts if fact[f"{name}_error"] > 0]
+    if not usable:
+        return {"value": None, "error": None, "z": None}
+    weights = np.array([fact[f"{name}_error"] ** -2.0 for fact in usable])
+    value = float(np.sum(weights * [fact[name] for fact in usable]) / weights.sum())
+    error = float(weights.sum() ** -0.5)
+    return {"value": value, "error": error, "z": (value - truth) / error}
+
+
+def moments_of(facts: list[dict]) -> dict:
+    """E v = 0 and E v^2 = 9, each with z. Equal chains get equal weight: errors are averaged in quadrature."""
+    out = {}
+    for name, truth in (("mean", 0.0), ("second_moment", runs.VARIANCE)):
+        value = float(np.mean([fact[name] for fact in facts]))
+        error = math.sqrt(float(np.mean([fact[f"{name}_error"] ** 2 for fact in facts])) / len(facts))
+        out[name] = {"value": value, "error": error, "z": (value - truth) / error if error > 0 else None}
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- running, report
+
+
+def load() -> dict:
+    path = common.RESULTS / f"{NAME}.json"
+    return json.loads(path.read_text(encoding="utf-8")).get("runs", {}) if path.exists() else {}
+
+
+def make(name: str, row: Row) -> None:
+    """Run a row and put it beside those that are there."""
+    facts = []
+    for seed in row.seeds:
+        facts.append(runs.run(row.kernel, seed, row.tune, row.draws).facts)
+        last = facts[-1]
+        print(f"{name} seed {seed}: ESS {last['ess']:.1f} in {last['cpu_seconds']:.2f} s", flush=True)
+    write({**load(), name: facts})
+
+
+def write(done: dict) -> None:
+    from validation.betancourt_report import report
+
+    table = common.paper_table("betancourt_2013_table2")
+    plan = rows()
+    names = [name for name in plan if name in done]
+    compared = {name: against(plan[name], done[name], table) for name in names}
+    checks = {name: moments_of(done[name]) for name in names}
+    text, verdicts = report(plan, done, compared, checks)
+    data = {"compared": compared, "moments_of_v": checks, "verdicts": verdicts, "runs": done}
+    common.write_results(NAME, "Betancourt (2013), Tables I and II: ESS of v per second on the funnel 50 + 1", text, data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("row", nargs="*", help=f"rows to make: {', '.join(rows())} (default: all)")
+    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    chosen = parser.parse_args()
+    plan = rows()
+    unknown = sorted(set(chosen.row) - set(plan))
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(plan)}")
+    runs.pin_to_one_core()
+    if chosen.report:
+        write(load())
+        return
+    for name in chosen.row or plan:
+        make(name, plan[name])
+
+
+if __name__ == "__main__":
+    main()

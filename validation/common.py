@@ -1,0 +1,281 @@
+"""What the validation commands share: chains, their effective sample sizes, Monte Carlo errors, verdicts, result files.
+
+A figure of a paper, x with standard error s, is set against ours, y with standard error t, by
+
+    z = (y - x) / sqrt(s^2 + t^2 + r^2 / 3)
+
+where r is half a unit of the last printed digit: what was rounded away is uniform on (-r, r), variance r^2/3. If the two
+agree, z is close to Student's t with as many degrees of freedom as the two standard errors have together (Welch). The
+verdict's threshold is the one that *all* comparisons of a table together pass with probability 1 - ``ALARM``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import csv
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import math
+import multiprocessing
+import os
+import pathlib
+import platform
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+import refhmc
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+TABLES = ROOT.parent / "shared" / "papers" / "tables"
+ALARM = 0.05  # the chance that a table has any false alarm, if everything agrees
+PAPER_TRIALS = 10
+
+
+# ------------------------------------------------------------------------------------------------- the command line
+
+
+def command_line(doc: str | None, trials: int = 10, draws: int = 10_000, **more: Any) -> argparse.Namespace:
+    """Options every command has. ``more``: further options by name, each a dict for ``add_argument``."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0])
+    parser.add_argument("--trials", type=int, default=trials, help="independent repetitions (default %(default)s)")
+    parser.add_argument("--draws", type=int, default=draws, help="draws of a trial (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="two short trials: shows that the command runs")
+    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--seed", type=int, default=2021)
+    for name, options in more.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **options)
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.trials, chosen.draws = min(chosen.trials, 2), min(chosen.draws, 500)
+    return chosen
+
+
+# ------------------------------------------------------------------------------------------------------------ chains
+
+
+@dataclasses.dataclass
+class Chains:
+    """``draws`` (chain, draw, d), ``stats`` of each draw by name (chain, draw), processor seconds of one chain."""
+
+    draws: np.ndarray
+    stats: dict[str, np.ndarray]
+    seconds: float
+
+
+def run_chains(
+    model, kernel, *, draws: int, chains: int, seed, starts=None, tune: int = 0, cores: int = 2, warm: bool = True
+) -> Chains:
+    """Chains of one model, a thread each. ``warm``: a first run of ten draws, so that no compilation is timed."""
+    options = {"chains": chains, "raw": True, "progressbar": False, "initvals": starts, "cores": cores}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if warm:
+            refhmc.sample(model, kernel, draws=10, tune=0, random_seed=0, **{**options, "chains": 1, "initvals": None})
+        begin = time.process_time()
+        result = refhmc.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
+        seconds = (time.process_time() - begin) / chains
+    stats = {name: np.asarray(values) for name, values in result.sample_stats.items()}
+    return Chains(result.draws, stats, seconds)
+
+
+def join(runs: Sequence[Chains]) -> Chains:
+    """The chains of several runs as one, for trials whose models differ."""
+    names = set.intersection(*[set(run.stats) for run in runs])
+    stats = {name: np.concatenate([run.stats[name] for run in runs]) for name in sorted(names)}
+    seconds = float(np.mean([run.seconds for run in runs]))
+    return Chains(np.concatenate([run.draws for run in runs]), stats, seconds)
+
+
+def in_processes(function: Callable, jobs: Sequence[tuple], workers: int = 2):
+    """``function(*job)`` for each job, in fresh processes, in the order of the jobs. ``function`` must be importable."""
+    if workers <= 1:
+        yield from (function(*job) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = [pool.submit(function, *job) for job in jobs]
+        yield from (future.result() for future in futures)
+
+
+def effective_sizes(draws: np.ndarray, parts: int = 1) -> np.ndarray:
+    """ArviZ's bulk effective sample size, a chain by itself: (chain, draw, d) -> (chain, d).
+
+    ``parts``: ArviZ is told that the chain is so many chains, one after the other. A coordinate that never moved has 1
+    draw's worth, where ArviZ has a number of no meaning.
+    """
+    length = draws.shape[1] // parts
+    sizes = np.array([refhmc.diagnostics.ess(c[: parts * length].reshape(parts, length, -1)) for c in draws])
+    still = np.ptp(draws, axis=1) == 0
+    return np.where(still, 1.0, sizes)
+
+
+def cap(draws: int) -> float:
+    """ArviZ reports no effective sample size above n log10 n."""
+    return draws * math.log10(draws)
+
+
+# ------------------------------------------------------------------------------------------- figures and their errors
+
+
+@dataclasses.dataclass
+class Estimate:
+    """A mean over ``n`` trials with its standard error; NaN where too few trials give none.
+
+    ``length``: draws of a trial, in units of the other figure's trials.
+    """
+
+    value: float
+    error: float
+    n: int = PAPER_TRIALS
+    length: float = 1.0
+
+    def __str__(self) -> str:
+        return number(self.value) + ("" if math.isnan(self.error) else f" ± {number(self.error, self.value)}")
+
+
+def over_trials(values) -> Estimate:
+    """Mean and standard error of one figure of each trial."""
+    x = np.asarray(values, dtype=float)
+    error = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan
+    return Estimate(float(x.mean()), error, len(x))
+
+
+def number(x: float, beside: float | None = None) -> str:
+    """A figure with digits to suit its size, or that of the figure it is the error of."""
+    if not math.isfinite(x):
+        return "–"
+    size = abs(x if beside is None else beside)
+    return f"{x:.0f}" if size >= 1000 else f"{x:.1f}" if size >= 20 else f"{x:.3f}"
+
+
+@dataclasses.dataclass
+class Comparison:
+    """``z`` and the chance ``p`` of one as large from figures that agree."""
+
+    z: float
+    p: float
+
+
+def compare(ours: Estimate, theirs: Estimate, rounding: float = 0.005) -> Comparison:
+    """Welch's comparison; ``rounding`` is half a unit of the paper's last printed digit (it applies to its error too).
+
+    An error we do not have is borrowed: the paper's trials vary as ours do.
+    """
+    borrowed = math.isnan(ours.error)
+    s = max(theirs.error, rounding / math.sqrt(3) if theirs.error == 0 else 0.0)
+    t = s * math.sqrt(theirs.n / (ours.n * ours.length)) if borrowed else ours.error
+    variance = s**2 + t**2 + rounding**2 / 3
+    z = (ours.value - theirs.value) / math.sqrt(variance)
+    spread = (s**2 + t**2) ** 2 / (theirs.n - 1) if borrowed else s**4 / (theirs.n - 1) + t**4 / max(ours.n - 1, 1)
+    freedom = variance**2 / spread if spread > 0 else math.inf
+    p = 2 * scipy.stats.t.sf(abs(z), freedom) if math.isfinite(freedom) else 2 * scipy.stats.norm.sf(abs(z))
+    return Comparison(z, float(p))
+
+
+def verdict(p: float, comparisons: int, alarm: float = ALARM, reason: str = "") -> str:
+    """ "agrees" unless p lies below the level at which ``comparisons`` of them give one false alarm in 1/``alarm``."""
+    if p >= 1 - (1 - alarm) ** (1 / comparisons):
+        return "agrees"
+    return f"differs: {reason}" if reason else "differs"
+
+
+def alarm_text(comparisons: int, alarm: float = ALARM) -> str:
+    """The rule of the verdicts in words."""
+    level = 1 - (1 - alarm) ** (1 / comparisons)
+    return (
+        f"Verdicts: a figure differs if |z| is larger than agreeing figures give with probability {level:.2g} (Student's t, "
+        f"Welch's degrees of freedom; |z| > {scipy.stats.t.isf(level / 2, 18):.1f} for 18, "
+        f"{scipy.stats.norm.isf(level / 2):.1f} for many). Were all {comparisons} comparisons of figures that agree, the "
+        f"chance of any false alarm would be {alarm:.0%}."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ result files
+
+
+def paper_table(name: str) -> list[dict[str, Any]] | None:
+    """The rows of a paper's table, numbers as floats, from ``../shared/papers/tables`` beside the repository.
+
+    None, with a word, where that folder is absent.
+    """
+    path = TABLES / f"{name}.csv"
+    if not path.exists():
+        print(f"The paper's table {name} is not here (../shared/papers/tables): our figures are given alone.")
+        return None
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{key: as_number(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def as_number(text: str) -> float | str:
+    """A float where the text is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in [header, *rows]]
+    lines.insert(1, "|" + "---|" * len(header))
+    return "\n".join(lines)
+
+
+def about() -> dict[str, Any]:
+    """When and with what the figures were made."""
+    packages = ("numpy", "numba", "arviz", "arviz-stats")
+    versions = {"refhmc": refhmc.__version__}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def write_results(name: str, title: str, text: str, data: dict[str, Any]) -> None:
+    """``results/<name>.md`` and ``.json``; NaN becomes null. Written whole, and may be written again as rows arrive."""
+    facts = about()
+    versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
+    foot = f"{facts['date']}; {facts['machine']}; Python {facts['python']}; {versions}."
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(f"# {title}\n\n{text}\n\n{foot}\n", encoding="utf-8")
+    clean = json.dumps(plain({"about": facts, **data}), indent=1, allow_nan=False)
+    (RESULTS / f"{name}.json").write_text(clean + "\n", encoding="utf-8")
+
+
+def plain(x: Any) -> Any:
+    """What JSON can hold: dataclasses as dicts, arrays as lists, no NaN; floats to eight digits."""
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return plain(dataclasses.asdict(x))
+    if isinstance(x, dict):
+        return {str(key): plain(value) for key, value in x.items()}
+    if isinstance(x, np.ndarray | list | tuple):
+        return [plain(value) for value in x]
+    if isinstance(x, bool | np.bool_):
+        return bool(x)
+    if isinstance(x, int | np.integer):
+        return int(x)
+    if isinstance(x, float | np.floating):
+        return float(f"{x:.8g}") if math.isfinite(x) else None
+    return x
+
+
+def save_figure(figure, name: str) -> None:
+    """``results/<name>.png``, without the date and the program's version inside, so that equal figures are equal files."""
+    RESULTS.mkdir(exist_ok=True)
+    figure.savefig(RESULTS / f"{name}.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
