@@ -11,6 +11,22 @@ import pathlib
 import sys
 
 INTERRUPTED = 130
+# Names on the command line -> classes of refhmc.metrics and refhmc.integrators.
+METRICS = {
+    "identity": "Identity",
+    "diagonal": "Diagonal",
+    "dense": "Dense",
+    "fisher": "Fisher",
+    "softabs": "SoftAbs",
+    "diagonal-softabs": "DiagonalSoftAbs",
+    "outer-product-softabs": "OuterProductSoftAbs",
+    "diagonal-outer-product-softabs": "DiagonalOuterProductSoftAbs",
+}
+INTEGRATORS = {
+    "leapfrog": "Leapfrog",
+    "implicit-midpoint": "ImplicitMidpoint",
+    "generalized-leapfrog": "GeneralizedLeapfrog",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +55,10 @@ def build_parser() -> argparse.ArgumentParser:
     sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
     sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
     sample.add_argument("--kernel", choices=["nuts", "hmc"], default="nuts")
-    sample.add_argument("--metric", choices=["identity", "diagonal", "dense"], default="diagonal")
+    sample.add_argument("--metric", choices=list(METRICS), default="diagonal")
+    sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
+    sample.add_argument("--integrator", choices=list(INTEGRATORS), help="default: what suits the metric")
+    sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
     sample.add_argument("--step-size", type=float, help="default: adapted")
     sample.add_argument("--n-steps", type=int, help="HMC: steps of a trajectory")
     sample.add_argument("--target-accept", type=float)
@@ -70,12 +89,9 @@ def run_sample(options) -> int:
     import refhmc
 
     model = _model(options.model)
-    metric = {
-        "identity": refhmc.metrics.Identity,
-        "diagonal": refhmc.metrics.Diagonal,
-        "dense": refhmc.metrics.Dense,
-    }[options.metric]()
-    common = {"step_size": options.step_size, "target_accept": options.target_accept, "metric": metric}
+    metric, integrator = metric_and_integrator(options)
+    common = {"step_size": options.step_size, "target_accept": options.target_accept}
+    common |= {"metric": metric, "integrator": integrator}
     if options.kernel == "nuts" and options.n_steps is not None:
         raise ValueError("--n-steps belongs to --kernel hmc")
     kernel = refhmc.NUTS(**common) if options.kernel == "nuts" else refhmc.HMC(n_steps=options.n_steps, **common)
@@ -115,6 +131,23 @@ def run_sample(options) -> int:
         plot_result(model, result, options.plot)
         print(f"picture written to {options.plot}")
     return INTERRUPTED if attributes["stopped_by"] == "interrupt" else 0
+
+
+def metric_and_integrator(options) -> tuple:
+    """The objects that --metric, --alpha, --integrator and --tolerance name; ValueError for an option that has no use."""
+    import refhmc
+
+    alpha = {} if options.alpha is None else {"alpha": options.alpha}
+    if alpha and "softabs" not in options.metric:
+        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {options.metric}")
+    metric = getattr(refhmc.metrics, METRICS[options.metric])(**alpha)
+    tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
+    if options.integrator in (None, "leapfrog"):
+        if tolerance and not (metric.position_dependent and options.integrator is None):
+            raise ValueError("--tolerance belongs to the implicit integrators")
+        implicit = refhmc.integrators.ImplicitMidpoint(**tolerance) if tolerance else None
+        return metric, refhmc.integrators.Leapfrog() if options.integrator else implicit
+    return metric, getattr(refhmc.integrators, INTEGRATORS[options.integrator])(**tolerance)
 
 
 def run_models(options) -> int:

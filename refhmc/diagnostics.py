@@ -72,8 +72,9 @@ def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: 
     def difference(k: int, width: float) -> np.ndarray:
         step = np.zeros(2 * d)
         step[k] = 0.5 * width
-        ahead, behind = (_end(H, integrator, *np.split(z + s * step, 2), step_size, n_steps) for s in (1, -1))
-        return (ahead - behind) / width
+        ahead, behind = z + step, z - step
+        rise = _end(H, integrator, ahead[:d], ahead[d:], step_size, n_steps)
+        return (rise - _end(H, integrator, behind[:d], behind[d:], step_size, n_steps)) / width
 
     if increment is not None:
         return np.stack([difference(k, increment) for k in range(2 * d)], axis=1), float("nan")
@@ -81,7 +82,8 @@ def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: 
     scale = np.concatenate([1 / scale, scale])
     columns, errors = [], []
     for k in range(2 * d):
-        best, least, previous = None, np.inf, []
+        best, least = None, np.inf
+        previous: list[np.ndarray] = []
         for width in 0.2 * 0.5 ** np.arange(10):
             row = [difference(k, width * scale[k])]
             if not np.isfinite(row[0]).all():  # too wide: a solve failed

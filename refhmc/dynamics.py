@@ -16,7 +16,7 @@ from refhmc.point import EXTENDED_ROWS, POINT_ROWS
 
 
 class Dynamics(NamedTuple):
-    """``pointers``: all of ``types.DYNAMICS`` but the notes, which each chain has of its own, as it has ``vecs`` and ``mats``."""
+    """``pointers``: all of ``types.DYNAMICS`` but the notes, of which each chain has a copy, as of ``vecs`` and ``mats``."""
 
     metric: Any
     integrator: Any

@@ -36,7 +36,13 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         refhmc.transition(gaussian, refhmc.NUTS(step_size=0.1), zero, rng=np.random.default_rng(0))
 
     M, integrators = refhmc.metrics, refhmc.integrators
-    riemannian = [M.Fisher(), M.SoftAbs(), M.DiagonalSoftAbs(), M.OuterProductSoftAbs(), M.DiagonalOuterProductSoftAbs()]
+    riemannian = [
+        M.Fisher(),
+        M.SoftAbs(),
+        M.DiagonalSoftAbs(),
+        M.OuterProductSoftAbs(),
+        M.DiagonalOuterProductSoftAbs(),
+    ]
     implicit = {
         "ImplicitMidpoint, endpoint": integrators.ImplicitMidpoint(),
         "ImplicitMidpoint, midpoint": integrators.ImplicitMidpoint(variant="midpoint"),
@@ -52,7 +58,10 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("NUTS, dense metric", core(refhmc.NUTS(metric=refhmc.metrics.Dense()))),
         ("HMC", core(refhmc.HMC())),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in riemannian),
-        *((f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for name, each in implicit.items()),
+        *(
+            (f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each)))
+            for name, each in implicit.items()
+        ),
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]

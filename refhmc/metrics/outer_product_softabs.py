@@ -6,21 +6,23 @@ g g' has the eigenvalue s = g.g along g and 0 across it, so with f(x) = x coth(a
     SoftAbs(g g'):           across = f(0) = 1/alpha
     as printed in the paper: across(s) = s / sinh(alpha s)      (it cancels a singular matrix: errata, S4-1)
 
-    G^-1 = 1/across I + b g g',     b(s) = (1/along - 1/across) / s
-    phi = -L + 1/2 (d - 1) log across + 1/2 log along
-    tau = 1/2 (p.p / across + b (g.p)^2)
+With gamma = g.p / s the momentum is gamma g along g and r = p - gamma g across it, and
 
-with ds/dq = 2 Hg (H the Hessian of L), and so, ' meaning d/ds,
+    v = G^-1 p = r / across + gamma g / along
+    phi = -L + 1/2 (d - 1) log across + 1/2 log along,         tau = 1/2 (r.r / across + gamma^2 s / along)
+
+With ds/dq = 2 Hg (H the Hessian of L), ' meaning d/ds, and b = (1/along - 1/across) / s,
 
     dphi/dq = -g + ((d - 1) across'/across + along'/along) Hg
-    dtau/dq = ((1/across)' p.p + b' (g.p)^2) Hg + b (g.p) Hp
+    dtau/dq = ((1/across)' r.r - along'/along gamma^2 s / along) Hg + b (g.p) Hr
 
-O(d^2), and no third derivative. Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
+O(d^2), and no third derivative. (In p itself instead of r, p.p / across and b (g.p)^2 would cancel where s is large.)
+Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
 
 In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 1/across) / s = alpha^2 (tanh t - t) / t^2,
 (along - across) / s = coth t - 1/t, with their series below t = 0.06. The printed formula overflows at t = 710.
 
-``mats``: the Hessian, read in the force only. ``vecs``: Hg, Hp.
+``mats``: the Hessian, read in the force only. ``vecs``: Hg, r, Hr.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from refhmc.linalg import dot, symmetric_times
 from refhmc.metrics.riemannian import value_here
 from refhmc.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
 
-HG, HP = range(METRIC_ROWS, METRIC_ROWS + 2)
-N_VECS = METRIC_ROWS + 2
+HG, R, HR = range(METRIC_ROWS, METRIC_ROWS + 3)
+N_VECS = METRIC_ROWS + 3
 N_MATS = 1
 SMALL = 0.06
 
@@ -67,7 +69,7 @@ def eigenvalues(s, notes):
 
 @jit
 def slopes(s, notes):
-    """d/ds of (log across, log along, 1/across, b)"""
+    """d/ds of (log across, log along, 1/across)"""
     alpha = notes[ALPHA]
     t = alpha * s
     x = t * t
@@ -75,22 +77,23 @@ def slopes(s, notes):
         log_along = 1 / t - 2 / np.sinh(2 * t)
     else:
         log_along = t * (2 / 3 - x * (14 / 45 - x * (124 / 945 - x * (254 / 4725 - x * 292 / 13365))))
-    if notes[AS_PUBLISHED] != 0:
-        half = 2 * np.sinh(0.5 * t) ** 2  # cosh t - 1
-        if t > 0:
-            b = (2 * np.tanh(t) * half / t - half / np.cosh(t) ** 2 - np.tanh(t) * np.sinh(t)) / x
-        else:
-            b = -0.5
-        if t > SMALL:
-            inverse_across = (t * np.cosh(t) - np.sinh(t)) / x
-        else:
-            inverse_across = t * (1 / 3 + x * (1 / 30 + x * (1 / 840 + x / 45360)))
-        return -alpha * langevin(t), alpha * log_along, alpha * alpha * inverse_across, alpha**3 * b
+    if notes[AS_PUBLISHED] == 0:
+        return 0.0, alpha * log_along, 0.0
     if t > SMALL:
-        b = (1 / np.cosh(t) ** 2 + 1 - 2 * np.tanh(t) / t) / x
+        inverse_across = (t * np.cosh(t) - np.sinh(t)) / x
     else:
-        b = -1 / 3 + x * (6 / 15 - x * (85 / 315 - x * (434 / 2835 - x * (12438 / 155925 - x * 240284 / 6081075))))
-    return 0.0, alpha * log_along, 0.0, alpha**3 * b
+        inverse_across = t * (1 / 3 + x * (1 / 30 + x * (1 / 840 + x / 45360)))
+    return -alpha * langevin(t), alpha * log_along, alpha * alpha * inverse_across
+
+
+@jit
+def part_across(g, p, r):
+    """gamma = g.p / s, and the part of p across g into ``r``."""
+    s = dot(g, g)
+    gamma = dot(g, p) / s if s > 0 else 0.0
+    for i in range(p.shape[0]):
+        r[i] = p[i] - gamma * g[i]
+    return gamma
 
 
 @jit
@@ -108,29 +111,32 @@ def settle(model, vecs, mats, notes):
 @jit
 def velocity(p, vecs, mats, notes, out):
     g = vecs[GRADIENT_HERE]
-    across, _, b, _ = eigenvalues(dot(g, g), notes)
-    scaled = b * dot(g, p)
+    across, along, _, _ = eigenvalues(dot(g, g), notes)
+    gamma = part_across(g, p, vecs[R])
     for i in range(p.shape[0]):
-        out[i] = p[i] / across + scaled * g[i]
+        out[i] = vecs[R, i] / across + gamma * g[i] / along
 
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
     _, hessian, _, data = model
     d = p.shape[0]
-    g = vecs[GRADIENT_HERE]
-    velocity(p, vecs, mats, notes, v)
+    g, r = vecs[GRADIENT_HERE], vecs[R]
     if notes[HAS_MORE] == 0:
         hessian(vecs[HERE], data, mats[0])
         symmetric_times(mats[0], g, vecs[HG])
         notes[HAS_MORE] = 1
-    symmetric_times(mats[0], p, vecs[HP])
-    s, gp = dot(g, g), dot(g, p)
-    _, _, b, _ = eigenvalues(s, notes)
-    log_across, log_along, inverse_across, b_slope = slopes(s, notes)
-    along_hg = phi * ((d - 1) * log_across + log_along) + tau * (inverse_across * dot(p, p) + b_slope * gp * gp)
+    s = dot(g, g)
+    across, along, b, _ = eigenvalues(s, notes)
+    log_across, log_along, inverse_across = slopes(s, notes)
+    gamma = part_across(g, p, r)
+    symmetric_times(mats[0], r, vecs[HR])
+    along_hg = phi * ((d - 1) * log_across + log_along)
+    along_hg += tau * (inverse_across * dot(r, r) - log_along * gamma * gamma * s / along)
+    along_hr = tau * b * dot(g, p)
     for i in range(d):
-        slope[i] = -phi * g[i] + along_hg * vecs[HG, i] + tau * b * gp * vecs[HP, i]
+        v[i] = r[i] / across + gamma * g[i] / along
+        slope[i] = -phi * g[i] + along_hg * vecs[HG, i] + along_hr * vecs[HR, i]
 
 
 @jit

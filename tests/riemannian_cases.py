@@ -1,0 +1,170 @@
+"""What the tests of the Riemannian metrics share: models, metrics, integrators, and their Hamiltonian in many digits.
+
+``Exact`` knows none of the core's formulas. With X the numbers that a metric is made of (Fisher: the matrix; SoftAbs: the
+Hessian; the outer products: the gradient), it forms G(X) by its definition in multi-precision arithmetic and
+
+    E(X, p) = 1/2 log det G + 1/2 p' G^-1 p,      dE/dq along u = lim (E(X + h dX(u)) - E(X - h dX(u))) / 2h,
+
+h = 10^(-2/5 digits), so that the difference keeps a fifth of the digits at least. X and dX are the model's own,
+which tests/test_derivatives.py ties to the log density. dH/dq along u is that less the gradient along u.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import mpmath
+import numpy as np
+
+import refhmc
+from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
+from refhmc.metrics import (
+    Dense,
+    Diagonal,
+    DiagonalOuterProductSoftAbs,
+    DiagonalSoftAbs,
+    Fisher,
+    Identity,
+    OuterProductSoftAbs,
+    SoftAbs,
+)
+
+RIEMANNIAN = {
+    "fisher": Fisher(),
+    "softabs": SoftAbs(),
+    "softabs-1": SoftAbs(alpha=1.0),
+    "diagonal-softabs": DiagonalSoftAbs(),
+    "diagonal-softabs-1": DiagonalSoftAbs(alpha=1.0),
+    "outer": OuterProductSoftAbs(),
+    "outer-published": OuterProductSoftAbs(alpha=0.1, as_published=True),
+    "diagonal-outer": DiagonalOuterProductSoftAbs(),
+}
+
+
+def small_logistic():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(12), rng.standard_normal((12, 2))])
+    return refhmc.models.LogisticRegression(X, (rng.random(12) < 0.5).astype(float))
+
+
+MODELS = {
+    "funnel-3": lambda: refhmc.models.Funnel(3),
+    "gaussian-3": lambda: refhmc.models.Gaussian(
+        [1.0, -2.0, 0.5], [[2.0, 0.3, 0.0], [0.3, 1.0, -0.4], [0.0, -0.4, 0.5]]
+    ),
+    "logistic": small_logistic,
+    **refhmc.models.by_name(),
+}
+
+
+@functools.cache
+def model_of(name: str):
+    return MODELS[name]()
+
+
+# ------------------------------------------------------------------------------------------- many digits
+
+
+def matrix_of(x):
+    return mpmath.matrix(np.asarray(x, dtype=float).tolist())
+
+
+def soft(x, alpha):
+    """x coth(alpha x)"""
+    t = abs(alpha * x)
+    if t == 0:
+        return 1 / mpmath.mpf(alpha)
+    return abs(x) if t > 1000 else abs(x) * mpmath.coth(t)
+
+
+def soft_quotient(x, y, alpha):
+    """(f(x) - f(y)) / (x - y), or the derivative where the two agree."""
+    if abs(x - y) > mpmath.mpf(10) ** (-mpmath.mp.dps / 3) * (abs(x) + abs(y) + 1 / mpmath.mpf(alpha)):
+        return (soft(x, alpha) - soft(y, alpha)) / (x - y)
+    t = alpha * (x + y) / 2
+    if abs(t) > 1000:
+        return mpmath.sign(t)
+    return mpmath.coth(t) - t / mpmath.sinh(t) ** 2 if t != 0 else mpmath.mpf(0)
+
+
+class Exact:
+    """A metric at (q, p) of a model, in ``digits`` digits."""
+
+    def __init__(self, model, metric, q, p=None, digits: int = 60):
+        self.model, self.metric, self.digits = model, metric, digits
+        self.q = np.asarray(q, dtype=float)
+        self.p = np.zeros(model.dim) if p is None else np.asarray(p, dtype=float)
+        self.outer = isinstance(metric, OuterProductSoftAbs | DiagonalOuterProductSoftAbs)
+        self.diagonal = isinstance(metric, DiagonalSoftAbs | DiagonalOuterProductSoftAbs)
+
+    def inputs(self) -> np.ndarray:
+        """X, as the model gives it."""
+        return self.model._derivative("gradient" if self.outer else self.metric.reads[0], self.q)
+
+    def inputs_along(self, u) -> np.ndarray:
+        """dX(u) / dq"""
+        if self.outer:
+            return self.model.hessian(self.q) @ u
+        if isinstance(self.metric, Fisher):
+            return self.model.fisher_derivative(self.q) @ u
+        return self.model.third_derivative(self.q) @ u
+
+    def spectrum(self, X):
+        """Eigenvalues of G and eigenvectors (columns); for a diagonal metric the coordinates'."""
+        d = self.model.dim
+        alpha = getattr(self.metric, "alpha", None)
+        if isinstance(self.metric, Fisher):
+            return mpmath.eigsy(X)
+        if self.diagonal:
+            values = [X[i] ** 2 for i in range(d)] if self.outer else [X[i, i] for i in range(d)]
+            return [soft(x, alpha) for x in values], mpmath.eye(d)
+        if self.outer and self.metric.as_published:
+            t = alpha * mpmath.fsum(x * x for x in X)
+            with mpmath.extradps(int(t)):  # the eigenvalues across g are e^-t of that along it
+                s = mpmath.fsum(x * x for x in X)
+                t = alpha * s
+                return mpmath.eigsy(s / mpmath.sinh(t) * (mpmath.eye(d) + (mpmath.cosh(t) - 1) / s * (X * X.T)))
+        values, vectors = mpmath.eigsy(X * X.T if self.outer else X)
+        return [soft(x, alpha) for x in values], vectors
+
+    def parts(self, X):
+        """1/2 log det G, 1/2 p' G^-1 p, G^-1 p."""
+        f, V = self.spectrum(X)
+        a = V.T * matrix_of(self.p)
+        scaled = mpmath.matrix([a[i] / f[i] for i in range(len(a))])
+        half_log_det = mpmath.fsum(mpmath.log(x) for x in f) / 2
+        return half_log_det, mpmath.fsum(a[i] * scaled[i] for i in range(len(a))) / 2, V * scaled
+
+    def mass(self) -> np.ndarray:
+        with mpmath.workdps(self.digits):
+            f, V = self.spectrum(matrix_of(self.inputs()))
+            return np.array((V * mpmath.diag(list(f)) * V.T).tolist(), dtype=float)
+
+    def energy(self) -> tuple[float, float]:
+        """H, and the sum of the sizes of its terms."""
+        L = self.model.log_density(self.q)
+        with mpmath.workdps(self.digits):
+            half_log_det, tau, _ = self.parts(matrix_of(self.inputs()))
+            return float(half_log_det + tau - L), float(abs(half_log_det) + tau + abs(L))
+
+    def velocity(self) -> tuple[np.ndarray, np.ndarray]:
+        """G^-1 p, and the sums of the sizes of its terms |G^-1| |p|."""
+        with mpmath.workdps(self.digits):
+            f, V = self.spectrum(matrix_of(self.inputs()))
+            inverse = V * mpmath.diag([1 / x for x in f]) * V.T
+            inverse = np.array(inverse.tolist(), dtype=float)
+            _, _, v = self.parts(matrix_of(self.inputs()))
+            return np.array(v.tolist(), dtype=float).ravel(), np.abs(inverse) @ np.abs(self.p)
+
+    def slope_along(self, u, X=None, dX=None) -> tuple[float, float]:
+        """u . dH/dq, and the sum of the sizes of its terms: the gradient's, that of the log det, that of p' G^-1 p."""
+        X = self.inputs() if X is None else X
+        dX = self.inputs_along(u) if dX is None else dX
+        gradient = self.model.gradient(self.q)
+        with mpmath.workdps(self.digits):
+            X, dX = matrix_of(X), matrix_of(dX)
+            h = mpmath.mpf(10) ** (-2 * self.digits // 5)
+            ahead, behind = (self.parts(X + sign * h * dX)[:2] for sign in (1, -1))
+            terms = [(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)]
+            scale = np.abs(gradient) @ np.abs(u) + float(abs(terms[0]) + abs(terms[1]))
+            return float(mpmath.fsum(terms)) - float(gradient @ u), scale

@@ -1,0 +1,305 @@
+"""The Riemannian metrics: H, dH/dq, dH/dp and the momentum's law against their definitions in 60 to 100 digits.
+
+Measured, relative to the size of the terms (worst of all cases below): dH/dq of Fisher 3e-16, SoftAbs 1e-14 (funnel, v
+from -30 to 30, alpha from 1e-3 to 1e8, n = 10 and 50: 3e-14), diagonal SoftAbs 2e-16, the outer products 1e-13 where
+alpha g.g <= 1e4; dH/dp 1e-14; H 1e-15. The tolerances are 1e-9 for the derivatives and 1e-11 for H.
+"""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.stats
+from riemannian_cases import MODELS, RIEMANNIAN, Exact, matrix_of, model_of, soft
+
+import refhmc
+from refhmc.metrics import (
+    Dense,
+    Diagonal,
+    DiagonalOuterProductSoftAbs,
+    DiagonalSoftAbs,
+    Fisher,
+    Identity,
+    OuterProductSoftAbs,
+    SoftAbs,
+)
+
+DERIVATIVE, ENERGY = 1e-9, 1e-11
+TOO_LARGE = {"normal-100"}  # its metrics are constant: a test of its own
+SLOW = {"breast-cancer", "heart"}
+
+
+def positions(d: int, rng) -> list[np.ndarray]:
+    """Random, large, near zero, all equal, all but one zero, all zero; fewer in more dimensions."""
+    near_zero = rng.choice([-1.0, 0.0, 1.0], d) * 10.0 ** rng.uniform(-16, -3, d)
+    all_kinds = [rng.uniform(-2, 2, d), -2.0 * np.eye(d)[0], rng.uniform(-8, 8, d), near_zero, np.ones(d), np.zeros(d)]
+    return all_kinds[: 6 if d < 8 else 3 if d < 12 else 1]
+
+
+def tame(metric, model, q):
+    """The outer products with alpha such that alpha g.g is at most 1e4, or as printed at most 2: see the tests below."""
+    if not isinstance(metric, OuterProductSoftAbs | DiagonalOuterProductSoftAbs):
+        return metric
+    s = float(np.sum(model.gradient(q) ** 2))
+    published = getattr(metric, "as_published", False)
+    most = (2.0 if published else 1e4) / s if s > 0 else 1.0
+    more = {"as_published": True} if published else {}
+    return type(metric)(alpha=min(metric.alpha, most), **more)
+
+
+def check_against_exact(model, metric, q, rng) -> None:
+    metric = tame(metric, model, q)
+    H = refhmc.Hamiltonian(model, metric)
+    for p in (H.draw_momentum(q, rng), np.zeros(model.dim)):
+        exact, u = Exact(model, metric, q, p), rng.standard_normal(model.dim)
+        energy, scale = exact.energy()
+        assert abs(H.energy(q, p) - energy) <= ENERGY * scale
+        slope, scale = exact.slope_along(u)
+        assert abs(H.grad_q(q, p) @ u - slope) <= DERIVATIVE * scale + 1e-300
+        if not p.any():
+            continue
+        velocity, scale = exact.velocity()
+        assert np.all(np.abs(H.grad_p(q, p) - velocity) <= DERIVATIVE * scale)
+
+
+@pytest.mark.parametrize("metric", RIEMANNIAN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MODELS if n not in TOO_LARGE]
+)
+def test_energy_and_its_derivatives(name, metric):
+    """Along a random direction, in which no error of a component is lost but by chance."""
+    model, chosen = model_of(name), RIEMANNIAN[metric]
+    if isinstance(chosen, Fisher) and not model.has("fisher"):
+        return
+    rng = np.random.default_rng(1)
+    for q in positions(model.dim, rng):
+        check_against_exact(model, chosen, q, rng)
+
+
+@pytest.mark.parametrize("metric", RIEMANNIAN)
+@pytest.mark.parametrize("name", ["funnel-3", "banana"])
+def test_each_component_of_the_force(name, metric):
+    model, rng = model_of(name), np.random.default_rng(2)
+    for q in rng.uniform(-1, 1, (2, model.dim)):
+        chosen = tame(RIEMANNIAN[metric], model, q)
+        H = refhmc.Hamiltonian(model, chosen)
+        p = H.draw_momentum(q, rng)
+        for k, value in enumerate(H.grad_q(q, p)):
+            slope, scale = Exact(model, chosen, q, p).slope_along(np.eye(model.dim)[k])
+            assert abs(value - slope) <= DERIVATIVE * scale
+
+
+@pytest.mark.parametrize("name", ["fisher", "softabs-1", "diagonal-softabs-1"])
+def test_a_hundred_normals_have_a_constant_metric(name):
+    model, metric, rng = model_of("normal-100"), RIEMANNIAN[name], np.random.default_rng(3)
+    G = 1.0 if isinstance(metric, Fisher) else 1 / np.tanh(1.0)
+    H, (q, p) = refhmc.Hamiltonian(model, metric), rng.standard_normal((2, 100))
+    np.testing.assert_allclose(H.grad_p(q, p), p / G, rtol=1e-14)
+    np.testing.assert_allclose(H.grad_q(q, p), q, rtol=1e-14)
+    assert H.energy(q, p) == pytest.approx(0.5 * q @ q + 0.5 * p @ p / G + 50 * np.log(G), rel=1e-14)
+    np.testing.assert_allclose(H.mass(q), G * np.eye(100), atol=1e-13)
+
+
+@pytest.mark.parametrize("metric", [Identity(), Diagonal([0.5, 2.0, 1.0, 3.0]), Dense(np.eye(4) + 0.3)])
+def test_euclidean_metrics(metric):
+    model, rng = model_of("funnel-3"), np.random.default_rng(4)
+    H, inverse = refhmc.Hamiltonian(model, metric), metric.inverse_mass(4)
+    inverse = np.diag(inverse) if inverse.ndim == 1 else inverse
+    for q, p in rng.standard_normal((5, 2, 4)):
+        np.testing.assert_allclose(H.grad_p(q, p), inverse @ p, rtol=1e-14)
+        np.testing.assert_allclose(H.grad_q(q, p), -model.gradient(q), rtol=1e-15)
+        assert H.energy(q, p) == pytest.approx(0.5 * p @ inverse @ p - model.log_density(q), rel=1e-14)
+        np.testing.assert_allclose(H.mass(), np.linalg.inv(inverse), rtol=1e-13)
+
+
+# ------------------------------------------------------------------------------- degenerate and extreme Hessians
+
+
+def funnel_exact(q, p, u, alpha, digits: int = 80):
+    """(u . dH/dq, its scale, H, its scale) of SoftAbs on the funnel, from the text of the model in many digits.
+
+    The Hessian acts in the span of the v axis, x, and what of p and u is across them; on the rest it is -e^v.
+    """
+    n = len(q) - 1
+    with mpmath.workdps(digits):
+        basis, rows = [], [[mpmath.mpf(float(t)) for t in row] for row in (q, p, u)]
+        for row in rows:
+            w = row[1:]
+            for b in basis:
+                w = [x - mpmath.fdot(row[1:], b) * y for x, y in zip(w, b, strict=True)]
+            length = mpmath.sqrt(mpmath.fdot(w, w))
+            if length > mpmath.mpf(10) ** (-digits // 2):
+                basis.append([x / length for x in w])
+        k = len(basis)
+        Q, momentum, U = ([row[0], *(mpmath.fdot(row[1:], b) for b in basis)] for row in rows)
+
+        def parts(h):
+            z = [a + h * b for a, b in zip(Q, U, strict=True)]
+            e = mpmath.exp(z[0])
+            H = -e * mpmath.eye(k + 1)
+            H[0, 0] = -mpmath.mpf(1) / 9 - e * mpmath.fdot(z[1:], z[1:]) / 2
+            for i in range(1, k + 1):
+                H[0, i] = H[i, 0] = -e * z[i]
+            values, V = mpmath.eigsy(H)
+            f, a = [soft(x, alpha) for x in values], V.T * mpmath.matrix(momentum)
+            log_det = mpmath.fsum(mpmath.log(x) for x in f) + (n - k) * mpmath.log(soft(e, alpha))
+            kinetic = mpmath.fsum(a[i] ** 2 / f[i] for i in range(k + 1)) / 2
+            return log_det / 2, kinetic, -(z[0] ** 2) / 18, mpmath.mpf(n) / 2 * z[0], -e * mpmath.fdot(z[1:], z[1:]) / 2
+
+        h = mpmath.mpf(10) ** (-2 * digits // 5)
+        here, signs = parts(mpmath.mpf(0)), (1, 1, -1, -1, -1)
+        slopes = [(a - b) / (2 * h) for a, b in zip(parts(h), parts(-h), strict=True)]
+        answer = []
+        for terms in (slopes, here):
+            signed = [s * t for s, t in zip(signs, terms, strict=True)]
+            answer += [float(mpmath.fsum(signed)), float(mpmath.fsum(abs(t) for t in signed))]
+        return answer
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e6, 1e8])
+@pytest.mark.parametrize("n", [10, 50])
+def test_softabs_on_the_whole_funnel(n, alpha):
+    """v from -30 to 30; x as the target has it, of order one, tiny, or zero: n - 1 equal eigenvalues, or all n."""
+    model, rng = model_of("funnel") if n == 10 else refhmc.models.Funnel(n), np.random.default_rng(5)
+    H = refhmc.Hamiltonian(model, SoftAbs(alpha=alpha))
+    for v in (-30.0, -5.0, 0.0, 5.0, 30.0):
+        for size in (np.exp(-v / 2), 1.0, 1e-8, 0.0):
+            q = np.concatenate([[v], size * rng.standard_normal(n)])
+            p, u = H.draw_momentum(q, rng), rng.standard_normal(n + 1)
+            slope, slope_scale, energy, energy_scale = funnel_exact(q, p, u, alpha)
+            assert abs(H.energy(q, p) - energy) <= ENERGY * energy_scale
+            assert abs(H.grad_q(q, p) @ u - slope) <= DERIVATIVE * slope_scale
+
+
+def quartic(eigenvalues, gap):
+    """L = 1/2 sum_i l_i q_i^2 + q_0 q_1 q_2 + 1/6 q_0^3 with l_1 = l_0 + gap: a Hessian of given eigenvalues at 0."""
+    values = np.array(eigenvalues, dtype=float)
+    values[1] = values[0] + gap
+
+    def log_density(q, data):
+        return 0.5 * np.sum(data * q * q) + q[0] * q[1] * q[2] + q[0] ** 3 / 6
+
+    def gradient(q, data):
+        return data * q + np.array([q[1] * q[2] + 0.5 * q[0] ** 2, q[0] * q[2], q[0] * q[1]])
+
+    def hessian(q, data):
+        H = np.diag(data)
+        H[0, 1] = H[1, 0] = q[2]
+        H[0, 2] = H[2, 0] = q[1]
+        H[1, 2] = H[2, 1] = q[0]
+        H[0, 0] += q[0]
+        return H
+
+    def third_derivative(q, data):
+        T = np.zeros((3, 3, 3))
+        T[0, 1, 2] = T[0, 2, 1] = T[1, 0, 2] = T[1, 2, 0] = T[2, 0, 1] = T[2, 1, 0] = T[0, 0, 0] = 1.0
+        return T
+
+    return refhmc.Model(3, log_density, gradient, hessian, third_derivative, data=values, name="quartic")
+
+
+@pytest.mark.parametrize("metric", [SoftAbs(alpha=2.0), SoftAbs(), DiagonalSoftAbs()])
+@pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-9, 1e-4, -2.0])
+def test_near_equal_opposite_and_zero_eigenvalues(gap, metric):
+    """l = (1, 1 + gap, 0): near-equal, opposite (f agrees, f' does not), a zero one."""
+    model, rng = quartic([1.0, 1.0, 0.0], gap), np.random.default_rng(6)
+    for q in (np.zeros(3), 1e-12 * rng.standard_normal(3), 1e-5 * rng.standard_normal(3)):
+        check_against_exact(model, metric, q, rng)
+
+
+# ------------------------------------------------------------------------------------------------ the momentum
+
+
+@pytest.mark.parametrize("metric", RIEMANNIAN)
+@pytest.mark.parametrize("name", ["funnel", "banana", "eight-schools", "gaussian-process"])
+def test_momentum_has_the_covariance_of_the_metric(name, metric):
+    """p = R z is linear in the normals z, and R R' = G."""
+    model, rng = model_of(name), np.random.default_rng(7)
+    for q in positions(model.dim, rng)[:3]:
+        chosen = tame(RIEMANNIAN[metric], model, q)
+        H, G = refhmc.Hamiltonian(model, chosen), Exact(model, chosen, q).mass()
+        root = np.sqrt(np.diag(G))
+        np.testing.assert_allclose(H.mass(q) / root / root[:, None], G / root / root[:, None], rtol=0, atol=1e-12)
+        x, y = rng.standard_normal((2, model.dim))
+        together = H._draw(q, 2 * x - 3 * y)
+        apart = 2 * H._draw(q, x) - 3 * H._draw(q, y)
+        np.testing.assert_allclose(together / root, apart / root, rtol=0, atol=1e-12)
+        normals = np.random.default_rng(8).standard_normal(model.dim)
+        assert np.array_equal(H.draw_momentum(q, np.random.default_rng(8)), H._draw(q, normals))
+
+
+def test_drawn_momenta_have_the_normal_law():
+    """With y = L^-1 p, L L' = G, all y_i and (y_i + y_j)/sqrt 2 are N(0, 1): Kolmogorov-Smirnov. False alarm: 1e-4."""
+    model, n = model_of("funnel-3"), 250
+    q, pairs = np.array([1.0, 0.5, -0.3, 0.0]), [(0, 1), (0, 2), (1, 2), (2, 3)]
+    for k, metric in enumerate(RIEMANNIAN.values()):
+        H, rng = refhmc.Hamiltonian(model, metric), np.random.default_rng([9, k])
+        L = np.linalg.cholesky(Exact(model, metric, q).mass())
+        y = np.linalg.solve(L, np.stack([H.draw_momentum(q, rng) for _ in range(n)]).T)
+        columns = [*y, *((y[i] + y[j]) / 2**0.5 for i, j in pairs)]
+        for column in columns:
+            assert scipy.stats.kstest(column, "norm").pvalue > 1e-4 / len(RIEMANNIAN) / len(columns)
+
+
+# ---------------------------------------------------------------------------------------------- outer products
+
+
+def test_the_outer_product_metric_is_the_softabs_of_the_outer_product():
+    """And ``as_published=True`` is the formula of Betancourt's appendix: at s = 5, alpha = 1, .067 where SoftAbs has 1."""
+    model, rng = model_of("eight-schools"), np.random.default_rng(10)
+    for scale in (1.0, 0.1, 1e-4):
+        q = scale * rng.standard_normal(model.dim)
+        g = model.gradient(q)
+        s, d = g @ g, model.dim
+        for alpha in (1.0 / s, 5.0 / s, 0.01):
+            exact = Exact(model, OuterProductSoftAbs(alpha=alpha), q).mass()
+            values, V = np.linalg.eigh(np.outer(g, g))
+            again = (V * [float(soft(mpmath.mpf(float(x)), alpha)) for x in values]) @ V.T
+            np.testing.assert_allclose(exact, again, rtol=1e-10, atol=1e-12 / alpha)
+            H = refhmc.Hamiltonian(model, OuterProductSoftAbs(alpha=alpha))
+            np.testing.assert_allclose(H.mass(q), exact, rtol=1e-12, atol=1e-13 / alpha)
+            if alpha * s > 20:
+                continue
+            printed = s / np.sinh(alpha * s) * (np.eye(d) + (np.cosh(alpha * s) - 1) / s * np.outer(g, g))
+            H = refhmc.Hamiltonian(model, OuterProductSoftAbs(alpha=alpha, as_published=True))
+            np.testing.assert_allclose(H.mass(q), printed, rtol=1e-12, atol=1e-13 / alpha)
+    across = 5 / np.sinh(5)
+    assert across == pytest.approx(0.067, abs=5e-4)
+
+
+@pytest.mark.parametrize("metric", [OuterProductSoftAbs(), OuterProductSoftAbs(as_published=True), SoftAbs()])
+def test_where_the_gradient_is_zero(metric):
+    """At the mode s = 0: G = I/alpha for either outer product."""
+    model, q = model_of("gaussian-3"), np.array([1.0, -2.0, 0.5])
+    H = refhmc.Hamiltonian(model, metric)
+    p = np.array([0.3, -1.0, 2.0])
+    assert np.isfinite(H.energy(q, p))
+    if isinstance(metric, OuterProductSoftAbs):
+        np.testing.assert_allclose(H.mass(q), np.eye(3), rtol=1e-15)
+        np.testing.assert_allclose(H.grad_q(q, p), 0.0, atol=1e-15)
+
+
+@pytest.mark.xfail(reason="p.p / across + b (g.p)^2 cancels where alpha g.g is large", strict=False)
+def test_outer_product_energy_does_not_cancel_for_large_gradients():
+    """A rounding of p moves H by eps sqrt(s) only, and that is what an energy may be off by; s = g.g = 1e14 here."""
+    model, metric = model_of("kidscore"), OuterProductSoftAbs()
+    rng = np.random.default_rng(1)
+    q = rng.uniform(-2, 2, model.dim)
+    H, s = refhmc.Hamiltonian(model, metric), np.sum(model.gradient(q) ** 2)
+    p = H.draw_momentum(q, rng)
+    energy, scale = Exact(model, metric, q, p).energy()
+    assert abs(H.energy(q, p) - energy) <= 1e-15 * (10 * scale + 100 * s**0.5)
+
+
+def test_exact_reference_agrees_with_formulas_in_closed_form():
+    """The oracle itself, on a Gaussian: G and H by hand."""
+    model, q, p = model_of("gaussian-3"), np.array([0.3, 1.0, -1.0]), np.array([1.0, 2.0, -0.5])
+    precision = -model.hessian(q)
+    exact = Exact(model, Fisher(), q, p)
+    _, log_det = np.linalg.slogdet(precision)
+    want = 0.5 * log_det + 0.5 * p @ np.linalg.solve(precision, p) - model.log_density(q)
+    assert exact.energy()[0] == pytest.approx(want, rel=1e-13)
+    np.testing.assert_allclose(exact.mass(), precision, rtol=1e-14)
+    assert exact.slope_along(np.eye(3)[1])[0] == pytest.approx(-model.gradient(q)[1], rel=1e-14)
+    assert matrix_of([1.0, 2.0]).rows == 2
