@@ -85,7 +85,8 @@ def run_chain(
     try:
         there = checkpoint.load(chain) if checkpoint is not None else None
         if there is None:
-            state.start(random_start(model, rng, chain) if start is None else start)
+            metric = state.plan.dynamics.metric
+            state.start(random_start(model, rng, chain, metric) if start is None else start)
         else:
             if there.done > total:
                 raise CheckpointError(

@@ -286,8 +286,13 @@ class Core:
             try:
                 pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
                 return (value_and_gradient, *pointers, data)
-            except NumbaError:
-                pass
+            except NumbaError as error:
+                warnings.warn(
+                    f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
+                    f"{_first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=2,
+                )
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self

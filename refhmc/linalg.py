@@ -98,6 +98,11 @@ def factorise(G, L, r):
 def solve_factorised(L, r, x):
     """x <- G^-1 x in place."""
     d = x.shape[0]
+    if d == 2:
+        last = (x[1] - L[1, 0] * x[0]) * r[1]
+        x[0] = x[0] * r[0] - L[1, 0] * last
+        x[1] = last
+        return
     for i in range(d):
         total = x[i]
         for k in range(i):
@@ -117,19 +122,38 @@ def subtract_multiple(target, c, source):
         target[i] -= c * source[i]
 
 
+@jit_sum
+def subtract_four(target, c, rows):
+    """target <- target - c[0] rows[0] - ... - c[3] rows[3]"""
+    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+    r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
+    for i in range(target.shape[0]):
+        target[i] -= c0 * r0[i] + c1 * r1[i] + c2 * r2[i] + c3 * r3[i]
+
+
 @jit
 def invert_factorised(L, r, out):
-    """out = G^-1, by rows: T = L^-1 from the top, row i being e_i - sum_k<i L[i, k] T[k]; then L'^-1 D^-1 T from below."""
+    """out = G^-1 = T' diag(r) T with T = L^-1, by rows.
+
+    Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]; then diag(r) T is solved for from below, where row k takes
+    away multiples of the rows under it, left of the diagonal only, since the result is symmetric.
+    """
     d = L.shape[0]
+    if d == 2:
+        out[1, 1] = r[1]
+        out[0, 1] = out[1, 0] = -L[1, 0] * r[1]
+        out[0, 0] = r[0] - L[1, 0] * out[1, 0]
+        return
+    out[:] = 0.0
     for i in range(d):
-        out[i, : i + 1] = 0.0
         out[i, i] = 1.0
-        for k in range(i):
+        for k in range(0, i - 3, 4):
+            subtract_four(out[i, : k + 4], L[i, k : k + 4], out[k : k + 4])
+        for k in range(i - i % 4, i):
             subtract_multiple(out[i, : k + 1], L[i, k], out[k, : k + 1])
     for i in range(d):
         for j in range(i + 1):
             out[i, j] *= r[i]
-    # Of the symmetric result only the lower triangle is made: row k takes from rows i > k what lies left of k.
     for i in range(d - 1, -1, -1):
         for k in range(i):
             subtract_multiple(out[k, : k + 1], L[i, k], out[i, : k + 1])

@@ -4,7 +4,8 @@ A transition takes ``(rng, tape, cursor)``. With an empty tape every uniform com
 read from the tape, in order, so that a transition can be replayed on recorded randomness, by refhmc or by another
 sampler. The order is part of the specification:
 
-every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z)
+every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z;
+                   on a metric that depends on the position, p = R z with the root R its text names)
 HMC                one uniform for the step's jitter (only if jitter > 0); one for the acceptance, always
 NUTS               for each doubling: one for the direction (forward if u < 1/2); one for each new leaf after the
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
@@ -13,7 +14,8 @@ NUTS               for each doubling: one for the direction (forward if u < 1/2)
 step-size search   d standard normals for each step size it tries
 
 A chain's generator is PCG64(SeedSequence(entropy, spawn_key=(k,))) for chain k; a random start is drawn from it first,
-uniform on (-2, 2) for each coordinate, all again (up to 100 times) while the density or its gradient is not finite there.
+uniform on (-2, 2) for each coordinate, all again (up to 100 times) while the density or its gradient is not finite there, or
+a metric that depends on the position is not positive definite.
 """
 
 from __future__ import annotations

@@ -126,10 +126,8 @@ def sample(
 def checked_starts(model, metric, initvals, chains, entropy, preflight) -> np.ndarray | None:
     """The given starts (chains, d), each checked, or None for random ones; the model is checked at the first start."""
     starts = given_starts(model, initvals, chains)
-    first = random_start(model, chain_generator(entropy, 0), 0) if starts is None else starts[0]
+    first = random_start(model, chain_generator(entropy, 0), 0, metric) if starts is None else starts[0]
     check_returns(model, first)
-    if starts is None:
-        check_metric(model, metric, first, 0)
     for chain, start in enumerate([] if starts is None else starts):
         check_start(model, start, chain)
         check_metric(model, metric, start, chain)

@@ -52,11 +52,15 @@ def _divergences(names, draws, stats, starts) -> list[str]:
         f"(all draws: {everywhere[:, k].mean():.3g} +- {spread[k]:.3g})"
     )
     nan = int((stats["outcome"] == OUTCOMES.index("nan")).sum())
+    advice = "Raise target_accept, reparametrise (non-centred), or use a Riemannian metric."
     why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
+    no_metric = int((diverging & ~np.isfinite(stats["max_energy_error"])).sum()) - nan
+    if no_metric > 0:
+        why = f"{no_metric} met a metric that is not positive definite"
+        advice = "refhmc.metrics.SoftAbs() is positive definite everywhere."
     return [
         f"{count} of {diverging.size} transitions ({100 * count / diverging.size:.2g} %) diverged after warm-up "
-        f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. "
-        "Raise target_accept, reparametrise (non-centred), or use a Riemannian metric."
+        f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. {advice}"
     ]
 
 

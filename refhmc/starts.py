@@ -48,7 +48,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
 
 def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
     """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``."""
-    if not metric.position_dependent:
+    if metric is None or not metric.position_dependent:
         return
     try:
         Hamiltonian(model, metric).energy(q, np.zeros(model.dim))
@@ -56,18 +56,27 @@ def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
         raise MetricError(f"chain {chain}: {error}") from None
 
 
-def random_start(model: Model, rng: np.random.Generator, chain: int) -> np.ndarray:
-    """Uniform on (-2, 2)^d, drawn again up to 100 times while density or gradient are not finite; else InitError."""
+def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None) -> np.ndarray:
+    """Uniform on (-2, 2)^d, drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
+    or MetricError where it was the metric that was not positive definite in the last try."""
     not_finite = {"log density": 0, "gradient": 0}
+    not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
         q = rng.uniform(-2, 2, model.dim)
         value, gradient = model.core.value_and_gradient(q)
+        not_positive = None
         if not np.isfinite(value):
             not_finite["log density"] += 1
         elif not np.all(np.isfinite(gradient)):
             not_finite["gradient"] += 1
         else:
-            return q
+            try:
+                check_metric(model, metric, q, chain)
+                return q
+            except MetricError as error:
+                not_positive = error
+    if not_positive is not None:
+        raise not_positive
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
     raise InitError(
         f"chain {chain}: no start found in {MAX_TRIES} tries, uniform on (-2, 2); not finite: {counts}. "

@@ -15,8 +15,11 @@ import functools
 
 import mpmath
 import numpy as np
+import scipy.integrate
 
 import refhmc
+from refhmc import types
+from refhmc.hamiltonian import run_energy
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import (
     Dense,
@@ -28,6 +31,7 @@ from refhmc.metrics import (
     OuterProductSoftAbs,
     SoftAbs,
 )
+from refhmc.point import VELOCITY, P, Q
 
 RIEMANNIAN = {
     "fisher": Fisher(),
@@ -168,3 +172,84 @@ class Exact:
             terms = [(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)]
             scale = np.abs(gradient) @ np.abs(u) + float(abs(terms[0]) + abs(terms[1]))
             return float(mpmath.fsum(terms)) - float(gradient @ u), scale
+
+
+# ------------------------------------------------------------------------------------------ integrators
+
+TIGHT = 1e-12  # the tolerance of the solvers here
+EXACT = {
+    "midpoint-endpoint": ImplicitMidpoint(tolerance=TIGHT),
+    "midpoint-midpoint": ImplicitMidpoint(variant="midpoint", tolerance=TIGHT),
+    "midpoint-anderson": ImplicitMidpoint(tolerance=TIGHT, solver="anderson"),
+    "leapfrog-cached": GeneralizedLeapfrog(tolerance=TIGHT),
+    "leapfrog-naive": GeneralizedLeapfrog(variant="naive", tolerance=TIGHT),
+    "leapfrog-anderson": GeneralizedLeapfrog(tolerance=TIGHT, solver="anderson"),
+    "tao-0": ProjectedTao(omega=0.0, tolerance=TIGHT),
+    "tao-2": ProjectedTao(omega=2.0, tolerance=TIGHT),
+    "tao-10": ProjectedTao(omega=10.0, tolerance=TIGHT),
+    "yoshida-midpoint": Yoshida(ImplicitMidpoint(tolerance=TIGHT)),
+    "yoshida-leapfrog": Yoshida(GeneralizedLeapfrog(tolerance=TIGHT)),
+    "suzuki-midpoint": Suzuki(ImplicitMidpoint(tolerance=TIGHT)),
+    "suzuki-tao": Suzuki(ProjectedTao(omega=2.0, tolerance=TIGHT)),
+}
+# Metrics that are smooth on the scale of a step: alpha of order one.
+SMOOTH = {
+    "fisher": Fisher(),
+    "softabs": SoftAbs(alpha=1.0),
+    "diagonal-softabs": DiagonalSoftAbs(alpha=1.0),
+    "outer": OuterProductSoftAbs(alpha=0.1),
+    "diagonal-outer": DiagonalOuterProductSoftAbs(alpha=0.1),
+    "diagonal": Diagonal(0.7),
+}
+MOVED_MODELS = ("banana", "funnel-3", "gaussian-3", "logistic")
+
+
+def case(name: str, metric: str, seed: int):
+    """Hamiltonian, position and momentum of the target's law or near it, and the fastest local time scale."""
+    model, rng = model_of(name), np.random.default_rng(seed)
+    H = refhmc.Hamiltonian(model, SMOOTH[metric])
+    q = model.reference.draw(rng, 1)[0] if model.reference is not None else 0.5 * rng.standard_normal(model.dim)
+    p = H.draw_momentum(q, rng)
+    curvature = np.abs(np.linalg.eigvals(np.linalg.solve(H.mass(q), model.hessian(q)))).max()
+    return H, q, p, 1 / np.sqrt(max(curvature, 1.0))
+
+
+def end(H, integrator, q, p, step_size: float, n_steps: int) -> np.ndarray:
+    """(q, p) after the steps, (2d,); NaN where a solve failed."""
+    path = refhmc.integrate(H, integrator, q, p, step_size=step_size, n_steps=n_steps)
+    return np.concatenate([path.q[-1], path.p[-1]])
+
+
+def field(H):
+    """The vector field z -> (dH/dp, -dH/dq) as one function, without the checks of each call."""
+    model, geometry, arrays = H._core()
+    d = H.model.dim
+    z, slope = np.zeros((5, d)), np.zeros(d)
+
+    def f(_, y):
+        z[Q], z[P] = y[:d], y[d:]
+        run_energy(model, geometry, z, *arrays, slope)
+        assert arrays[2][types.SETTLED] > 0
+        return np.concatenate([z[VELOCITY], -slope])
+
+    return f
+
+
+def true_flow(H, q, p, time: float) -> np.ndarray:
+    start = np.concatenate([q, p])
+    solved = scipy.integrate.solve_ivp(
+        field(H), (0, time), start, "DOP853", rtol=3e-14, atol=1e-13, first_step=time / 50
+    )
+    return solved.y[:, -1]
+
+
+def omega(d: int) -> np.ndarray:
+    zero, one = np.zeros((d, d)), np.eye(d)
+    return np.block([[zero, one], [-one, zero]])
+
+
+def scaled(H, q, J) -> tuple[np.ndarray, np.ndarray]:
+    """J in units of 1/sqrt(G_ii) for q_i and sqrt(G_ii) for p_i, which leave Omega as it is; and the units."""
+    root = np.sqrt(np.diag(H.mass(q)))
+    units = np.concatenate([1 / root, root])
+    return J * units / units[:, None], units

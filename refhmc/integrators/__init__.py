@@ -6,7 +6,7 @@ evaluations of (dH/dp, dH/dq) a step, None where the solver decides; for the lea
 
 An implicit method's ``tolerance`` is the largest change of a coordinate in the last iteration (in absolute terms, as in
 the papers). A solve that has not converged after ``max_iterations`` is never used: the transition is rejected with the
-outcome ``solver_failed``. ``solver``: "fixed point", or "anderson", which spares expensive models evaluations.
+outcome ``solver_failed``. ``solver``: "fixed point", or "anderson" (:mod:`refhmc.integrators.solver`).
 ``reversibility_check=True`` takes every step back too and rejects, with the outcome ``not_reversible``, what does not
 return to within 100 tolerances: twice the cost.
 """

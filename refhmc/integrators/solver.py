@@ -8,7 +8,8 @@ size can express. The iterate returned is the last f(x).
 
     x_{k+1} = f(x_k) - sum_j gamma_j (f(x_{j+1}) - f(x_j)),    gamma = argmin | r_k - sum_j gamma_j (r_{j+1} - r_j) |
 
-over the last m differences: a secant method that spares an expensive model a third to a half of its evaluations.
+over the last m differences: a secant method. It spares a third of the evaluations where few directions converge slowly
+(the banana: 7 instead of 10), a twentieth on the funnel or a logistic regression, and costs some arithmetic each time.
 
 The start is a function of the point and the step alone. A solve ends in one of three ways: converged, not converged after
 ``max_iterations``, or an evaluation that cannot be made (a metric that is not positive, a number that is not finite).

@@ -230,18 +230,28 @@ def add_four(z, k, a, b, x, y):
 
 
 @jit_products
-def add_one(z, a, b, x, y):
-    """x += a z, y += b z"""
+def add_two(z, k, a, b, x, y):
+    """The same with h = 0, 1."""
+    z0, z1 = z[k], z[k + 1]
+    a0, a1, b0, b1 = a[k], a[k + 1], b[k], b[k + 1]
     for i in range(x.shape[0]):
-        x[i] += a * z[i]
-        y[i] += b * z[i]
+        x[i] += a0 * z0[i] + a1 * z1[i]
+        y[i] += b0 * z0[i] + b1 * z1[i]
 
 
 @jit_products
-def add_products(x, z, form):
-    """form += x z, one by one"""
+def begin_pair(z0, z1, a, b, c, x, y):
+    """x = a z0, y = b z0 + c z1"""
     for i in range(x.shape[0]):
-        form[i] += x[i] * z[i]
+        x[i] = a * z0[i]
+        y[i] = b * z0[i] + c * z1[i]
+
+
+@jit_products
+def end_pair(z0, z1, x, y, form):
+    """form += x z0 + y z1, one by one"""
+    for i in range(x.shape[0]):
+        form[i] += x[i] * z0[i] + y[i] * z1[i]
 
 
 @jit
@@ -250,25 +260,21 @@ def quadratic_forms(z, M, work, a, b, form):
 
     ``work`` (2, n), ``a`` and ``b`` (d,).
     """
-    d = z.shape[0]
+    d, zero = z.shape[0], 0.0 * M[0, 0]
     x, y = work[0], work[1]
     form[:] = 0.0
     for j in range(0, d, 2):
-        pair = j + 1 < d
+        last = min(j + 1, d - 1)  # the row j itself, with no weight, where d is odd
         for k in range(j):
             a[k] = M[j, k] + M[k, j]
-            b[k] = M[j + 1, k] + M[k, j + 1] if pair else 0.0 * a[k]
-        x[:] = 0.0
-        y[:] = 0.0
-        add_one(z[j], M[j, j], M[j + 1, j] + M[j, j + 1] if pair else 0.0 * M[j, j], x, y)
+            b[k] = M[last, k] + M[k, last] if last > j else zero
+        both, own = (M[last, j] + M[j, last], M[last, last]) if last > j else (zero, zero)
+        begin_pair(z[j], z[last], M[j, j], both, own, x, y)
         for k in range(0, j - 3, 4):
             add_four(z, k, a, b, x, y)
-        for k in range(j - j % 4, j):
-            add_one(z[k], a[k], b[k], x, y)
-        add_products(x, z[j], form)
-        if pair:
-            add_one(z[j + 1], 0.0 * M[j, j], M[j + 1, j + 1], x, y)
-            add_products(y, z[j + 1], form)
+        if j % 4 == 2:
+            add_two(z, j - 2, a, b, x, y)
+        end_pair(z[j], z[last], x, y, form)
 
 
 @jit_allocating
