@@ -45,6 +45,21 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         assert posterior["x"].shape == (4, 300, 10)
 
 
+def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
+    out = tmp_path / "r.nc"
+    options = "--kernel hmc --n-steps 5 --metric diagonal-softabs --alpha 100 --integrator generalized-leapfrog"
+    sizes = "--tolerance 1e-5 --draws 60 --tune 40 --chains 2 --seed 1 --quiet"
+    assert main(["sample", "funnel", *options.split(), *sizes.split(), "--out", str(out)]) == 0
+    import xarray as xr
+
+    with xr.open_dataset(out, group="sample_stats") as stats:
+        kernel = json.loads(stats.attrs["kernel"])
+        assert stats["solver_iterations"].min() >= 0
+    assert kernel["metric"] == {"name": "DiagonalSoftAbs", "alpha": 100.0}
+    assert kernel["integrator"]["name"] == "GeneralizedLeapfrog"
+    assert kernel["integrator"]["tolerance"] == 1e-5
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -52,6 +67,11 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
         (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
         (["sample", "funnel", "--n-steps", "3"], "--n-steps belongs to --kernel hmc"),
+        (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "needs a constant mass matrix"),
+        (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
+        (["sample", "funnel", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
+        (["sample", "funnel", "--metric", "softabs", "--tolerance", "1e-20"], "tolerance must be at least 1e-14"),
+        (["sample", "funnel", "--metric", "softabs", "--alpha", "-1"], "alpha must be positive and finite"),
         (["sample", "funnel", "--out", "no/such/place/r.nc"], "there is no directory"),
     ],
 )

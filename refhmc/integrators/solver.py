@@ -35,6 +35,7 @@ from refhmc.types import FAILURE, ITERATIONS, MEMORY, PAIRS, RESIDUAL, TOLERANCE
 LAST_BITS = 4 * np.finfo(float).eps
 MAX_MEMORY = 5
 HISTORY_ROWS = 4 + 4 * MAX_MEMORY  # at the end of ``vecs``
+SPANNED = 1e-10  # of the square of a difference: less left across the others is rounding
 
 
 @jit_part
@@ -114,33 +115,39 @@ def accelerate(x, image, history, n, memory, notes):
 
     A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made
     orthogonal to those kept, and of length one, by combinations of whole pairs: the least squares then is a projection.
+    The pairs are dropped, and a plain step made, where the residual did not get smaller or a new difference lies in
+    the span of those kept, but for rounding.
     """
     k, pairs = x.shape[0], int(notes[PAIRS])
+    residual, last_image = history[0:k], history[2 : 2 + k]
     if n == 0:
         pairs = 0
-    residual, last_image = history[0:k], history[2 : 2 + k]
-    if n > 0:
+    else:
         slot = 4 + 4 * (pairs % memory)
         dr, df = history[slot : slot + k], history[slot + 2 : slot + 2 + k]
+        before = inner(residual, residual)
         for row in range(k):
             for i in range(x.shape[1]):
-                dr[row, i] = image[row, i] - x[row, i] - residual[row, i]
+                now = image[row, i] - x[row, i]
+                dr[row, i] = now - residual[row, i]
                 df[row, i] = image[row, i] - last_image[row, i]
-        before = inner(dr, dr)
+                residual[row, i] = now
+        shrinks = inner(residual, residual) < before
+        size = inner(dr, dr)
         for j in range(min(pairs, memory)):
             if j != pairs % memory:
                 other = 4 + 4 * j
                 share = inner(history[other : other + k], dr)
                 subtract(dr, share, history[other : other + k])
                 subtract(df, share, history[other + 2 : other + 2 + k])
-        length = inner(dr, dr)
-        if length > 1e-20 * before and length > 0:
+        left = inner(dr, dr)
+        if shrinks and left > SPANNED * size:
             for row in range(k):
                 for i in range(x.shape[1]):
-                    dr[row, i] /= length**0.5
-                    df[row, i] /= length**0.5
+                    dr[row, i] /= left**0.5
+                    df[row, i] /= left**0.5
             pairs += 1
-        else:  # nothing new: begin again
+        else:
             pairs = 0
     for row in range(k):
         for i in range(x.shape[1]):
