@@ -14,6 +14,15 @@ def dot(x, y):
     return total
 
 
+@jit_sum
+def total(x):
+    """sum_i x[i]"""
+    result = 0.0
+    for i in range(x.shape[0]):
+        result += x[i]
+    return result
+
+
 @jit
 def symmetric_times(A, x, out):
     """out = A x for a symmetric A, summed row by row (A[j] is also column j)."""

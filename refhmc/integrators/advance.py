@@ -11,7 +11,7 @@ import math
 from refhmc import sample_stats as S
 from refhmc.compiled import jit, jit_inline
 from refhmc.integrators.leapfrog import leapfrog
-from refhmc.integrators.solver import compare, copy_rows
+from refhmc.integrators.solver import copy_rows, largest_change, moved
 from refhmc.point import POINT_ROWS, P, Q, copy_point
 from refhmc.types import CHECK_REVERSAL, FAILURE, FIRST_SUBSTEP, INTEGRATOR_ROWS, N_GRADIENTS, N_SUBSTEPS, REVERSAL
 
@@ -49,12 +49,13 @@ def checked_step(dynamics, model, z, eps, vecs, mats):
         return energy
     copy_point(end, z)
     back = step(model, geometry, z, -eps, vecs, mats, notes)
-    change, returned = compare(z[Q : P + 1], start, notes[CHECK_REVERSAL])
+    returned = not moved(z[Q : P + 1], start, notes[CHECK_REVERSAL])
+    error = largest_change(z[Q : P + 1], start)
     copy_point(z, end)
     if not (math.isfinite(back) and returned):
         notes[FAILURE] = S.NOT_REVERSIBLE
         return math.nan
-    notes[REVERSAL] = max(notes[REVERSAL], change)
+    notes[REVERSAL] = max(notes[REVERSAL], error)
     return energy
 
 

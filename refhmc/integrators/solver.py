@@ -43,24 +43,46 @@ def improve(x, image, n, vecs, notes):
     """After iteration n = 0, 1, ...: the next iterate, or the solution, into ``x``; True if it is the solution."""
     notes[ITERATIONS] += 1
     memory = int(notes[MEMORY])
-    change, converged = compare(image, x, notes[TOLERANCE])
+    converged = not moved(image, x, notes[TOLERANCE])
+    if converged:
+        notes[RESIDUAL] = max(notes[RESIDUAL], largest_change(image, x))
     if converged or memory == 0:
         copy_rows(x, image)
     else:
         accelerate(x, image, vecs[vecs.shape[0] - HISTORY_ROWS :], n, memory, notes)
-    if converged:
-        notes[RESIDUAL] = max(notes[RESIDUAL], change)
     return converged
+
+
+@jit_part
+def moved(image, x, tolerance):
+    """How many coordinates have changed by more than the tolerance and their last bits, or are not numbers."""
+    count = 0
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            limit = LAST_BITS * abs(x[row, i])
+            limit = tolerance if tolerance > limit else limit
+            count += not abs(image[row, i] - x[row, i]) <= limit
+    return count
+
+
+@jit_part
+def largest_change(image, x):
+    """max_i |image_i - x_i|"""
+    largest = 0.0
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            largest = max(largest, abs(image[row, i] - x[row, i]))
+    return largest
 
 
 @jit_part
 def hopeless(x):
     """Whether there is a number that is not finite: the iteration will not come back from there."""
-    total = 0.0
+    count = 0
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
-            total += 0.0 * x[row, i]
-    return total != 0.0
+            count += not abs(x[row, i]) < np.inf
+    return count > 0
 
 
 @jit_part
@@ -68,20 +90,6 @@ def unsolved(notes):
     """No solution within the iterations allowed; always False."""
     notes[FAILURE] = S.SOLVER_FAILED
     return False
-
-
-@jit_part
-def compare(image, x, tolerance):
-    """The largest change of a coordinate, and whether all are within the tolerance or their last bits."""
-    largest, converged = 0.0, True
-    for row in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            change = abs(image[row, i] - x[row, i])
-            if not change <= max(tolerance, LAST_BITS * abs(x[row, i])):  # also a NaN
-                converged = False
-            if not change <= largest:
-                largest = change
-    return largest, converged
 
 
 @jit_part

@@ -7,21 +7,21 @@ O(d) beside the model's own cost, where the model gives the diagonal of its Hess
 (``hessian_diagonal``, ``diagonal_trace``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
 trace with a diagonal matrix, in ``mats[0]``.
 
-``vecs``: f, the diagonal H_ii, m.
+``vecs``: f, the diagonal H_ii, 1/f, f', m.
 """
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
 from refhmc.compiled import jit
 from refhmc.metrics.riemannian import value_here
-from refhmc.metrics.soft_absolute import soft, soft_derivative
-from refhmc.types import ALPHA, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.metrics.soft_absolute import soft_all, soft_derivatives
+from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
 
 F = SCALES
-DIAGONAL, WEIGHT = METRIC_ROWS, METRIC_ROWS + 1
-N_VECS = METRIC_ROWS + 2
+DIAGONAL, INVERSE, SLOPES, WEIGHT = range(METRIC_ROWS, METRIC_ROWS + 4)
+N_VECS = METRIC_ROWS + 4
 
 
 @jit
@@ -34,28 +34,31 @@ def settle(model, vecs, mats, notes):
         hessian(vecs[HERE], data, mats[0])
         for i in range(d):
             vecs[DIAGONAL, i] = mats[0, i, i]
-    finite = True
-    for i in range(d):
-        vecs[F, i] = soft(vecs[DIAGONAL, i], notes[ALPHA])
-        finite = finite and math.isfinite(vecs[F, i])
+    soft_all(vecs[DIAGONAL], notes[ALPHA], vecs[F])
     notes[LOG_DET_WEIGHT] = 0.5
-    return finite
+    not_finite = 0
+    for i in range(d):
+        not_finite += not vecs[F, i] < np.inf
+        vecs[INVERSE, i] = 1 / vecs[F, i]
+    return not_finite == 0
 
 
 @jit
 def velocity(p, vecs, mats, notes, out):
     for i in range(p.shape[0]):
-        out[i] = p[i] / vecs[F, i]
+        out[i] = p[i] * vecs[INVERSE, i]
 
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
     _, _, trace, data = model
     d = p.shape[0]
+    if notes[HAS_MORE] == 0:
+        soft_derivatives(vecs[DIAGONAL], notes[ALPHA], vecs[SLOPES])
+        notes[HAS_MORE] = 1
     for i in range(d):
-        v[i] = p[i] / vecs[F, i]
-        derivative = soft_derivative(vecs[DIAGONAL, i], notes[ALPHA])
-        vecs[WEIGHT, i] = 0.5 * derivative * (phi / vecs[F, i] - tau * v[i] * v[i])
+        v[i] = p[i] * vecs[INVERSE, i]
+        vecs[WEIGHT, i] = 0.5 * vecs[SLOPES, i] * (phi * vecs[INVERSE, i] - tau * v[i] * v[i])
     if mats.shape[0] == 0:
         trace(vecs[HERE], data, vecs[WEIGHT : WEIGHT + 1], slope)
     else:

@@ -50,6 +50,32 @@ def soft_derivative(x, alpha):
 
 
 @jit
+def soft_all(x, alpha, out):
+    """out[i] = soft(x[i], alpha): |x| first, in vector registers, then those few for which that is not enough."""
+    small = 0
+    for i in range(x.shape[0]):
+        out[i] = abs(x[i])
+        small += not alpha * abs(x[i]) > LARGE  # also a NaN
+    if small > 0:
+        for i in range(x.shape[0]):
+            if not alpha * abs(x[i]) > LARGE:
+                out[i] = soft(x[i], alpha)
+
+
+@jit
+def soft_derivatives(x, alpha, out):
+    """out[i] = soft_derivative(x[i], alpha), likewise."""
+    small = 0
+    for i in range(x.shape[0]):
+        out[i] = 1.0 if x[i] > 0 else -1.0
+        small += not alpha * abs(x[i]) > LARGE
+    if small > 0:
+        for i in range(x.shape[0]):
+            if not alpha * abs(x[i]) > LARGE:
+                out[i] = soft_derivative(x[i], alpha)
+
+
+@jit
 def divided_difference(x, y, alpha):
     """(f(x) - f(y)) / (x - y), the derivative where x = y."""
     return divided_difference_of(x, y, soft(x, alpha), soft(y, alpha), alpha)

@@ -21,7 +21,7 @@ from refhmc.compiled import jit, jit_sum
 from refhmc.eigen import eigen_with
 from refhmc.linalg import dot
 from refhmc.metrics.riemannian import value_here
-from refhmc.metrics.soft_absolute import divided_difference_of, soft
+from refhmc.metrics.soft_absolute import divided_difference_of, soft_all
 from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
 
 F = SCALES
@@ -38,8 +38,7 @@ def settle(model, vecs, mats, notes):
     hessian(vecs[HERE], data, mats[H])
     if not eigen_with(mats[H], vecs[LAMBDA], mats[EIGENVECTORS], mats[J], mats[PRODUCT], vecs[WORK : WORK + 3]):
         return False
-    for i in range(vecs.shape[1]):
-        vecs[F, i] = soft(vecs[LAMBDA, i], notes[ALPHA])
+    soft_all(vecs[LAMBDA], notes[ALPHA], vecs[F])
     notes[LOG_DET_WEIGHT] = 0.5
     return True
 

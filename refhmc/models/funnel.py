@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from refhmc.compiled import jit
-from refhmc.linalg import dot
+from refhmc.linalg import dot, total
 from refhmc.model import Model
 from refhmc.reference import Reference
 
@@ -73,10 +73,9 @@ def hessian_diagonal(q, data, out):
 def diagonal_trace(q, data, m, out):
     v, x = q[0], q[1:]
     e = np.exp(v)
-    out[0] = -0.5 * m[0, 0] * e * dot(x, x)
     for i in range(1, q.shape[0]):
-        out[0] -= e * m[0, i]
         out[i] = -e * m[0, 0] * q[i]
+    out[0] = -e * (0.5 * m[0, 0] * dot(x, x) + total(m[0, 1:]))
 
 
 @jit
