@@ -25,24 +25,11 @@ import numpy as np
 from refhmc import datasets
 from refhmc.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.errors import ShapeError
-from refhmc.linalg import dot
+from refhmc.linalg import combine, dot
 from refhmc.model import Model
 from refhmc.reference import Reference
 
 # ------------------------------------------------------------------------------------------- sums over observations
-
-
-@jit_sum
-def combine(z, a, out):
-    """out[i] = sum_j a[j] z[j, i]"""
-    n, d = z.shape[1], z.shape[0]
-    out[:] = 0.0
-    for j in range(0, d - 3, 4):  # four rows for each pass over out
-        for i in range(n):
-            out[i] += a[j] * z[j, i] + a[j + 1] * z[j + 1, i] + a[j + 2] * z[j + 2, i] + a[j + 3] * z[j + 3, i]
-    for j in range(d - d % 4, d):
-        for i in range(n):
-            out[i] += a[j] * z[j, i]
 
 
 @jit_sum

@@ -63,8 +63,9 @@ def softabs_floor(model):
     import numba
 
     from refhmc.eigen import eigen_with
+    from refhmc.linalg import combine
     from refhmc.metrics.soft_absolute import divided_difference_of, soft
-    from refhmc.metrics.softabs import conjugate, rotate, rotate_back
+    from refhmc.metrics.softabs import conjugate, rotate
 
     functions = model._functions
     both, hessian, trace = functions["value_and_gradient"], functions["hessian"], functions["trace"]
@@ -81,11 +82,13 @@ def softabs_floor(model):
             rotate(Q, q, a)
             for i in range(q.shape[0]):
                 a[i] /= f[i]
-            rotate_back(Q, a, v)
+            combine(Q, a, v)
             for i in range(q.shape[0]):
                 for j in range(i + 1):
-                    J[i, j] = -0.5 * a[i] * a[j] * divided_difference_of(values[i], values[j], f[i], f[j], 1e6)
-            conjugate(Q, J, work[2], M)
+                    J[i, j] = J[j, i] = (
+                        -0.5 * a[i] * a[j] * divided_difference_of(values[i], values[j], f[i], f[j], 1e6)
+                    )
+            conjugate(Q, J, work[2], rows[0], M)
             both(q, data, g)
             trace(q, data, M, out)
 
