@@ -8,6 +8,7 @@ cache could not know that something they call was edited.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import threading
@@ -182,7 +183,7 @@ _handles_lock = threading.Lock()
 def _call_value_and_gradient(handle, q, out):
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
-    core.in_place("gradient")(q.copy(), None, out)
+    core.python_gradient(q.copy(), None, out)
     return core.python_log_density(q.copy())
 
 
@@ -332,6 +333,10 @@ class Core:
 
     def python_log_density(self, q: np.ndarray) -> float:
         return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
+
+    @functools.cached_property
+    def python_gradient(self) -> Callable:
+        return self._python_in_place("gradient", self.model._functions["gradient"])
 
     def log_density(self, q: np.ndarray) -> float:
         return self._log_density(q, self.data)
