@@ -29,40 +29,29 @@ X, IMAGE, P_HALF, V_START, PHI, V, SLOPE = (INTEGRATOR_ROWS + k for k in range(7
 
 
 @jit_part
-def momentum_image_naive(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = p - eps/2 dH/dq(q, x)"""
-    notes[SETTLED] = 0
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
-        return False
-    field(model, geometry, x[0], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
-    for i in range(x.shape[1]):
-        out[0, i] = z[P, i] - 0.5 * eps * vecs[SLOPE, i]
-    return True
-
-
-@jit_part
-def momentum_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = p - eps/2 (dphi/dq(q) + dtau/dq(q, x))"""
-    field(model, geometry, x[0], 0.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+def momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, out):
+    """out = p - eps/2 dH/dq(q, x); ``cached``: with dphi/dq(q) and the metric at q as they are at hand."""
+    if cached:
+        field(model, geometry, x[0], 0.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    else:
+        notes[SETTLED] = 0
+        if not settle(model, geometry, z[Q], vecs, mats, notes):
+            return False
+        field(model, geometry, x[0], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
     for i in range(x.shape[1]):
         out[0, i] = z[P, i] - 0.5 * eps * (vecs[PHI, i] + vecs[SLOPE, i])
     return True
 
 
 @jit_part
-def position_image_naive(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+))"""
-    notes[SETTLED] = 0
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
-        return False
-    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
-    notes[SETTLED] = 0
-    return position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out)
-
-
-@jit_part
-def position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """The same with dH/dp(q, p+) at hand."""
+def position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, out):
+    """out = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); ``cached``: with the first one at hand."""
+    if not cached:
+        notes[SETTLED] = 0
+        if not settle(model, geometry, z[Q], vecs, mats, notes):
+            return False
+        geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
+        notes[SETTLED] = 0
     if not settle(model, geometry, x[0], vecs, mats, notes):
         return False
     geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V])
@@ -72,20 +61,41 @@ def position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, out):
 
 
 @jit_part
-def begin_momentum(z, vecs):
-    """p+ starts from p; returns the unknown and its image."""
+def solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
+    """The first line, from p; p+ into ``vecs``."""
     x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
     copy_row(x[0], z[P])
-    return x, image
+    vecs[PHI, :] = 0.0
+    if cached:
+        if not settle(model, geometry, z[Q], vecs, mats, notes):
+            return False
+        field(model, geometry, z[P], 1.0, 0.0, vecs, mats, notes, vecs[V], vecs[PHI])
+    for n in range(int(notes[MAX_ITERATIONS])):
+        if not momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
+            return False
+        if improve(x, image, n, vecs, notes):
+            copy_row(vecs[P_HALF], x[0])
+            return True
+        if hopeless(x):
+            break
+    return unsolved(notes)
 
 
 @jit_part
-def begin_position(z, vecs):
-    """p+ is solved for, q' starts from q."""
+def solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
+    """The second line, from q; q' into ``vecs[X]``."""
     x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
-    copy_row(vecs[P_HALF], x[0])
     copy_row(x[0], z[Q])
-    return x, image
+    if cached:
+        geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
+    for n in range(int(notes[MAX_ITERATIONS])):
+        if not position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
+            return False
+        if improve(x, image, n, vecs, notes):
+            return True
+        if hopeless(x):
+            break
+    return unsolved(notes)
 
 
 @jit_part
@@ -102,65 +112,24 @@ def last_kick(model, geometry, z, eps, vecs, mats, notes):
 
 
 @jit_part
-def naive(model, geometry, z, eps, vecs, mats, notes):
-    """G.L.F.(a)"""
-    solved, most = False, int(notes[MAX_ITERATIONS])
-    x, image = begin_momentum(z, vecs)
-    for n in range(most):
-        if not momentum_image_naive(model, geometry, z, eps, x, vecs, mats, notes, image):
-            return False
-        solved = improve(x, image, n, vecs, notes)
-        if solved or hopeless(x):
-            break
-    if not solved:
-        return unsolved(notes)
-    x, image = begin_position(z, vecs)
-    for n in range(most):
-        if not position_image_naive(model, geometry, z, eps, x, vecs, mats, notes, image):
-            return False
-        if improve(x, image, n, vecs, notes):
-            return last_kick(model, geometry, z, eps, vecs, mats, notes)
-        if hopeless(x):
-            break
-    return unsolved(notes)
-
-
-@jit_part
-def cached(model, geometry, z, eps, vecs, mats, notes):
-    """G.L.F.(b)"""
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
-        return False
-    field(model, geometry, z[P], 1.0, 0.0, vecs, mats, notes, vecs[V], vecs[PHI])
-    solved, most = False, int(notes[MAX_ITERATIONS])
-    x, image = begin_momentum(z, vecs)
-    for n in range(most):
-        momentum_image_cached(model, geometry, z, eps, x, vecs, mats, notes, image)
-        solved = improve(x, image, n, vecs, notes)
-        if solved or hopeless(x):
-            break
-    if not solved:
-        return unsolved(notes)
-    x, image = begin_position(z, vecs)
-    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
-    for n in range(most):
-        if not position_image_cached(model, geometry, z, eps, x, vecs, mats, notes, image):
-            return False
-        if improve(x, image, n, vecs, notes):
-            return last_kick(model, geometry, z, eps, vecs, mats, notes)
-        if hopeless(x):
-            break
-    return unsolved(notes)
+def generalized_leapfrog(cached, model, geometry, z, eps, vecs, mats, notes):
+    """One step of the point ``z`` in place; returns H there, NaN where it failed."""
+    if not solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
+        return math.nan
+    if not solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
+        return math.nan
+    if not last_kick(model, geometry, z, eps, vecs, mats, notes):
+        return math.nan
+    return energy(model, geometry, z, vecs, mats, notes)
 
 
 @jit
 def generalized_leapfrog_naive(model, geometry, z, eps, vecs, mats, notes):
-    """The step to be called through a pointer; returns H, NaN where it failed."""
-    solved = naive(model, geometry, z, eps, vecs, mats, notes)
-    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+    """G.L.F.(a), to be called through a pointer."""
+    return generalized_leapfrog(False, model, geometry, z, eps, vecs, mats, notes)
 
 
 @jit
 def generalized_leapfrog_cached(model, geometry, z, eps, vecs, mats, notes):
-    """The step to be called through a pointer; returns H, NaN where it failed."""
-    solved = cached(model, geometry, z, eps, vecs, mats, notes)
-    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+    """G.L.F.(b), to be called through a pointer."""
+    return generalized_leapfrog(True, model, geometry, z, eps, vecs, mats, notes)

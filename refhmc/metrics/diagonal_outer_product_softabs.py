@@ -24,6 +24,7 @@ N_MATS = 1
 
 @jit
 def settle(model, vecs, mats, notes):
+    """g and f at ``vecs[HERE]``; False if it is not finite."""
     value_here(model, vecs, notes)
     finite = True
     for i in range(vecs.shape[1]):
@@ -35,12 +36,14 @@ def settle(model, vecs, mats, notes):
 
 @jit
 def velocity(p, vecs, mats, notes, out):
+    """out = G^-1 p"""
     for i in range(p.shape[0]):
         out[i] = p[i] / vecs[F, i]
 
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    """v = G^-1 p, and phi dphi/dq + tau dtau/dq from a product with the Hessian."""
     _, hessian, _, data = model
     g, f, m = vecs[GRADIENT_HERE], vecs[F], vecs[WEIGHT]
     if notes[HAS_MORE] == 0:
@@ -56,5 +59,6 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
 
 @jit
 def draw(normals, vecs, mats, notes, p):
+    """p ~ N(0, G) from standard normals."""
     for i in range(p.shape[0]):
         p[i] = vecs[F, i] ** 0.5 * normals[i]

@@ -26,6 +26,7 @@ N_VECS = METRIC_ROWS + 4
 
 @jit
 def settle(model, vecs, mats, notes):
+    """The diagonal of H at ``vecs[HERE]``, and f; False if it is not finite."""
     _, hessian, _, data = model
     d = vecs.shape[1]
     if mats.shape[0] == 0:
@@ -45,12 +46,14 @@ def settle(model, vecs, mats, notes):
 
 @jit
 def velocity(p, vecs, mats, notes, out):
+    """out = G^-1 p"""
     for i in range(p.shape[0]):
         out[i] = p[i] * vecs[INVERSE, i]
 
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction with a diagonal matrix."""
     _, _, trace, data = model
     d = p.shape[0]
     if notes[HAS_MORE] == 0:
@@ -76,5 +79,6 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
 
 @jit
 def draw(normals, vecs, mats, notes, p):
+    """p ~ N(0, G) from standard normals."""
     for i in range(p.shape[0]):
         p[i] = vecs[F, i] ** 0.5 * normals[i]

@@ -23,6 +23,7 @@ N_VECS = METRIC_ROWS
 
 @jit
 def settle(model, vecs, mats, notes):
+    """G at ``vecs[HERE]`` and its factors; False if it is not positive definite."""
     _, fisher, _, data = model
     fisher(vecs[HERE], data, mats[G])
     notes[LOG_DET_WEIGHT] = -0.5
@@ -31,12 +32,14 @@ def settle(model, vecs, mats, notes):
 
 @jit
 def velocity(p, vecs, mats, notes, out):
+    """out = G^-1 p"""
     copy_row(out, p)
     solve_factorised(mats[L], vecs[SCALES], out)
 
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
     _, _, fisher_trace, data = model
     d = p.shape[0]
     velocity(p, vecs, mats, notes, v)
@@ -57,6 +60,7 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
 
 @jit
 def draw(normals, vecs, mats, notes, p):
+    """p ~ N(0, G) from standard normals."""
     for i in range(p.shape[0]):
         p[i] = normals[i] / vecs[SCALES, i] ** 0.5
     for i in range(p.shape[0] - 1, -1, -1):

@@ -98,6 +98,7 @@ def part_across(g, p, r):
 
 @jit
 def settle(model, vecs, mats, notes):
+    """g at ``vecs[HERE]``; False if G is not finite and positive."""
     value_here(model, vecs, notes)
     g = vecs[GRADIENT_HERE]
     across, along, _, _ = eigenvalues(dot(g, g), notes)
@@ -110,6 +111,7 @@ def settle(model, vecs, mats, notes):
 
 @jit
 def velocity(p, vecs, mats, notes, out):
+    """out = G^-1 p"""
     g = vecs[GRADIENT_HERE]
     across, along, _, _ = eigenvalues(dot(g, g), notes)
     gamma = part_across(g, p, vecs[R])
@@ -119,6 +121,7 @@ def velocity(p, vecs, mats, notes, out):
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    """v = G^-1 p, and phi dphi/dq + tau dtau/dq from two products with the Hessian."""
     _, hessian, _, data = model
     d = p.shape[0]
     g, r = vecs[GRADIENT_HERE], vecs[R]
@@ -141,6 +144,7 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
 
 @jit
 def draw(normals, vecs, mats, notes, p):
+    """p ~ N(0, G) from standard normals."""
     g = vecs[GRADIENT_HERE]
     across, along, _, excess = eigenvalues(dot(g, g), notes)
     scaled = excess / (along**0.5 + across**0.5) * dot(g, normals)

@@ -34,6 +34,7 @@ N_MATS = 5
 
 @jit
 def settle(model, vecs, mats, notes):
+    """H at ``vecs[HERE]``, its eigenvalues and vectors, f; False if it is not finite."""
     _, hessian, _, data = model
     hessian(vecs[HERE], data, mats[H])
     if not eigen_with(mats[H], vecs[LAMBDA], mats[EIGENVECTORS], mats[J], mats[PRODUCT], vecs[WORK : WORK + 3]):
@@ -52,6 +53,7 @@ def rotate(Q, x, out):
 
 @jit
 def velocity(p, vecs, mats, notes, out):
+    """out = G^-1 p"""
     rotate(mats[EIGENVECTORS], p, vecs[A])
     for i in range(p.shape[0]):
         vecs[A, i] /= vecs[F, i]
@@ -74,6 +76,7 @@ def conjugate(Q, inner, product, column, out):
 
 @jit
 def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+    """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
     _, _, trace, data = model
     d, alpha = p.shape[0], notes[ALPHA]
     values, f, a, Q = vecs[LAMBDA], vecs[F], vecs[A], mats[EIGENVECTORS]
@@ -99,6 +102,7 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
 
 @jit
 def draw(normals, vecs, mats, notes, p):
+    """p ~ N(0, G) from standard normals."""
     rotate(mats[EIGENVECTORS], normals, vecs[A])
     for i in range(p.shape[0]):
         vecs[A, i] *= vecs[F, i] ** 0.5
