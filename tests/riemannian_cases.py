@@ -18,20 +18,22 @@ import numpy as np
 import scipy.integrate
 
 import refhmc
-from refhmc import types
+from refhmc import compiled, types
+from refhmc import sample_stats as S
+from refhmc.chain import Chain, close_notes, make_plan, open_notes
 from refhmc.hamiltonian import run_energy
-from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
+from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import (
-    Dense,
     Diagonal,
     DiagonalOuterProductSoftAbs,
     DiagonalSoftAbs,
     Fisher,
-    Identity,
     OuterProductSoftAbs,
     SoftAbs,
 )
-from refhmc.point import VELOCITY, P, Q
+from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.randomness import fill_normals
+from refhmc.types import STATE
 
 RIEMANNIAN = {
     "fisher": Fisher(),
@@ -174,6 +176,47 @@ class Exact:
             return float(mpmath.fsum(terms)) - float(gradient @ u), scale
 
 
+def funnel_exact(q, p, u, alpha, digits: int = 80):
+    """(u . dH/dq, its scale, H, its scale) of SoftAbs on the funnel, from the text of the model in many digits.
+
+    The Hessian acts in the span of the v axis, x, and what of p and u is across them; on the rest it is -e^v.
+    """
+    n = len(q) - 1
+    with mpmath.workdps(digits):
+        basis, rows = [], [[mpmath.mpf(float(t)) for t in row] for row in (q, p, u)]
+        for row in rows:
+            w = row[1:]
+            for b in basis:
+                w = [x - mpmath.fdot(row[1:], b) * y for x, y in zip(w, b, strict=True)]
+            length = mpmath.sqrt(mpmath.fdot(w, w))
+            if length > mpmath.mpf(10) ** (-digits // 2):
+                basis.append([x / length for x in w])
+        k = len(basis)
+        Q, momentum, U = ([row[0], *(mpmath.fdot(row[1:], b) for b in basis)] for row in rows)
+
+        def parts(h):
+            z = [a + h * b for a, b in zip(Q, U, strict=True)]
+            e = mpmath.exp(z[0])
+            H = -e * mpmath.eye(k + 1)
+            H[0, 0] = -mpmath.mpf(1) / 9 - e * mpmath.fdot(z[1:], z[1:]) / 2
+            for i in range(1, k + 1):
+                H[0, i] = H[i, 0] = -e * z[i]
+            values, V = mpmath.eigsy(H)
+            f, a = [soft(x, alpha) for x in values], V.T * mpmath.matrix(momentum)
+            log_det = mpmath.fsum(mpmath.log(x) for x in f) + (n - k) * mpmath.log(soft(e, alpha))
+            kinetic = mpmath.fsum(a[i] ** 2 / f[i] for i in range(k + 1)) / 2
+            return log_det / 2, kinetic, -(z[0] ** 2) / 18, mpmath.mpf(n) / 2 * z[0], -e * mpmath.fdot(z[1:], z[1:]) / 2
+
+        h = mpmath.mpf(10) ** (-2 * digits // 5)
+        here, signs = parts(mpmath.mpf(0)), (1, 1, -1, -1, -1)
+        slopes = [(a - b) / (2 * h) for a, b in zip(parts(h), parts(-h), strict=True)]
+        answer = []
+        for terms in (slopes, here):
+            signed = [s * t for s, t in zip(signs, terms, strict=True)]
+            answer += [float(mpmath.fsum(signed)), float(mpmath.fsum(abs(t) for t in signed))]
+        return answer
+
+
 # ------------------------------------------------------------------------------------------ integrators
 
 TIGHT = 1e-12  # the tolerance of the solvers here
@@ -253,3 +296,62 @@ def scaled(H, q, J) -> tuple[np.ndarray, np.ndarray]:
     root = np.sqrt(np.diag(H.mass(q)))
     units = np.concatenate([1 / root, root])
     return J * units / units[:, None], units
+
+
+# ------------------------------------------------------------------------------- transitions from many starts
+
+
+@compiled.entry(
+    lambda: types.nb.void(
+        types.TRANSITION,
+        types.DYNAMICS,
+        types.MODEL,
+        types.WORKSPACE,
+        types.RANDOMNESS,
+        types.VECTOR,
+        types.VECTOR,
+        types.MATRIX,
+        types.MATRIX,
+        types.INTEGERS,
+        types.nb.int64,
+    ),
+    "transitions from many starts on any metric",
+)
+def run_from_each(transition, dynamics, model, workspace, randomness, normals, settings, starts, stats, control, n):
+    """Replace each row of ``starts`` by where ``n`` transitions take it; the last one's statistics."""
+    points, _, vecs, mats, _ = workspace
+    z, notes = points[STATE], dynamics[4]
+    for k in range(starts.shape[0]):
+        for i in range(starts.shape[1]):
+            z[Q, i] = starts[k, i]
+        z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
+        for _ in range(n):
+            fill_normals(randomness[0], normals)
+            open_notes(notes, control)
+            H0 = dynamics[1](model, dynamics[3], z, normals, vecs, mats, notes)
+            stats[k, S.OUTCOME] = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
+            close_notes(notes, stats[k], control)
+        for i in range(starts.shape[1]):
+            starts[k, i] = z[Q, i]
+
+
+def from_each(model, kernel, starts: np.ndarray, seed: int, n_transitions: int = 1) -> tuple[np.ndarray, dict]:
+    """Where ``n_transitions`` take each of the starts (n, d), and the last one's statistics."""
+    chain = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(seed))
+    chain.plan.dynamics.compile(model.name)
+    q, stats, plan = np.array(starts), np.zeros((len(starts), S.N_STATS)), chain.plan
+    randomness, control = (chain.rng, np.zeros(0), np.zeros(1, np.int64)), np.zeros(types.N_CONTROL, np.int64)
+    run_from_each(
+        plan.transition,
+        (*plan.dynamics.pointers, chain.notes),
+        plan.dynamics.model,
+        chain.workspace,
+        randomness,
+        chain.normals,
+        chain.settings,
+        q,
+        stats,
+        control,
+        n_transitions,
+    )
+    return q, S.named(stats, kernel.statistics)

@@ -12,6 +12,7 @@ takes an iteration more over the widths of the differences. Measured: e 1e-13, d
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -23,7 +24,15 @@ from riemannian_cases import EXACT, MOVED_MODELS, SMOOTH, TIGHT, case, end, mode
 import refhmc
 from refhmc.diagnostics import jacobian, reversibility_violation, volume_violation
 from refhmc.dynamics import make_dynamics
-from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, ProjectedTao, Suzuki, Yoshida
+from refhmc.integrators import (
+    ExplicitTao,
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    Leapfrog,
+    ProjectedTao,
+    Suzuki,
+    Yoshida,
+)
 from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
 from refhmc.point import COPY_P, COPY_Q, EXTENDED_ROWS, P, Q
 from refhmc.trajectory import run_trajectory
@@ -148,9 +157,9 @@ def test_free_motion_takes_the_time_it_should():
 
 
 @pytest.mark.parametrize("variant", ["endpoint", "midpoint"])
-@pytest.mark.parametrize("eps", [0.1, 1.0, 1.9, 4.0])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 1.9])
 def test_implicit_midpoint_conserves_quadratic_energies(eps, variant):
-    """On a Gaussian no proposal is rejected, at any step for which the equation is solved: plainly for eps < 2."""
+    """On a Gaussian no proposal is rejected, at any step solved: the iteration contracts for eps < 2."""
     model, rng = model_of("gaussian-3"), np.random.default_rng(2)
     solver = "fixed point" if eps < 1.5 else "anderson"
     method = ImplicitMidpoint(variant=variant, tolerance=1e-12, max_iterations=1000, solver=solver)
@@ -171,7 +180,7 @@ def test_implicit_midpoint_conserves_quadratic_energies(eps, variant):
 @pytest.mark.parametrize("metric", ["fisher", "softabs", "outer"])
 @pytest.mark.parametrize("integrator", ["leapfrog-cached", "leapfrog-naive", "yoshida-leapfrog", "midpoint-endpoint"])
 def test_angular_momentum_is_conserved(integrator, metric):
-    """The funnel and these metrics do not change when the x's are rotated: x_i p_j - x_j p_i are invariants, of the form q'Ap."""
+    """The funnel and these metrics do not change when the x's are rotated: x_i p_j - x_j p_i are invariants q'Ap."""
     H, q, p, time = case("funnel-3", metric, 3)
     path = refhmc.integrate(H, EXACT[integrator], q, p, step_size=0.2 * time, n_steps=10)
     angular = np.cross(path.q[:, 1:], path.p[:, 1:])
@@ -181,7 +190,9 @@ def test_angular_momentum_is_conserved(integrator, metric):
     assert np.abs(path.q[-1] - q).max() > 0.1 * time * np.abs(H.grad_p(q, p)).max()
 
 
-@pytest.mark.parametrize("metric", [Identity(), Dense([[1.0, 0.3, 0, 0], [0.3, 2.0, 0, 0], [0, 0, 1, 0.5], [0, 0, 0.5, 1]])])
+@pytest.mark.parametrize(
+    "metric", [Identity(), Dense([[1.0, 0.3, 0, 0], [0.3, 2.0, 0, 0], [0, 0, 1, 0.5], [0, 0, 0.5, 1]])]
+)
 def test_on_a_constant_metric_the_generalised_leapfrog_is_the_leapfrog(metric):
     H, rng = refhmc.Hamiltonian(model_of("funnel-3"), metric), np.random.default_rng(4)
     q, p = 0.3 * rng.standard_normal((2, 4))
@@ -228,12 +239,29 @@ def test_naive_and_cached_are_the_same_numbers():
 
 def test_the_tolerance_sets_the_error():
     """The end differs from the tightly solved one by a few tolerances, and the error falls with them."""
-    for method in (ImplicitMidpoint, GeneralizedLeapfrog, lambda tolerance: ProjectedTao(omega=2.0, tolerance=tolerance)):
+    for method in (
+        ImplicitMidpoint,
+        GeneralizedLeapfrog,
+        lambda tolerance: ProjectedTao(omega=2.0, tolerance=tolerance),
+    ):
         H, q, p, time = case("funnel-3", "softabs", 2)
         want = end(H, method(tolerance=1e-14), q, p, 0.15 * time, 5)
         for tolerance in (1e-4, 1e-6, 1e-8, 1e-10):
             error = np.abs(end(H, method(tolerance=tolerance), q, p, 0.15 * time, 5) - want).max()
             assert error <= 100 * tolerance
+
+
+def test_anderson_converges_where_the_plain_iteration_does():
+    H = refhmc.Hamiltonian(model_of("funnel-3"), SoftAbs(alpha=1.0))
+    q, p = [1.03675258, 0.48926265, 0.19677087, -0.77601275], [1.1456396, 0.99073168, -0.8090074, 0.60111358]
+    for tolerance in (1e-8, 1e-10, 1e-12, 1e-13):
+        plain, fast = (
+            refhmc.integrate(H, GeneralizedLeapfrog(tolerance=tolerance, solver=s), q, p, step_size=0.05, n_steps=8)
+            for s in ("fixed point", "anderson")
+        )
+        assert plain.converged.all()
+        assert fast.converged.all()
+        assert fast.iterations.sum() <= plain.iterations.sum()
 
 
 # --------------------------------------------------------------------------------------------- failures are typed
@@ -321,9 +349,13 @@ def extended_end(H, method, z0: np.ndarray, eps: float, n_steps: int) -> np.ndar
     return z[rows].ravel()
 
 
-@pytest.mark.parametrize("metric", ["fisher", "softabs", "outer"])
+# |det J - 1| and the reversal error that were measured, to within a factor of 2.
+EXPLICIT_TAO = {"fisher": (2.8e-4, 6.3e-5), "softabs": (1.5e-2, 5.7e-3)}
+
+
+@pytest.mark.parametrize("metric", EXPLICIT_TAO)
 def test_explicit_tao_is_symplectic_and_reversible_on_the_doubled_space_only(metric):
-    """There: to the errors of the differences, 1e-8, and of rounding. From the diagonal with the copies dropped: by percents."""
+    """There: to the errors of the differences, 1e-8, and of rounding. From the diagonal, the copies dropped at the end: not."""
     method, n_steps, d = ExplicitTao(omega=10.0), 10, 2
     H, q, p, time = case("banana", metric, 1)
     eps = 0.05 * time
@@ -337,7 +369,7 @@ def test_explicit_tao_is_symplectic_and_reversible_on_the_doubled_space_only(met
             step = width * twice[k] * np.eye(8)[k]
             ahead, behind = (extended_end(H, method, start + s * step, eps, n_steps) for s in (1, -1))
             table.append((ahead - behind) / (2 * width) / twice)
-        first, second = ((4 * b - a) / 3 for a, b in zip(table, table[1:], strict=False))
+        first, second = ((4 * b - a) / 3 for a, b in itertools.pairwise(table))
         columns.append((16 * second - first) / 15)
     J = np.stack(columns, axis=1)
     two = np.kron(np.eye(2), omega(d))
@@ -351,10 +383,17 @@ def test_explicit_tao_is_symplectic_and_reversible_on_the_doubled_space_only(met
     projected = ProjectedTao(omega=10.0, tolerance=TIGHT, solver="anderson")
     exact_volume = volume_violation(H, projected, q, p, step_size=eps, n_steps=n_steps)
     exact_reversal = reversibility_violation(H, projected, q, p, step_size=eps, n_steps=n_steps)
-    print(metric, volume, reversal, exact_volume, exact_reversal)
-    assert 1e-5 < volume < 1
-    assert 1e-5 < reversal < 10
-    assert exact_volume < 1e-4 * volume
-    assert exact_reversal < 1e-4 * reversal
+    for got, measured in zip((volume, reversal), EXPLICIT_TAO[metric], strict=True):
+        assert measured / 2 < got < 2 * measured
+    assert exact_volume < 1e-10
+    assert exact_reversal < 1e-10
     assert not method.exact
     assert projected.exact
+
+
+@pytest.mark.parametrize("metric", sorted(EXPLICIT_TAO))
+def test_explicit_tao_is_of_order_two(metric):
+    H, q, p, time = case("banana", metric, 1)
+    want = true_flow(H, q, p, 0.3 * time)
+    errors = [np.linalg.norm(end(H, ExplicitTao(omega=10.0), q, p, 0.3 * time / n, n) - want) for n in (64, 128)]
+    assert abs(math.log2(errors[0] / errors[1]) - 2) < 0.2

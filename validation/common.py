@@ -79,7 +79,9 @@ def run_chains(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if warm:
-            refhmc.sample(model, kernel, draws=10, tune=0, random_seed=0, **{**options, "chains": 1, "initvals": None})
+            refhmc.diagnostics.ess(np.random.default_rng(0).random((1, 10, 1)))  # imports ArviZ
+            first = None if starts is None else np.atleast_2d(starts)[:1]
+            refhmc.sample(model, kernel, draws=10, tune=0, random_seed=0, **{**options, "chains": 1, "initvals": first})
         begin = time.process_time()
         result = refhmc.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
         seconds = (time.process_time() - begin) / chains
@@ -202,6 +204,9 @@ def alarm_text(comparisons: int, alarm: float = ALARM) -> str:
 # ------------------------------------------------------------------------------------------------------ result files
 
 
+_missing: set[str] = set()
+
+
 def paper_table(name: str) -> list[dict[str, Any]] | None:
     """The rows of a paper's table, numbers as floats, from ``../shared/papers/tables`` beside the repository.
 
@@ -209,7 +214,9 @@ def paper_table(name: str) -> list[dict[str, Any]] | None:
     """
     path = TABLES / f"{name}.csv"
     if not path.exists():
-        print(f"The paper's table {name} is not here (../shared/papers/tables): our figures are given alone.")
+        if name not in _missing:
+            print(f"The paper's table {name} is not here (../shared/papers/tables): our figures are given alone.")
+        _missing.add(name)
         return None
     with path.open(encoding="utf-8", newline="") as file:
         return [{key: as_number(text) for key, text in row.items()} for row in csv.DictReader(file)]

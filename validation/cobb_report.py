@@ -1,0 +1,132 @@
+"""The Markdown of :mod:`validation.cobb_table1`."""
+
+from __future__ import annotations
+
+import math
+
+from validation import common
+from validation.common import number
+
+EXPLAINED = """**The explicit scheme.** Tao's third flow turns the differences of the copies by 2 Ω ε = 2.8 in every step. So
+close to π it is unstable together with the other flows on this funnel: from the paper's start nearly every trajectory ends in
+a non-finite energy (row "Tao's binding, Omega = 10"), whatever the solver; at a fourth of the step (angle 0.7) it works. The
+published program assigns the four lines one after the other, which is not a rotation: at this angle its determinant is 7e-7
+(one coordinate), it all but sets the copies equal. The row "the program's binding" runs that map, and accepts like the paper.
+
+**The exact route.** The projected Tao map is reversible and keeps volume where its equations are solved
+(cobb_violations.md), but at step 0.14 they are not solved anywhere (the column "solver failed" counts only those without
+convergence; the others meet a metric that is not finite within the solve and count as divergences). At 0.035 they are,
+except in the neck, where the binding, with the same unit for positions and momenta, fights scales of exp(-v/2) and exp(v/2).
+Such proposals are rejected, and a run from v = 0 stays out of the neck. The implicit generalised leapfrog has no such
+trouble.
+
+**How biased the explicit kernels are.** cobb_violations.md: neither keeps volume (medians 0.6 to 4 % a step) nor reverses. In
+E v and E v² that hides behind the noise of runs that stand still; "no bias seen" of those rows has little power.
+
+**The published threshold.** At 0.001 on max(delta²), a tolerance of 0.0316, the implicit map does not reverse (median
+distance 0.3 after 25 steps, cobb_violations.md): the second table shows the bias, beside a tolerance of 1e-6 that has none. At
+that threshold a step takes 2.5 evaluations of the metric, fewer than the explicit map's four at least, so that in compiled
+code, unlike in the authors' automatic differentiation, the explicit scheme is no faster than the implicit one; it is faster
+than a solve to 1e-6.
+
+**KL.** Of n independent draws it is about 1/n. The paper's 0.130 and 0.142 of 1,000 draws are those of 8 effective draws;
+ours have many times that. Its figures are one run each, from v = 0, with 0.01 times a uniform number added to the Hessian's
+diagonal at every evaluation (`jitter`, so that H is not a function; not repeated here), in single precision. That jitter alone
+explains much of an acceptance of 0.93 where ours is 0.98. See cobb_lengths.md for that, and for how long a run of ours
+has the paper's KL."""
+
+
+def report(plan: dict, ours: dict, papers: dict, biases: dict) -> tuple[str, dict]:
+    """The text, and the verdicts by row."""
+    verdicts = {name: verdict_of(ours[name], papers[name]) for name in papers}
+    base = ours.get("implicit", {}).get("seconds")
+    lines = [line(plan[name], ours[name], papers.get(name), base) for name in ours]
+    parts = [
+        "Quantiles of KL over our runs beside the paper's one run; p of its log KL and of its acceptance by the t of a "
+        "further observation. KL differs also if all our runs lie on one side. Seconds are of one run, ours on a shared core; "
+        "their ratio to the implicit scheme's is beside the paper's.",
+        common.markdown(HEADER, lines),
+        common.markdown(["row", "verdict"], [(plan[name].title, text) for name, text in verdicts.items()]),
+        "## Does the kernel keep the funnel?",
+        "Runs of 1,000 draws from exact draws: an exact kernel has E v = 0 and E v² = 9 at every draw.",
+        common.markdown(
+            ["row", "runs", "E v", "z", "E v²", "z", "solver failed", "verdict"],
+            [bias_row(plan[name].title, found) for name, found in biases.items()],
+        ),
+        EXPLAINED,
+    ]
+    return "\n\n".join(parts), verdicts
+
+
+HEADER = [
+    "row",
+    "runs",
+    "draws",
+    "KL, 5 %",
+    "median",
+    "95 %",
+    "paper",
+    "p",
+    "acceptance",
+    "paper",
+    "p",
+    "step",
+    "ESS v",
+    "highest v",
+    "solver failed",
+    "evaluations a draw",
+    "seconds",
+    "ratio",
+    "paper's",
+]
+IMPLICIT_SECONDS = 11400.0
+
+
+def line(scheme, ours: dict, paper: dict | None, base) -> list[str]:
+    """One row: ours, and the paper's where it has one."""
+    q = ours["kl_quantiles"]
+    kl = [number(q[level]) if math.isfinite(q[level]) else "∞" for level in ("5%", "50%", "95%")]
+    theirs = ["–", "–"] if paper is None else [number(paper["kl"]), f"{paper['p_kl']:.2g}"]
+    rate = ["–", "–"] if paper is None else [f"{paper['acceptance']:.2f}", f"{paper['p_acceptance']:.2g}"]
+    seconds = ours["seconds"]
+    ratio = "–" if base is None else f"{seconds.value / base.value:.2f}"
+    paper_ratio = "–" if paper is None else f"{paper['seconds'] / IMPLICIT_SECONDS:.2f}"
+    middle = [str(ours[name]) for name in ("step_size", "ess", "highest_v", "solver_failed")]
+    return [
+        scheme.title,
+        ours["runs"],
+        scheme.draws,
+        *kl,
+        *theirs,
+        str(ours["acceptance"]),
+        *rate,
+        *middle,
+        f"{ours['evaluations'].value:.0f}",
+        number(seconds.value),
+        ratio,
+        paper_ratio,
+    ]
+
+
+def verdict_of(ours: dict, paper: dict) -> str:
+    """KL and acceptance, each agreeing or not at one in a hundred."""
+    p_kl, p = paper["p_kl"], paper["p_acceptance"]
+    side = "ours" if below(ours, paper) else "theirs"
+    kl = "KL agrees" if p_kl > 0.01 and not paper["all_on_one_side"] else f"KL differs, {side} is smaller"
+    rate = "acceptance agrees" if p > 0.01 else "acceptance differs"
+    return f"{kl} (p = {p_kl:.2g}; {paper['runs_of_ours_below']} runs below); {rate} (p = {p:.2g})"
+
+
+def below(ours: dict, paper: dict) -> bool:
+    return ours["kl_quantiles"]["50%"] < paper["kl"]
+
+
+def bias_row(title: str, found: dict) -> list[str]:
+    cells, z = [], []
+    for name in ("mean", "second_moment"):
+        part = found[name]
+        z.append(abs(part["z"]))
+        cells += [f"{part['value']:.2f} ± {part['error']:.2f}", f"{part['z']:.1f}"]
+    precise = found["second_moment"]["error"] < 0.3
+    word = "biased" if max(z) >= 3 else "no bias seen" if precise else "no bias seen, little power"
+    return [title, str(found["runs"]), *cells, f"{found['solver_failed']:.3f}", word]

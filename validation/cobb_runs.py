@@ -1,0 +1,134 @@
+"""What the commands on Cobb, Baydin, Markham and Roberts (2019) share: the funnel 10 + 1, its schemes, KL(p(v) || q(v)).
+
+q(v) is the normal with the first two moments of the draws of v, p = N(0, 9):
+
+    KL = log(s / 3) + (9 + m^2) / (2 s^2) - 1/2,     m, s^2 mean and variance of the draws
+
+Of n independent draws, KL is close to (m/3)^2/2 + (s^2/9 - 1)^2/4, with mean 1/n: a scheme with KL 0.13 made some eight
+draws' worth. It is a very skewed figure of one run, so it is repeated, and its quantiles are given.
+
+Every run starts where the authors' examples start, v = 0 and x = (1, ..., 1), without warm-up unless the step is adapted.
+The authors' threshold 0.001 is on max(delta^2): our tolerance, on max |delta|, is sqrt(0.001) = 0.0316.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+import refhmc
+from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao
+from refhmc.metrics import Identity, SoftAbs
+from validation import common
+from validation.betancourt_runs import geyer_ess
+from validation.cobb_published import PublishedExplicit
+
+N = 10
+L = 25
+OMEGA = 10.0
+VARIANCE = 9.0
+THRESHOLD = math.sqrt(1e-3)
+MOST = 1000  # iterations of a solve
+
+
+def start() -> np.ndarray:
+    """v = 0, x = 1."""
+    return np.r_[0.0, np.ones(N)]
+
+
+@dataclasses.dataclass
+class Scheme:
+    """A row: kernel, warm-up, draws of a run, runs; ``paper``: its name in the table."""
+
+    title: str
+    kernel: object
+    draws: int
+    trials: int
+    paper: str | None = None
+    tune: int = 0
+
+
+def euclidean(step: float | None, **more) -> refhmc.HMC:
+    return refhmc.HMC(step_size=step, n_steps=L, metric=Identity(), **more)
+
+
+def riemannian(integrator, step: float) -> refhmc.HMC:
+    return refhmc.HMC(step_size=step, n_steps=L, metric=SoftAbs(alpha=1e6), integrator=integrator)
+
+
+def implicit(tolerance: float = THRESHOLD) -> GeneralizedLeapfrog:
+    return GeneralizedLeapfrog(tolerance=tolerance, max_iterations=MOST)
+
+
+def schemes() -> dict[str, Scheme]:
+    """The four rows of the paper, and ours beside them."""
+    published, tao = PublishedExplicit(omega=OMEGA), ExplicitTao(omega=OMEGA)
+    projected = ProjectedTao(omega=OMEGA, tolerance=1e-6)
+    return {
+        "hmc_adapted": Scheme(
+            "HMC, L = 25, step adapted to 0.75", euclidean(None, target_accept=0.75), 100_000, 20, "HMC-NUTS", 1000
+        ),
+        "hmc_0.3896": Scheme("HMC, L = 25, step 0.3896", euclidean(0.3896), 100_000, 20, "HMC-NUTS"),
+        "implicit": Scheme(
+            "implicit RMHMC, threshold as published", riemannian(implicit(), 0.15), 1000, 40, "Implicit RMHMC"
+        ),
+        "implicit_tight": Scheme("implicit RMHMC, tolerance 1e-6", riemannian(implicit(1e-6), 0.15), 1000, 40),
+        "published": Scheme(
+            "explicit, the program's binding, Omega = 10", riemannian(published, 0.14), 1000, 40, "Explicit RMHMC"
+        ),
+        "explicit": Scheme("explicit, Tao's binding, Omega = 10", riemannian(tao, 0.14), 1000, 40, "Explicit RMHMC"),
+        "explicit_small": Scheme("explicit, Tao's binding, step 0.035", riemannian(tao, 0.035), 1000, 20),
+        "projected": Scheme("projected Tao, Omega = 10", riemannian(projected, 0.14), 1000, 40),
+        "projected_small": Scheme("projected Tao, Omega = 10, step 0.035", riemannian(projected, 0.035), 1000, 5),
+        "hmc_0.2": Scheme("HMC, L = 25, step 0.2", euclidean(0.2), 100_000, 20, "HMC hand-tuned for KL"),
+    }
+
+
+def divergence(v: np.ndarray) -> float:
+    """KL(p(v) || N(mean, variance of v))."""
+    m, square = float(v.mean()), float(v.var())
+    if square == 0:
+        return math.inf
+    return 0.5 * math.log(square / VARIANCE) + (VARIANCE + m * m) / (2 * square) - 0.5
+
+
+def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool = False) -> list[dict]:
+    """The scheme's runs, one dict of figures each; the time is the processor's, shared equally between the runs.
+
+    ``from_exact``: each run starts from a draw of the funnel itself, and an exact kernel's runs then have no bias at all.
+    """
+    model, n = refhmc.models.Funnel(N), trials or scheme.trials
+    exact = model.reference.draw(np.random.default_rng(seed), n)
+    done = common.run_chains(
+        model,
+        scheme.kernel,
+        draws=scheme.draws,
+        chains=n,
+        seed=seed,
+        starts=exact if from_exact else np.tile(start(), (n, 1)),
+        tune=scheme.tune,
+        cores=1,
+    )
+    return [facts(done.draws[k, :, 0], {name: x[k] for name, x in done.stats.items()}, done.seconds) for k in range(n)]
+
+
+def facts(v: np.ndarray, stats: dict[str, np.ndarray], seconds: float) -> dict:
+    """What one run says."""
+    failed = stats.get("solver_failed")
+    ess, square = geyer_ess(v), geyer_ess(v**2)
+    return {
+        "kl": divergence(v),
+        "acceptance": float(stats["acceptance_rate"].mean()),
+        "step_size": float(stats["step_size"][-1]),
+        "solver_failed": 0.0 if failed is None else float(failed.mean()),
+        "seconds": seconds,
+        "evaluations": float(stats["n_metric_evaluations"].mean()) if "n_metric_evaluations" in stats else float(L),
+        "ess": ess,
+        "mean": float(v.mean()),
+        "mean_error": float(v.std()) / math.sqrt(ess),
+        "second_moment": float(np.mean(v**2)),
+        "second_moment_error": float(np.std(v**2)) / math.sqrt(square),
+        "highest_v": float(v.max()),
+    }

@@ -1,0 +1,118 @@
+"""Cobb, Baydin, Markham and Roberts (2019), Table 1: KL(p(v) || q(v)) on the funnel 10 + 1, four schemes and ours.
+
+    python -m validation.cobb_table1 [ROW ...]
+
+The paper gives one run of each scheme. Its log KL and its acceptance rate are set against ours by the t of a further
+observation; how many of our runs have a smaller KL is counted beside it. The second part asks how far each kernel is from
+keeping the funnel: runs start from exact draws of it, so that the mean of v and of v^2 over their draws estimates 0 and 9
+without bias if the kernel is exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+
+import numpy as np
+
+from validation import cobb_runs as runs
+from validation import common
+from validation.betancourt_tables import further_observation
+
+NAME = "cobb_table1"
+SEED = 2019
+BIAS = {"implicit": 100, "implicit_tight": 50, "published": 60, "explicit_small": 30, "projected_small": 10}
+
+
+def summary(facts: list[dict]) -> dict:
+    """Quantiles of KL over the runs, means with standard errors of the rest."""
+    kl = np.array([fact["kl"] for fact in facts], dtype=float)
+    means = {name: common.over_trials([fact[name] for fact in facts]) for name in facts[0] if name != "kl"}
+    quantiles = dict(
+        zip(
+            ("5%", "25%", "50%", "75%", "95%"),
+            np.quantile(kl, [0.05, 0.25, 0.5, 0.75, 0.95], method="higher"),
+            strict=True,
+        )
+    )
+    finite = common.over_trials(kl) if np.isfinite(kl).all() else common.Estimate(math.nan, math.nan, len(kl))
+    return {"runs": len(facts), "kl_mean": finite, "kl_quantiles": quantiles, **means}
+
+
+def against(facts: list[dict], line: dict) -> dict:
+    """The paper's row beside ours; log KL is much nearer to normal than KL."""
+    kl = np.array([fact["kl"] for fact in facts])
+    theirs, rate = float(line["kl_p_v_q_v"]), float(line["acc_rate"])
+    below, n = int(np.sum(kl <= theirs)), len(kl)
+    p = further_observation(np.log(kl), math.log(theirs), 0.005 / theirs)["p"] if np.isfinite(kl).all() else 0.0
+    found = further_observation([fact["acceptance"] for fact in facts], rate, 0.005)
+    return {
+        "kl": theirs,
+        "runs_of_ours_below": f"{below} of {n}",
+        "all_on_one_side": below in (0, n),
+        "p_kl": p,
+        "acceptance": rate,
+        "t_acceptance": found["t"],
+        "p_acceptance": found["p"],
+        "seconds": float(line["wall_time_s"]),
+    }
+
+
+def bias(facts: list[dict]) -> dict:
+    """E v and E v^2 over runs from exact starts, each with z over the runs."""
+    out = {}
+    for name, truth in (("mean", 0.0), ("second_moment", runs.VARIANCE)):
+        found = common.over_trials([fact[name] for fact in facts])
+        out[name] = {"value": found.value, "error": found.error, "z": (found.value - truth) / found.error}
+    rejected = float(np.mean([fact["solver_failed"] for fact in facts]))
+    return {"runs": len(facts), **out, "solver_failed": rejected}
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+
+
+def load() -> dict:
+    path = common.RESULTS / f"{NAME}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write(done: dict, biases: dict) -> None:
+    table = common.paper_table("cobb_2019_table1") or []
+    lines = {line["scheme"]: line for line in table}
+    plan = runs.schemes()
+    names = [name for name in plan if name in done]
+    for facts in done.values():
+        for fact in facts:
+            fact["kl"] = math.inf if fact["kl"] is None else fact["kl"]
+    ours = {name: summary(done[name]) for name in names}
+    papers = {name: against(done[name], lines[plan[name].paper]) for name in names if plan[name].paper in lines}
+    from validation.cobb_report import report
+
+    text, verdicts = report(plan, ours, papers, {name: biases[name] for name in plan if name in biases})
+    data = {"ours": ours, "paper": papers, "bias": biases, "verdicts": verdicts, "runs": done}
+    common.write_results(NAME, "Cobb et al. (2019), Table 1: the funnel 10 + 1", text, data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("row", nargs="*", help=f"rows to make: {', '.join(runs.schemes())} (default: all)")
+    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    chosen = parser.parse_args()
+    plan, old = runs.schemes(), load()
+    unknown = sorted(set(chosen.row) - set(plan))
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(plan)}")
+    done, biases = old.get("runs", {}), old.get("bias", {})
+    for name in [] if chosen.report else chosen.row or plan:
+        done[name] = runs.run(plan[name], SEED)
+        print(name, f"median KL {np.median([fact['kl'] for fact in done[name]]):.3f}", flush=True)
+        if name in BIAS:
+            biases[name] = bias(runs.run(plan[name], SEED + 1, trials=BIAS[name], from_exact=True))
+        write(done, biases)
+    if chosen.report:
+        write(done, biases)
+
+
+if __name__ == "__main__":
+    main()
