@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from refhmc.compiled import jit, jit_part
-from refhmc.integrators.solver import hopeless, improve, unsolved
+from refhmc.integrators.solver import hopeless, improve, retreat, unsolved
 from refhmc.metrics.riemannian import energy, field, settle
 from refhmc.point import P, Q, copy_row
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
@@ -72,6 +72,8 @@ def solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
         field(model, geometry, z[P], 1.0, 0.0, vecs, mats, notes, vecs[V], vecs[PHI])
     for n in range(int(notes[MAX_ITERATIONS])):
         if not momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
+            if retreat(x, vecs, notes):
+                continue
             return False
         if improve(x, image, n, vecs, notes):
             copy_row(vecs[P_HALF], x[0])
@@ -90,6 +92,8 @@ def solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
         geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
     for n in range(int(notes[MAX_ITERATIONS])):
         if not position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
+            if retreat(x, vecs, notes):
+                continue
             return False
         if improve(x, image, n, vecs, notes):
             return True

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from refhmc.compiled import jit, jit_part
-from refhmc.integrators.solver import copy_rows, hopeless, improve, unsolved
+from refhmc.integrators.solver import copy_rows, hopeless, improve, retreat, unsolved
 from refhmc.metrics.riemannian import energy, field, settle
 from refhmc.point import P, Q
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS
@@ -68,6 +68,8 @@ def endpoint(model, geometry, z, eps, vecs, mats, notes):
     copy_rows(x, z[Q : P + 1])
     for n in range(int(notes[MAX_ITERATIONS])):
         if not endpoint_image(model, geometry, z, eps, x, vecs, mats, notes, image):
+            if retreat(x, vecs, notes):
+                continue
             return False
         if improve(x, image, n, vecs, notes):
             copy_rows(z[Q : P + 1], x)
@@ -84,6 +86,8 @@ def midpoint(model, geometry, z, eps, vecs, mats, notes):
     copy_rows(m, z[Q : P + 1])
     for n in range(int(notes[MAX_ITERATIONS])):
         if not midpoint_image(model, geometry, z, eps, m, vecs, mats, notes, image):
+            if retreat(m, vecs, notes):
+                continue
             return False
         if improve(m, image, n, vecs, notes):
             return leave_midpoint(model, geometry, z, eps, m, vecs, mats, notes)

@@ -20,7 +20,7 @@ import math
 
 from refhmc.compiled import jit, jit_part
 from refhmc.integrators.explicit_tao import tao
-from refhmc.integrators.solver import hopeless, improve, unsolved
+from refhmc.integrators.solver import hopeless, improve, retreat, unsolved
 from refhmc.metrics.riemannian import energy
 from refhmc.point import P, Q
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
@@ -55,6 +55,8 @@ def projected(model, geometry, z, eps, vecs, mats, notes):
     mu[:] = 0.0
     for n in range(int(notes[MAX_ITERATIONS])):
         if not shift_image(model, geometry, z, eps, mu, vecs, mats, notes, image):
+            if retreat(mu, vecs, notes):
+                continue
             return False
         if improve(mu, image, n, vecs, notes):
             for i in range(z.shape[1]):

@@ -18,7 +18,7 @@ Its result is used in the first case only; the others are noted in ``notes[FAILU
 Each method writes its own loop, with ``x`` and ``image`` (k, d), k at most 2:
 
     for n in range(int(notes[MAX_ITERATIONS])):
-        image <- f(x)
+        image <- f(x); if there is none, and not retreat(x, vecs, notes): return False
         if improve(x, image, n, vecs, notes):
             return True
     return unsolved(notes)
@@ -51,6 +51,18 @@ def improve(x, image, n, vecs, notes):
     else:
         accelerate(x, image, vecs[vecs.shape[0] - HISTORY_ROWS :], n, memory, notes)
     return converged
+
+
+@jit_part
+def retreat(x, vecs, notes):
+    """Whether an iterate without an image was an extrapolation: then ``x`` is the plain one before it."""
+    if notes[MEMORY] == 0 or notes[PAIRS] == 0:
+        return False
+    notes[ITERATIONS] += 1
+    notes[PAIRS] = notes[FAILURE] = 0
+    history = vecs[vecs.shape[0] - HISTORY_ROWS :]
+    copy_rows(x, history[2 : 2 + x.shape[0]])
+    return True
 
 
 @jit_part
@@ -123,8 +135,8 @@ def accelerate(x, image, history, n, memory, notes):
 
     A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made
     orthogonal to those kept, and of length one, by combinations of whole pairs: the least squares then is a projection.
-    The pairs are dropped, and a plain step made, where the residual did not get smaller or a new difference lies in
-    the span of those kept, but for rounding.
+    The pairs are dropped, and a plain step made, where the residual has grown tenfold, or a new difference lies in the
+    span of those kept but for rounding.
     """
     k, pairs = x.shape[0], int(notes[PAIRS])
     residual, last_image = history[0:k], history[2 : 2 + k]
@@ -140,7 +152,7 @@ def accelerate(x, image, history, n, memory, notes):
                 dr[row, i] = now - residual[row, i]
                 df[row, i] = image[row, i] - last_image[row, i]
                 residual[row, i] = now
-        shrinks = inner(residual, residual) < before
+        sane = inner(residual, residual) < 100 * before
         size = inner(dr, dr)
         for j in range(min(pairs, memory)):
             if j != pairs % memory:
@@ -149,7 +161,7 @@ def accelerate(x, image, history, n, memory, notes):
                 subtract(dr, share, history[other : other + k])
                 subtract(df, share, history[other + 2 : other + 2 + k])
         left = inner(dr, dr)
-        if shrinks and left > SPANNED * size:
+        if sane and left > SPANNED * size:
             for row in range(k):
                 for i in range(x.shape[1]):
                     dr[row, i] /= left**0.5

@@ -88,12 +88,15 @@ def slopes(s, notes):
 
 @jit
 def part_across(g, p, r):
-    """gamma = g.p / s, and the part of p across g into ``r``."""
+    """gamma = g.p / s, and the part of p across g into ``r``: taken twice, so that g.r is zero to the rounding of r."""
     s = dot(g, g)
     gamma = dot(g, p) / s if s > 0 else 0.0
     for i in range(p.shape[0]):
         r[i] = p[i] - gamma * g[i]
-    return gamma
+    rest = dot(g, r) / s if s > 0 else 0.0
+    for i in range(p.shape[0]):
+        r[i] -= rest * g[i]
+    return gamma + rest
 
 
 @jit
