@@ -148,9 +148,8 @@ def subtract_multiple(target, c, source):
 
 
 @jit_sum
-def subtract_four(target, c, rows):
-    """target <- target - c[0] rows[0] - ... - c[3] rows[3]"""
-    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+def subtract_four(target, c0, c1, c2, c3, rows):
+    """target <- target - c0 rows[0] - ... - c3 rows[3]"""
     r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
     for i in range(target.shape[0]):
         target[i] -= c0 * r0[i] + c1 * r1[i] + c2 * r2[i] + c3 * r3[i]
@@ -173,15 +172,18 @@ def invert_factorised(L, r, out):
     for i in range(d):
         out[i, i] = 1.0
         for k in range(0, i - 3, 4):
-            subtract_four(out[i, : k + 4], L[i, k : k + 4], out[k : k + 4])
+            subtract_four(out[i, : k + 4], L[i, k], L[i, k + 1], L[i, k + 2], L[i, k + 3], out[k : k + 4])
         for k in range(i - i % 4, i):
             subtract_multiple(out[i, : k + 1], L[i, k], out[k, : k + 1])
     for i in range(d):
         for j in range(i + 1):
             out[i, j] *= r[i]
-    for i in range(d - 1, -1, -1):
-        for k in range(i):
-            subtract_multiple(out[k, : k + 1], L[i, k], out[i, : k + 1])
+    for k in range(d - 2, -1, -1):
+        row = out[k, : k + 1]
+        for i in range(k + 1, d - 3, 4):
+            subtract_four(row, L[i, k], L[i + 1, k], L[i + 2, k], L[i + 3, k], out[i : i + 4])
+        for i in range(d - (d - k - 1) % 4, d):
+            subtract_multiple(row, L[i, k], out[i, : k + 1])
     for i in range(d):
         for j in range(i):
             out[j, i] = out[i, j]
