@@ -23,22 +23,6 @@ def total(x):
     return result
 
 
-@jit_sum
-def combine(rows, weights, out):
-    """out[i] = sum_j weights[j] rows[j, i], for as many i as ``out`` has: four rows for each pass over it."""
-    d = weights.shape[0]
-    out[:] = 0.0
-    for j in range(0, d - 3, 4):
-        w0, w1, w2, w3 = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
-        r0, r1, r2, r3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
-        for i in range(out.shape[0]):
-            out[i] += w0 * r0[i] + w1 * r1[i] + w2 * r2[i] + w3 * r3[i]
-    for j in range(d - d % 4, d):
-        w, r = weights[j], rows[j]
-        for i in range(out.shape[0]):
-            out[i] += w * r[i]
-
-
 @jit
 def symmetric_times(A, x, out):
     """out = A x for a symmetric A, summed row by row (A[j] is also column j)."""

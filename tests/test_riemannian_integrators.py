@@ -157,9 +157,11 @@ def test_free_motion_takes_the_time_it_should():
 
 
 @pytest.mark.parametrize("variant", ["endpoint", "midpoint"])
-@pytest.mark.parametrize("eps", [0.1, 1.0, 1.9])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 1.9, 4.0])
 def test_implicit_midpoint_conserves_quadratic_energies(eps, variant):
-    """On a Gaussian no proposal is rejected, at any step solved: the iteration contracts for eps < 2."""
+    """On a Gaussian no proposal is rejected, at any step solved: the plain iteration contracts for eps < 2,
+    Anderson's solves larger steps too.
+    """
     model, rng = model_of("gaussian-3"), np.random.default_rng(2)
     solver = "fixed point" if eps < 1.5 else "anderson"
     method = ImplicitMidpoint(variant=variant, tolerance=1e-12, max_iterations=1000, solver=solver)
@@ -262,6 +264,17 @@ def test_anderson_converges_where_the_plain_iteration_does():
         assert plain.converged.all()
         assert fast.converged.all()
         assert fast.iterations.sum() <= plain.iterations.sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_anderson_goes_back_where_it_has_extrapolated_too_far(seed):
+    """In the funnel's neck an extrapolated position has no finite Hessian; the plain iterate before it has."""
+    model, rng = refhmc.models.Funnel(50), np.random.default_rng(seed)
+    H = refhmc.Hamiltonian(model, SoftAbs(alpha=1e6))
+    q = model.reference.draw(rng, 1)[0]
+    method = GeneralizedLeapfrog(solver="anderson")
+    path = refhmc.integrate(H, method, q, H.draw_momentum(q, rng), step_size=0.2, n_steps=20)
+    assert path.converged.all()
 
 
 # --------------------------------------------------------------------------------------------- failures are typed

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from refhmc.compiled import jit, jit_sum
 from refhmc.eigen import eigen_with
-from refhmc.linalg import combine, dot
+from refhmc.linalg import dot
 from refhmc.metrics.riemannian import value_here
 from refhmc.metrics.soft_absolute import divided_difference_of, soft_all
 from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
@@ -51,25 +51,41 @@ def rotate(Q, x, out):
         out[i] = dot(Q[i], x)
 
 
+@jit_sum
+def rotate_back(Q, x, out):
+    """out = Q x"""
+    out[:] = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[0]):
+            out[j] += x[i] * Q[i, j]
+
+
 @jit
 def velocity(p, vecs, mats, notes, out):
     """out = G^-1 p"""
     rotate(mats[EIGENVECTORS], p, vecs[A])
     for i in range(p.shape[0]):
         vecs[A, i] /= vecs[F, i]
-    combine(mats[EIGENVECTORS], vecs[A], out)
+    rotate_back(mats[EIGENVECTORS], vecs[A], out)
 
 
-@jit
-def conjugate(Q, inner, product, column, out):
-    """out = Q inner Q' for a symmetric ``inner``; Q has its columns as rows, ``column`` is scratch of length d."""
+@jit_sum
+def conjugate(Q, inner, product, out):
+    """out = Q inner Q' for a symmetric ``inner``; Q has its columns as rows."""
     d = Q.shape[0]
+    product[:] = 0.0
     for i in range(d):
-        combine(Q, inner[i], product[i])
+        for k in range(d):
+            c = inner[i, k]
+            for j in range(d):
+                product[i, j] += c * Q[k, j]
+    out[:] = 0.0
+    for i in range(d):
+        for j in range(d):
+            c = Q[i, j]
+            for k in range(j + 1):
+                out[j, k] += c * product[i, k]
     for j in range(d):
-        for i in range(d):
-            column[i] = Q[i, j]
-        combine(product, column, out[j, : j + 1])
         for k in range(j):
             out[k, j] = out[j, k]
 
@@ -91,7 +107,7 @@ def field(model, p, phi, tau, vecs, mats, notes, v, slope):
         for j in range(i + 1):
             inner[i, j] = inner[j, i] = -0.5 * tau * a[i] * mats[J, i, j] * a[j]
         inner[i, i] += 0.5 * phi * mats[J, i, i] / f[i]
-    conjugate(Q, inner, mats[PRODUCT], vecs[WORK], mats[M])
+    conjugate(Q, inner, mats[PRODUCT], mats[M])
     trace(vecs[HERE], data, mats[M], slope)
     notes[N_TRACES] += 1
     if phi != 0:
@@ -106,4 +122,4 @@ def draw(normals, vecs, mats, notes, p):
     rotate(mats[EIGENVECTORS], normals, vecs[A])
     for i in range(p.shape[0]):
         vecs[A, i] *= vecs[F, i] ** 0.5
-    combine(mats[EIGENVECTORS], vecs[A], p)
+    rotate_back(mats[EIGENVECTORS], vecs[A], p)

@@ -63,9 +63,8 @@ def softabs_floor(model):
     import numba
 
     from refhmc.eigen import eigen_with
-    from refhmc.linalg import combine
     from refhmc.metrics.soft_absolute import divided_difference_of, soft
-    from refhmc.metrics.softabs import conjugate, rotate
+    from refhmc.metrics.softabs import conjugate, rotate, rotate_back
 
     functions = model._functions
     both, hessian, trace = functions["value_and_gradient"], functions["hessian"], functions["trace"]
@@ -82,13 +81,13 @@ def softabs_floor(model):
             rotate(Q, q, a)
             for i in range(q.shape[0]):
                 a[i] /= f[i]
-            combine(Q, a, v)
+            rotate_back(Q, a, v)
             for i in range(q.shape[0]):
                 for j in range(i + 1):
                     J[i, j] = J[j, i] = (
                         -0.5 * a[i] * a[j] * divided_difference_of(values[i], values[j], f[i], f[j], 1e6)
                     )
-            conjugate(Q, J, work[2], rows[0], M)
+            conjugate(Q, J, work[2], M)
             both(q, data, g)
             trace(q, data, M, out)
 
