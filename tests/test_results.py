@@ -44,7 +44,7 @@ def test_groups_dimensions_types_and_attributes(raw, arviz):
     assert tree["unconstrained_posterior"]["q"].shape == (2, 120, 4)
     assert np.array_equal(tree["posterior"]["x"].values, raw.posterior["x"])
     stats = tree["sample_stats"]
-    for name in refhmc.NUTS.statistics:
+    for name in refhmc.NUTS().statistics:
         kind = "b" if name in FLAGS else "i" if name in COUNTS else "f"
         assert stats[name].dtype.kind == kind, name
         assert stats[name].dtype.itemsize == (1 if kind == "b" else 8), name

@@ -154,17 +154,14 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
     """Time the two loops in alternation; nanoseconds a step and their ratios."""
     import numpy as np
 
-    from refhmc import NUTS, compiled, types
+    from refhmc import NUTS
     from refhmc.chain import make_plan
     from refhmc.point import GRADIENT, POINT_ROWS, P, Q
 
     d = model.dim
-    plan = make_plan(model, NUTS(), 0)
-    compiled.compile_pointer(model.core.tuple[0], types.VALUE_AND_GRADIENT.signature, "the model")
-    compiled.compile_pointer(model.core.tuple[1], types.METRIC.signature, "the metric")
-    compiled.compile_pointer(model.core.tuple[2], types.TRACE.signature, "the trace")
-    compiled.compile_pointer(plan.dynamics[1], types.REFRESH.signature, "the momentum draw")
-    compiled.compile_pointer(plan.dynamics[2], types.STEP.signature, "the step")
+    dynamics = make_plan(model, NUTS(), 0).dynamics
+    dynamics.compile(model.name)
+    pointers = (*dynamics.pointers, dynamics.notes)
     vecs, mats = np.linspace(0.9, 1.1, d).reshape(1, d), np.zeros((0, d, d))
     momentum = np.random.default_rng(2).standard_normal(d)
     gradient = model.core.value_and_gradient(start)[1]
@@ -173,7 +170,7 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
         z = np.zeros((POINT_ROWS, d))
         z[Q], z[P], z[GRADIENT] = start, momentum, gradient
         begin = time.perf_counter()
-        total = loop(plan.dynamics, model.core.tuple, z, eps, n, vecs, mats)
+        total = loop(pointers, dynamics.model, z, eps, n, vecs, mats)
         return time.perf_counter() - begin, total, z[Q]
 
     def run_by_hand(n):
