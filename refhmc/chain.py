@@ -55,6 +55,7 @@ from refhmc.types import (
     REVERSAL,
     SET_MAX_DEPTH,
     SET_STEP_SIZE,
+    SETTLED,
     STATE,
     STOP,
     TRACES,
@@ -319,5 +320,6 @@ class Chain:
             if own.shape != array.shape or own.dtype != array.dtype:
                 raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {array.shape}")
             own[...] = array
+        self.notes[SETTLED] = 0  # what was known at the position before belongs to the metric's old workspaces
         self.rng.bit_generator.state = generator
         return self

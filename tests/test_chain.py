@@ -69,3 +69,17 @@ def test_a_damaged_state_is_refused(damage):
     saved = damage(chain.to_bytes())
     with pytest.raises(CheckpointError):
         chain.restore(saved)
+
+
+def test_a_chain_in_use_takes_on_a_saved_state():
+    """What it knew of its own last position must not be taken for the saved one's."""
+    kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=refhmc.metrics.DiagonalSoftAbs())
+    chains = [new_chain(kernel, seed) for seed in (1, 2)]
+    for k, chain in enumerate(chains):
+        chain.start(np.array([0.5, -0.3, 0.2, 1.0]) + k)
+        run(chain, 6 + k)
+    saved = chains[0].to_bytes()
+    expected = run(chains[0], 5)
+    got = run(chains[1].restore(saved), 5)
+    assert np.array_equal(got[0], expected[0])
+    assert np.array_equal(got[1][:, :15], expected[1][:, :15])  # the counts of evaluations tell what was known

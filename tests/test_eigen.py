@@ -266,8 +266,10 @@ def test_jacobi_gives_up():
     """A NaN cannot get there by way of ``eigen``; if it does, the rotations end all the same."""
     B = np.full((3, 3), np.nan)
     jacobi(B, np.empty(3), np.eye(3))
+    assert np.isnan(B).any()
     B = np.array([[0.0, np.inf], [np.inf, 1.0]])
     jacobi(B, np.empty(2), np.eye(2))
+    assert not np.isfinite(B).all()
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 6])
