@@ -42,10 +42,15 @@ _config_lock = threading.RLock()
 
 @functools.cache
 def source_hash() -> str:
-    """Hash of refhmc's Python sources, Numba's version and Python's: the key of the cache directory."""
+    """Hash of refhmc's Python sources, Numba's version and Python's: the key of the cache directory.
+
+    (Without ``refhmc.check``, where nothing is compiled.)
+    """
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
     root = pathlib.Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
+        if path.parent.name == "check":
+            continue
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from refhmc.differences import ridders
 from refhmc.results import import_arviz
 from refhmc.trajectory import integrate
 
@@ -81,26 +82,16 @@ def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: 
         return np.stack([difference(k, increment) for k in range(2 * d)], axis=1), float("nan")
     scale = np.sqrt(np.diag(H.mass(q)))
     scale = np.concatenate([1 / scale, scale])
-    columns, errors = [], []
+    columns = []
     for k in range(2 * d):
-        best, least = None, np.inf
-        previous: list[np.ndarray] = []
-        for width in 0.2 * 0.5 ** np.arange(15):
-            row = [difference(k, width * scale[k])]
-            if not np.isfinite(row[0]).all():  # too wide: a solve failed
-                previous = []
-                continue
-            for n, older in enumerate(previous):
-                row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
-                error = float(max(np.abs((row[-1] - x) / scale).max() for x in (row[n], older)) * scale[k])
-                if error < least or best is None:
-                    best, least = row[-1], error
-            if best is not None and least <= 1e-12 * np.abs(best).max():
-                break
-            previous = row
-        columns.append(np.full(2 * d, np.nan) if best is None else best)
-        errors.append(least)
-    return np.stack(columns, axis=1), max(errors)
+        step = np.eye(2 * d)[k] * scale[k]
+
+        def moved(t: float, step=step) -> np.ndarray:
+            return _end(H, integrator, (z + t * step)[:d], (z + t * step)[d:], step_size, n_steps)
+
+        columns.append(ridders(moved, scale=scale))
+    J = np.stack([np.broadcast_to(c.value, 2 * d) / scale[k] for k, c in enumerate(columns)], axis=1)
+    return J, max(c.error for c in columns)
 
 
 def volume_violation(H, integrator, q, p, *, step_size: float, n_steps: int, increment: float | None = None) -> float:

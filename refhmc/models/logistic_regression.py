@@ -172,23 +172,32 @@ def curvatures(q, data, v, slope):
 
 
 @jit_products
-def six_products(x, y, z, k, out_x, out_y):
-    """out_x[k + h] += x . z[k + h] and out_y likewise, h = 0, 1, 2: what is loaded is used two or three times."""
-    z0, z1, z2 = z[k], z[k + 1], z[k + 2]
-    x0 = x1 = x2 = y0 = y1 = y2 = 0.0
-    for i in range(x.shape[0]):
-        x0 += x[i] * z0[i]
-        x1 += x[i] * z1[i]
-        x2 += x[i] * z2[i]
-        y0 += y[i] * z0[i]
-        y1 += y[i] * z1[i]
-        y2 += y[i] * z2[i]
-    out_x[k] += x0
-    out_x[k + 1] += x1
-    out_x[k + 2] += x2
-    out_y[k] += y0
-    out_y[k + 1] += y1
-    out_y[k + 2] += y2
+def sixteen_products(x, z, j, k, out):
+    """out[j + g, k + h] = x[g] . z[k + h], g and h = 0 ... 3: what is loaded is used four times."""
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    z0, z1, z2, z3 = z[k], z[k + 1], z[k + 2], z[k + 3]
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = 0.0
+    for i in range(z.shape[1]):
+        a0 += x0[i] * z0[i]
+        a1 += x0[i] * z1[i]
+        a2 += x0[i] * z2[i]
+        a3 += x0[i] * z3[i]
+        b0 += x1[i] * z0[i]
+        b1 += x1[i] * z1[i]
+        b2 += x1[i] * z2[i]
+        b3 += x1[i] * z3[i]
+        c0 += x2[i] * z0[i]
+        c1 += x2[i] * z1[i]
+        c2 += x2[i] * z2[i]
+        c3 += x2[i] * z3[i]
+        d0 += x3[i] * z0[i]
+        d1 += x3[i] * z1[i]
+        d2 += x3[i] * z2[i]
+        d3 += x3[i] * z3[i]
+    out[j, k], out[j, k + 1], out[j, k + 2], out[j, k + 3] = a0, a1, a2, a3
+    out[j + 1, k], out[j + 1, k + 1], out[j + 1, k + 2], out[j + 1, k + 3] = b0, b1, b2, b3
+    out[j + 2, k], out[j + 2, k + 1], out[j + 2, k + 2], out[j + 2, k + 3] = c0, c1, c2, c3
+    out[j + 3, k], out[j + 3, k + 1], out[j + 3, k + 2], out[j + 3, k + 3] = d0, d1, d2, d3
 
 
 @jit
@@ -200,90 +209,72 @@ def weigh(v, z, out):
 
 @jit
 def weighted_gram(z, v, work, out):
-    """out[j, k] = sum_i v_i z[j, i] z[k, i], two rows by three at a time; ``work`` (2, n)."""
+    """out[j, k] = sum_i v_i z[j, i] z[k, i], four rows by four at a time; ``work`` (4, n)."""
     d = z.shape[0]
-    out[:] = 0.0
-    x, y = work[0], work[1]
-    for j in range(0, d - 1, 2):
-        weigh(v, z[j], x)
-        weigh(v, z[j + 1], y)
-        stop = j + 2 - (j + 2) % 3
-        for k in range(0, stop, 3):
-            six_products(x, y, z, k, out[j], out[j + 1])
-        for k in range(stop, j + 2):
-            out[j, k] = dot(x, z[k])
-            out[j + 1, k] = dot(y, z[k])
-    if d % 2:
-        weigh(v, z[d - 1], x)
-        project(z, x, out[d - 1])
+    for t in range(0, d if d >= 4 else 0, 4):
+        j = min(t, d - 4)  # the last four rows may have been met before
+        for h in range(4):
+            weigh(v, z[j + h], work[h])
+        for k in range(0, j + 4, 4):
+            sixteen_products(work, z, j, min(k, d - 4), out)
+    for j in range(d if d < 4 else 0):
+        weigh(v, z[j], work[0])
+        project(z, work[0], out[j])
     for j in range(d):
         for k in range(j):
             out[k, j] = out[j, k]
 
 
 @jit_products
-def add_four(z, k, a, b, x, y):
-    """x += sum_h a[k + h] z[k + h], y += sum_h b[k + h] z[k + h], h = 0 ... 3"""
-    z0, z1, z2, z3 = z[k], z[k + 1], z[k + 2], z[k + 3]
-    a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-    b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
-    for i in range(x.shape[0]):
-        x[i] += a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i]
-        y[i] += b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i]
+def add_four(z, k, c, x):
+    """x[g] += sum_h c[g, k + h] z[k + h], g and h = 0 ... 3; a row beyond the last (its c is 0) is the last."""
+    last = z.shape[0] - 1
+    z0, z1, z2, z3 = z[k], z[min(k + 1, last)], z[min(k + 2, last)], z[min(k + 3, last)]
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    a0, a1, a2, a3 = c[0, k], c[0, k + 1], c[0, k + 2], c[0, k + 3]
+    b0, b1, b2, b3 = c[1, k], c[1, k + 1], c[1, k + 2], c[1, k + 3]
+    c0, c1, c2, c3 = c[2, k], c[2, k + 1], c[2, k + 2], c[2, k + 3]
+    d0, d1, d2, d3 = c[3, k], c[3, k + 1], c[3, k + 2], c[3, k + 3]
+    for i in range(z.shape[1]):
+        x0[i] += a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i]
+        x1[i] += b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i]
+        x2[i] += c0 * z0[i] + c1 * z1[i] + c2 * z2[i] + c3 * z3[i]
+        x3[i] += d0 * z0[i] + d1 * z1[i] + d2 * z2[i] + d3 * z3[i]
 
 
 @jit_products
-def add_two(z, k, a, b, x, y):
-    """The same with h = 0, 1."""
-    z0, z1 = z[k], z[k + 1]
-    a0, a1, b0, b1 = a[k], a[k + 1], b[k], b[k + 1]
-    for i in range(x.shape[0]):
-        x[i] += a0 * z0[i] + a1 * z1[i]
-        y[i] += b0 * z0[i] + b1 * z1[i]
-
-
-@jit_products
-def begin_pair(z0, z1, a, b, c, x, y):
-    """x = a z0, y = b z0 + c z1"""
-    for i in range(x.shape[0]):
-        x[i] = a * z0[i]
-        y[i] = b * z0[i] + c * z1[i]
-
-
-@jit_products
-def end_pair(z0, z1, x, y, form):
-    """form += x z0 + y z1, one by one"""
-    for i in range(x.shape[0]):
-        form[i] += x[i] * z0[i] + y[i] * z1[i]
+def add_products(x, z, form):
+    """form += x z, one by one"""
+    for i in range(form.shape[0]):
+        form[i] += x[i] * z[i]
 
 
 @jit
-def quadratic_forms(z, M, work, a, b, form):
-    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': two rows at a time.
+def quadratic_forms(z, M, work, c, form):
+    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows at a time.
 
-    ``work`` (2, n), ``a`` and ``b`` (d,).
+    ``work`` (4, n); ``c`` (4, d + 3), the triangle's four rows.
     """
     d, zero = z.shape[0], 0.0 * M[0, 0]
-    x, y = work[0], work[1]
     form[:] = 0.0
-    for j in range(0, d, 2):
-        last = min(j + 1, d - 1)  # the row j itself, with no weight, where d is odd
-        for k in range(j):
-            a[k] = M[j, k] + M[k, j]
-            b[k] = M[last, k] + M[k, last] if last > j else zero
-        both, own = (M[last, j] + M[j, last], M[last, last]) if last > j else (zero, zero)
-        begin_pair(z[j], z[last], M[j, j], both, own, x, y)
-        for k in range(0, j - 3, 4):
-            add_four(z, k, a, b, x, y)
-        if j % 4 == 2:
-            add_two(z, j - 2, a, b, x, y)
-        end_pair(z[j], z[last], x, y, form)
+    for j in range(0, d, 4):
+        c[:] = zero
+        work[:] = zero
+        rows = min(4, d - j)
+        for h in range(rows):
+            for k in range(j + h):
+                c[h, k] = M[j + h, k] + M[k, j + h]
+            c[h, j + h] = M[j + h, j + h]
+        for k in range(0, j + rows, 4):
+            add_four(z, k, c, work)
+        for h in range(rows):
+            add_products(work[h], z[j + h], form)
 
 
 @jit_allocating
 def fisher(q, data, out):
     n, d = data.shape[1], q.shape[0]
-    v, work = np.empty(n, q.dtype), np.empty((2, n), q.dtype)
+    v, work = np.empty(n, q.dtype), np.empty((4, n), q.dtype)
     curvatures(q, data, v, work[0])
     weighted_gram(data[:d], v, work, out)
     for j in range(d):
@@ -308,10 +299,9 @@ def fisher_derivative(q, data, out):
 @jit_allocating
 def fisher_trace(q, data, M, out):
     n, d = data.shape[1], q.shape[0]
-    form, slope, work = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty((2, n), q.dtype)
-    a, b = np.empty(d, q.dtype), np.empty(d, q.dtype)
+    form, slope, work = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty((4, n), q.dtype)
     curvatures(q, data, work[0], slope)
-    quadratic_forms(data[:d], M, work, a, b, form)
+    quadratic_forms(data[:d], M, work, np.empty((4, d + 3), q.dtype), form)
     for i in range(n):
         form[i] *= slope[i]
     project(data[:d], form, out)

@@ -1,0 +1,92 @@
+"""From the shapes in which others write steps and kernels to the ones the checks call, and from refhmc's own.
+
+A check calls a step as ``step(q, p, eps, n) -> (q, p)`` and a kernel as ``kernel(rng, q) -> q``, ``kernel(draws, q) -> q``
+(:class:`refhmc.check.Draws`) or, for one transition on given randomness, ``kernel(q, p0=p, u=u) -> q``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.foreign import to_host
+
+
+def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
+    """``step(state, eps) -> state`` as a step: ``make(q, p)`` gives a state, ``read(state)`` its (q, p)."""
+
+    def several(q, p, eps, n):
+        state = make(q, p)
+        for _ in range(n):
+            state = step(state, eps)
+        return read(state)
+
+    return several
+
+
+def one_of_batch(step: Callable) -> Callable:
+    """``step(q, p, eps, n)`` for arrays (chains, d) as a step of one chain."""
+
+    def single(q, p, eps, n):
+        new_q, new_p = step(q[None], p[None], eps, n)
+        return new_q[0], new_p[0]
+
+    return single
+
+
+def kernel_with_key(kernel: Callable, make_key: Callable) -> Callable:
+    """``kernel(key, q)`` as ``kernel(rng, q)``; ``make_key(seed)`` for a 32-bit whole number, as ``jax.random.key``."""
+    return lambda rng, q: kernel(make_key(int(rng.integers(2**32))), q)
+
+
+def kernel_with_global_seed(kernel: Callable, seed: Callable, get_state: Callable, set_state: Callable) -> Callable:
+    """``kernel(q)`` on a global generator as ``kernel(rng, q)``; the generator's state is put back after each call.
+
+    For Torch: ``seed=torch.manual_seed, get_state=torch.get_rng_state, set_state=torch.set_rng_state``.
+    """
+
+    def called(rng, q):
+        before = get_state()
+        try:
+            seed(int(rng.integers(2**32)))
+            return kernel(q)
+        finally:
+            set_state(before)
+
+    return called
+
+
+def kernel_with_state(kernel: Callable, make: Callable, read: Callable) -> Callable:
+    """``kernel(rng, state) -> state`` (or ``(state, info)``) as ``kernel(rng, q)``, by ``make(q)`` and ``read(state)``."""
+
+    def called(rng, q):
+        result = kernel(rng, make(q))
+        # A plain pair is (state, info); a NamedTuple is the state itself.
+        return read(result[0] if type(result) is tuple else result)
+
+    return called
+
+
+def refhmc_step(H, integrator) -> Callable:
+    """One of refhmc's integrators as a step; a solve that fails gives NaN."""
+    import refhmc
+
+    def several(q, p, eps, n):
+        path = refhmc.integrate(H, integrator, to_host(q), to_host(p), step_size=eps, n_steps=n)
+        return path.q[-1], path.p[-1]
+
+    return several
+
+
+def refhmc_kernel(model, kernel) -> Callable:
+    """One of refhmc's kernels as ``kernel(rng, q)``, and as ``kernel(q, p0=p, u=u)``; nothing is adapted."""
+    import refhmc
+
+    def called(*arguments, p0=None, u=None):
+        q = to_host(arguments[-1])
+        if p0 is None:
+            return refhmc.transition(model, kernel, q, rng=arguments[0]).q
+        return refhmc.transition(model, kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
+
+    return called

@@ -1,0 +1,205 @@
+"""The randomness a kernel asks for, one question at a time, so that it can be recorded, replayed or enumerated.
+
+A foreign kernel is given a :class:`Draws` (or, if it wants NumPy's interface, :func:`as_generator` of one) and asks
+
+    normal(n) or normal()     independent standard normals: (n,), or one number
+    exponential(n), ...()     independent standard exponentials
+    uniform()                 a uniform number in [0, 1)
+    flip(log_p)               True with probability min(1, exp(log_p))
+    choice(p)                 an index with the probabilities p (a whole number k: uniform on 0 ... k - 1)
+    permutation(n)            a uniform permutation of 0 ... n - 1
+
+Every question and its answer is kept in ``asked``. Answers come from a script as long as it has one for the kind that is
+asked, then from ``rng``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Question(NamedTuple):
+    """What was asked (``kind``), with which ``argument`` (n, log_p, p), and the ``answer`` given."""
+
+    kind: str
+    argument: Any
+    answer: Any
+
+
+class Draws:
+    """Randomness from ``rng``, but for what ``script`` holds: kind -> a sequence of answers, used up in order.
+
+    Normals and exponentials of a script are one flat sequence each, however many are asked for at a time.
+    """
+
+    def __init__(self, rng: np.random.Generator | None = None, script: dict[str, Any] | None = None):
+        self.rng = np.random.default_rng(0) if rng is None else rng
+        self.script = {kind: list(answers) for kind, answers in (script or {}).items()}
+        self.asked: list[Question] = []
+
+    def _answer(self, kind: str, argument, fresh):
+        waiting = self.script.get(kind)
+        answer = waiting.pop(0) if waiting else fresh()
+        self.asked.append(Question(kind, argument, answer))
+        return answer
+
+    def _vector(self, kind: str, n, fresh):
+        waiting = self.script.get(kind, [])
+        count = 1 if n is None else int(n)
+        taken = [waiting.pop(0) for _ in range(min(count, len(waiting)))]
+        values = np.concatenate([np.asarray(taken, dtype=float), fresh(count - len(taken))])
+        answer = float(values[0]) if n is None else values
+        self.asked.append(Question(kind, n, answer))
+        return answer if n is None else values.copy()
+
+    def normal(self, n: int | None = None):
+        """``n`` standard normals, (n,); one as a number if ``n`` is left out."""
+        return self._vector("normal", n, self.rng.standard_normal)
+
+    def exponential(self, n: int | None = None):
+        """``n`` standard exponentials, (n,); one as a number if ``n`` is left out."""
+        return self._vector("exponential", n, self.rng.standard_exponential)
+
+    def uniform(self) -> float:
+        """A uniform number in [0, 1)."""
+        return float(self._answer("uniform", None, self.rng.random))
+
+    def flip(self, log_p: float) -> bool:
+        """True with probability min(1, exp(log_p)); False for NaN."""
+        log_p = float(log_p)
+        p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
+        return bool(self._answer("flip", log_p, lambda: self.rng.random() < p))
+
+    def choice(self, p) -> int:
+        """An index drawn with the probabilities ``p``; ``p`` a whole number k: uniform on 0 ... k - 1."""
+        weights = np.full(int(p), 1.0 / int(p)) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
+        cumulated = np.cumsum(weights)
+        return int(
+            self._answer(
+                "choice",
+                weights,
+                lambda: min(
+                    int(np.searchsorted(cumulated, self.rng.random() * cumulated[-1], side="right")), len(weights) - 1
+                ),
+            )
+        )
+
+    def permutation(self, n: int) -> np.ndarray:
+        """A uniform permutation of 0 ... n - 1."""
+        answer = self._answer("permutation", int(n), lambda: self.rng.permutation(int(n)))
+        return np.array(answer)
+
+    def count(self, kind: str) -> int:
+        """How many numbers of a kind were given out."""
+        return sum(np.size(question.answer) for question in self.asked if question.kind == kind)
+
+
+class Unscripted(Exception):
+    """NumPy's interface was asked for something that cannot be recorded; the message names it."""
+
+
+class _Generator(np.random.Generator):
+    """NumPy's interface over a :class:`Draws`; made by :func:`as_generator`."""
+
+    def __new__(cls, draws: Draws):
+        return super().__new__(cls, np.random.PCG64(0))
+
+    def __init__(self, draws: Draws):
+        super().__init__(np.random.PCG64(0))
+        self.draws = draws
+
+    def _shaped(self, ask, size, dtype=np.float64, out=None):
+        if out is not None:
+            out[...] = np.reshape(ask(out.size), out.shape)
+            return out
+        if size is None:
+            return ask(None)
+        return np.reshape(ask(int(np.prod(size))), size).astype(dtype, copy=False)
+
+    def _uniforms(self, n):
+        if n is None:
+            return self.draws.uniform()
+        return np.array([self.draws.uniform() for _ in range(n)])
+
+    def standard_normal(self, size=None, dtype=np.float64, out=None):
+        return self._shaped(self.draws.normal, size, dtype, out)
+
+    def normal(self, loc=0.0, scale=1.0, size=None):
+        size = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None if size is None else size
+        return loc + scale * self.standard_normal(size)
+
+    def multivariate_normal(self, mean, cov, size=None, **options):
+        shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)
+        return mean + self.standard_normal((*shape, len(mean))) @ np.linalg.cholesky(np.asarray(cov)).T
+
+    def standard_exponential(self, size=None, dtype=np.float64, method="zig", out=None):
+        return self._shaped(self.draws.exponential, size, dtype, out)
+
+    def exponential(self, scale=1.0, size=None):
+        size = np.shape(scale) or None if size is None else size
+        return scale * self.standard_exponential(size)
+
+    def laplace(self, loc=0.0, scale=1.0, size=None):
+        size = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None if size is None else size
+        sign = np.where(np.asarray(self.random(size)) < 0.5, -1.0, 1.0)
+        return loc + scale * sign * self.standard_exponential(size)
+
+    def random(self, size=None, dtype=np.float64, out=None):
+        return self._shaped(self._uniforms, size, dtype, out)
+
+    def uniform(self, low=0.0, high=1.0, size=None):
+        size = np.broadcast_shapes(np.shape(low), np.shape(high)) or None if size is None else size
+        return low + (high - low) * self.random(size)
+
+    def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
+        low, high = (0, low) if high is None else (low, high)
+        n = int(high) - int(low) + bool(endpoint)
+        if size is None:
+            return int(low) + self.draws.choice(n)
+        return np.reshape([int(low) + self.draws.choice(n) for _ in range(int(np.prod(size)))], size).astype(dtype)
+
+    def choice(self, a, size=None, replace=True, p=None, axis=0, shuffle=True):
+        values = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
+        if size is None:
+            return values[self.draws.choice(len(values) if p is None else p)]
+        if not replace and p is None:
+            return np.reshape(values[self.draws.permutation(len(values))[: int(np.prod(size))]], size)
+        if not replace:
+            raise Unscripted("choice(..., replace=False, p=...)")
+        picked = [self.draws.choice(len(values) if p is None else p) for _ in range(int(np.prod(size)))]
+        return np.reshape(values[picked], size)
+
+    def binomial(self, n, p, size=None):
+        if size is not None or int(n) != 1:
+            raise Unscripted("binomial of more than one trial")
+        return int(self.draws.flip(math.log(p) if p > 0 else -math.inf))
+
+    def permutation(self, x, axis=0):
+        if np.ndim(x) == 0:
+            return self.draws.permutation(int(x))
+        return np.take(np.asarray(x), self.draws.permutation(np.shape(x)[axis]), axis=axis)
+
+    def shuffle(self, x, axis=0):
+        x[:] = [x[i] for i in self.draws.permutation(len(x))]
+
+    def __getattribute__(self, name):
+        if name in _NOT_RECORDED:
+            raise Unscripted(name)
+        return super().__getattribute__(name)
+
+
+_OWN = {name for name in vars(_Generator) if not name.startswith("__")}
+_NOT_RECORDED = {
+    name for name in dir(np.random.Generator) if not name.startswith("_") and name not in _OWN and name != "draws"
+}
+
+
+def as_generator(draws: Draws) -> np.random.Generator:
+    """``draws`` behind NumPy's interface; methods that have no place in :class:`Draws` raise :class:`Unscripted`.
+
+    (Compiled code that takes the bit generator out of it is not recorded: ``draws.asked`` stays empty.)
+    """
+    return _Generator(draws)

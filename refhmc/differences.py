@@ -1,0 +1,86 @@
+"""Derivatives of functions whose formula is not at hand: complex step, and Ridders' extrapolation of differences.
+
+    complex step    f'(x) = Im f(x + ih) / h,   h = 1e-30: to rounding, where f is analytic and its text takes complex numbers
+    Ridders         central differences of widths w, w/2, w/4, ... extrapolated to width zero, at the width where the
+                    extrapolates differ least; that difference estimates the error
+
+Squire and Trapp (1998); Ridders (1982).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+COMPLEX_STEP = 1e-30
+
+
+class Derivative(NamedTuple):
+    """``value`` like f's, an estimate of its largest absolute ``error``, and the ``route``: "complex step" or "Ridders"."""
+
+    value: np.ndarray
+    error: float
+    route: str
+
+
+def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale=1.0) -> Derivative:
+    """df/dt at 0, f : R -> R^m; NaN where f is nowhere finite. Errors are compared in units of ``scale``, (m,) or a number."""
+    best, least = None, np.inf
+    previous: list[np.ndarray] = []
+    for w in width * 0.5 ** np.arange(levels):
+        row = [(np.asarray(f(0.5 * w), dtype=float) - np.asarray(f(-0.5 * w), dtype=float)) / w]
+        if not np.isfinite(row[0]).all():  # too wide: outside f's domain
+            previous = []
+            continue
+        for n, older in enumerate(previous):
+            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
+            error = float(max(np.abs((row[-1] - x) / scale).max(initial=0.0) for x in (row[n], older)))
+            if error < least or best is None:
+                best, least = row[-1], error
+        if best is not None and least <= 1e-12 * np.abs(best / scale).max(initial=0.0):
+            break
+        previous = row
+    return Derivative(np.asarray(np.nan) if best is None else best, least, "Ridders")
+
+
+def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, here: np.ndarray) -> np.ndarray | None:
+    """The derivative of f along u, or None where f does not take complex numbers; ``here`` is f(x)."""
+    try:
+        with np.errstate(all="ignore"):
+            value = np.asarray(f(x + 1j * COMPLEX_STEP * u))
+    except Exception:  # no complex numbers in its language, or a comparison of them
+        return None
+    if value.dtype.kind != "c" or not np.isfinite(value.view(float)).all():
+        return None
+    if np.any(np.abs(value.real - here) > 1e-9 * (np.abs(here) + np.abs(here).max(initial=0.0))):
+        return None
+    return value.imag / COMPLEX_STEP
+
+
+def along(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, width: float = 0.2) -> Derivative:
+    """d/dt f(x + t u) at t = 0: by complex step if that agrees with differences to 1e-4, otherwise by Ridders.
+
+    (A function that takes a complex number and drops its imaginary part, or its sign, is found out by the comparison.)
+    """
+    x, u = np.asarray(x, dtype=float), np.asarray(u, dtype=float)
+    here = np.asarray(f(x), dtype=float)
+    exact = complex_step(f, x, u, here)
+    if exact is not None:
+        h = 1e-6 * max(1.0, np.abs(x).max(initial=0.0)) / max(np.abs(u).max(initial=0.0), 1e-300)
+        rough = (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
+        size = np.abs(rough).max(initial=0.0) + np.abs(exact).max(initial=0.0)
+        blur = 1e-15 * np.abs(here).max(initial=0.0) / h  # rounding of the difference itself
+        if np.abs(rough - exact).max(initial=0.0) <= 1e-4 * size + 10 * blur + 1e-12:
+            return Derivative(exact, float(1e-14 * np.abs(exact).max(initial=0.0)), "complex step")
+    return ridders(lambda t: np.asarray(f(x + t * u), dtype=float), width)
+
+
+def jacobian(f: Callable[[np.ndarray], Any], x: np.ndarray, width: float = 0.2) -> Derivative:
+    """[..., k] = df/dx_k, column by column with :func:`along`; the route is the worst column's."""
+    x = np.asarray(x, dtype=float)
+    columns = [along(f, x, u, width) for u in np.eye(len(x))]
+    value = np.stack([c.value for c in columns], axis=-1)
+    route = "Ridders" if any(c.route == "Ridders" for c in columns) else "complex step"
+    return Derivative(value, max(c.error for c in columns), route)
