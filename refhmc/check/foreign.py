@@ -111,7 +111,7 @@ class Foreign:
         if not callable(function):
             raise TypeError(f"{name or 'the subject'} must be callable, got {type(function).__name__}")
         self.function = function
-        self.name = name or getattr(function, "__qualname__", type(function).__name__)
+        self.name: str = name or getattr(function, "__qualname__", type(function).__name__)
         self.convert = like_of(like)
         self.epsilon = 2.0**-52
         self.mutated = ""
@@ -240,8 +240,8 @@ def examine(
 ) -> Report:
     """Run ``checks``, pairs of a name and a function without arguments that gives a row (or rows), and report.
 
-    A check may raise :class:`Misconduct` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Undecided` (INCONCLUSIVE). An error
-    of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
+    A check may raise :class:`Misconduct` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Undecided` (INCONCLUSIVE).
+    An error of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
     """
     rows: list[Row] = []
     hangs = 0
@@ -255,10 +255,10 @@ def examine(
         except Misconduct as wrong:
             hangs += "did not come back" in str(wrong)
             rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
-        except NotApplicable as why:
-            rows.append(Row(name, NOT_RUN, basis=str(why)))
-        except Undecided as why:
-            rows.append(Row(name, INCONCLUSIVE, basis=str(why)))
+        except NotApplicable as reason:
+            rows.append(Row(name, NOT_RUN, basis=str(reason)))
+        except Undecided as reason:
+            rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
         except Exception as error:
             why = f"the check itself met {type(error).__name__}: {_first_line(error)}"
             rows.append(Row(name, INCONCLUSIVE, basis=why))
