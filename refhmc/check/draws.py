@@ -105,7 +105,7 @@ class _Generator(np.random.Generator):
     """NumPy's interface over a :class:`Draws`; made by :func:`as_generator`."""
 
     def __new__(cls, draws: Draws):
-        return super().__new__(cls, np.random.PCG64(0))
+        return super().__new__(cls, np.random.PCG64(0))  # type: ignore[call-arg]
 
     def __init__(self, draws: Draws):
         super().__init__(np.random.PCG64(0))
@@ -131,7 +131,7 @@ class _Generator(np.random.Generator):
         size = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None if size is None else size
         return loc + scale * self.standard_normal(size)
 
-    def multivariate_normal(self, mean, cov, size=None, **options):
+    def multivariate_normal(self, mean, cov, size=None, check_valid="warn", tol=1e-8, *, method="cholesky"):
         shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)
         return mean + self.standard_normal((*shape, len(mean))) @ np.linalg.cholesky(np.asarray(cov)).T
 

@@ -111,7 +111,7 @@ class Foreign:
         if not callable(function):
             raise TypeError(f"{name or 'the subject'} must be callable, got {type(function).__name__}")
         self.function = function
-        self.name: str = name or getattr(function, "__qualname__", type(function).__name__)
+        self.name = str(name or getattr(function, "__qualname__", type(function).__name__))
         self.convert = like_of(like)
         self.epsilon = 2.0**-52
         self.mutated = ""
