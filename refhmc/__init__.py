@@ -25,6 +25,7 @@ _HOME = {
     "transition": "refhmc.replay",
 }
 _MODULES = (
+    "check",
     "metrics",
     "integrators",
     "models",

@@ -1,4 +1,4 @@
-"""The command line: ``refhmc sample MODEL``, ``models``, ``warmup``, ``info``.
+"""The command line: ``refhmc sample MODEL``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
 
 Exit status: 0 done, 1 failed, 2 usage, 130 interrupted (what was drawn is still summarised and written).
 """
@@ -47,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``refhmc``."""
     import refhmc
+    from refhmc.check.commands import add_commands
+    from refhmc.check.golden_vectors import add_vectors_command
+    from refhmc.check.selftest import run as run_selftest
 
     parser = argparse.ArgumentParser(prog="refhmc", description="Reference Hamiltonian Monte Carlo.")
     parser.add_argument("--version", action="version", version=f"refhmc {refhmc.__version__}")
@@ -75,6 +78,10 @@ def build_parser() -> argparse.ArgumentParser:
 
     models = commands.add_parser("models", help="list the built-in models")
     models.set_defaults(run=run_models)
+    add_commands(commands)
+    add_vectors_command(commands)
+    selftest = commands.add_parser("selftest", help="the proof of refhmc once more, on this machine")
+    selftest.set_defaults(run=lambda options: run_selftest())
     warmup = commands.add_parser("warmup", help="compile and cache everything now")
     warmup.set_defaults(run=run_warmup)
     info = commands.add_parser("info", help="versions, cache directory, processors")

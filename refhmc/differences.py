@@ -52,7 +52,7 @@ def complex_step(f: Callable[[np.ndarray], Any], x: np.ndarray, u: np.ndarray, h
             value = np.asarray(f(x + 1j * COMPLEX_STEP * u))
     except Exception:  # no complex numbers in its language, or a comparison of them
         return None
-    if value.dtype.kind != "c" or not np.isfinite(value.view(float)).all():
+    if value.dtype.kind != "c" or not np.isfinite(value).all():
         return None
     if np.any(np.abs(value.real - here) > 1e-9 * (np.abs(here) + np.abs(here).max(initial=0.0))):
         return None

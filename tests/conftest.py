@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import numpy as np
 import pytest
 
 import refhmc
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """The whole suite runs in as many processes as there are cores, where pytest-xdist is there to do it."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if cores > 1 and not (config.option.collectonly or config.option.usepdb):
+            config.option.numprocesses = cores
+            config.option.dist = "worksteal"
 
 
 def normal_log_density(q, data):

@@ -145,7 +145,7 @@ def test_ctrl_c_summarises_what_there_is_and_exits_with_130(tmp_path):
     import time
 
     out = tmp_path / "partial.nc"
-    arguments = ["-m", "refhmc", "sample", "funnel", "--kernel", "hmc", "--n-steps", "1000", "--draws", "100000"]
+    arguments = ["-m", "refhmc", "sample", "funnel", "--kernel", "hmc", "--n-steps", "100000", "--draws", "20000"]
     process = subprocess.Popen(
         [sys.executable, *arguments, "--tune", "10", "--seed", "1", "--out", str(out)],
         stdout=subprocess.PIPE,

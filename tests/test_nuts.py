@@ -605,7 +605,7 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
 def test_independent_normals_do_not_resonate(step_size):
     """At these steps a doubling spans a whole period of the oscillators, and the U-turn is missed without the two extra
     checks. Right draws are the same without them, at ten times the price."""
-    m, n_draws = normals(100), 20
+    m, n_draws = normals(100), 5
     H = refhmc.Hamiltonian(m)
     kernel = refhmc.NUTS(step_size=step_size)
     with_checks, without = [], []

@@ -30,3 +30,13 @@ def test_the_models_code_runs_and_is_short():
     h = 1e-6 * np.eye(2)
     differences = [(model.log_density(q + e) - model.log_density(q - e)) / 2e-6 for e in h]
     np.testing.assert_allclose(model.gradient(q), differences, rtol=1e-6)
+
+
+def test_the_kits_example_finds_the_slip():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    example = next(block for block in blocks if "rc.integrator(" in block)
+    names: dict = {}
+    exec(compile(example, "README", "exec"), names)
+    assert not names["report"].ok
+    assert names["report"].row("elapsed time").status == "FAIL"
+    assert names["report"].severity == "inefficient"

@@ -28,7 +28,7 @@ _HOME = {
     "ConformanceError": "report",
     "Draws": "draws",
 }
-_MODULES = ("adapters", "targets")
+_MODULES = ("adapters", "golden_vectors", "targets")
 
 __all__ = [*_HOME, *_MODULES]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.check.report import FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
+from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
 
 SECONDS_PER_CALL = 30.0
 MOST_HANGS = 2  # after so many, what is left is not run
@@ -50,7 +50,7 @@ class _Clock:
 
     def __init__(self):
         self.began: float | None = None
-        self.call = ""
+        self.call: tuple[str, Sequence] = ("", ())
 
 
 _here = threading.local()
@@ -124,7 +124,7 @@ class Foreign:
         clock = getattr(_here, "clock", None)
         self.calls += 1
         if clock is not None:
-            clock.call, clock.began = call_text(self.name, [a for a in arguments if _plain(a)]), time.monotonic()
+            clock.call, clock.began = (self.name, arguments), time.monotonic()
         try:
             result = self.function(*copies, **named)
         except (Misconduct, KeyboardInterrupt, _Abandoned):
@@ -149,23 +149,26 @@ class Foreign:
 
     def array(self, value, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
         """``value`` as float64 of ``shape`` (None: any); Misconduct if it is something else. Complex stays complex."""
-        case = call_text(self.name, [a for a in arguments if _plain(a)])
+
+        def case() -> str:
+            return call_text(self.name, [a for a in arguments if _plain(a)])
+
         try:
             array = to_host(value)
         except Exception as error:
             kind = type(value).__name__
             raise Misconduct(
-                f"{self.name}: {what} is a {kind} that is no array ({_first_line(error)})", case
+                f"{self.name}: {what} is a {kind} that is no array ({_first_line(error)})", case()
             ) from error
         if array.dtype == object or array.dtype.kind not in "fiubc":
-            raise Misconduct(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case)
+            raise Misconduct(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
         if array.dtype.kind == "f" and array.dtype.itemsize < 8:
             self.epsilon = max(self.epsilon, float(np.finfo(array.dtype).eps))
         if shape is not None and array.shape != shape:
             if array.size == int(np.prod(shape)) and array.size == 1:
                 array = array.reshape(shape)  # (1,) for a number, or a number for (1,)
             else:
-                raise Misconduct(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case)
+                raise Misconduct(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
         return array.astype(complex if array.dtype.kind == "c" else float)
 
     def number(self, *arguments, **keywords) -> float:
@@ -213,7 +216,9 @@ def _watched(job: Callable[[], Any], seconds: float | None):
         while not done.wait(0.02):
             began = clock.began
             if began is not None and time.monotonic() - began > seconds:
-                raise Misconduct(f"did not come back within {seconds:g} s", clock.call)
+                called, arguments = clock.call
+                case = call_text(called, [a for a in arguments if _plain(a)])
+                raise Misconduct(f"did not come back within {seconds:g} s", case)
     finally:
         if not done.is_set():  # end it at its next line of Python, if it has one
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Abandoned))
@@ -266,9 +271,9 @@ def examine(
         changed = next((f.mutated for f in foreign if f.mutated), "")
         if changed:
             why = "an argument is not what it was before the call"
-            rows.append(Row("inputs left alone", FAIL, basis=why, severity=MISCONDUCT, case=changed))
+            rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
         elif any(f.calls for f in foreign):
-            rows.append(Row("inputs left alone", PASS))
+            rows.append(Row(CONDUCT, PASS))
     said = list(notes())
     coarse = max((f.epsilon for f in foreign), default=2.0**-52)
     if coarse > 2.0**-52:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
 WRONG_LAW, INEFFICIENT, MISCONDUCT = "wrong law", "inefficient", "misconduct"
 
+CONDUCT = "inputs left alone"  # the row every report ends with
+
 VERDICTS = {
     WRONG_LAW: "WRONG LAW: a chain built on it does not have the law it should.",
     MISCONDUCT: "MISCONDUCT: it raised, hung, changed its input or answered in another shape; see the rows.",
@@ -103,8 +105,8 @@ class Report(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """No row failed, and at least one passed."""
-        return not self.failures and any(row.status == PASS for row in self.rows)
+        """No row failed, and something was found right (that inputs were left alone is not enough)."""
+        return not self.failures and any(row.status == PASS and row.name != CONDUCT for row in self.rows)
 
     @property
     def failures(self) -> list[Row]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 class Pair(NamedTuple):
     """A bug: its ``id`` (P01 ... of the plan, or a name of its own), ``what`` is wrong, and the two to examine.
 
-    ``wrong(seed)`` and ``right(seed)`` return the :class:`refhmc.check.Report` of the same check; at least one of the rows named
-    in ``expected`` must FAIL for the wrong one. ``severity`` is what that failure must be called.
+    ``wrong(seed)`` and ``right(seed)`` return the :class:`refhmc.check.Report` of the same check; at least one of the rows
+    named in ``expected`` must FAIL for the wrong one. ``severity`` is what that failure must be called.
     """
 
     id: str

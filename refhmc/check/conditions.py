@@ -1,0 +1,80 @@
+"""How far two correct float64 programs may differ: the tolerance that goes with each of the oracle's answers.
+
+A function f of q, evaluated in floating point, differs from f by a few units of rounding of what goes into it and of what
+comes out of it:
+
+    |f^ - f| <= C u (1 + |f| + sum_k |df/dq_k| |q_k|),        u = 2^-53,   C = 64 + the number of data
+
+A trajectory z_0, ..., z_n makes such an error at every step, and an implicit one that of its solver, delta, besides. What
+was wrong at step k is carried on by the Jacobian J_{k -> n}:
+
+    tol = sum_k |J_{k+1 -> n}| (C u (1 + |J_{k -> k+1}|) (1 + |z|) + 10 delta)
+
+|.| is the 2-norm, |z| the largest along the trajectory. The Jacobians J_{0 -> k} come from central differences, those that
+start later from J_{k -> n} = J_{0 -> n} J_{0 -> k}^-1, where the inverse of a symplectic J is -W J' W with
+W = [[0, 1], [-1, 0]].
+The 10 is for a solver that stops when its last change was delta: its error is kappa / (1 - kappa) of that, with kappa its
+contraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+UNIT = 2.0**-53
+ROUNDINGS = 64
+SOLVER = 10.0
+WIDTH = 1e-6  # of central differences: a condition is needed to a digit or two
+
+
+def roundings(model) -> float:
+    """C of a model: 64 and the number of its data."""
+    parts = model.data if isinstance(model.data, tuple) else (model.data,)
+    return ROUNDINGS + sum(np.size(part) for part in parts if part is not None)
+
+
+def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value, C: float) -> float:
+    """The tolerance of ``value`` = f(x), the same for all its entries; infinite where one of them is not finite."""
+    if not np.isfinite(value).all():
+        return float("inf")
+    moved = 0.0
+    for k in range(len(x)):
+        h = WIDTH * max(1.0, abs(x[k]))
+        step = np.zeros(len(x))
+        step[k] = h
+        slope = np.abs(np.asarray(f(x + step)) - np.asarray(f(x - step))).max(initial=0.0) / (2 * h)
+        moved += float(slope) * abs(float(x[k]))
+    return float(C * UNIT * (1.0 + np.abs(value).max(initial=0.0) + moved))
+
+
+def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.ndarray, C: float, delta: float) -> float:
+    """The tolerance of ``path[-1]``, where ``path`` = run(z), (n + 1, 2d), are the states of a trajectory from ``z``."""
+    jacobians = _jacobians(run, z, len(path))
+    d = len(z) // 2
+    last, size = jacobians[-1], 1.0 + float(np.linalg.norm(path, axis=1).max())
+    total = float(C * UNIT * size)
+    for k in range(len(path) - 1):
+        one_step = jacobians[k + 1] @ _inverse(jacobians[k], d)
+        onwards = last @ _inverse(jacobians[k + 1], d)
+        local = C * UNIT * (1.0 + np.linalg.norm(one_step, 2)) * size + SOLVER * delta
+        total += max(1.0, float(np.linalg.norm(onwards, 2))) * float(local)
+    return float(total)
+
+
+def _jacobians(run, z: np.ndarray, n_states: int) -> np.ndarray:
+    """J_{0 -> k} for all k, (n_states, 2d, 2d)."""
+    J = np.empty((n_states, len(z), len(z)))
+    for k in range(len(z)):
+        h = WIDTH * max(1.0, abs(z[k]))
+        step = np.zeros(len(z))
+        step[k] = h
+        J[:, :, k] = (run(z + step) - run(z - step)) / (2 * h)
+    return J
+
+
+def _inverse(J: np.ndarray, d: int) -> np.ndarray:
+    """The inverse of a symplectic matrix of four blocks [[A, B], [C, D]]: [[D', -B'], [-C', A']]."""
+    A, B, C, D = J[:d, :d], J[:d, d:], J[d:, :d], J[d:, d:]
+    return np.block([[D.T, -B.T], [-C.T, A.T]])

@@ -1,0 +1,351 @@
+"""pytest and the conformance kit: a marker, a fixture, one item for each check, one bound on false alarms for the session.
+
+    @pytest.mark.refhmc(kind="integrator", H=energy, dim=3)
+    def test_my_step():
+        return my_step                      # or yield several; or a dict of arguments; or a Report
+
+    def test_my_kernel(refhmc_check):
+        refhmc_check.sampler(my_kernel, target="funnel")
+
+    @parametrize_with_checks([case("integrator", my_step, H=energy), case("sampler", my_kernel, target="funnel")],
+                             expected_failed_checks={"elapsed time": "half a step, see issue 12"})
+    def test_conformance(subject, check):
+        check(subject)
+
+**The budget.** ``--refhmc-alpha`` bounds the chance that a session on correct code fails any of its statistical checks. How
+many there will be is not known beforehand, so the k-th that comes has the share 6 / (pi k)^2 of it: those shares sum to one.
+(The price is small: of what the k-th check must find, only the logarithm grows, by 2 log k.) With pytest-xdist each of W
+workers has 1/W of the budget, and the summary at the end is left out. A check that is given an ``alpha`` by its test is
+outside the budget.
+
+**The ledger.** With ``--refhmc-ledger FILE`` half of alpha is for the night, as above, and half for what the nights come to:
+:mod:`refhmc.check.ledger`. Each night's seeds are fresh (``--refhmc-seed`` gives them back), a test's evidence is kept under
+its id and the version of its code, and it fails when the running product reaches its bound. The version is
+``--refhmc-version``, or else a hash of the source files of the functions examined; a new one starts anew, with a budget of its
+own.
+
+This module is imported by every pytest that runs where refhmc is installed: it imports nothing but pytest until a check runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import math
+import os
+from typing import Any, NamedTuple
+
+import pytest
+
+DEFAULT_ALPHA = 1e-6
+DEFAULT_SEED = 20261121
+KINDS = (
+    *("integrator", "model", "metric", "transition", "orbit", "sampler", "adaptation", "batch", "randomness"),
+    *("model_and_sampler", "minibatch"),
+)
+
+
+class Budget:
+    """What a session has: ``alpha``, the ``seed`` of its tests, the ledger, and how many statistical checks came so far."""
+
+    def __init__(
+        self, alpha: float, seed: int, ledger: str | None = None, version: str | None = None, workers: int = 1
+    ):
+        self.seed, self.version, self.spent, self.count = seed, version, 0.0, 0
+        self.alpha = (alpha / 2 if ledger else alpha) / workers
+        self.lines: list[str] = []
+        self.ledger = None
+        if ledger:
+            from refhmc.check.ledger import Ledger
+
+            self.ledger = Ledger(ledger, alpha / 2)
+
+    def next_alpha(self) -> float:
+        """The share of the next statistical check."""
+        self.count += 1
+        share = self.alpha * 6.0 / (math.pi * self.count) ** 2
+        self.spent += share
+        return share
+
+    def seed_of(self, test: str) -> int:
+        """The seed of a test: the same for the same session's seed and id."""
+        digest = hashlib.sha256(f"{self.seed} {test}".encode()).digest()
+        return int.from_bytes(digest[:4], "little")
+
+
+class Case(NamedTuple):
+    """A check to run: ``kind`` is its name in :mod:`refhmc.check`."""
+
+    kind: str
+    arguments: tuple = ()
+    options: dict = {}  # noqa: RUF012  (never changed)
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{'-'.join(_name_of(a) for a in self.arguments[:1])}".rstrip("-")
+
+
+def case(kind: str, *arguments, **options) -> Case:
+    """``refhmc.check.<kind>(*arguments, **options)``, to be run as a test; ValueError for a kind there is not."""
+    return Case(_kind(kind), arguments, options)
+
+
+def parametrize_with_checks(cases, *, expected_failed_checks=None):
+    """A decorator: one test item for each case. The test takes ``subject`` and ``check``, and calls ``check(subject)``.
+
+    ``expected_failed_checks``: row name -> reason, for all cases, or a function of the case that gives such a dict. An item
+    whose failing rows are all expected is an xfail with those reasons; one row that is not expected fails it.
+    """
+    items = []
+    for one in cases:
+        one = one if isinstance(one, Case) else case(*one)
+        expected = expected_failed_checks(one) if callable(expected_failed_checks) else expected_failed_checks
+        items.append(pytest.param(one, _Check(dict(expected or {})), id=str(one)))
+    return pytest.mark.parametrize(("subject", "check"), items)
+
+
+class _Check:
+    """What ``check`` is in a test of :func:`parametrize_with_checks`; the plug-in gives it the session's examiner."""
+
+    def __init__(self, expected: dict, examiner: Examiner | None = None):
+        self.expected = expected
+        self.examiner = examiner
+
+    def __call__(self, subject: Case):
+        """Run the case; xfail, fail, or return its report."""
+        examiner = self.examiner or Examiner(Budget(DEFAULT_ALPHA, DEFAULT_SEED), str(subject))
+        report = examiner.examine(subject)
+        failed = [row.name for row in report.failures]
+        if failed and all(name in self.expected for name in failed):
+            pytest.xfail("; ".join(f"{name}: {self.expected[name]}" for name in failed))
+        report.assert_ok()
+        return report
+
+    def __repr__(self) -> str:
+        return "check"
+
+
+class Examiner:
+    """What the fixture ``refhmc_check`` gives: each check of :mod:`refhmc.check` by its name, run, asserted and returned."""
+
+    def __init__(self, budget: Budget, test: str):
+        self.budget, self.test = budget, test
+        self.checks = 0
+
+    def __getattr__(self, kind: str):
+        if kind not in KINDS:
+            raise AttributeError(f"no check {kind!r}; there are: {', '.join(KINDS)}")
+
+        def run(*arguments, **options):
+            report = self.examine(Case(kind, arguments, options))
+            report.assert_ok()
+            return report
+
+        return run
+
+    def examine(self, wanted: Case):
+        """The report of a case, with alpha and seed from the session's budget; fails where the nights come to too much."""
+        import refhmc.check
+
+        function = getattr(refhmc.check, _kind(wanted.kind))
+        known = inspect.signature(function).parameters
+        options = dict(wanted.options)
+        self.checks += 1
+        key = self.test if self.checks == 1 else f"{self.test} ({self.checks})"
+        if "seed" in known:
+            options.setdefault("seed", self.budget.seed_of(key))
+        statistical = "alpha" in known and "alpha" not in options
+        if statistical:
+            options["alpha"] = self.budget.next_alpha()
+        report = function(*wanted.arguments, **options)
+        if statistical and self.budget.ledger is not None:
+            self._enter(report, key, wanted)
+        return report
+
+    def _enter(self, report, key: str, wanted: Case) -> None:
+        log_e = log_e_of(report)
+        if log_e is None:
+            return
+        version = self.budget.version or version_of(wanted)
+        assert self.budget.ledger is not None
+        entry = self.budget.ledger.add(key, version, report.seed, log_e)
+        self.budget.lines.append(
+            f"{key}: e = {_power(entry.log_e)} tonight, {_power(entry.log_product)} over the nights "
+            f"(fails at {_power(-math.log(entry.alpha))})"
+        )
+        if entry.crossed and not report.failures:
+            pytest.fail(f"the evidence of all nights is {_power(entry.log_product)}\n{report}", pytrace=False)
+
+
+def log_e_of(report) -> float | None:
+    """The logarithm of an e-value for the ledger: the report's wealth at the end; None if it made no bets.
+
+    A report that has but the largest wealth M there was (which is no e-value: its mean under a correct kernel may exceed 1) is
+    made one by (1 - p + p log p) / (p log^2 p), p = 1/M (Shafer, Shen, Vereshchagin and Vovk 2011).
+    """
+    if isinstance(report.settings.get("log_e"), (int, float)):
+        return float(report.settings["log_e"])
+    for row in report.rows:
+        if "e-value" in row.name and row.number is not None:
+            log_m = math.log(max(row.number, 1.0))
+            if log_m < 0.02:  # the formula's limit, 1/2, where it loses its digits
+                return math.log(0.5)
+            p = math.exp(-log_m)
+            return math.log(1.0 - p - p * log_m) + log_m - 2.0 * math.log(log_m)
+    return None
+
+
+def version_of(wanted: Case) -> str:
+    """A hash of the source files of the functions among a case's arguments; of their names where there is no source."""
+    values = [*wanted.arguments, *wanted.options.values()]
+    digest = hashlib.sha256(wanted.kind.encode())
+    for value in values:
+        value = inspect.unwrap(value.func) if isinstance(value, functools.partial) else value
+        if callable(value) or hasattr(value, "step"):
+            digest.update(_source(value))
+    return digest.hexdigest()[:16]
+
+
+def _source(value: Any) -> bytes:
+    kind = value if inspect.isroutine(value) or inspect.isclass(value) else type(value)
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(kind))
+        with open(str(path), "rb") as file:
+            return file.read()
+    except (TypeError, OSError):
+        return _name_of(value).encode()
+
+
+def _name_of(value: Any) -> str:
+    return str(getattr(value, "__name__", None) or getattr(value, "name", None) or type(value).__name__)
+
+
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"no check {name!r}; there are: {', '.join(KINDS)}")
+    return name
+
+
+def _power(log_value: float) -> str:
+    return f"{math.exp(log_value):.3g}" if abs(log_value) < 20 else f"10^{log_value / math.log(10):.1f}"
+
+
+# -------------------------------------------------------------------------------------------------------- pytest's hooks
+
+_BUDGET = pytest.StashKey[Budget]()
+
+
+def pytest_addoption(parser) -> None:
+    group = parser.getgroup("refhmc", "refhmc's conformance checks")
+    group.addoption(
+        "--refhmc-alpha",
+        type=_alpha,
+        default=DEFAULT_ALPHA,
+        metavar="P",
+        help="chance that this session fails a statistical check on correct code (default 1e-6)",
+    )
+    group.addoption("--refhmc-ledger", metavar="FILE", help="keep the evidence of the nights in this file")
+    group.addoption(
+        "--refhmc-version", metavar="TEXT", help="of the code that is tested; default: a hash of its source"
+    )
+    group.addoption(
+        "--refhmc-seed", type=int, metavar="N", help="of the checks; default: always the same, and fresh with a ledger"
+    )
+
+
+def _alpha(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError(text)
+    return value
+
+
+def pytest_configure(config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "refhmc(kind, **options): run refhmc.check.<kind> on what the test returns or yields (refhmc's conformance kit)",
+    )
+    ledger, seed = config.getoption("--refhmc-ledger"), config.getoption("--refhmc-seed")
+    worker = getattr(config, "workerinput", {})  # of pytest-xdist
+    if seed is None:
+        seed = worker.get("refhmc_seed", DEFAULT_SEED if ledger is None else int.from_bytes(os.urandom(4), "little"))
+    workers = int(worker.get("workercount", 1))
+    version = config.getoption("--refhmc-version")
+    config.stash[_BUDGET] = Budget(config.getoption("--refhmc-alpha"), seed, ledger, version, workers)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    node.workerinput["refhmc_seed"] = node.config.stash[_BUDGET].seed
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    budget = config.stash[_BUDGET]
+    if budget.count:
+        terminalreporter.section("refhmc", sep="-")
+        terminalreporter.line(
+            f"{budget.count} statistical checks, seed {budget.seed}: chance of a false alarm {budget.spent:.2g} of "
+            f"{budget.alpha:.2g}"
+        )
+        for line in budget.lines:
+            terminalreporter.line(line)
+
+
+@pytest.fixture
+def refhmc_check(request) -> Examiner:
+    """The conformance kit with the session's budget: ``refhmc_check.integrator(step, H=..., dim=3)`` and so on."""
+    return Examiner(request.config.stash[_BUDGET], request.node.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    """A marked test may be a generator, which pytest itself no longer collects: it is collected as a plain function."""
+    if inspect.isgeneratorfunction(obj) and any(mark.name == "refhmc" for mark in getattr(obj, "pytestmark", [])):
+
+        @functools.wraps(obj)
+        def plain(*arguments, **keywords):
+            return list(obj(*arguments, **keywords))
+
+        setattr(collector.obj, name, plain)
+        return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=plain)
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Give ``check`` the session's budget; run the check on what a marked test returns."""
+    budget = pyfuncitem.config.stash[_BUDGET]
+    for name, value in pyfuncitem.funcargs.items():
+        if isinstance(value, _Check):
+            pyfuncitem.funcargs[name] = _Check(value.expected, Examiner(budget, pyfuncitem.nodeid))
+    mark = pyfuncitem.get_closest_marker("refhmc")
+    if mark is None:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    found = pyfuncitem.obj(**arguments)
+    examiner = Examiner(budget, pyfuncitem.nodeid)
+    reports = [_report(examiner, mark, subject) for subject in (found if isinstance(found, list) else [found])]
+    if not reports:
+        pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)
+    wrong = [str(report) for report in reports if not report.ok]
+    if wrong:
+        pytest.fail("\n\n".join(wrong), pytrace=False)
+    return True
+
+
+def _report(examiner: Examiner, mark, subject):
+    """The report on what a marked test gave: a Report, a Case, a dict of arguments, a tuple of them, or the first of them."""
+    if subject is None:
+        pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)
+    if hasattr(subject, "rows") and hasattr(subject, "verdict"):
+        return subject
+    if isinstance(subject, Case):
+        return examiner.examine(subject)
+    options = {key: value for key, value in mark.kwargs.items() if key != "kind"}
+    kind = mark.args[0] if mark.args else mark.kwargs.get("kind")
+    if kind is None:
+        pytest.fail('pytest.mark.refhmc: name the check, as in refhmc(kind="integrator")', pytrace=False)
+    if isinstance(subject, dict):
+        return examiner.examine(Case(_kind(kind), (), {**options, **subject}))
+    arguments = tuple(subject) if type(subject) is tuple else (subject,)
+    return examiner.examine(Case(_kind(kind), arguments, options))

@@ -1,0 +1,122 @@
+"""``refhmc selftest``: the proof once more, on the machine of whoever asks.
+
+Three parts, in less than two minutes: refhmc's own derivatives, metrics, steps and transitions against the golden
+vectors, which were made without refhmc; its own integrators, models, metrics and kernels under its own conformance kit; and the kit itself
+on code with planted bugs, which it must find, and on their correct twins, which it must not fail.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pathlib
+import pkgutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SECONDS = 100.0  # after so many no further planted bug is begun
+
+
+class Outcome(NamedTuple):
+    """One line of the proof: ``what``, whether it came out as it should, the seconds it took, and the report if it did not."""
+
+    what: str
+    ok: bool
+    seconds: float
+    report: str = ""
+
+
+def outcomes() -> Iterator[Outcome]:
+    """The proof, line by line."""
+    begin = time.monotonic()
+    for what, make in own_reports():
+        yield _timed(what, make, lambda report: report.ok)
+    found = _mutants()
+    if found is None:
+        return
+    for area in sorted(module.name for module in pkgutil.iter_modules(found.__path__)):
+        for pair in importlib.import_module(f"{found.__name__}.{area}").PAIRS:
+            if time.monotonic() - begin > SECONDS:
+                return
+            yield _timed(
+                f"{pair.id} found: {pair.what}", lambda pair=pair: pair.wrong(0), lambda r, p=pair: found_by(r, p)
+            )
+            yield _timed(
+                f"{pair.id}'s correct twin", lambda pair=pair: pair.right(0), lambda report: not report.failures
+            )
+
+
+def found_by(report, pair) -> bool:
+    """Whether a report of the planted bug says FAIL where it should."""
+    return any(row.name in pair.expected for row in report.failures) and report.severity == pair.severity
+
+
+def _timed(what: str, make, good) -> Outcome:
+    begin = time.monotonic()
+    report = make()
+    ok = good(report)
+    return Outcome(what, ok, time.monotonic() - begin, "" if ok else str(report))
+
+
+def own_reports() -> Iterator[tuple]:
+    """refhmc's own parts as subjects: (what, how to make the report)."""
+    import refhmc
+    import refhmc.check as rc
+    from refhmc.check import adapters, golden_vectors
+
+    yield "golden vectors", golden_vectors.own
+    I, M = refhmc.integrators, refhmc.metrics  # noqa: E741
+    banana, funnel = refhmc.models.Banana(), refhmc.models.Funnel(2)
+    euclidean, curved = refhmc.Hamiltonian(funnel, M.Identity()), refhmc.Hamiltonian(banana, M.Fisher())
+    softabs = refhmc.Hamiltonian(funnel, M.SoftAbs(alpha=10.0))
+    tight = {"tolerance": 1e-12}
+    for integrator, H, eps in (
+        (I.Leapfrog(), euclidean, 0.05),
+        (I.ImplicitMidpoint(**tight), curved, 0.02),
+        (I.GeneralizedLeapfrog(**tight), curved, 0.02),
+        (I.ImplicitMidpoint(**tight), softabs, 0.05),
+    ):
+        name = f"{type(integrator).__name__} on {H.model.name}, {type(H.metric).__name__}"
+        yield name, lambda i=integrator, H=H, eps=eps, name=name: rc.integrator(i, H=H, eps=eps, name=name)
+    for model in (funnel, banana, refhmc.models.EightSchools(), refhmc.models.LinearRegression()):
+        yield f"model {model.name}", lambda model=model: rc.model(model)
+    for H in (curved, softabs):
+        name = f"{type(H.metric).__name__} on {H.model.name}"
+        yield f"metric {name}", lambda H=H, name=name: rc.metric(H, name=name)
+    kernel = adapters.refhmc_kernel(funnel, refhmc.HMC(step_size=0.1, n_steps=5, metric=M.Identity()))
+    yield "HMC", lambda: rc.transition(kernel, euclidean, name="refhmc HMC")
+
+
+def _mutants():
+    """The planted bugs: beside this package where it is installed, in ``tests`` in a copy of the repository."""
+    try:
+        return importlib.import_module("refhmc.check.mutants")
+    except ModuleNotFoundError:
+        folder = pathlib.Path(__file__).parents[2] / "tests" / "mutants"
+        spec = importlib.util.spec_from_file_location(
+            "refhmc.check.mutants", folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        if spec is None or spec.loader is None or not folder.is_dir():
+            return None
+        package = importlib.util.module_from_spec(spec)
+        sys.modules["refhmc.check.mutants"] = package
+        spec.loader.exec_module(package)
+        return package
+
+
+def run() -> int:
+    """Print the proof line by line; 0 if all came out as it should, otherwise 1."""
+    failed = []
+    begin = time.monotonic()
+    for outcome in outcomes():
+        print(f"{'ok  ' if outcome.ok else 'FAIL'} {outcome.seconds:6.2f} s  {outcome.what}", flush=True)
+        failed += [] if outcome.ok else [outcome]
+    for outcome in failed:
+        print(f"\n{outcome.what}\n{outcome.report}")
+    print(
+        f"{'everything as it should be' if not failed else f'{len(failed)} not as they should be'}, "
+        f"{time.monotonic() - begin:.0f} s"
+    )
+    return 1 if failed else 0

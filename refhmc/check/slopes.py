@@ -1,0 +1,192 @@
+"""Derivatives of foreign functions with an error one can act on: nothing is known of f but what it answers.
+
+At x along u, with unit(f) what counts as a change of f:
+
+    width    w such that the second differences over w are between 0.1 and 1 unit: the scale on which f bends
+    noise    of f itself: sixth differences on grids of spacing h = 2^-12, 2^-20, 2^-30 w. A smooth f leaves (h/w)^6 there,
+             rounding leaves its standard deviation times 12!^(1/2) / 6!. The largest counts (Hamming; More and Wild, 2011).
+             It sees float32 inside float64 answers, and cancellation, which no unit of rounding tells.
+    slope    Ridders' extrapolated central differences from w down. The error of each extrapolate is how far it is from its
+             two parents, plus noise / h; the least one is taken, and multiplied by MARGIN. Far smaller widths
+             must then agree; else narrower ones are tried: an f with a narrow feature at x is not extrapolated across it.
+    kink     the second difference over h is the same, to 5 %, at three small h; both one-sided slopes are given
+
+An f that takes complex numbers and gives Im f(x + ihu)/h within that error of a slope that is already good to 1e-8 sharpens it
+a hundredfold, no more: |z| or a dropped imaginary part may hide below the error of the differences.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.differences import complex_step
+
+LEVELS = 9  # halvings of the width
+FIRST = 0.83  # of the width: not a whole number of anything the function may be periodic in
+MARGIN = 8.0  # on the estimated error: it is the least of some fifty
+NOISE_MARGIN = 64.0  # a value may be off by so many standard deviations of the measured noise
+FINE = 2.0**-14  # the widths that must agree, in units of the first
+SHARPENED = 1e-8  # how good the differences must be before a complex step may sharpen them
+
+
+class Slope(NamedTuple):
+    """df/dt, like f's answer, and a bound on its ``error``; ``left`` and ``right`` of it where there is a ``kink``."""
+
+    value: np.ndarray
+    error: np.ndarray
+    kink: bool
+    left: np.ndarray
+    right: np.ndarray
+
+
+def width_along(
+    f: Callable, x: np.ndarray, u: np.ndarray, unit=1.0, start: float = 1.0, growth: float = 2.0**24
+) -> float:
+    """The length along u on which f bends by between 0.1 and 1 unit, to a factor four; at most ``growth`` max(start, |x|).
+
+    It grows from ``start`` only as long as f goes on changing as a polynomial would: not into where it has levelled off.
+    """
+    most = growth * max(start, float(np.abs(x).max(initial=0.0)) if growth > 16 else 0.0)
+    here = f(x)
+
+    def look(w):
+        """The largest of three second differences, and the first differences."""
+        values = [f(x + s * w * u) for s in (-1.0, -0.5, 0.5, 1.0)]
+        seconds = (values[3] - 2 * here + values[0], values[3] - 2 * values[2] + here, values[0] - 2 * values[1] + here)
+        largest = [float((np.abs(second) / unit).max(initial=0.0)) for second in seconds]
+        bend = max(largest) if np.isfinite(largest).all() else np.inf
+        return bend, np.abs(values[3] - here) + np.abs(values[0] - here)
+
+    w = start
+    bend, change = look(w)
+    if bend > 1.0:
+        while bend > 1.0 and w > 1e-13 * start:
+            w *= 0.25
+            bend, _ = look(w)
+        return w
+    while bend < 0.1 and 4 * w <= most:
+        bend, wider = look(4 * w)
+        level = 1e-12 * np.abs(here)
+        goes_on = (wider <= level) | ((wider > 2 * change) & (wider < 20 * change))
+        if bend > 1.0 or not np.all(goes_on):
+            break
+        w, change = 4 * w, wider
+    return w
+
+
+def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least=0.0) -> np.ndarray:
+    """The standard deviation of f's errors near x, like f's answer; u has the length on which f bends.
+
+    At least ``epsilon`` of |f|, and of ``least``. Infinite where f is not finite on any grid.
+    """
+    here = np.abs(np.asarray(f(x), dtype=float))
+    found = np.full(here.shape, -1.0)
+    for h in (2.0**-12, 2.0**-20, 2.0**-30):
+        values = np.array([f(x + i * h * u) for i in range(-3, 5)], dtype=float)
+        if not np.isfinite(values).all():
+            continue
+        sixth = np.diff(values, n=6, axis=0)
+        found = np.maximum(found, np.sqrt((sixth**2).mean(axis=0)) * 0.032898)  # 6! / sqrt(12!)
+    found = np.where(found < 0, np.inf, found)
+    return np.maximum(found, epsilon * np.maximum(here, least))
+
+
+def slope_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise, start: float | None = None) -> Slope:
+    """d/dt f(x + tu) at t = 0; NaN with an infinite error where f is finite at no width.
+
+    ``start``, where it is less than the width, is a length on which f is looked at too before the width is believed.
+    """
+    here = np.asarray(f(x), dtype=float)
+    found, disagrees = _slope_from(f, x, u, width, noise, here, start)
+    for narrower in (2.0**-8 * width, 2.0**-16 * width):
+        if not disagrees:
+            break
+        again, disagrees = _slope_from(f, x, u, narrower, noise, here, None)
+        better = again.error < found.error
+        value = np.where(better, again.value, found.value)
+        found = again._replace(value=value, error=np.where(better, again.error, found.error))
+    best, error = found.value, found.error
+    if not found.kink and np.all(error <= SHARPENED * np.abs(best)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an imaginary part that was dropped
+            sharp = complex_step(lambda z: np.atleast_1d(f(z)), x, u, np.atleast_1d(here))
+        sharp = None if sharp is None else sharp.reshape(here.shape)
+        if sharp is not None and np.all(np.abs(sharp - best) <= error):
+            found = found._replace(value=sharp, error=error / 100)
+    return found
+
+
+def _slope_from(f, x, u, width, noise, here, start) -> tuple[Slope, bool]:
+    """The extrapolated slope from one width, and whether finer widths disagree with it."""
+    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
+    lost = 2.0**-52 * float(np.abs(x).max(initial=0.0)) / max(float(np.abs(u).max(initial=0.0)), 1e-300)
+    previous: list[np.ndarray] = []
+    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
+        row = [_central(f, x, u, h)]
+        if not np.isfinite(row[0]).all():
+            previous = []
+            continue
+        for n, older in enumerate(previous):
+            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
+            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older))
+            new = new + 2 * (noise + lost * np.abs(row[-1])) / h
+            better = new < error
+            best, error = np.where(better, row[-1], best), np.where(better, new, error)
+        previous = row
+    if not np.isfinite(best).all():
+        nothing = np.full(here.shape, np.nan)
+        return Slope(nothing, np.full(here.shape, np.inf), False, nothing, nothing), True
+    return _at_fine_widths(f, x, u, width, noise, lost, here, best, MARGIN * error, start)
+
+
+def _central(f, x, u, h):
+    return (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
+
+
+def _at_fine_widths(f, x, u, width, noise, lost, here, best, error, start) -> tuple[Slope, bool]:
+    """The slope, its error widened to what far finer widths say, one-sided slopes at the finest; whether they disagree."""
+    jumps, disagrees = [], False
+    more = () if start is None or width <= start else (start / 256,)
+    for h in (*more, 16 * FINE * width, 4 * FINE * width, FINE * width):
+        ahead, behind = (np.asarray(f(x + s * h * u), dtype=float) for s in (1, -1))
+        blur = MARGIN * (noise + lost * np.abs(best)) / h
+        jump = (ahead - 2 * here + behind) / h
+        central = (ahead - behind) / (2 * h)
+        if not np.isfinite(central).all():
+            nothing = np.full(here.shape, np.nan)
+            return Slope(best, np.full(here.shape, np.inf), False, nothing, nothing), True
+        jumps.append(jump)
+        # A smooth f leaves its third derivative times h^2 / 6, of the order of h/w times the jump at most.
+        off = np.abs(central - best) - blur - np.abs(jump) - 16 * FINE * np.abs(best) * (h / width)
+        disagrees = disagrees or bool(np.any(off > error + 1e-6 * np.abs(best)))
+        error = np.where(off > error, 2 * np.abs(central - best), error)
+    # (No use of the measured noise here: a kink at x is noise to the grid that measures it.)
+    middle = np.median(jumps[-3:], axis=0)
+    steady = np.max(np.abs(np.array(jumps[-3:]) - middle), axis=0) <= 0.05 * np.abs(middle)
+    kink = bool(
+        np.any(steady & (np.abs(middle) * FINE * width > 2.0**-44 * np.maximum(np.abs(here), width * np.abs(best))))
+    )
+    return Slope(best, error, kink, (here - behind) / h, (ahead - here) / h), disagrees and not kink
+
+
+def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise) -> tuple[np.ndarray, np.ndarray]:
+    """d^2/dt^2 f(x + tu) at t = 0 and a bound on its error, by extrapolated second differences."""
+    here = np.asarray(f(x), dtype=float)
+    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
+    previous: list[np.ndarray] = []
+    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
+        row = [(np.asarray(f(x + h * u), dtype=float) - 2 * here + np.asarray(f(x - h * u), dtype=float)) / h**2]
+        if not np.isfinite(row[0]).all():
+            previous = []
+            continue
+        for n, older in enumerate(previous):
+            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
+            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older)) + 8 * noise / h**2
+            better = new < error
+            best, error = np.where(better, row[-1], best), np.where(better, new, error)
+        previous = row
+    return best, MARGIN * error

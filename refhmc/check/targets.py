@@ -1,0 +1,373 @@
+"""Targets of which independent exact draws can be made: where a sampler's law can be tested without a second sampler.
+
+    name        law                                                                       drawn by
+    funnel      v ~ N(0, 9), x_i | v ~ N(0, e^-v)                                         v, then x
+    banana      exp(-a (y - t1 - t2^2)^2 / 2 - b (t1^2 + t2^2) / 2), a = 25, y = 1, b = 1/4      t2 by rejection, then t1
+    gaussian    N((0.5, -1), [[1, 0.5], [0.5, 2]])                                        a linear map
+    gaussian-d  N(0, Q L Q'), Q a fixed rotation, L of the stated condition               a linear map
+    normal-d    N(0, I)
+    quartic     exp(-sum x_i^4 / 4)                                                       x^4 / 4 ~ Gamma(1/4), a random sign
+    mixture     sum_k w_k N(m_k, s_k^2 I)                                                 k, then x
+    student     multivariate t: (1 + |x|^2 / nu)^(-(nu + d) / 2)                          a normal over a root of chi-squared
+    rosenbrock  x ~ N(1, 1/2), y | x ~ N(x^2, 1/10)                                       x, then y
+    ring        exp(-(|x|^2 - c)^2 / (2 s^2)) in the plane                                |x|^2 a normal cut off at 0, an angle
+    cells       constant on each of k^d cells of [-2, 2]^d, zero outside                  a cell, then a uniform point of it
+    exponential exp(-sum x_i), all x_i > 0, zero outside
+
+The first three are :mod:`refhmc.models`' funnel, banana and gaussian. Functions take points (..., d), so one or many. Densities
+are not normalised. :func:`from_name` reads "funnel", "funnel-5" (dimension 5) and "gaussian-5-1e6" (condition 1e6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+
+
+class Target(NamedTuple):
+    """A law on R^dim: ``log_density(q)`` (...,), ``gradient(q)`` (..., dim), ``draw(rng, n)`` (n, dim) independent draws.
+
+    ``law`` is what it is in words. ``log_density`` is -inf off the support; ``gradient`` is of use on the support only, and
+    None where there is none.
+    """
+
+    name: str
+    dim: int
+    log_density: Callable[[np.ndarray], np.ndarray]
+    gradient: Callable[[np.ndarray], np.ndarray] | None
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    law: str = ""
+
+
+def _target(name: str, dim: int, log_density: Callable, gradient: Callable, draw: Callable, law: str) -> Target:
+    """A target whose functions do not warn where they overflow: a sampler's trial points may lie anywhere."""
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    return Target(name, dim, quiet(log_density), quiet(gradient), draw, law)
+
+
+def funnel(dim: int = 11) -> Target:
+    """Neal's funnel in the orientation of :func:`refhmc.models.Funnel`: q = (v, x), the neck at large v."""
+    _at_least("funnel", dim, 2)
+
+    def log_density(q):
+        v, squares = q[..., 0], np.sum(q[..., 1:] ** 2, axis=-1)
+        return -v * v / 18 + (dim - 1) * v / 2 - np.exp(v) * squares / 2
+
+    def gradient(q):
+        v, x = q[..., :1], q[..., 1:]
+        e = np.exp(v)
+        return np.concatenate([-v / 9 + (dim - 1) / 2 - e * np.sum(x * x, axis=-1, keepdims=True) / 2, -e * x], axis=-1)
+
+    def draw(rng, n):
+        v = 3 * rng.standard_normal((n, 1))
+        return np.hstack([v, np.exp(-v / 2) * rng.standard_normal((n, dim - 1))])
+
+    return _target(
+        f"funnel-{dim}", dim, log_density, gradient, draw, "v ~ N(0, 9), x_i | v ~ N(0, exp(-v)); q = (v, x)"
+    )
+
+
+def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
+    """The banana of :func:`refhmc.models.Banana` (there: n data of mean ``y``; a = n / sd^2, b the prior's precision)."""
+    V = 1 / a + 1 / b
+    c = y - b * V / 2
+    slope = (math.hypot(c, math.sqrt(2 * V)) - c) / 2
+
+    def log_density(q):
+        t1, t2 = q[..., 0], q[..., 1]
+        return -a / 2 * (y - t1 - t2 * t2) ** 2 - b / 2 * (t1 * t1 + t2 * t2)
+
+    def gradient(q):
+        t1, t2 = q[..., 0], q[..., 1]
+        r = y - t1 - t2 * t2
+        return np.stack([a * r - b * t1, (2 * a * r - b) * t2], axis=-1)
+
+    def draw(rng, n):
+        # (u - c)^2 of u = t2^2 lies above its tangent: the density of t2 lies below a multiple of a normal's.
+        t2 = np.empty(0)
+        while len(t2) < n:
+            new = math.sqrt(V / (2 * slope)) * rng.standard_normal(2 * n + 100)
+            t2 = np.concatenate([t2, new[rng.random(new.shape) < np.exp(-((new**2 - c - slope) ** 2) / (2 * V))]])
+        t2 = t2[:n]
+        return np.column_stack([a / (a + b) * (y - t2**2) + rng.standard_normal(n) / math.sqrt(a + b), t2])
+
+    law = f"exp(-{a:g}/2 ({y:g} - t1 - t2^2)^2 - {b:g}/2 (t1^2 + t2^2))"
+    return _target("banana", 2, log_density, gradient, draw, law)
+
+
+def normal_with(mean, covariance, name: str = "gaussian") -> Target:
+    """N(mean, covariance); LinAlgError unless the covariance is positive definite."""
+    mean, covariance = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
+    factor = np.linalg.cholesky(covariance)
+    law = (
+        f"N({mean.tolist()}, {covariance.tolist()})"
+        if len(mean) < 4
+        else f"N(mean, covariance) in {len(mean)} dimensions"
+    )
+    return _linear(name, mean, factor, np.linalg.inv(factor), law)
+
+
+def gaussian(dim: int = 3, condition: float = 100.0, mean: float = 0.0) -> Target:
+    """N(mean, Q L Q') with a fixed rotation Q and L from condition^(-1/2) to condition^(1/2) in equal ratios."""
+    _at_least("gaussian", dim, 1)
+    roots = np.logspace(-0.25, 0.25, dim, base=condition) if dim > 1 else np.ones(1)
+    Q, R = np.linalg.qr(np.random.default_rng(dim).standard_normal((dim, dim)))
+    Q = Q * np.sign(np.diag(R))
+    law = f"N({mean:g}, Q L Q'), condition {condition:g}; the covariance is target.draw's"
+    return _linear(f"gaussian-{dim}-{condition:g}", np.full(dim, float(mean)), Q * roots, (Q / roots).T, law)
+
+
+def normal(dim: int = 1) -> Target:
+    """N(0, I)."""
+    _at_least("normal", dim, 1)
+
+    def draw(rng, n):
+        return rng.standard_normal((n, dim))
+
+    return _target(
+        f"normal-{dim}", dim, lambda q: -0.5 * np.sum(q * q, axis=-1), lambda q: -np.asarray(q), draw, "N(0, I)"
+    )
+
+
+def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray, law: str) -> Target:
+    """mean + factor z; ``inverse`` is that of ``factor``."""
+
+    def log_density(q):
+        return -0.5 * np.sum(((q - mean) @ inverse.T) ** 2, axis=-1)
+
+    def gradient(q):
+        return -((q - mean) @ inverse.T) @ inverse
+
+    def draw(rng, n):
+        return mean + rng.standard_normal((n, len(mean))) @ factor.T
+
+    return _target(name, len(mean), log_density, gradient, draw, law)
+
+
+def quartic(dim: int = 1) -> Target:
+    """Independent coordinates of density exp(-x^4 / 4)."""
+    _at_least("quartic", dim, 1)
+
+    def draw(rng, n):
+        size = (4 * rng.standard_gamma(0.25, (n, dim))) ** 0.25
+        return np.where(rng.random((n, dim)) < 0.5, -size, size)
+
+    return _target(
+        f"quartic-{dim}",
+        dim,
+        lambda q: -0.25 * np.sum(np.asarray(q) ** 4, axis=-1),
+        lambda q: -(np.asarray(q) ** 3),
+        draw,
+        "exp(-sum x^4 / 4)",
+    )
+
+
+def mixture(weights=(0.6, 0.4), means=((-1.5, 0.0), (1.5, 0.5)), sds=(0.7, 1.0)) -> Target:
+    """sum_k weights[k] N(means[k], sds[k]^2 I); ``means`` is (k, d)."""
+    w, m, s = (np.asarray(x, dtype=float) for x in (weights, means, sds))
+    dim = m.shape[1]
+    log_w = np.log(w / w.sum()) - dim * np.log(s)
+
+    def parts(q):
+        offset = np.asarray(q)[..., None, :] - m
+        return offset, log_w - 0.5 * np.sum(offset**2, axis=-1) / s**2
+
+    def log_density(q):
+        return np.logaddexp.reduce(parts(q)[1], axis=-1)
+
+    def gradient(q):
+        offset, logs = parts(q)
+        share = np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True))
+        return -np.sum((share / s**2)[..., None] * offset, axis=-2)
+
+    def draw(rng, n):
+        k = np.searchsorted(np.cumsum(w / w.sum())[:-1], rng.random(n), side="right")
+        return m[k] + s[k, None] * rng.standard_normal((n, dim))
+
+    law = f"sum of N(m, s^2 I) with weights {w.tolist()}, m {m.tolist()}, s {s.tolist()}"
+    return _target("mixture", dim, log_density, gradient, draw, law)
+
+
+def student_t(dim: int = 2, nu: float = 5.0) -> Target:
+    """The multivariate t with ``nu`` degrees of freedom, location 0, scale I."""
+    _at_least("student", dim, 1)
+
+    def log_density(q):
+        return -0.5 * (nu + dim) * np.log1p(np.sum(np.asarray(q) ** 2, axis=-1) / nu)
+
+    def gradient(q):
+        q = np.asarray(q)
+        return -(nu + dim) * q / (nu + np.sum(q * q, axis=-1, keepdims=True))
+
+    def draw(rng, n):
+        return rng.standard_normal((n, dim)) / np.sqrt(rng.chisquare(nu, (n, 1)) / nu)
+
+    return _target(f"student-{dim}", dim, log_density, gradient, draw, f"multivariate t, {nu:g} degrees of freedom")
+
+
+def rosenbrock() -> Target:
+    """x ~ N(1, 1/2), y given x ~ N(x^2, 1/10): exp(-(x - 1)^2 - 5 (y - x^2)^2)."""
+
+    def log_density(q):
+        x, y = q[..., 0], q[..., 1]
+        return -((x - 1) ** 2) - 5 * (y - x * x) ** 2
+
+    def gradient(q):
+        x, y = q[..., 0], q[..., 1]
+        return np.stack([-2 * (x - 1) + 20 * x * (y - x * x), -10 * (y - x * x)], axis=-1)
+
+    def draw(rng, n):
+        x = 1 + math.sqrt(0.5) * rng.standard_normal(n)
+        return np.column_stack([x, x * x + math.sqrt(0.1) * rng.standard_normal(n)])
+
+    return _target("rosenbrock", 2, log_density, gradient, draw, "exp(-(x - 1)^2 - 5 (y - x^2)^2)")
+
+
+def ring(c: float = 4.0, s: float = 1.0) -> Target:
+    """exp(-(|q|^2 - c)^2 / (2 s^2)) in the plane: |q|^2 is normal, cut off at 0, for the area is d(r^2) d(angle) / 2."""
+
+    def log_density(q):
+        return -((np.sum(np.asarray(q) ** 2, axis=-1) - c) ** 2) / (2 * s * s)
+
+    def gradient(q):
+        q = np.asarray(q)
+        return -2 * (np.sum(q * q, axis=-1, keepdims=True) - c) / (s * s) * q
+
+    def draw(rng, n):
+        below = scipy.stats.norm.cdf(-c / s)
+        r = np.sqrt(np.maximum(c + s * scipy.stats.norm.ppf(below + (1 - below) * rng.random(n)), 0.0))
+        angle = 2 * math.pi * rng.random(n)
+        return np.column_stack([r * np.cos(angle), r * np.sin(angle)])
+
+    return _target("ring", 2, log_density, gradient, draw, f"exp(-(|q|^2 - {c:g})^2 / (2 {s:g}^2)) in the plane")
+
+
+def cells(dim: int = 2, side: int = 4, contrast: float = 2.0) -> Target:
+    """Constant on each of ``side``^dim equal cells of [-2, 2]^dim; log densities spread over [0, ``contrast``]."""
+    _at_least("cells", dim, 1)
+    number = side**dim
+    log_p = contrast * np.random.default_rng(number).permutation(number) / max(number - 1, 1)
+    shape = (side,) * dim
+    table = log_p.reshape(shape)
+    p = np.exp(log_p) / np.exp(log_p).sum()
+
+    def log_density(q):
+        q = np.asarray(q, dtype=float)
+        place = np.floor((q + 2) * side / 4)
+        inside = np.all((place >= 0) & (place < side), axis=-1)
+        index = np.clip(np.where(np.isfinite(place), place, 0), 0, side - 1).astype(int)
+        return np.where(inside, table[tuple(np.moveaxis(index, -1, 0))], -np.inf)
+
+    def draw(rng, n):
+        cell = np.searchsorted(np.cumsum(p)[:-1], rng.random(n), side="right")
+        return (np.stack(np.unravel_index(cell, shape), axis=-1) + rng.random((n, dim))) * 4 / side - 2
+
+    law = f"constant on {side}^{dim} cells of [-2, 2]^{dim}, -inf outside"
+    return _target(f"cells-{dim}", dim, log_density, lambda q: np.zeros_like(np.asarray(q, dtype=float)), draw, law)
+
+
+def exponential(dim: int = 1) -> Target:
+    """Independent standard exponentials: exp(-sum x) where all x > 0, and nothing elsewhere."""
+    _at_least("exponential", dim, 1)
+
+    def log_density(q):
+        q = np.asarray(q)
+        return np.where(np.all(q > 0, axis=-1), -np.sum(q, axis=-1), -np.inf)
+
+    def draw(rng, n):
+        return rng.standard_exponential((n, dim))
+
+    law = "exp(-sum x), x > 0; -inf outside"
+    return _target(
+        f"exponential-{dim}", dim, log_density, lambda q: -np.ones_like(np.asarray(q, dtype=float)), draw, law
+    )
+
+
+_WITH_DIMENSION: dict[str, Callable] = {
+    "funnel": funnel,
+    "gaussian": gaussian,
+    "normal": normal,
+    "quartic": quartic,
+    "student": student_t,
+    "student-t": student_t,
+    "cells": cells,
+    "exponential": exponential,
+}
+_PLAIN: dict[str, Callable] = {
+    "banana": banana,
+    "mixture": mixture,
+    "rosenbrock": rosenbrock,
+    "ring": ring,
+    "gaussian": lambda: normal_with([0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]),
+}
+
+
+def names() -> list[str]:
+    """What :func:`from_name` knows, without the dimensions that may follow."""
+    return sorted({*_PLAIN, *_WITH_DIMENSION})
+
+
+def from_name(name: str) -> Target:
+    """The target of that name: "funnel", "funnel-5" (dimension 5), "gaussian-5-1e6" (condition 1e6); ValueError if unknown."""
+    text = name.strip().lower().replace("_", "-")
+    if text in _PLAIN:
+        return _PLAIN[text]()
+    if text in _WITH_DIMENSION:
+        return _WITH_DIMENSION[text]()
+    for base, constructor in _WITH_DIMENSION.items():
+        if text.startswith(base + "-"):
+            first, _, second = text[len(base) + 1 :].partition("-")
+            if first.isdigit() and (not second or base in ("gaussian", "student", "student-t")):
+                return constructor(int(first), float(second)) if second else constructor(int(first))
+    raise ValueError(f"no target {name!r}; there are: {', '.join(names())}, most with a dimension as in 'funnel-5'")
+
+
+def resolve(target) -> Target:
+    """A :class:`Target` of a name, a refhmc model with exact draws, or any object with ``draw`` and ``log_density``.
+
+    Such an object has ``draw(rng, n) -> (n, d)``, ``log_density(q) -> number``, and may have ``gradient``, ``name``, ``law``.
+    TypeError if it has not.
+    """
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, str):
+        return from_name(target)
+    reference = getattr(target, "reference", None)
+    draw = getattr(target, "draw", None) or getattr(reference, "draw", None)
+    if not callable(draw) or not callable(getattr(target, "log_density", None)):
+        raise TypeError(
+            f"target: a name, or an object with draw(rng, n) and log_density(q); {type(target).__name__} has not both"
+        )
+    sample = np.asarray(draw(np.random.default_rng(0), 3), dtype=float)
+    if sample.ndim != 2 or len(sample) != 3:
+        raise TypeError(f"target: draw(rng, 3) must give an array (3, d), it gave the shape {sample.shape}")
+    gradient = getattr(target, "gradient", None)
+    name = str(getattr(target, "name", None) or type(target).__name__)
+    log_density = for_many(target.log_density, sample)
+    law = str(getattr(target, "law", ""))
+    return Target(name, sample.shape[1], log_density, gradient, draw, law)
+
+
+def for_many(function: Callable, sample: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """``function`` for many points (n, d) at once: itself if it gives on ``sample`` what it gives point by point."""
+
+    def one_by_one(q):
+        q = np.asarray(q, dtype=float)
+        return np.array([float(function(x.copy())) for x in q]) if q.ndim > 1 else float(function(q))
+
+    expected = one_by_one(sample)
+    try:
+        together = np.asarray(function(sample.copy()), dtype=float)
+    except Exception:
+        return one_by_one
+    same = together.shape == expected.shape and np.allclose(together, expected, rtol=1e-9, atol=0.0)
+    return function if same else one_by_one
+
+
+def _at_least(name: str, dim: int, least: int) -> None:
+    if dim < least:
+        raise ValueError(f"{name}: dimension {dim}, it must be at least {least}")

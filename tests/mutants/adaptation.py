@@ -1,0 +1,196 @@
+"""Planted bugs of warm-up, and their correct twins: a small HMC with Stan's adaptation, as a stranger writes it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+SCALES = np.array([0.2, 1.0, 5.0])
+
+
+class DualAveraging:
+    def __init__(self, eps, target=0.8, first_count=0, gamma=0.05):
+        self.mu, self.target, self.gamma = math.log(10 * eps), target, gamma
+        self.count, self.h, self.log_eps, self.log_bar = first_count, 0.0, math.log(eps), 0.0
+
+    def update(self, accept):
+        self.count += 1
+        w = 1 / (self.count + 10)
+        self.h = (1 - w) * self.h + w * (self.target - accept)
+        self.log_eps = self.mu - math.sqrt(self.count) / self.gamma * self.h
+        eta = self.count**-0.75
+        self.log_bar = eta * self.log_eps + (1 - eta) * self.log_bar
+
+
+class Variance:
+    """Welford's sums."""
+
+    def __init__(self, d):
+        self.n, self.mean, self.m2 = 0, np.zeros(d), np.zeros(d)
+
+    def add(self, q):
+        self.n += 1
+        delta = q - self.mean
+        self.mean += delta / self.n
+        self.m2 += delta * (q - self.mean)
+
+    def result(self, shrink=True):
+        var = self.m2 / (self.n - 1)
+        return self.n / (self.n + 5) * var + 1e-3 * 5 / (self.n + 5) if shrink else var
+
+
+def sampler(
+    *,
+    stops=True,
+    metric_stops=True,
+    averaged=True,
+    exchanged=False,
+    shrink=True,
+    jitter=False,
+    gamma=0.05,
+):
+    """HMC on a normal law with sds ``SCALES``; ``run(draws, tune, seed)``."""
+
+    def run(draws, tune, seed):
+        rng = np.random.default_rng(seed)
+        q, inverse = 0.1 * np.ones(3), np.ones(3)
+        average, window = DualAveraging(0.1, gamma=gamma), Variance(3)
+        learns = {stop for kind, _, stop in schedule(True)(tune) if kind == "slow"}
+        record = {name: [] for name in ("step_size", "inverse_metric", "acceptance_rate", "q")}
+        final = 0.1
+        for i in range(tune + draws):
+            adapting = i < tune or not stops
+            eps = math.exp(average.log_eps) if adapting else final
+            if jitter:
+                eps *= rng.uniform(0.9, 1.1)
+            p = rng.standard_normal(3) / np.sqrt(inverse)
+            new_q, new_p = q, p - 0.5 * eps * q / SCALES**2
+            for k in range(4):
+                new_q = new_q + eps * inverse * new_p
+                new_p = new_p - (eps if k < 3 else 0.5 * eps) * new_q / SCALES**2
+            old = 0.5 * np.sum((q / SCALES) ** 2) + 0.5 * np.sum(inverse * p * p)
+            new = 0.5 * np.sum((new_q / SCALES) ** 2) + 0.5 * np.sum(inverse * new_p * new_p)
+            accept = math.exp(min(0.0, old - new)) if math.isfinite(new) else 0.0
+            if rng.random() < accept:
+                q = new_q
+            for name, value in zip(record, (eps, inverse.copy(), accept, q.copy()), strict=True):
+                record[name].append(value)
+            if adapting:
+                average.update(accept)
+            if 75 <= i < tune - 50 or (not metric_stops and i >= tune):
+                window.add(q)
+            if i + 1 in learns or (not metric_stops and i >= tune and (i - tune) % 50 == 49):
+                inverse = window.result(shrink)
+                inverse = 1 / inverse if exchanged else inverse
+                window = Variance(3)
+                average = DualAveraging(math.exp(average.log_eps), gamma=gamma)
+            if i + 1 == tune:
+                final = math.exp(average.log_bar if averaged else average.log_eps)
+        return {name: np.array(values) for name, values in record.items()}
+
+    return run
+
+
+def dual_averaging(count=0, gamma=0.05, mu=10.0):
+    def steps(first, acceptances, target):
+        state = DualAveraging(first, target, gamma=gamma, first_count=count)
+        state.mu = math.log(mu * first)
+        found = []
+        for a in acceptances:
+            state.update(a)
+            found.append((math.exp(state.log_eps), math.exp(state.log_bar)))
+        return np.array(found).T
+
+    return steps
+
+
+def schedule(doubling):
+    """75, then windows, then 50."""
+
+    def phases(n):
+        start, window, found = 75, 25, [("fast", 0, 75)]
+        while start < n - 50:
+            stop = start + window
+            if stop + 2 * window > n - 50:
+                stop = n - 50
+            found.append(("slow", start, stop))
+            start, window = stop, 2 * window if doubling else window
+        return [*found, ("fast", n - 50, n)]
+
+    return phases
+
+
+def variance(ddof, shrink_to=1e-3):
+    def estimate(draws):
+        n = len(draws)
+        return n / (n + 5) * draws.var(axis=0, ddof=ddof) + shrink_to * 5 / (n + 5)
+
+    return estimate
+
+
+def naive_variance(draws):
+    n = len(draws)
+    var = (np.sum(draws**2, axis=0) - np.sum(draws, axis=0) ** 2 / n) / (n - 1)
+    return n / (n + 5) * var + 1e-3 * 5 / (n + 5)
+
+
+def report(run, seed, **more):
+    return rc.adaptation(run, seed=seed, draws=200, tune=300, **more)
+
+
+def pair_of(name, what, wrong, right, expected, severity="inefficient", **more):
+    return Pair(name, what, lambda s: report(wrong, s, **more), lambda s: report(right, s, **more), expected, severity)
+
+
+def functions(name, what, key, wrong, right, expected):
+    def one(f):
+        return lambda s: rc.adaptation(None, seed=s, **{key: f})
+
+    return Pair(name, what, one(wrong), one(right), expected, "inefficient")
+
+
+GOOD = sampler()
+PAIRS: list[Pair] = [
+    pair_of(
+        "P21", "the step is adapted after warm-up", sampler(stops=False), GOOD, ("frozen after warm-up",), "wrong law"
+    ),
+    pair_of(
+        "P21b",
+        "the metric is adapted after warm-up",
+        sampler(metric_stops=False),
+        GOOD,
+        ("frozen after warm-up",),
+        "wrong law",
+    ),
+    pair_of("M25", "eps in place of eps_bar", sampler(averaged=False), GOOD, ("final step is the averaged one",)),
+    pair_of("M24", "mass and inverse exchanged", sampler(exchanged=True), GOOD, ("metric used as inverse mass",)),
+    pair_of(
+        "unshrunk",
+        "variances without regularisation",
+        sampler(shrink=False),
+        GOOD,
+        ("variance estimate",),
+        claims="variance",
+    ),
+    pair_of(
+        "gamma", "another gamma than claimed", sampler(gamma=0.5), GOOD, ("dual averaging",), claims="dual_averaging"
+    ),
+    functions(
+        "counter",
+        "the counter starts a step late",
+        "dual_averaging",
+        dual_averaging(count=1),
+        dual_averaging(),
+        ("dual averaging function",),
+    ),
+    functions(
+        "mu", "mu = log eps", "dual_averaging", dual_averaging(mu=1.0), dual_averaging(), ("dual averaging function",)
+    ),
+    functions("equal windows", "windows do not double", "schedule", schedule(False), schedule(True), ("windows",)),
+    functions("ddof", "divided by n", "variance", variance(0), variance(1), ("variance function",)),
+    functions("cancellation", "squares minus square", "variance", naive_variance, variance(1), ("variance function",)),
+]

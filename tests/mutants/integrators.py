@@ -1,0 +1,724 @@
+"""Planted bugs of integrators, each beside its correct twin: plain NumPy, as a stranger would write it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+# ------------------------------------------------------------------------------------------------------------- targets
+
+QUARTIC = "U = q.q/2 + sum q^4/4 + q_0 q_1/2 on the identity"
+
+
+def potential(q):
+    return 0.5 * (q * q).sum() + 0.25 * (q**4).sum() + 0.5 * q[0] * q[1]
+
+
+def force(q):
+    slope = q + q**3
+    slope[0] = slope[0] + 0.5 * q[1]
+    slope[1] = slope[1] + 0.5 * q[0]
+    return -slope
+
+
+def energy(q, p):
+    return potential(q) + 0.5 * (p * p).sum()
+
+
+def banana(q, p):
+    return 0.5 * q[0] ** 2 + 2.0 * (q[1] - q[0] ** 2) ** 2 + 0.5 * (p * p).sum()
+
+
+def banana_force(q):
+    bend = q[1] - q[0] * q[0]
+    return -np.array([q[0] - 8.0 * q[0] * bend, 4.0 * bend])
+
+
+def oscillator(q, p):
+    return 0.5 * (q * q).sum() + 0.5 * (p * p).sum()
+
+
+MASS = np.array([[2.0, 0.6], [0.6, 0.5]])
+INVERSE = np.linalg.inv(MASS)
+
+
+def dense_energy(q, p):
+    return potential(q) + 0.5 * p @ INVERSE @ p
+
+
+def curved(q, p):
+    """q.q/2 + sum (p_i^2/g_i + log g_i)/2, g_i = 1 + q_i^2."""
+    g = 1.0 + q * q
+    return 0.5 * (q * q).sum() + 0.5 * (p * p / g + np.log(g)).sum()
+
+
+def curved_q(q, p):
+    g = 1.0 + q * q
+    return q + q / g - q * p * p / (g * g)
+
+
+def curved_p(q, p):
+    return p / (1.0 + q * q)
+
+
+def examine(step, H, seed, **more):
+    return rc.integrator(step, H, dim=more.pop("dim", 2), seed=seed, **more)
+
+
+def curved_check(step, seed, **more):
+    return examine(step, curved, seed, grad_q=curved_q, grad_p=curved_p, **{"tolerance": 1e-13, **more})
+
+
+# ------------------------------------------------------------------------------------------------- explicit, separable
+
+
+def leapfrog(q, p, eps, n):
+    p = p + 0.5 * eps * force(q)
+    for i in range(n):
+        q = q + eps * p
+        p = p + (eps if i < n - 1 else 0.5 * eps) * force(q)
+    return q, p
+
+
+def one_kick(q, p, eps, n):  # P01
+    for _ in range(n):
+        p = p + eps * force(q)
+        q = q + eps * p
+    return q, p
+
+
+def oscillator_step(drift):
+    def step(q, p, eps, n):
+        for _ in range(n):
+            p = p - 0.5 * eps * q
+            q = q + drift * eps * p
+            p = p - 0.5 * eps * q
+        return q, p
+
+    return step
+
+
+def composed(weights):
+    def step(q, p, eps, n):
+        for _ in range(n):
+            for w in weights:
+                q, p = leapfrog(q, p, w * eps, 1)
+        return q, p
+
+    return step
+
+
+W = 1.0 / (2.0 - 2.0 ** (1.0 / 3.0))
+YOSHIDA = composed((W, 1.0 - 2.0 * W, W))
+ROUNDED = composed((1.351207, -1.702414, 1.351207))  # P05
+
+
+def runge_kutta(q, p, eps):
+    def f(q, p):
+        return p, force(q)
+
+    a, b = f(q, p)
+    c, d = f(q + eps / 2 * a, p + eps / 2 * b)
+    e, g = f(q + eps / 2 * c, p + eps / 2 * d)
+    h, k = f(q + eps * e, p + eps * g)
+    return q + eps / 6 * (a + 2 * c + 2 * e + h), p + eps / 6 * (b + 2 * d + 2 * g + k)
+
+
+def explicit_midpoint(q, p, eps):
+    middle_q, middle_p = q + eps / 2 * p, p + eps / 2 * force(q)
+    return q + eps * middle_p, p + eps * force(middle_q)
+
+
+def dense_leapfrog(q, p, eps, n):
+    for _ in range(n):
+        p = p + 0.5 * eps * force(q)
+        q = q + eps * INVERSE @ p
+        p = p + 0.5 * eps * force(q)
+    return q, p
+
+
+def mass_for_inverse(q, p, eps, n):
+    for _ in range(n):
+        p = p + 0.5 * eps * force(q)
+        q = q + eps * MASS @ p
+        p = p + 0.5 * eps * force(q)
+    return q, p
+
+
+def uphill(q, p, eps, n):
+    for _ in range(n):
+        p = p - 0.5 * eps * force(q)
+        q = q + eps * p
+        p = p - 0.5 * eps * force(q)
+    return q, p
+
+
+def twice(q, p, eps, n):
+    return leapfrog(q, p, 2.0 * eps, n)
+
+
+def squared(q, p, eps, n):
+    return leapfrog(q, p, eps * eps, n)
+
+
+def turned_between(q, p, eps, n):
+    for _ in range(n):
+        p = p + 0.5 * eps * force(q)
+        q = q + eps * p
+        p = -p
+        p = p + 0.5 * eps * force(q)
+    return q, p
+
+
+def deaf_to_n(q, p, eps, n):
+    return leapfrog(q, p, eps, 1)
+
+
+def inner_half_kicks(q, p, eps, n):
+    for i in range(n):
+        if i == 0:
+            p = p + 0.5 * eps * force(q)
+        q = q + eps * p
+        p = p + 0.5 * eps * force(q)
+    return q, p
+
+
+def drift_after_both(q, p, eps):
+    p = p + 0.5 * eps * force(q)
+    p = p + 0.5 * eps * force(q)
+    q = q + eps * p
+    return q, p
+
+
+def in_place(q, p, eps, n):
+    for _ in range(n):
+        p += 0.5 * eps * force(q)
+        q += eps * p
+        p += 0.5 * eps * force(q)
+    return q, p
+
+
+class Cached:
+    """Keeps the last force for the next call."""
+
+    def __init__(self):
+        self.last = None
+
+    def step(self, q, p, eps):
+        if self.last is None:
+            self.last = force(q)
+        p = p + 0.5 * eps * self.last
+        q = q + eps * p
+        self.last = force(q)
+        return q, p + 0.5 * eps * self.last
+
+
+class CachedWell:
+    """Keeps the last force, and where it was."""
+
+    def __init__(self):
+        self.where, self.last = None, None
+
+    def step(self, q, p, eps):
+        if self.where is None or not np.array_equal(self.where, q):
+            self.last = force(q)
+        p = p + 0.5 * eps * self.last
+        q = q + eps * p
+        self.where, self.last = q.copy(), force(q)
+        return q, p + 0.5 * eps * self.last
+
+
+def friction(q, p, eps, n):
+    q, p = leapfrog(q, p, eps, n)
+    return q, p * (1.0 - 1e-6) ** n
+
+
+def clipped(q, p, eps, n):
+    """The force bounded, which is allowed: still a function of q alone, and not the gradient of anything."""
+
+    def bounded(q):
+        f = force(q)
+        return f / np.maximum(1.0, np.sqrt((f * f).sum()) / 1.5)
+
+    for _ in range(n):
+        p = p + 0.5 * eps * bounded(q)
+        q = q + eps * p
+        p = p + 0.5 * eps * bounded(q)
+    return q, p
+
+
+def two_solutions(q, p, eps, n):
+    """Velocity Verlet with the force at the end computed at a predicted place."""
+    for _ in range(n):
+        f = force(q)
+        predicted = q + eps * p
+        q = q + eps * p + 0.5 * eps * eps * f
+        p = p + 0.5 * eps * (f + force(predicted))
+    return q, p
+
+
+def banana_leapfrog(q, p, eps):
+    p = p + eps / 2 * banana_force(q)
+    q = q + eps * p
+    return q, p + eps / 2 * banana_force(q)
+
+
+def banana_missing_term(q, p, eps):
+    def wrong(q):
+        bend = q[1] - q[0] * q[0]
+        return -np.array([q[0] - 4.0 * q[0] * bend, 4.0 * bend])
+
+    p = p + eps / 2 * wrong(q)
+    q = q + eps * p
+    return q, p + eps / 2 * wrong(q)
+
+
+# --------------------------------------------------------------------------------------------------- correct, but odd
+
+
+def verlet_turned(q, p, eps, n):
+    """Gives -p, so that it is its own inverse."""
+    q, p = leapfrog(q, p, eps, n)
+    return q, -p
+
+
+def position_verlet(q, p, eps):
+    q = q + 0.5 * eps * p
+    p = p + eps * force(q)
+    return q + 0.5 * eps * p, p
+
+
+def single(q, p, eps, n):
+    q, p, eps = q.astype(np.float32), p.astype(np.float32), np.float32(eps)
+    for _ in range(n):
+        p = p + np.float32(0.5) * eps * force(q)
+        q = q + eps * p
+        p = p + np.float32(0.5) * eps * force(q)
+    return q, p
+
+
+def jittered(draws, q, p, eps):
+    eps = eps * (0.9 + 0.2 * draws.uniform())
+    p = p + 0.5 * eps * force(q)
+    q = q + eps * p
+    return q, p + 0.5 * eps * force(q)
+
+
+def with_failures(q, p, eps):
+    """Says itself whether it went well."""
+    q, p = leapfrog(q, p, eps, 1)
+    return q, p, bool(np.abs(q).max() < 20.0)
+
+
+# ------------------------------------------------------------------------------------------------ implicit, G(q) = 1 + q^2
+
+
+def solved(f, x, tolerance=1e-13, most=200):
+    for _ in range(most):
+        new = f(x)
+        if np.abs(new - x).max() < tolerance:
+            return new
+        x = new
+    return np.full_like(x, np.nan)
+
+
+def generalised(q, p, eps, tolerance=1e-13):
+    half = solved(lambda x: p - eps / 2 * curved_q(q, x), p, tolerance)
+    v = curved_p(q, half)
+    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q, tolerance)
+    return new, half - eps / 2 * curved_q(new, half)
+
+
+def last_kick_at_old(q, p, eps):  # P03
+    half = solved(lambda x: p - eps / 2 * curved_q(q, x), p)
+    v = curved_p(q, half)
+    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q)
+    return new, half - eps / 2 * curved_q(q, half)
+
+
+def end_velocity(q, p, eps):  # P04
+    half = solved(lambda x: p - eps / 2 * curved_q(q, x), p)
+    new = solved(lambda x: q + eps * curved_p(x, half), q)
+    return new, half - eps / 2 * curved_q(new, half)
+
+
+def explicit_curved(q, p, eps):
+    """The leapfrog as if H were separable."""
+    p = p - eps / 2 * curved_q(q, p)
+    q = q + eps * curved_p(q, p)
+    return q, p - eps / 2 * curved_q(q, p)
+
+
+def few_iterations(q, p, eps):
+    half = p
+    for _ in range(4):
+        half = p - eps / 2 * curved_q(q, half)
+    new, v = q, curved_p(q, half)
+    for _ in range(4):
+        new = q + eps / 2 * (v + curved_p(new, half))
+    return new, half - eps / 2 * curved_q(new, half)
+
+
+def midpoint(tolerance, most, give_up):
+    """The implicit midpoint rule; ``give_up``: an iteration that does not converge gives NaN."""
+
+    def step(q, p, eps):
+        a, b = q, p
+        for _ in range(most):
+            c, d = 0.5 * (q + a), 0.5 * (p + b)
+            with np.errstate(all="ignore"):
+                x, y = q + eps * curved_p(c, d), p - eps * curved_q(c, d)
+            change = max(abs(x - a).max(), abs(y - b).max())
+            a, b = x, y
+            if change < tolerance:
+                return a, b
+        return (a * np.nan, b * np.nan) if give_up else (a, b)
+
+    return step
+
+
+def trapezoidal(q, p, eps):
+    z, d = np.concatenate([q, p]), len(q)
+
+    def field(z):
+        return np.concatenate([curved_p(z[:d], z[d:]), -curved_q(z[:d], z[d:])])
+
+    new = solved(lambda x: z + eps / 2 * (field(z) + field(x)), z)
+    return new[:d], new[d:]
+
+
+def without_log_det(q, p, eps):
+    """dH/dq without the slope of log det G / 2."""
+
+    def slope(q, p):
+        g = 1.0 + q * q
+        return q - q * p * p / (g * g)
+
+    half = solved(lambda x: p - eps / 2 * slope(q, x), p)
+    v = curved_p(q, half)
+    new = solved(lambda x: q + eps / 2 * (v + curved_p(x, half)), q)
+    return new, half - eps / 2 * slope(new, half)
+
+
+# --------------------------------------------------------------------------------- Tao's explicit integrator, two copies
+
+BINDING = 3.0
+
+
+def extended_energy(Q, P):
+    """H(q, y) + H(x, p) + omega/2 (|q - x|^2 + |p - y|^2) with Q = (q, x), P = (p, y)."""
+    q, x, p, y = Q[:1], Q[1:], P[:1], P[1:]
+    return curved(q, y) + curved(x, p) + 0.5 * BINDING * (((q - x) ** 2).sum() + ((p - y) ** 2).sum())
+
+
+def tao(angle):
+    """``angle(omega, eps)`` of the binding's rotation."""
+
+    def step(Q, P, eps, n):
+        q, x, p, y = Q[:1], Q[1:], P[:1], P[1:]
+        c, s = np.cos(angle(BINDING, eps)), np.sin(angle(BINDING, eps))
+        for _ in range(n):
+            p, x = p - eps / 2 * curved_q(q, y), x + eps / 2 * curved_p(q, y)
+            q, y = q + eps / 2 * curved_p(x, p), y - eps / 2 * curved_q(x, p)
+            u, v, a, b = q + x, p + y, q - x, p - y
+            a, b = c * a + s * b, c * b - s * a
+            q, x, p, y = 0.5 * (u + a), 0.5 * (u - a), 0.5 * (v + b), 0.5 * (v - b)
+            q, y = q + eps / 2 * curved_p(x, p), y - eps / 2 * curved_q(x, p)
+            p, x = p - eps / 2 * curved_q(q, y), x + eps / 2 * curved_p(q, y)
+        return np.concatenate([q, x]), np.concatenate([p, y])
+
+    return step
+
+
+# ---------------------------------------------------------------------------------------------------------- split steps
+
+
+def piece(k, q, p, eps):
+    """The exact flow of one part of H: the drift of a coordinate, or the kick of one term of the potential."""
+    q, p = q.copy(), p.copy()
+    if k < len(q):
+        q[k] = q[k] + eps * p[k]
+    elif k < 2 * len(q):
+        j = k - len(q)
+        p[j] = p[j] - eps * (q[j] + q[j] ** 3)
+    else:
+        p[0], p[1] = p[0] - 0.5 * eps * q[1], p[1] - 0.5 * eps * q[0]
+    return q, p
+
+
+def fresh_order(draws, q, p, eps):
+    for k in draws.permutation(2 * len(q) + 1):
+        q, p = piece(k, q, p, eps)
+    return q, p
+
+
+def fresh_order_numpy(rng, q, p, eps):
+    order = rng.permutation(3)  # drifts, then kicks of each coordinate, then the coupling, or in another order
+    for k in order:
+        for j in [(0, 1), (2, 3), (4,)][k]:
+            q, p = piece(j, q, p, eps)
+    return q, p
+
+
+class OrderOfTheChain:  # P22
+    def __init__(self):
+        self.order = None
+
+    def step(self, draws, q, p, eps):
+        if self.order is None:
+            self.order = draws.permutation(2 * len(q) + 1)
+        for k in self.order:
+            q, p = piece(k, q, p, eps)
+        return q, p
+
+
+def biased_direction(draws, q, p, eps):
+    """One direction three times as often as the other."""
+    order = range(2 * len(q) + 1)
+    for k in order if draws.flip(np.log(0.75)) else reversed(order):
+        q, p = piece(k, q, p, eps)
+    return q, p
+
+
+# ------------------------------------------------------------------------------------------- jumps, momentum of Laplace
+
+
+def cells(q):
+    """A potential that is constant on cells."""
+    return 0.7 * np.abs(np.floor(q)).sum() + 0.4 * np.abs(np.floor(q[0]) - np.floor(q[1]))
+
+
+def jump_energy(q, p):
+    return cells(q) + np.abs(p).sum()
+
+
+def laplace_step(returns):
+    """One coordinate after the other there and back; ``returns``: a fall gives its energy to the momentum."""
+
+    def move(k, q, p, eps):
+        new = q.copy()
+        new[k] = q[k] + eps * np.sign(p[k])
+        rise = cells(new) - cells(q)
+        p = p.copy()
+        if abs(p[k]) > rise:
+            if rise > 0 or returns:
+                p[k] = p[k] - np.sign(p[k]) * rise
+            return new, p
+        p[k] = -p[k]
+        return q, p
+
+    def step(q, p, eps, n):
+        for _ in range(n):
+            for k in [*range(len(q)), *reversed(range(len(q)))]:
+                q, p = move(k, q, p, 0.5 * eps)
+        return q, p
+
+    return step
+
+
+def jumps(step, seed):
+    return examine(step, jump_energy, seed, eps=0.3, claims="energy reversible volume", tolerance=0.0)
+
+
+# --------------------------------------------------------------------------------------------------------------- pairs
+
+
+def smooth(step, H=energy, **more):
+    """Both an instance and a factory will do: a class makes a new state for each report."""
+    return lambda seed: examine(step().step if isinstance(step, type) else step, H, seed, **more)
+
+
+def bent(step, **more):
+    return lambda seed: curved_check(step, seed, **more)
+
+
+FOURTH = "symplectic reversible order=4"
+FIRST = "symplectic reversible order=1"
+
+PAIRS: list[Pair] = [
+    Pair(
+        "P01", "leapfrog: full kick at the start, none at the end", smooth(one_kick), smooth(leapfrog), ("reversible",)
+    ),
+    Pair(
+        "P02",
+        "leapfrog: drift of eps/2",
+        smooth(oscillator_step(0.5), oscillator),
+        smooth(oscillator_step(1.0), oscillator),
+        ("order", "shadow energy"),
+        "inefficient",
+    ),
+    Pair(
+        "P03",
+        "generalised leapfrog: last kick at the old position",
+        bent(last_kick_at_old),
+        bent(generalised),
+        ("reversible",),
+    ),
+    Pair(
+        "P04", "generalised leapfrog: velocity of the end alone", bent(end_velocity), bent(generalised), ("reversible",)
+    ),
+    Pair(
+        "P05",
+        "Yoshida's coefficients rounded to six digits",
+        smooth(ROUNDED, claims=FOURTH),
+        smooth(YOSHIDA, claims=FOURTH),
+        ("small step",),
+        "inefficient",
+    ),
+    Pair(
+        "P06",
+        "solver's limit of iterations met, result used",
+        bent(midpoint(1e-12, 60, False), tolerance=1e-12),
+        bent(midpoint(1e-12, 60, True), tolerance=1e-12),
+        ("solver failure",),
+    ),
+    Pair(
+        "P07",
+        "Tao: binding angle omega eps",
+        lambda seed: examine(tao(lambda omega, eps: omega * eps), extended_energy, seed),
+        lambda seed: examine(tao(lambda omega, eps: 2 * omega * eps), extended_energy, seed),
+        ("order", "energy"),
+        "inefficient",
+    ),
+    Pair(
+        "P22",
+        "random order of blocks drawn once",
+        smooth(OrderOfTheChain, claims=FIRST),
+        smooth(fresh_order, claims=FIRST),
+        ("reversible", "deterministic"),
+    ),
+    Pair(
+        "P23",
+        "a fall does not return kinetic energy",
+        lambda seed: jumps(laplace_step(False), seed),
+        lambda seed: jumps(laplace_step(True), seed),
+        ("energy", "reversible"),
+    ),
+    Pair(
+        "integrator-rk4",
+        "Runge-Kutta claimed symplectic",
+        smooth(runge_kutta, claims=FOURTH),
+        smooth(YOSHIDA, claims=FOURTH),
+        ("symplectic", "reversible"),
+    ),
+    Pair(
+        "integrator-explicit-midpoint",
+        "explicit midpoint",
+        smooth(explicit_midpoint),
+        smooth(position_verlet),
+        ("symplectic",),
+    ),
+    Pair(
+        "integrator-mass",
+        "mass in place of its inverse",
+        smooth(mass_for_inverse, dense_energy),
+        smooth(dense_leapfrog, dense_energy),
+        ("order",),
+        "inefficient",
+    ),
+    Pair("integrator-sign", "gradient's sign", smooth(uphill), smooth(verlet_turned), ("order",), "inefficient"),
+    Pair(
+        "integrator-twice", "advances twice the step", smooth(twice), smooth(leapfrog), ("elapsed time",), "inefficient"
+    ),
+    Pair("integrator-squared", "eps squared", smooth(squared), smooth(with_failures), ("elapsed time",), "inefficient"),
+    Pair(
+        "integrator-turned",
+        "momentum turned between half steps",
+        smooth(turned_between),
+        smooth(verlet_turned),
+        ("order",),
+    ),
+    Pair("integrator-n", "n ignored", smooth(deaf_to_n), smooth(leapfrog), ("composition",), "inefficient"),
+    Pair(
+        "integrator-inner-kicks",
+        "half kicks inside",
+        smooth(inner_half_kicks),
+        smooth(leapfrog),
+        ("composition",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-both-kicks",
+        "both half kicks before the drift",
+        smooth(drift_after_both),
+        smooth(position_verlet),
+        ("reversible",),
+    ),
+    Pair(
+        "integrator-in-place",
+        "changes the caller's arrays",
+        smooth(in_place),
+        smooth(leapfrog),
+        ("inputs left alone",),
+        "misconduct",
+    ),
+    Pair(
+        "integrator-stale", "force of the last call used again", smooth(Cached), smooth(CachedWell), ("deterministic",)
+    ),
+    Pair(
+        "integrator-friction",
+        "momentum loses a millionth a step",
+        smooth(friction, tolerance=0.0),
+        smooth(single),
+        ("volume",),
+    ),
+    Pair(
+        "integrator-clipped",
+        "force bounded in length: not a gradient",
+        smooth(clipped),
+        smooth(jittered),
+        ("symplectic",),
+    ),
+    Pair(
+        "integrator-predicted",
+        "last force at a predicted position",
+        smooth(two_solutions),
+        smooth(leapfrog),
+        ("reversible",),
+    ),
+    Pair(
+        "integrator-term",
+        "a factor 2 missing in one term of the force",
+        smooth(banana_missing_term, banana),
+        smooth(banana_leapfrog, banana),
+        ("order",),
+    ),
+    Pair(
+        "integrator-explicit-curved",
+        "leapfrog on H that does not separate",
+        bent(explicit_curved),
+        bent(generalised),
+        ("symplectic",),
+    ),
+    Pair(
+        "integrator-few-iterations",
+        "four iterations whatever happens",
+        bent(few_iterations, tolerance=None),
+        bent(midpoint(1e-9, 100, True), tolerance=1e-9),
+        ("reversible", "symplectic"),
+    ),
+    Pair(
+        "integrator-trapezoidal",
+        "trapezoidal rule claimed symplectic",
+        bent(trapezoidal),
+        bent(midpoint(1e-13, 100, True)),
+        ("symplectic",),
+    ),
+    Pair(
+        "integrator-log-det",
+        "force without log det G",
+        bent(without_log_det),
+        bent(generalised),
+        ("order",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-biased",
+        "a direction more probable than its reverse",
+        smooth(biased_direction, claims=FIRST),
+        smooth(fresh_order_numpy, claims=FIRST),
+        ("reversible",),
+    ),
+]

@@ -1,0 +1,468 @@
+"""Log densities and their derivatives as strangers write them: each bug with its correct twin, and odd code that is right."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+# ---------------------------------------------------------------------- a logistic regression with a normal prior
+
+_DATA = np.random.default_rng(7)
+X = np.column_stack([np.ones(20), _DATA.standard_normal((20, 2))])
+Y = (_DATA.random(20) < 0.5).astype(float)
+
+
+def logistic_logp(b):
+    eta = X @ b
+    return Y @ eta - np.logaddexp(0, eta).sum() - 0.5 * b @ b / 4
+
+
+def logistic_grad(b):
+    return X.T @ (Y - 1 / (1 + np.exp(-(X @ b)))) - b / 4
+
+
+def logistic_grad_without_prior(b):
+    return X.T @ (Y - 1 / (1 + np.exp(-(X @ b))))
+
+
+def logistic_hess(b):
+    p = 1 / (1 + np.exp(-(X @ b)))
+    return -(X.T * (p * (1 - p))) @ X - np.eye(3) / 4
+
+
+def logistic_fisher(b):
+    return -logistic_hess(b)
+
+
+def logistic_third(b):
+    p = 1 / (1 + np.exp(-(X @ b)))
+    return -np.einsum("n,ni,nj,nk->ijk", p * (1 - p) * (1 - 2 * p), X, X, X)
+
+
+def logistic_third_not_symmetric(b):
+    p = 1 / (1 + np.exp(-(X @ b)))
+    return -np.einsum("n,ni,nj,nk->ijk", p * (1 - p) * (1 - 2 * p), X, X, X**2)
+
+
+# ----------------------------------------------------------------------------------- Neal's funnel and the banana
+
+
+def funnel_logp(q):
+    v, x = q[0], q[1:]
+    return -(v**2) / 18 + len(x) * v / 2 - 0.5 * np.exp(v) * (x**2).sum()
+
+
+def funnel_grad(q):
+    v, x = q[0], q[1:]
+    g = np.empty_like(q)
+    g[0] = -v / 9 + len(x) / 2 - 0.5 * np.exp(v) * (x**2).sum()
+    g[1:] = -np.exp(v) * x
+    return g
+
+
+def funnel_grad_clipped(q):
+    return np.clip(funnel_grad(q), -10, 10)
+
+
+def funnel_grad_shortened(q):
+    g = funnel_grad(q)
+    return g * min(1.0, 10 / np.linalg.norm(g))
+
+
+NINTH = np.float32(1 / 9)
+
+
+def funnel_grad_single_constant(q):
+    g = funnel_grad(q)
+    g[0] += q[0] / 9 - q[0] * float(NINTH)
+    return g
+
+
+def funnel_logp_single_constant(q):
+    return funnel_logp(q) + q[0] ** 2 / 18 - 0.5 * float(NINTH) * q[0] ** 2
+
+
+def funnel_grad_through_single(q):
+    return funnel_grad(q).astype(np.float32).astype(np.float64)
+
+
+def banana_logp(q):
+    a, b = q
+    return -(a**2) / 2 - (b - a**2 + 1) ** 2 / 0.5
+
+
+def banana_grad(q):
+    a, b = q
+    r = (b - a**2 + 1) / 0.25
+    return [-a + 2 * a * r, -r]
+
+
+def banana_grad_half(q):
+    return [0.5 * g for g in banana_grad(q)]
+
+
+def banana_hess(q):
+    a, b = q
+    return np.array([[-1 + 8 * (b - a**2 + 1) - 16 * a**2, 8 * a], [8 * a, -4.0]])
+
+
+# ------------------------------------------------------------------- an autoregressive prior: a tridiagonal gradient
+
+
+def chain_logp(x):
+    return -0.5 * x[0] ** 2 - 0.5 * ((x[1:] - 0.8 * x[:-1]) ** 2).sum() / 0.36
+
+
+def chain_grad(x, shift=0):
+    g = np.zeros(len(x))
+    e = (x[1:] - 0.8 * x[:-1]) / 0.36
+    g[0] -= x[0]
+    g[1:] -= e
+    g[: len(e)] += 0.8 * np.roll(e, shift)
+    return g
+
+
+# -------------------------------------------------------------- s ~ Gamma(3, 1), looked at in q = log s, and a normal
+
+
+def gamma_logp_of_s(x):
+    return 2 * np.log(x[0]) - x[0] - 0.5 * (x[1] - 1) ** 2
+
+
+def gamma_transform(q):
+    return np.array([np.exp(q[0]), q[1]])
+
+
+def gamma_logp(q, jacobian=1.0):
+    return gamma_logp_of_s(gamma_transform(q)) + jacobian * q[0]
+
+
+def gamma_grad(q, jacobian=1.0):
+    return np.array([2 - np.exp(q[0]) + jacobian, -(q[1] - 1)])
+
+
+class GammaDraws:
+    @staticmethod
+    def draw(rng, n):
+        return np.column_stack([np.log(rng.gamma(3.0, size=n)), rng.normal(1, 1, n)])
+
+
+def gamma_logp_normalised(q, jacobian=1.0):
+    return gamma_logp(q, jacobian) - math.log(2) - 0.5 * math.log(2 * math.pi)
+
+
+# ----------------------------------------------------------------------------------------------- state across calls
+
+
+class Buffered:
+    """A gradient that answers with its own working array."""
+
+    def __init__(self, copy):
+        self.g, self.copy = np.zeros(3), copy
+
+    def __call__(self, q):
+        self.g[0] = -q[0] / 9 + 1 - 0.5 * np.exp(q[0]) * (q[1:] ** 2).sum()
+        self.g[1:] = -np.exp(q[0]) * q[1:]
+        return self.g.copy() if self.copy else self.g
+
+
+class Cached:
+    """Gradient of a regression from the linear predictor that the log density left behind."""
+
+    def __init__(self, refresh):
+        self.eta, self.refresh = np.zeros(20), refresh
+
+    def logp(self, b):
+        self.eta = X @ b
+        return Y @ self.eta - np.logaddexp(0, self.eta).sum() - b @ b / 8
+
+    def grad(self, b):
+        eta = X @ b if self.refresh else self.eta
+        return X.T @ (Y - 1 / (1 + np.exp(-eta))) - b / 4
+
+
+def cached(refresh, seed):
+    subject = Cached(refresh)
+    return rc.model(subject.logp, subject.grad, dim=3, seed=seed)
+
+
+HALVES = np.random.default_rng(1)
+
+
+def minibatch_logp(b):
+    chosen = HALVES.choice(20, 10, replace=False)
+    eta = X[chosen] @ b
+    return 2 * (Y[chosen] @ eta - np.logaddexp(0, eta).sum()) - b @ b / 8
+
+
+# -------------------------------------------------------------------------------------------------- bounded support
+
+
+def beta_logp(q, bounded=True):
+    if bounded and not 0 < q[0] < 1:
+        return -np.inf
+    return np.log(abs(q[0])) + 2 * np.log(abs(1 - q[0])) - 0.5 * q[1] ** 2
+
+
+def beta_grad(q):
+    return np.array([1 / q[0] - 2 / (1 - q[0]), -q[1]])
+
+
+BETA_BOX = ([0.0, -np.inf], [1.0, np.inf])
+
+
+def strict_logp(q):
+    return math.log(q[0]) - q[0]  # math.log raises for q <= 0
+
+
+# ------------------------------------------------------------------------------------------------- odd, but correct
+
+
+def single_logp(q):
+    q = np.asarray(q, np.float32)
+    return np.float32(-0.5) * np.sum(q * q * np.array([1, 4, 0.25], np.float32))
+
+
+def single_grad(q):
+    return -np.asarray(q, np.float32) * np.array([1, 4, 0.25], np.float32)
+
+
+def hidden_single_logp(q):
+    return float(single_logp(q))
+
+
+def hidden_single_grad(q):
+    return single_grad(q).astype(float)
+
+
+SCALES = np.array([1e-6, 1.0, 1e6])
+
+
+def laplace_logp(q):
+    return -np.abs(q).sum()
+
+
+def laplace_grad(q):
+    return -np.sign(q)
+
+
+def student_logp(q):
+    return -2.5 * np.log1p((q**2).sum() / 3)
+
+
+def student_grad(q):
+    return -5 / 3 * q / (1 + (q**2).sum() / 3)
+
+
+def walls_logp(q):
+    """Level by level: gradient zero of the step, that of a normal beside it."""
+    return -0.5 * q @ q - float(np.floor(q[0]))
+
+
+ODD = {
+    "float32": lambda seed: rc.model(single_logp, single_grad, dim=3, seed=seed),
+    "float32 inside float64 answers, both": lambda seed: rc.model(
+        hidden_single_logp, hidden_single_grad, dim=3, seed=seed
+    ),
+    "gradient as a list": lambda seed: rc.model(banana_logp, banana_grad, banana_hess, seed=seed),
+    "gradient as a tuple, 0-d log density": lambda seed: rc.model(
+        lambda q: np.array(banana_logp(q)), lambda q: tuple(banana_grad(q)), seed=seed
+    ),
+    "log density of one element": lambda seed: rc.model(lambda q: np.array([banana_logp(q)]), banana_grad, seed=seed),
+    "value and gradient together": lambda seed: rc.model(lambda q: (funnel_logp(q), funnel_grad(q)), seed=seed),
+    "large additive constant": lambda seed: rc.model(lambda q: funnel_logp(q) + 1e6, funnel_grad, seed=seed),
+    "-inf outside": lambda seed: rc.model(beta_logp, beta_grad, support=BETA_BOX, seed=seed),
+    "-inf outside, support not said": lambda seed: rc.model(beta_logp, beta_grad, dim=2, seed=seed),
+    "kink at zero": lambda seed: rc.model(laplace_logp, laplace_grad, dim=2, seed=seed),
+    "scales 1e-6 to 1e6": lambda seed: rc.model(
+        lambda q: -0.5 * ((q / SCALES) ** 2).sum(), lambda q: -q / SCALES**2, seed=seed
+    ),
+    "steep funnel": lambda seed: rc.model(
+        lambda q: -0.5 * q[0] ** 2 - 0.5 * np.exp(8 * q[0]) * q[1] ** 2 + 4 * q[0],
+        lambda q: np.array([-q[0] - 4 * np.exp(8 * q[0]) * q[1] ** 2 + 4, -np.exp(8 * q[0]) * q[1]]),
+        seed=seed,
+    ),
+    "heavy tails": lambda seed: rc.model(student_logp, student_grad, dim=3, seed=seed),
+    "far from the origin": lambda seed: rc.model(
+        lambda q: -0.5 * ((q - 1e5) ** 2).sum() / 4, lambda q: -(q - 1e5) / 4, dim=3, seed=seed
+    ),
+    "steps": lambda seed: rc.model(walls_logp, lambda q: -q, dim=2, seed=seed),
+    "integers in, naive sigmoid": lambda seed: rc.model(
+        logistic_logp, logistic_grad, logistic_hess, logistic_third, seed=seed
+    ),
+    "float32 constant in both": lambda seed: rc.model(
+        funnel_logp_single_constant, funnel_grad_single_constant, dim=3, seed=seed
+    ),
+}
+
+
+def _model(*arguments, **options):
+    return lambda seed: rc.model(*arguments, seed=seed, **options)
+
+
+GAMMA = {"constrained": (gamma_logp_of_s, gamma_transform)}
+LOGISTIC = _model(logistic_logp, logistic_grad, logistic_hess, logistic_third)
+FUNNEL = _model(funnel_logp, funnel_grad, dim=3)
+INEFFICIENT, MISCONDUCT = "inefficient", "misconduct"
+
+
+def _without_jacobian(**known):
+    return tuple(
+        _model(functools.partial(gamma_logp, jacobian=j), functools.partial(gamma_grad, jacobian=j), dim=2, **known)
+        for j in (0.0, 1.0)
+    )
+
+
+def _quadrature(jacobian):
+    return _model(
+        functools.partial(gamma_logp_normalised, jacobian=jacobian),
+        functools.partial(gamma_grad, jacobian=jacobian),
+        dim=2,
+        normalised=True,
+    )
+
+
+PAIRS: list[Pair] = [
+    Pair(
+        "P13", "Jacobian of a log transform missing in logp and gradient", *_without_jacobian(**GAMMA), ("normaliser",)
+    ),
+    Pair("P13-draws", "the same, seen by exact draws", *_without_jacobian(reference=GammaDraws), ("exact draws",)),
+    Pair("P13-integral", "the same, seen by quadrature", _quadrature(0.0), _quadrature(1.0), ("normaliser",)),
+    Pair(
+        "P14",
+        "gradient clipped at 10",
+        _model(funnel_logp, funnel_grad_clipped, dim=3),
+        FUNNEL,
+        ("gradient at large points",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "P14-norm",
+        "gradient's length clipped at 10",
+        _model(logistic_logp, lambda b: logistic_grad(b) * min(1, 10 / np.linalg.norm(logistic_grad(b)))),
+        LOGISTIC,
+        ("gradient at large points",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "P15",
+        "float32 constant inside a float64 gradient",
+        _model(funnel_logp, funnel_grad_single_constant, dim=3),
+        ODD["float32 constant in both"],
+        ("gradient precision",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "single-gradient",
+        "gradient rounded to float32 on its way",
+        _model(funnel_logp, funnel_grad_through_single, dim=3),
+        FUNNEL,
+        ("gradient precision",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "sign",
+        "gradient of the potential",
+        _model(logistic_logp, lambda b: -logistic_grad(b)),
+        LOGISTIC,
+        ("gradient",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "half",
+        "gradient a half",
+        _model(banana_logp, banana_grad_half),
+        ODD["gradient as a list"],
+        ("gradient",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "prior",
+        "prior missing in the gradient",
+        _model(logistic_logp, logistic_grad_without_prior),
+        LOGISTIC,
+        ("gradient",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "off-by-one",
+        "neighbour's term one place off in a tridiagonal gradient",
+        _model(chain_logp, functools.partial(chain_grad, shift=1), dim=5),
+        _model(chain_logp, chain_grad, dim=5),
+        ("gradient",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "parametrisation",
+        "gradient with respect to s, not to log s",
+        _model(gamma_logp, lambda q: np.array([3 / np.exp(q[0]) - 1, -(q[1] - 1)]), dim=2),
+        _model(gamma_logp, gamma_grad, dim=2),
+        ("gradient",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "hessian-sign",
+        "Hessian of -logp",
+        _model(logistic_logp, logistic_grad, lambda b: -logistic_hess(b)),
+        LOGISTIC,
+        ("hessian",),
+        INEFFICIENT,
+    ),
+    Pair(
+        "third",
+        "third derivative not symmetric",
+        _model(logistic_logp, logistic_grad, logistic_hess, logistic_third_not_symmetric),
+        LOGISTIC,
+        ("third derivative", "third derivative symmetric"),
+    ),
+    Pair(
+        "buffer",
+        "gradient answers with its working array",
+        _model(funnel_logp, Buffered(False), dim=3),
+        _model(funnel_logp, Buffered(True), dim=3),
+        ("earlier answers stay",),
+        MISCONDUCT,
+    ),
+    Pair(
+        "cache",
+        "gradient uses what logp left behind at another place",
+        functools.partial(cached, False),
+        functools.partial(cached, True),
+        ("deterministic", "gradient"),
+        INEFFICIENT,
+    ),
+    Pair(
+        "minibatch",
+        "log density of a random half of the data",
+        _model(minibatch_logp, logistic_grad, dim=3),
+        LOGISTIC,
+        ("deterministic",),
+    ),
+    Pair(
+        "support",
+        "finite outside its support",
+        _model(functools.partial(beta_logp, bounded=False), beta_grad, support=BETA_BOX, dim=2),
+        ODD["-inf outside"],
+        ("support",),
+    ),
+    Pair(
+        "raises-outside",
+        "raises outside its support",
+        _model(strict_logp, lambda q: 1 / q - 1, support=(0.0, np.inf), dim=1),
+        _model(lambda q: strict_logp(q) if q[0] > 0 else -np.inf, lambda q: 1 / q - 1, support=(0.0, np.inf), dim=1),
+        ("support",),
+        MISCONDUCT,
+    ),
+    Pair(
+        "indefinite",
+        "Hessian of a banana as its metric",
+        _model(banana_logp, banana_grad, banana_hess, metric=lambda q: -banana_hess(q)),
+        _model(logistic_logp, logistic_grad, logistic_hess, metric=logistic_fisher),
+        ("metric",),
+    ),
+]

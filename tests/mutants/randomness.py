@@ -1,0 +1,198 @@
+"""Planted bugs in the use of randomness, and their correct twins; batches of chains among them. Plain NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+WIDTHS = np.array([1.0, 2.0, 0.5])
+
+
+def grad(q):
+    return -q / WIDTHS**2
+
+
+def logp(q):
+    return -0.5 * np.sum((q / WIDTHS) ** 2, axis=-1)
+
+
+def leapfrog(q, p, eps=0.3, n=3):
+    for _ in range(n):
+        p = p + 0.5 * eps * grad(q)
+        q = q + eps * p
+        p = p + 0.5 * eps * grad(q)
+    return q, p
+
+
+def hmc(momentum, uniform):
+    """One chain; ``momentum(rng)`` and ``uniform(rng)``."""
+
+    def kernel(rng, q):
+        p = momentum(rng)
+        new_q, new_p = leapfrog(q, p)
+        drop = logp(new_q) - logp(q) + 0.5 * p @ p - 0.5 * new_p @ new_p
+        return new_q if math.log(uniform(rng)) < drop else q
+
+    return kernel
+
+
+RIGHT = hmc(lambda rng: rng.normal(size=3), lambda rng: rng.random())
+
+
+def from_the_global_generator():
+    return hmc(lambda rng: np.random.normal(size=3), lambda rng: rng.random())  # noqa: NPY002
+
+
+def own_generator():
+    own = np.random.default_rng()
+    return hmc(lambda rng: own.normal(size=3), lambda rng: own.random())
+
+
+def frozen_noise():
+    """A generator made anew, with the same seed, at each call."""
+    return hmc(lambda rng: np.random.default_rng(3).normal(size=3), lambda rng: np.random.default_rng(4).random())
+
+
+def reseeds():
+    def momentum(rng):
+        np.random.seed(1)  # noqa: NPY002
+        return rng.normal(size=3)
+
+    return hmc(momentum, lambda rng: rng.random())
+
+
+def two_of_three():
+    """The last momentum is left at zero in a law whose coordinates are independent: it never moves from zero."""
+    return hmc(lambda rng: np.append(rng.normal(size=2), 0.0), lambda rng: rng.random())
+
+
+# --------------------------------------------------------------------------------------------------------------- batches
+
+
+def batched(uniforms, momenta):
+    """HMC on (chains, 3); ``uniforms(rng, chains)``, ``momenta(rng, shape)``."""
+
+    def kernel(rng, q):
+        p = momenta(rng, q.shape)
+        new_q, new_p = leapfrog(q, p)
+        drop = logp(new_q) - logp(q) + 0.5 * np.sum(p * p, axis=-1) - 0.5 * np.sum(new_p * new_p, axis=-1)
+        with np.errstate(invalid="ignore"):
+            accepted = np.log(uniforms(rng, len(q))) < drop
+        return np.where(accepted[:, None], new_q, q)
+
+    return kernel
+
+
+def own_uniforms(rng, chains):
+    return rng.random(chains)
+
+
+def one_uniform(rng, chains):
+    return np.full(chains, rng.random())
+
+
+def own_momenta(rng, shape):
+    return rng.standard_normal(shape)
+
+
+def one_momentum(rng, shape):
+    return np.broadcast_to(rng.standard_normal(shape[-1]), shape)
+
+
+def half_the_streams(rng, shape):
+    """Chains share a stream in pairs."""
+    few = rng.standard_normal(((shape[0] + 1) // 2, shape[1]))
+    return np.repeat(few, 2, axis=0)[: shape[0]]
+
+
+def summed_energies(rng, q):
+    """One decision for all: the energies are summed over the chains."""
+    p = rng.standard_normal(q.shape)
+    new_q, new_p = leapfrog(q, p)
+    drop = np.sum(logp(new_q) - logp(q)) + 0.5 * np.sum(p * p) - 0.5 * np.sum(new_p * new_p)
+    return np.where((np.log(rng.random(len(q))) < drop)[:, None], new_q, q)
+
+
+def step(q, p, eps, n):
+    return leapfrog(q, p, eps, n)
+
+
+def step_that_stops_together(q, p, eps, n):
+    """All chains stop when one of them diverges."""
+    for _ in range(n):
+        new_q, new_p = leapfrog(q, p, eps, 1)
+        if not np.all(np.abs(new_q) < 1e6):
+            return q, p
+        q, p = new_q, new_p
+    return q, p
+
+
+def step_normalised(q, p, eps, n):
+    """The gradient is scaled by a norm over all chains."""
+    for _ in range(n):
+        scale = min(1.0, 1.5 / np.sqrt(np.sum(grad(q) ** 2)))
+        p = p + 0.5 * eps * scale * grad(q)
+        q = q + eps * p
+        p = p + 0.5 * eps * scale * grad(q)
+    return q, p
+
+
+def common_step(rng, q):
+    """One jittered step size for all chains: right."""
+    eps = 0.3 * rng.uniform(0.8, 1.2)
+    p = rng.standard_normal(q.shape)
+    new_q, new_p = leapfrog(q, p, eps)
+    drop = logp(new_q) - logp(q) + 0.5 * np.sum(p * p, axis=-1) - 0.5 * np.sum(new_p * new_p, axis=-1)
+    return np.where((np.log(rng.random(len(q))) < drop)[:, None], new_q, q)
+
+
+def look(kernel, seed):
+    return rc.randomness(kernel, dim=3, n=20, seed=seed)
+
+
+def together(subject, seed):
+    return rc.batch(subject, dim=3, chains=4, seed=seed)
+
+
+def pair_of(name, what, wrong, expected, severity="wrong law"):
+    return Pair(name, what, lambda s: look(wrong(), s), lambda s: look(RIGHT, s), expected, severity)
+
+
+def batch_pair(name, what, wrong, right, expected):
+    return Pair(name, what, lambda s: together(wrong, s), lambda s: together(right, s), expected)
+
+
+BATCHED = batched(own_uniforms, own_momenta)
+PAIRS: list[Pair] = [
+    pair_of("M33", "the same noise at every call", frozen_noise, ("fresh every call",)),
+    pair_of(
+        "global",
+        "momenta from the global generator",
+        from_the_global_generator,
+        ("respects the generator",),
+        "inefficient",
+    ),
+    pair_of("own", "a generator of its own", own_generator, ("respects the generator",), "inefficient"),
+    pair_of("reseeds", "it seeds the global generator", reseeds, ("global state",), "inefficient"),
+    pair_of("one short", "a coordinate without noise", two_of_three, ("momentum",)),
+    batch_pair(
+        "P25", "one uniform for all chains", batched(one_uniform, own_momenta), BATCHED, ("decisions independent",)
+    ),
+    batch_pair(
+        "P25b", "one momentum for all chains", batched(own_uniforms, one_momentum), BATCHED, ("streams independent",)
+    ),
+    batch_pair(
+        "P25c",
+        "one stream for every two chains",
+        batched(own_uniforms, half_the_streams),
+        BATCHED,
+        ("streams independent",),
+    ),
+    batch_pair("sum", "energies summed over chains", summed_energies, common_step, ("alone equals batch", "divergent neighbour")),
+    batch_pair("stop", "all stop when one diverges", step_that_stops_together, step, ("divergent neighbour",)),
+    batch_pair("norm", "a norm over all chains", step_normalised, step, ("alone equals batch",)),
+]

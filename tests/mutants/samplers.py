@@ -1,0 +1,445 @@
+"""Whole samplers with a planted bug each, and their correct twins, as a stranger would write them in NumPy.
+
+Most take many chains at a time, (chains, d), for speed; the tree samplers and the runs take one.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+ENOUGH = 1100  # pairs with which a correct twin is examined
+
+
+def quiet(function):
+    """A trajectory may overflow; that is rejected, not warned of."""
+    return np.errstate(all="ignore")(function)
+
+
+def hmc(logp, grad, eps, steps, *, bug="", dense=None):
+    """Leapfrog HMC for (..., d); ``dense``: a mass matrix."""
+
+    @quiet
+    def kernel(rng, q):
+        shape, d = q.shape, q.shape[-1]
+        M = np.eye(d) if dense is None else dense
+        factor = np.linalg.cholesky(M)
+        z = rng.standard_normal(shape)
+        if bug == "one momentum for all":
+            z = np.broadcast_to(rng.standard_normal(d), shape)
+        p0 = z @ (np.linalg.inv(factor) if bug == "inverse factor" else factor.T)
+        velocity = np.linalg.inv(M)
+        x, p = q.copy(), p0.copy()
+        for _ in range(steps):
+            p = p + eps / 2 * grad(x)
+            x = x + eps * p @ velocity
+            p = p + eps / 2 * grad(x)
+        before, after = (0.5 * np.sum(v * (v @ velocity), axis=-1) for v in (p0, p))
+        if bug == "no kinetic energy":
+            before = after = 0.0
+        log_ratio = logp(x) - logp(q) + before - after
+        if bug == "ratio inverted":
+            log_ratio = -log_ratio
+        log_u = np.log(rng.random() if bug == "one uniform for all" else rng.random(shape[:-1]))
+        accept = ~(log_u > log_ratio) if bug == "nan accepted" else log_u < log_ratio
+        return np.where(np.asarray(accept)[..., None], x, q)
+
+    return kernel
+
+
+def persistent(logp, grad, eps, steps, refresh, *, bug=""):
+    """Horowitz's HMC: the momentum is kept in part; on a rejection it is turned round, or the law is lost."""
+
+    @quiet
+    def kernel(rng, state):
+        q, p0 = state
+        fresh = rng.standard_normal(q.shape)
+        if bug == "energy with the last momentum":
+            old, p0 = p0, fresh
+        else:
+            p0 = old = np.sqrt(1 - refresh**2) * p0 + refresh * fresh
+        x, p = q, p0
+        for _ in range(steps):
+            p = p + eps / 2 * grad(x)
+            x = x + eps * p
+            p = p + eps / 2 * grad(x)
+        log_ratio = logp(x) - logp(q) + 0.5 * np.sum(old * old - p * p, axis=-1)
+        accept = (np.log(rng.random(q.shape[:-1])) < log_ratio)[..., None]
+        rejected = p0 if bug == "no flip" else -p0
+        return np.where(accept, x, q), np.where(accept, p, rejected)
+
+    return kernel
+
+
+def riemannian(logp, grad, eps, steps, *, share):
+    """Generalised leapfrog with G = diag(1 + q^2); ``share`` of log det G is in the energy: one half is right."""
+
+    def force(q, p):
+        G = 1 + q * q
+        return grad(q) + q * p * p / G**2 - 2 * share * q / G
+
+    def energy(q, p):
+        G = 1 + q * q
+        return -logp(q) + np.sum(share * np.log(G) + 0.5 * p * p / G, axis=-1)
+
+    @quiet
+    def kernel(rng, q):
+        p0 = np.sqrt(1 + q * q) * rng.standard_normal(q.shape)
+        x, p = q, p0
+        for _ in range(steps):
+            half = p
+            for _ in range(30):
+                half = p + eps / 2 * force(x, half)
+            y = x
+            for _ in range(30):
+                y = x + eps / 2 * half * (1 / (1 + x * x) + 1 / (1 + y * y))
+            x, p = y, half + eps / 2 * force(y, half)
+        accept = np.log(rng.random(q.shape[:-1])) < energy(q, p0) - energy(x, p)
+        return np.where(accept[..., None], x, q)
+
+    return kernel
+
+
+def on_log_scale(kernel):
+    """A kernel for z = log q as one for q > 0."""
+    return lambda rng, q: np.exp(kernel(rng, np.log(q)))
+
+
+def log_scale(jacobian):
+    """The standard exponential's log density and gradient in z = log q, with or without the transform's Jacobian."""
+
+    def logp(z):
+        return np.sum(jacobian * z - np.exp(z), axis=-1)
+
+    def grad(z):
+        return jacobian - np.exp(z)
+
+    return logp, grad
+
+
+def walk_run(logp, scale, *, keep):
+    """A run of random-walk Metropolis; ``keep``: "all", "accepted" (until there are n), "accepted of n"."""
+
+    def run(rng, q, n):
+        kept, tried = [], 0
+        while len(kept) < n and not (keep == "accepted of n" and tried == n):
+            x = q + scale * rng.standard_normal(q.shape)
+            accept = np.log(rng.random()) < logp(x) - logp(q)
+            q, tried = (x if accept else q), tried + 1
+            if accept or keep == "all":
+                kept.append(q)
+        return np.array(kept).reshape(-1, len(q))
+
+    return run
+
+
+def adapting_run(logp, *, frozen):
+    """A run of random-walk Metropolis that goes on fitting its scale to the last five draws after the warm-up, or does not."""
+
+    def run(rng, q, n):
+        draws, scale = [q], 2.4
+        for _ in range(n):
+            if not frozen:
+                scale = 0.05 + np.sqrt(np.mean(np.square(draws[-5:])))
+            x = q + scale * rng.standard_normal(q.shape)
+            q = x if np.log(rng.random()) < logp(x) - logp(q) else q
+            draws.append(q)
+        return np.array(draws[1:])
+
+    return run
+
+
+class HalfLine:
+    """Independent Gamma(2, 1): its log density is NaN where a coordinate is negative, as the formula says."""
+
+    name, law = "gamma", "q exp(-q), q > 0"
+
+    @quiet
+    def log_density(self, q):
+        return np.sum(np.log(q) - q, axis=-1)
+
+    def gradient(self, q):
+        return 1 / q - 1
+
+    def draw(self, rng, n):
+        return rng.standard_gamma(2.0, (n, 2))
+
+
+def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
+    """The slice sampler of the paper's third algorithm, one chain."""
+
+    def leap(q, p, direction):
+        p = p + direction * eps / 2 * grad(q)
+        q = q + direction * eps * p
+        return q, p + direction * eps / 2 * grad(q)
+
+    def going_on(q_left, p_left, q_right, p_right):
+        span = q_right - q_left
+        return span @ p_left >= 0 and span @ p_right >= 0
+
+    def tree(rng, q, p, log_u, direction, depth):
+        """left q and p, right q and p, proposal, number of points, whether to go on, whether it diverged."""
+        if depth == 0:
+            q, p = leap(q, p, direction)
+            joint = logp(q) - 0.5 * p @ p
+            diverged = not joint > log_u - largest
+            return q, p, q, p, q, int(joint > log_u), not diverged, diverged
+        ql, pl, qr, pr, proposal, n, fine, diverged = tree(rng, q, p, log_u, direction, depth - 1)
+        if fine:
+            if direction < 0:
+                ql, new_p, _, _, second, n2, fine2, diverged = tree(rng, ql, pl, log_u, direction, depth - 1)
+                pl = pl if bug == "stale left momentum" else new_p
+            else:
+                _, _, qr, pr, second, n2, fine2, diverged = tree(rng, qr, pr, log_u, direction, depth - 1)
+            if n2 and rng.random() < n2 / (n + n2):
+                proposal = second
+            fine = fine2 and going_on(ql, pl, qr, pr)
+            n += n2
+        return ql, pl, qr, pr, proposal, n, fine, diverged
+
+    @quiet
+    def kernel(rng, q):
+        p = rng.standard_normal(len(q))
+        log_u = logp(q) - 0.5 * p @ p - rng.standard_exponential()
+        ql, qr, pl, pr, n, here = q, q, p, p, 1, q
+        for depth in range(deepest):
+            if rng.random() < 0.5:
+                ql, new_p, _, _, proposal, n2, fine, diverged = tree(rng, ql, pl, log_u, -1, depth)
+                pl = pl if bug == "stale left momentum" else new_p
+            else:
+                _, _, qr, pr, proposal, n2, fine, diverged = tree(rng, qr, pr, log_u, 1, depth)
+            usable = fine or (diverged and bug == "diverged proposal kept")
+            if usable and n2 and rng.random() < n2 / n:
+                here = proposal
+            n += n2
+            if not fine or not going_on(ql, pl, qr, pr):
+                break
+        return here
+
+    return kernel
+
+
+def discontinuous(logp, steps, *, bug=""):
+    """Laplace momenta, one coordinate at a time: crossing a jump costs its height, or gives it back."""
+
+    def kernel(rng, q):
+        x, p = q.copy(), rng.laplace(size=q.shape)
+        eps = rng.uniform(0.3, 0.9, size=q.shape)
+        for _ in range(steps):
+            for j in rng.permutation(q.shape[-1]):
+                trial = x.copy()
+                trial[..., j] += eps[..., j] * np.sign(p[..., j])
+                rise = logp(x) - logp(trial)
+                over = np.abs(p[..., j]) > rise
+                cost = np.maximum(rise, 0.0) if bug == "downhill for nothing" else rise
+                paid = p[..., j] - np.sign(p[..., j]) * np.where(over, cost, 0.0)
+                p[..., j] = np.where(over, paid, -p[..., j])
+                x = np.where(over[..., None], trial, x)
+        return x
+
+    return kernel
+
+
+def langevin(logp, grad, eps, *, bug=""):
+    """A Langevin proposal with its Metropolis test; the proposal's densities both ways, or not."""
+
+    @quiet
+    def kernel(rng, q):
+        x = q + eps * grad(q) + np.sqrt(2 * eps) * rng.standard_normal(q.shape)
+        there = -np.sum((x - q - eps * grad(q)) ** 2, axis=-1) / (4 * eps)
+        back = -np.sum((q - x - eps * grad(x)) ** 2, axis=-1) / (4 * eps)
+        log_ratio = logp(x) - logp(q) + (0.0 if bug == "no proposal density" else back - there)
+        return np.where((np.log(rng.random(q.shape[:-1])) < log_ratio)[..., None], x, q)
+
+    return kernel
+
+
+def box_walk(logp, scale, *, bug=""):
+    """A random walk on a box; the bug draws the proposal again until it lies inside."""
+
+    def kernel(rng, q):
+        x = q + scale * rng.standard_normal(q.shape)
+        while bug == "redraw" and not np.all(inside := np.isfinite(logp(x))):
+            x = np.where(inside[..., None], x, q + scale * rng.standard_normal(q.shape))
+        return np.where((np.log(rng.random(q.shape[:-1])) < logp(x) - logp(q))[..., None], x, q)
+
+    return kernel
+
+
+def batch(make, target, *arguments, bug="", draws=None, seed, **more):
+    """Examine a kernel for many chains."""
+    t = rc.targets.resolve(target)
+    kernel = make(t.log_density, t.gradient, *arguments, bug=bug) if make is not discontinuous else None
+    return rc.sampler(
+        kernel or make(t.log_density, *arguments, bug=bug),
+        t,
+        batched=True,
+        draws=draws,
+        seconds=60,
+        seed=seed,
+        name=getattr(make, "__name__", "hmc"),
+        **more,
+    )
+
+
+def pair(
+    id, what, bug, make, target, *arguments, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), **more
+):
+    """A pair of kernels for many chains that differ by ``bug``."""
+    return Pair(
+        id,
+        what,
+        lambda seed: batch(make, target, *arguments, bug=bug, seed=seed, **more),
+        lambda seed: batch(make, target, *arguments, draws=ENOUGH, seed=seed, **more),
+        expected,
+    )
+
+
+def with_momentum(target):
+    """Options for kernels whose state is (q, p)."""
+    return {"init": lambda rng, q: (q, rng.standard_normal(q.shape)), "read": lambda state: state[0]}
+
+
+def examine(kernel, target, seed, draws=None, **more):
+    """Examine a kernel of one chain, or a run."""
+    return rc.sampler(kernel, target, draws=draws, seconds=60, seed=seed, **more)
+
+
+def riemannian_of(share):
+    t = rc.targets.from_name("normal-2")
+    return functools.partial(
+        rc.sampler, riemannian(t.log_density, t.gradient, 0.4, 4, share=share), t, batched=True, seconds=60
+    )
+
+
+def log_scale_of(jacobian):
+    kernel = on_log_scale(hmc(*log_scale(jacobian), 0.5, 4))
+    return functools.partial(rc.sampler, kernel, "exponential-2", batched=True, seconds=60)
+
+
+def walk_run_of(keep):
+    t = rc.targets.from_name("normal-1")
+    return functools.partial(rc.sampler, run=walk_run(t.log_density, 3.0, keep=keep), target=t, seconds=60)
+
+
+def adapting_run_of(frozen):
+    t = rc.targets.from_name("normal-1")
+    return functools.partial(rc.sampler, run=adapting_run(t.log_density, frozen=frozen), target=t, seconds=60)
+
+
+def half_line_of(bug):
+    t = HalfLine()
+    return functools.partial(rc.sampler, hmc(t.log_density, t.gradient, 0.5, 4, bug=bug), t, batched=True, seconds=60)
+
+
+def nuts_of(bug, target, eps, **more):
+    t = rc.targets.from_name(target)
+    return functools.partial(rc.sampler, nuts(t.log_density, t.gradient, eps, bug=bug, **more), t, seconds=60)
+
+
+def of(id, what, wrong, right, *, expected=("stationarity (e-value)", "law of the draws (KS/AD)"), draws=ENOUGH):
+    """A pair of partial calls of ``rc.sampler``."""
+    return Pair(id, what, lambda seed: wrong(seed=seed), lambda seed: right(seed=seed, draws=draws), expected)
+
+
+MASS = np.array([[1.5, 0.6], [0.6, 0.8]])
+
+PAIRS: list[Pair] = [
+    of("P08", "log det G without the half, in force and energy", riemannian_of(1.0), riemannian_of(0.5)),
+    of("P13", "the log transform's Jacobian is missing", log_scale_of(0.0), log_scale_of(1.0)),
+    pair(
+        "P16",
+        "the energy before the move is that of the last momentum",
+        "energy with the last momentum",
+        persistent,
+        "gaussian",
+        0.6,
+        3,
+        0.7,
+        **with_momentum("gaussian"),
+    ),
+    of(
+        "P17",
+        "rejected draws are not stored again, n are returned",
+        walk_run_of("accepted"),
+        walk_run_of("all"),
+        draws=500,
+    ),
+    of(
+        "P17-count",
+        "rejected draws are not stored again",
+        walk_run_of("accepted of n"),
+        walk_run_of("all"),
+        expected=("draw count",),
+        draws=500,
+    ),
+    of("P18", "a NaN energy error is accepted", half_line_of("nan accepted"), half_line_of(""), expected=("support",)),
+    of(
+        "P19",
+        "the momentum of the left end is not that of the left end",
+        nuts_of("stale left momentum", "normal-10", 0.4),
+        nuts_of("", "normal-10", 0.4),
+        draws=40,
+    ),
+    of(
+        "P20",
+        "the proposal of a subtree that diverged is kept",
+        nuts_of("diverged proposal kept", "exponential-1", 0.5),
+        nuts_of("", "exponential-1", 0.5),
+        draws=40,
+    ),
+    of("P21", "the scale is still tuned after the warm-up", adapting_run_of(False), adapting_run_of(True), draws=300),
+    pair("P23", "a downhill crossing gives no energy back", "downhill for nothing", discontinuous, "cells-2", 4),
+    pair(
+        "P25",
+        "one uniform for all chains",
+        "one uniform for all",
+        hmc,
+        "gaussian",
+        1.0,
+        3,
+        expected=("chains independent",),
+    ),
+    pair(
+        "P25-momentum",
+        "one momentum for all chains",
+        "one momentum for all",
+        hmc,
+        "gaussian",
+        1.0,
+        3,
+        expected=("chains independent",),
+    ),
+    pair(
+        "S01",
+        "the flip after a rejection is missing",
+        "no flip",
+        persistent,
+        "student-2",
+        1.6,
+        2,
+        0.4,
+        **with_momentum(""),
+    ),
+    pair("S02", "the proposal's densities are missing", "no proposal density", langevin, "mixture", 0.3),
+    pair(
+        "S03",
+        "a proposal outside is drawn again",
+        "redraw",
+        lambda logp, grad, s, bug="": box_walk(logp, s, bug=bug),
+        "cells-2",
+        0.8,
+    ),
+    pair("S04", "the kinetic energy is left out", "no kinetic energy", hmc, "normal-2", 0.6, 3),
+    pair("S05", "the acceptance ratio is turned round", "ratio inverted", hmc, "quartic-2", 0.6, 3),
+    of(
+        "S06",
+        "momentum drawn with the wrong factor of a dense mass",
+        lambda seed: batch(functools.partial(hmc, dense=MASS), "gaussian", 0.7, 3, bug="inverse factor", seed=seed),
+        lambda seed, draws: batch(functools.partial(hmc, dense=MASS), "gaussian", 0.7, 3, draws=draws, seed=seed),
+    ),
+]

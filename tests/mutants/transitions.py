@@ -1,0 +1,446 @@
+"""Planted bugs of a single transition, and their correct twins: kernels in plain NumPy, as strangers write them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import refhmc.check as rc
+from . import Pair
+
+PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
+
+
+def logp(q):
+    """A skewed law in the plane, not Gaussian."""
+    return -0.5 * q @ PRECISION @ q - 0.1 * q[0] ** 4
+
+
+def grad(q):
+    return -PRECISION @ q - np.array([0.4 * q[0] ** 3, 0.0])
+
+
+def leapfrog(q, p, eps, n, grad=grad):
+    p = p + 0.5 * eps * grad(q)
+    for k in range(n):
+        q = q + eps * p
+        p = p + (eps if k < n - 1 else 0.5 * eps) * grad(q)
+    return q, p
+
+
+def energy(q, p):
+    return -logp(q) + 0.5 * p @ p
+
+
+EPS, STEPS = 0.45, 3
+
+
+def hmc(draws, q):
+    p = draws.normal(2)
+    new_q, new_p = leapfrog(q, p, EPS, STEPS)
+    return new_q if math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p) else q
+
+
+# --------------------------------------------------------------------------------------------------- acceptance rules
+
+
+def with_rule(accept):
+    """HMC whose decision is ``accept(u, H0, H1, q, p, new_q, new_p)``."""
+
+    def kernel(draws, q):
+        p = draws.normal(2)
+        new_q, new_p = leapfrog(q, p, EPS, STEPS)
+        u = draws.uniform()
+        return new_q if accept(u, energy(q, p), energy(new_q, new_p), q, p, new_q, new_p) else q
+
+    return kernel
+
+
+def always(u, H0, H1, *state):
+    return u < math.exp(min(0.0, H1 - H1))
+
+
+def no_minus(u, H0, H1, *state):
+    return -math.log(u) < H0 - H1
+
+
+def other_sign(u, H0, H1, *state):
+    return math.log(u) < H1 - H0
+
+
+def position_for_momentum(u, H0, H1, q, p, new_q, new_p):
+    return math.log(u) < energy(q, q) - H1
+
+
+def without_kinetic(u, H0, H1, q, p, new_q, new_p):
+    return math.log(u) < logp(new_q) - logp(q)
+
+
+def barker(u, H0, H1, *state):
+    return u < 1 / (1 + math.exp(H1 - H0))
+
+
+def reversed_sense(u, H0, H1, *state):
+    return 1 - u < math.exp(min(0.0, H0 - H1))
+
+
+class LastMomentum:
+    """The energy before the move is taken with the momentum of the last transition."""
+
+    def __init__(self, stale):
+        self.p, self.stale = np.zeros(2), stale
+
+    def __call__(self, q, p0, u):
+        before = energy(q, self.p if self.stale else p0)
+        new_q, new_p = leapfrog(q, p0, EPS, STEPS)
+        self.p = p0
+        return new_q if u < math.exp(min(0.0, before - energy(new_q, new_p))) else q
+
+
+class CachedGradient:
+    """The gradient at the end of the last trajectory is kept, also when its end was rejected."""
+
+    def __init__(self, refreshed):
+        self.at, self.gradient, self.refreshed = None, None, refreshed
+
+    def __call__(self, rng, q):
+        if self.gradient is None or (self.refreshed and not np.array_equal(self.at, q)):
+            self.at, self.gradient = q.copy(), grad(q)
+        p = rng.standard_normal(2)
+        new_q, new_p = q, p
+        g = self.gradient
+        for _ in range(STEPS):
+            new_p = new_p + 0.5 * EPS * g
+            new_q = new_q + EPS * new_p
+            g = grad(new_q)
+            new_p = new_p + 0.5 * EPS * g
+        self.at, self.gradient = new_q.copy(), g
+        return new_q if math.log(rng.random()) < energy(q, p) - energy(new_q, new_p) else q
+
+
+def last_leapfrog_state(draws, q):
+    p = draws.normal(2)
+    states = [(q, p)]
+    for _ in range(STEPS):
+        states.append(leapfrog(*states[-1], EPS, 1))
+    if math.log(draws.uniform()) < energy(q, p) - energy(*states[-1]):
+        return states[-1][0]
+    return states[-2][0]
+
+
+# ------------------------------------------------------------------------------------------------------- faulty energies
+
+
+def make_hmc(clamp):
+    def make(log_density, gradient):
+        def kernel(rng, q):
+            p = rng.normal(size=2)
+            new_q, new_p = leapfrog(q, p, EPS, STEPS, gradient)
+            error = log_density(q) - 0.5 * p @ p - log_density(new_q) + 0.5 * new_p @ new_p
+            if clamp:
+                reject = rng.uniform() > np.exp(-error)  # False for NaN
+            else:
+                reject = not rng.uniform() < np.exp(-error)
+            return q if reject else new_q
+
+        return kernel
+
+    return make
+
+
+def gamma_logp(q):
+    """NaN, with NumPy's warning, for a negative first coordinate."""
+    with np.errstate(all="ignore"):
+        return 2 * np.log(q[0]) - 3 * q[0] - 0.5 * q[1] ** 2
+
+
+def gamma_grad(q):
+    return np.array([2 / q[0] - 3, -q[1]])
+
+
+def make_walk(log_scale):
+    """A random walk; the density itself overflows where its logarithm does not."""
+
+    def make(log_density, gradient):
+        def kernel(rng, q):
+            new = q + 0.8 * rng.standard_normal(2)
+            if log_scale:
+                return new if math.log(rng.random()) < log_density(new) - log_density(q) else q
+            with np.errstate(all="ignore"):
+                return new if rng.random() * np.exp(log_density(q)) < np.exp(log_density(new)) else q
+
+        return kernel
+
+    return make
+
+
+# ---------------------------------------------------------------------------------------------------- other kinds of move
+
+
+def mala(hastings):
+    h = 0.35
+
+    def log_proposal(to, at):
+        r = to - at - h * grad(at)
+        return -r @ r / (4 * h)
+
+    def kernel(rng, q):
+        new = q + h * grad(q) + math.sqrt(2 * h) * rng.standard_normal(2)
+        log_ratio = logp(new) - logp(q)
+        if hastings:
+            log_ratio += log_proposal(q, new) - log_proposal(new, q)
+        return new if math.log(rng.random()) < log_ratio else q
+
+    return kernel
+
+
+def jittered(after):
+    """The step is jittered; if ``after``, only once the energies have been compared."""
+
+    def kernel(draws, q):
+        eps = EPS * (0.8 + 0.4 * draws.uniform())
+        p = draws.normal(2)
+        new_q, new_p = leapfrog(q, p, EPS if after else eps, STEPS)
+        accepted = math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p)
+        return leapfrog(q, p, eps, STEPS)[0] if accepted else q
+
+    return kernel
+
+
+def multinomial(both_ways):
+    """One of the four states of a trajectory, by their weights; it must be laid out on both sides of the start."""
+
+    def kernel(draws, q):
+        p = draws.normal(2)
+        back = draws.choice(4) if both_ways else 0
+        path = [leapfrog(q, -p, EPS, back)] if back else [(q, -p)]
+        path[0] = (path[0][0], -path[0][1])
+        for _ in range(3):
+            path.append(leapfrog(*path[-1], EPS, 1))
+        weights = np.exp([-energy(*z) for z in path])
+        return path[draws.choice(weights / weights.sum())][0]
+
+    return kernel
+
+
+def persistent(flip):
+    """Horowitz's: most of the momentum is kept; a rejection turns it round."""
+
+    def kernel(draws, q, p):
+        p = 0.8 * p + 0.6 * draws.normal(2)
+        new_q, new_p = leapfrog(q, p, EPS, STEPS)
+        if math.log(draws.uniform()) < energy(q, p) - energy(new_q, new_p):
+            return new_q, new_p
+        return q, (-p if flip else p)
+
+    return kernel
+
+
+MASS_INVERSE = np.array([[1.5, 0.7], [0.7, 0.8]])
+
+
+def dense_momentum(right):
+    """p ~ N(0, M): L^-T u with L L' = M^-1, not L^-1 u."""
+    L = np.linalg.cholesky(MASS_INVERSE)
+    root = np.linalg.inv(L).T if right else np.linalg.inv(L)
+
+    def kernel(draws, q):
+        p = root @ draws.normal(2)
+        new_q, new_p = q, p + 0.5 * 0.3 * grad(q)
+        for k in range(3):
+            new_q = new_q + 0.3 * MASS_INVERSE @ new_p
+            new_p = new_p + (0.3 if k < 2 else 0.15) * grad(new_q)
+        drop = logp(new_q) - logp(q) + 0.5 * (p @ MASS_INVERSE @ p - new_p @ MASS_INVERSE @ new_p)
+        return new_q if math.log(draws.uniform()) < drop else q
+
+    return kernel
+
+
+def barrier(clipped):
+    """The drop of energy is limited to [-1/2, ...): big errors are taken too often."""
+
+    def accept(u, H0, H1, *state):
+        return math.log(u) < (max(H0 - H1, -0.2) if clipped else H0 - H1)
+
+    return with_rule(accept)
+
+
+# --------------------------------------------------------------------------------------------------- odd, and right
+
+
+def delayed_rejection(draws, q):
+    """A second, smaller try after a rejection, on the same momentum (Modi and others 2023)."""
+    p = draws.normal(2)
+
+    def chance(q, p):
+        new = leapfrog(q, p, 0.9, 2)
+        return new, math.exp(min(0.0, energy(q, p) - energy(*new)))
+
+    (first, _), a = chance(q, p)
+    if draws.uniform() < a:
+        return first
+    second, p2 = leapfrog(q, p, 0.3, 2)
+    ghost = chance(second, -p2)[1]
+    ratio = 0.0 if a == 1 else math.exp(energy(q, p) - energy(second, p2)) * (1 - ghost) / (1 - a)
+    return second if draws.uniform() < ratio else q
+
+
+def gibbs(draws, q):
+    """The coordinates of a normal law one after the other: not reversible, and right."""
+    q = q.copy()
+    for i in (0, 1):
+        q[i] = -PRECISION[i, 1 - i] / PRECISION[i, i] * q[1 - i] + draws.normal() / math.sqrt(PRECISION[i, i])
+    return q
+
+
+def one_after_the_other(draws, q):
+    """Metropolis, coordinate by coordinate: not reversible, and right."""
+    q = q.copy()
+    for i in (0, 1):
+        new = q.copy()
+        new[i] += 0.9 * draws.normal()
+        if math.log(draws.uniform()) < logp(new) - logp(q):
+            q = new
+    return q
+
+
+def independent(draws, q):
+    return np.linalg.solve(np.linalg.cholesky(PRECISION).T, draws.normal(2))
+
+
+def box_walk(draws, q):
+    """Uniform proposals: no normal is asked for."""
+    new = q + np.array([draws.uniform() - 0.5, draws.uniform() - 0.5])
+    return new if draws.uniform() < math.exp(min(0.0, logp(new) - logp(q))) else q
+
+
+def single(draws, q):
+    """float32 throughout."""
+    return np.asarray(hmc(draws, q.astype(np.float32)), dtype=np.float32)
+
+
+def either_way(draws, q):
+    """A random sign of the step."""
+    eps = EPS if draws.uniform() < 0.5 else -EPS
+    p = draws.normal(2)
+    new_q, new_p = leapfrog(q, p, eps, STEPS)
+    return new_q if draws.flip(energy(q, p) - energy(new_q, new_p)) else q
+
+
+def unadjusted(draws, q):
+    """Langevin's without a decision: its law is another."""
+    h = 0.3
+    return q + h * grad(q) + math.sqrt(2 * h) * draws.normal(2)
+
+
+def normal_logp(q):
+    return -0.5 * q @ PRECISION @ q
+
+
+ODD = {
+    "delayed rejection": delayed_rejection,
+    "Barker's rule": with_rule(barker),
+    "uniforms near one accept": with_rule(reversed_sense),
+    "Metropolis coordinate by coordinate": one_after_the_other,
+    "uniform proposals": box_walk,
+    "a random direction": either_way,
+    "float32": single,
+}
+
+
+def report(kernel, seed, **more):
+    return rc.transition(kernel, more.pop("H", logp), dim=2, n_points=5, seed=seed, **more)
+
+
+def pair_of(name, what, wrong, right, expected, **more):
+    return Pair(name, what, lambda s: report(wrong(), s, **more), lambda s: report(right(), s, **more), expected)
+
+
+BALANCE = ("detailed balance", "acceptance")
+DENSITY = {"log_density": logp, "gradient": grad}
+PAIRS: list[Pair] = [
+    pair_of(
+        "P16",
+        "the energy before the move is taken with the last transition's momentum",
+        lambda: LastMomentum(True),
+        lambda: LastMomentum(False),
+        ("stateless",),
+        H=energy,
+    ),
+    pair_of(
+        "P18",
+        "a NaN energy error is accepted",
+        lambda: make_hmc(True)(gamma_logp, gamma_grad),
+        lambda: make_hmc(False)(gamma_logp, gamma_grad),
+        ("nan energy",),
+        H=gamma_logp,
+    ),
+    Pair(
+        "M21",
+        "a NaN energy is accepted (seen by tampering with the density)",
+        lambda s: report(make_hmc(True)(logp, grad), s, make=make_hmc(True), **DENSITY),
+        lambda s: report(make_hmc(False)(logp, grad), s, make=make_hmc(False), **DENSITY),
+        ("nan energy",),
+    ),
+    Pair(
+        "M32",
+        "the density is exponentiated before the ratio is taken",
+        lambda s: report(make_walk(False)(logp, grad), s, make=make_walk(False), **DENSITY),
+        lambda s: report(make_walk(True)(logp, grad), s, make=make_walk(True), **DENSITY),
+        ("shift invariance",),
+    ),
+    pair_of("M4", "kinetic energy of the position", lambda: with_rule(position_for_momentum), lambda: hmc, BALANCE),
+    pair_of("M6", "always accepts", lambda: with_rule(always), lambda: hmc, ("stationarity",)),
+    pair_of("M7", "no minus in the logarithm of the uniform", lambda: with_rule(no_minus), lambda: hmc, BALANCE),
+    pair_of("sign", "exp(+dH)", lambda: with_rule(other_sign), lambda: hmc, BALANCE),
+    pair_of("no kinetic", "kinetic energy left out", lambda: with_rule(without_kinetic), lambda: hmc, BALANCE),
+    pair_of("clip", "the energy error is clipped", lambda: barrier(True), lambda: barrier(False), BALANCE),
+    pair_of(
+        "M9",
+        "a rejection goes back one leapfrog step only",
+        lambda: last_leapfrog_state,
+        lambda: hmc,
+        ("rejection returns the start", "detailed balance"),
+    ),
+    pair_of(
+        "M12", "a trajectory extended one way only", lambda: multinomial(False), lambda: multinomial(True), BALANCE
+    ),
+    pair_of(
+        "M2",
+        "momentum of the inverse's covariance",
+        lambda: dense_momentum(False),
+        lambda: dense_momentum(True),
+        BALANCE,
+    ),
+    pair_of("M23", "stale gradient", lambda: CachedGradient(False), lambda: CachedGradient(True), ("stateless",)),
+    pair_of("M27", "no Hastings term", lambda: mala(False), lambda: mala(True), BALANCE),
+    pair_of(
+        "jitter", "the step is jittered after the decision", lambda: jittered(True), lambda: jittered(False), BALANCE
+    ),
+    pair_of(
+        "flip",
+        "a kept momentum is not turned",
+        lambda: persistent(False),
+        lambda: persistent(True),
+        ("momentum flip",),
+        H=energy,
+    ),
+    pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
+    pair_of(
+        "exact",
+        "exact draws of another law",
+        lambda: lambda d, q: 1.1 * independent(d, q),
+        lambda: independent,
+        ("stationarity",),
+        H=normal_logp,
+    ),
+    pair_of(
+        "Gibbs",
+        "a conditional variance without its root",
+        lambda: lambda d, q: gibbs(d, q) * np.array([1.0, 1.15]),
+        lambda: gibbs,
+        ("stationarity",),
+        H=normal_logp,
+    ),
+]

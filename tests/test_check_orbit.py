@@ -1,0 +1,301 @@
+"""check.orbit: tree samplers are judged without sampling; refhmc's own NUTS, compiled and as text, is invariant to rounding."""
+
+import math
+import time
+import types
+
+import numpy as np
+import pytest
+from mutants import orbits as cases
+
+import refhmc
+import refhmc.check as rc
+from refhmc import compiled
+from refhmc import sample_stats as S
+from refhmc.check.enumeration import Answers, Enumerator, law_of
+from refhmc.kernels import nuts as module
+from refhmc.point import POINT_ROWS, VELOCITY, P, Q
+from refhmc.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
+
+BY_ID = {pair.id: pair for pair in cases.PAIRS}
+leap = cases.leapfrog(cases.grad_gaussian)
+
+# ------------------------------------------------------------------------------------------------------ the enumerator
+
+
+def law(kernel, **options):
+    enumerator = Enumerator(lambda draws, start: kernel(draws), **options)
+    return law_of(enumerator.law(0)), enumerator.runs
+
+
+def by_log(draws):
+    return "low" if math.log(draws.uniform()) < -1.5 else "high"
+
+
+def by_numpy_log(draws):
+    return "low" if np.log(draws.uniform()) < -1.5 else "high"
+
+
+def by_exponential(draws):
+    return "low" if draws.exponential() > 1.5 else "high"
+
+
+@pytest.mark.parametrize("kernel", [by_log, by_numpy_log, by_exponential])
+def test_a_uniform_number_is_split_where_it_is_compared(kernel):
+    found, runs = law(kernel)
+    assert found["low"] == pytest.approx(math.exp(-1.5), rel=1e-14)
+    assert runs <= (120 if kernel is by_log else 2)
+
+
+def test_one_number_used_twice_is_one_number():
+    def twice(draws):
+        u = draws.uniform()
+        return u < 0.3, u < 0.7, 1 - u < 0.5
+
+    found, _ = law(twice)
+    assert found == pytest.approx(
+        {(True, True, False): 0.3, (False, True, False): 0.2, (False, True, True): 0.2, (False, False, True): 0.3}
+    )
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_numbers_that_are_read_are_split_by_bisection(thorough):
+    def kernel(draws):
+        k = int(7 * draws.uniform())
+        return k if float(draws.uniform()) < 1 / (k + 1) else "none"
+
+    found, _ = law(kernel, thorough=thorough)
+    for k in range(7):
+        assert found[k] == pytest.approx(1 / 7 / (k + 1), abs=1e-14)
+
+
+def test_tiny_probabilities_keep_their_digits():
+    found, _ = law(lambda draws: draws.uniform() < 1e-15, floor=-50)
+    assert found[True] == pytest.approx(1e-15, rel=1e-14)
+    assert law_of(Enumerator(lambda a, s: a.flip(-40.0), floor=-50).law(0))[True] == pytest.approx(
+        math.exp(-40), rel=1e-14
+    )
+
+
+def test_arrays_of_uniforms_and_permutations():
+    found, _ = law(lambda draws: tuple(draws.permutation(3)))
+    assert len(found) == 6
+    assert sum(found.values()) == pytest.approx(1, abs=1e-15)
+    assert isinstance(Answers().uniform() < np.array([0.2, 0.5]), np.ndarray)
+
+
+# ----------------------------------------------------------------------------------------------- wrong and right kernels
+
+
+@pytest.mark.parametrize("name", ["P19", "P20", "M12b", "T09", "T14"])
+def test_bugs_are_found_and_the_case_is_printed(name):
+    pair = BY_ID[name]
+    report = pair.wrong(1)
+    assert {row.name for row in report.failures} & set(pair.expected), str(report)
+    assert report.severity == "wrong law"
+    assert report.diagnosis
+    assert any(row.case for row in report.failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", cases.PAIRS, ids=lambda pair: pair.id)
+def test_every_bug_is_found_and_its_twin_passes(pair):
+    wrong, right = pair.wrong(2), pair.right(2)
+    assert {row.name for row in wrong.failures} & set(pair.expected), str(wrong)
+    assert right.ok, str(right)
+
+
+QUICK = ("all directions first", "slice", "plain HMC")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in cases.ODD]
+)
+def test_right_but_odd_kernels_pass(name):
+    report = cases.ODD[name](1)
+    assert report.ok, str(report)
+
+
+def test_a_one_sided_limit_fails_only_where_it_is_asked_for():
+    asked, unasked = BY_ID["M20"].wrong(1), cases.ODD["a one-sided limit of 1000"](1)
+    assert asked.row("divergence threshold").status == "FAIL"
+    assert unasked.row("divergence threshold").status == "INCONCLUSIVE"
+    assert unasked.ok
+
+
+def test_the_failing_orbit_can_be_given_back():
+    report = BY_ID["M11a"].wrong(1)
+    sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, 2, weight_lost_on_reject=True)
+    case = report.row("invariance").case
+    assert case.startswith("check.orbit(MultinomialNUTS, leap, target, depth=2, eps=0.6, points=[(numpy.array([")
+    points = eval(case[case.index("points=") + 7 : case.index(")  #")], {"numpy": np})
+    again = rc.orbit(sampler, leap, cases.log_gaussian, depth=2, eps=0.6, points=points, dim=2, most_runs=3000)
+    assert again.row("invariance").status == "FAIL"
+
+
+# ------------------------------------------------------------------------------------------------------- other shapes
+
+
+def correct():
+    return cases.MultinomialNUTS(*cases.GAUSSIAN, 0.9, 1)
+
+
+def few(transition, **options):
+    settings = {"depth": 1, "eps": 0.9, "dim": 2, "most_runs": 2000, **options}
+    return rc.orbit(transition, leap, cases.log_gaussian, **settings)
+
+
+def test_depth_and_step_are_given_where_they_are_asked_for():
+    def transition(draws, q, p, step_size, max_depth):
+        return cases.MultinomialNUTS(*cases.GAUSSIAN, step_size, max_depth)(draws, q, p)
+
+    def too_deep(draws, q, p, step_size, max_depth):
+        return cases.MultinomialNUTS(*cases.GAUSSIAN, step_size, max_depth + 1)(draws, q, p)
+
+    assert few(transition, eps=[0.4, 0.9]).ok
+    report = few(too_deep, eps=0.3)
+    assert report.row("depth").status == "FAIL"
+    assert report.severity == "inefficient"
+
+
+def test_answers_and_arguments_come_in_many_shapes():
+    def state(q, p, rng):
+        forward = rng.integers(2) == 1
+        new = leap(q, p, 0.9 if forward else -0.9)
+        change = cases.log_gaussian(new[0]) - 0.5 * new[1] @ new[1] - cases.log_gaussian(q) + 0.5 * p @ p
+        return types.SimpleNamespace(position=new[0] if rng.random() < np.exp(change) else q), {"info": 1}
+
+    def offset(draws, q, p):
+        forward = draws.flip(math.log(0.5))
+        new = leap(q, p, 0.9 if forward else -0.9)
+        change = cases.log_gaussian(new[0]) - 0.5 * new[1] @ new[1] - cases.log_gaussian(q) + 0.5 * p @ p
+        return (1 if forward else -1) if draws.flip(change) else 0
+
+    def own_momentum(rng, q):
+        return correct()(Flips(rng), q, rng.normal(size=2))
+
+    class Flips:
+        def __init__(self, rng):
+            self.rng = rng
+
+        def flip(self, log_p):
+            return np.log(self.rng.random()) < log_p
+
+    for transition in (state, offset, own_momentum):
+        report = few(transition)
+        assert report.row("invariance").status == "PASS", str(report)
+        assert report.ok
+
+
+def test_a_random_step_size_is_left_undecided():
+    def transition(draws, q, p):
+        return leap(q, p, 0.9 * (0.5 + draws.uniform()))[0]
+
+    report = few(transition)
+    assert report.row("stays on the orbit").status == "INCONCLUSIVE"
+    assert not report.failures
+
+
+def test_hidden_randomness_is_left_undecided():
+    hidden = np.random.default_rng(0)
+    report = few(lambda draws, q, p: leap(q, p, 0.9)[0] if hidden.random() < 0.5 else q)
+    assert not report.failures
+    assert report.row("answers").status == "INCONCLUSIVE"
+    assert report.row("invariance").status == "NOT RUN"
+
+
+def test_another_map_than_the_leap_is_no_wrong_law():
+    report = few(lambda draws, q, p: leap(q, p, 0.31)[0] if draws.flip(-1.0) else q)
+    assert report.row("stays on the orbit").status == "FAIL"
+    assert report.severity == "misconduct"
+
+
+def test_a_leap_that_cannot_be_undone_is_left_undecided():
+    report = rc.orbit(
+        correct(), lambda q, p, eps: (q + eps * p, 0.9 * p - eps * q), cases.log_gaussian, depth=1, eps=0.9, dim=2
+    )
+    assert report.row("leap reversible").status == "INCONCLUSIVE"
+    assert not report.failures
+
+
+def hangs(draws, q, p):
+    time.sleep(30)
+
+
+def mutates(draws, q, p):
+    q += 1.0
+    return q
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda draws, q, p: 1 / 0,
+        lambda draws, q, p: q * np.nan,
+        lambda draws, q, p: np.zeros(5),
+        lambda draws, q, p: None,
+        hangs,
+        mutates,
+    ],
+    ids=["raises", "nan", "shape", "none", "hangs", "mutates"],
+)
+def test_misconduct_is_a_row(bad):
+    report = few(bad, seconds_per_call=0.3)
+    assert not report.ok
+    assert report.failures
+
+
+def test_impossible_calls_are_refused():
+    with pytest.raises(TypeError):
+        rc.orbit(correct(), leap)
+    with pytest.raises(TypeError):
+        rc.orbit(correct(), None, cases.log_gaussian)
+    with pytest.raises(ValueError):
+        rc.orbit(correct(), leap, cases.log_gaussian, depth=0)
+
+
+# ------------------------------------------------------------------------------------------------------ refhmc's own NUTS
+
+
+def text_of_nuts(draws, q, p, step_size, max_depth):
+    """The text of refhmc's kernel as ordinary Python, on a leapfrog in NumPy; its questions are asked from ``draws``."""
+    q, p = np.array(q), np.array(p)
+
+    def put(z, q, p):
+        z[Q], z[P], z[VELOCITY] = q, p, p
+        return 0.5 * p @ p - cases.log_gaussian(q)
+
+    def advance(dynamics, model, z, eps, vecs, mats):
+        return put(z, *leap(z[Q].copy(), z[P].copy(), eps))
+
+    def flip(randomness, probability):
+        return draws.flip(math.log(probability) if probability > 0 else -math.inf)
+
+    text = compiled.plain(module.nuts, advance=advance, flip=flip, uniform=lambda randomness: draws.uniform())
+    points, tree = np.zeros((N_POINTS, POINT_ROWS, len(q))), np.zeros((max_depth + 1, module.INTERVAL_ROWS, len(q)))
+    workspace = (points, tree, np.ones((2, len(q))), np.zeros((0, len(q), len(q))), np.zeros(N_TOTALS))
+    settings, stats, control = np.zeros(N_SETTINGS), np.zeros(S.N_STATS), np.zeros(N_CONTROL, np.int64)
+    settings[SET_STEP_SIZE], settings[SET_MAX_DEPTH] = step_size, max_depth
+    energy = put(points[STATE], q, p)
+    text((None, None, None, None, np.zeros(N_NOTES)), None, workspace, None, energy, settings, stats, control)
+    return points[STATE, Q].copy(), points[STATE, P].copy()
+
+
+def test_the_text_of_refhmcs_nuts_is_invariant():
+    report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=2, eps=0.9, dim=2, threshold=1000.0, most_runs=6000)
+    assert report.ok, str(report)
+    assert report.row("invariance").number <= 1e-13
+    assert report.row("divergence threshold").status == "PASS"
+
+
+@pytest.mark.slow
+def test_the_text_of_refhmcs_nuts_is_invariant_at_depth_three():
+    report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=3, eps=0.6, dim=2)
+    assert report.ok, str(report)
+
+
+def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
+    kernel = refhmc.NUTS(step_size=0.8, max_treedepth=1)
+    report = rc.orbit(kernel, target=refhmc.models.by_name()["gaussian"](), depth=1, most_runs=3000)
+    assert report.ok, str(report)
+    assert report.row("invariance").status == "PASS"

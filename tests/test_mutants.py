@@ -1,0 +1,43 @@
+"""The conformance kit on code with known faults: every planted bug FAILs where it should, and no correct twin FAILs.
+
+The bugs and their twins are in ``tests/mutants``. A wrong FAIL of a twin would make every report doubtful, so the twins
+run over 20 seeds. The statistical checks among them have alpha 1e-6 a call: the chance that any twin fails by accident is below 1e-3.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import mutants
+import pytest
+
+from refhmc.check.report import FAIL
+
+AREAS = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
+PAIRS = [pair for area in AREAS for pair in importlib.import_module(f"mutants.{area}").PAIRS]
+PLANNED = [f"P{n:02d}" for n in range(1, 26)]
+SEEDS = range(20)
+
+of_each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.id}-{pair.what[:40]}")
+
+
+def test_all_the_planned_bugs_are_planted():
+    assert {pair.id for pair in PAIRS} >= set(PLANNED)
+    assert len({(pair.id, pair.what) for pair in PAIRS}) == len(PAIRS)
+
+
+@of_each_pair
+def test_a_planted_bug_fails_where_it_should(pair):
+    report = pair.wrong(0)
+    failed = {row.name for row in report.rows if row.status == FAIL}
+    assert failed & set(pair.expected), str(report)
+    assert report.severity == pair.severity, str(report)
+
+
+@of_each_pair
+def test_a_correct_twin_does_not_fail(pair):
+    for seed in SEEDS:
+        report = pair.right(seed)
+        assert not report.failures, str(report)
+        assert report.ok, str(report)

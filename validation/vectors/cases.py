@@ -1,0 +1,362 @@
+"""Which records there are: inputs only. New ones are added at the end of their list, so that the numbers of old ones stay.
+
+Points are short doubles (12 bits) from a fixed stream for each target and purpose.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+from mpmath import mp, mpf
+
+from validation.vectors import fields, transitions
+from validation.vectors.arithmetic import Exact, combine, digits, eigen, tensors
+from validation.vectors.fields import Metric
+from validation.vectors.records import FORMAT_VERSION, answer, hexed
+from validation.vectors.steps import Dynamics
+from validation.vectors.targets import TARGETS
+
+ALPHAS = (1e-3, 1.0, 1e3, 1e8)
+SOFT = ("softabs", "diagonal-softabs", "outer-product-softabs", "diagonal-outer-product-softabs")
+RIEMANNIAN = ("implicit-midpoint", "generalized-leapfrog", "explicit-tao", "projected-tao")
+
+
+def short(x, bits=12):
+    """The nearest double of so many bits."""
+    if x == 0:
+        return 0.0
+    m, e = math.frexp(float(x))
+    return math.ldexp(round(m * 2**bits), e - bits)
+
+
+class Stream:
+    """Numbers for one target and purpose."""
+
+    def __init__(self, *words):
+        self.rng = random.Random(" ".join(map(str, words)))
+
+    def uniform(self, low=-1.0, high=1.0):
+        return short(low + (high - low) * self.rng.random())
+
+    def vector(self, d, size=1.0):
+        return [self.uniform(-size, size) for _ in range(d)]
+
+    def point(self, target, share=1.0):
+        return [
+            short(c + share * s * (2 * self.rng.random() - 1))
+            for c, s in zip(target.centre, target.spread, strict=True)
+        ]
+
+
+class Numbering:
+    """Records with their ids."""
+
+    def __init__(self, target: str | None = None):
+        self.counts: dict = {}
+        self.target = target
+
+    def targets(self, *names):
+        """Those of ``names`` (none: all) that are asked for."""
+        return [TARGETS[name] for name in names or TARGETS if self.target in (None, name)]
+
+    def __call__(self, op, target, args, **inputs):
+        n = self.counts[op, target] = self.counts.get((op, target), 0) + 1
+        name = f"{op}/{target}/{n:04d}"
+        return {"v": FORMAT_VERSION, "id": name, "op": op, "target": target, "args": hexed(args), **hexed(inputs)}
+
+
+def of_file(file: str, target: str | None = None) -> Iterator[dict]:
+    """The records of one file (of one target), without their answers."""
+    return (r for r in MAKERS[file](Numbering(target)) if target in (None, r["target"]))
+
+
+def models(new):
+    for target in new.targets():
+        stream = Stream("models", target.name)
+        points = target.special + [stream.point(target) for _ in range(4)]
+        for q in points:
+            yield new("logp", target.name, {}, q=q, reference=target.centre)
+        for op in ("grad", "hess", "third"):
+            for q in points:
+                yield new(op, target.name, {}, q=q)
+        if target.information is not None:
+            for op in ("fisher", "fisher_derivative"):
+                for q in points:
+                    yield new(op, target.name, {}, q=q)
+
+
+def soft_settings(target):
+    """Points and SoftAbs metrics: every alpha at the first special point, one more at two others."""
+    stream = Stream("metrics", target.name)
+    points = [*target.special[:2], stream.point(target, 0.7)]
+    for name in SOFT:
+        for k, q in enumerate(points):
+            for alpha in ALPHAS if k == 0 or name == "softabs" else (1.0,):
+                yield q, {"metric": name, "alpha": alpha}
+    yield (
+        points[-1],
+        {"metric": "outer-product-softabs", "alpha": printed_alpha(target, points[-1]), "as_published": True},
+    )
+
+
+def printed_alpha(target, q):
+    """So that alpha g.g is about 2: the printed formula overflows in double precision where it is large."""
+    with digits(18):
+        g = tensors(lambda x: mp.fsum(target.terms(x, target.ready(Exact()))), combine(mpf, q), 1)[1]
+        return short(2 / mp.fdot(g, g), 6)
+
+
+def metrics(new):
+    for target in new.targets():
+        for q, args in soft_settings(target):
+            yield new("metric", target.name, args, q=q)
+
+
+def momentum(target, args, q, stream):
+    """Of the size that N(0, G(q)) gives."""
+    with digits(18):
+        at = geometry(target, args, q)
+        return [short(math.sqrt(at.G[i][i]) * stream.uniform(-1.5, 1.5)) for i in range(len(q))]
+
+
+def geometry(target, args, q):
+    metric = Metric(args["metric"], args.get("alpha"), args.get("as_published", False), args.get("inverse_mass"))
+    return fields.geometry(target, target.ready(Exact()), metric, combine(mpf, q), Exact(), force=False)
+
+
+def forces(new):
+    for target in new.targets():
+        stream = Stream("forces", target.name)
+        for q, args in soft_settings(target):
+            yield new("dH", target.name, args, q=q, p=momentum(target, args, q, stream))
+        if target.information is not None:
+            for _ in range(2):
+                q, args = stream.point(target, 0.7), {"metric": "fisher"}
+                yield new("dH", target.name, args, q=q, p=momentum(target, args, q, stream))
+
+
+def stable_step(target, q, share):
+    """``share`` over the root of the largest curvature."""
+    with digits(18):
+        H = tensors(lambda x: mp.fsum(target.terms(x, target.ready(Exact()))), combine(mpf, q), 2)[2]
+        return short(share / mp.sqrt(max(map(abs, eigen(H)[0]))), 6)
+
+
+def constant_metrics(target, stream):
+    """Identity, a diagonal and a dense M^-1 of the scale of the target's spread."""
+    d, s = target.dim, target.spread
+    variances = [short(x * x * (1 + stream.uniform(-0.5, 0.5)), 6) for x in s]
+    dense = [
+        [short(v if i == j else 0.25 * s[i] * s[j] * (-1) ** (i + j) / (1 + abs(i - j)), 6) for j in range(d)]
+        for i, v in enumerate(variances)
+    ]
+    return (
+        {"metric": "identity"},
+        {"metric": "diagonal", "inverse_mass": variances},
+        {"metric": "dense", "inverse_mass": dense},
+    )
+
+
+def scaled_step(target, args, q, share):
+    """The same for a constant metric: the curvature is measured in units of M^-1."""
+    with digits(18):
+        c, at = target.ready(Exact()), geometry(target, args, q)
+        H = tensors(lambda x: mp.fsum(target.terms(x, c)), combine(mpf, q), 2)[2]
+        size = max(mp.fsum(abs(x) for x in row) for row in H)
+        return short(share / mp.sqrt(size * max(mp.fsum(abs(x) for x in row) for row in at.inverse)), 6)
+
+
+def curved_metrics(target):
+    yield {"metric": "softabs", "alpha": 4.0}
+    if target.information is not None:
+        yield {"metric": "fisher"}
+
+
+def one_step(new, target, args, stream, share=0.25, **more):
+    """A record of steps; another point, then a smaller step, where plain iteration would not solve the equations."""
+    constant = args["metric"] in ("identity", "diagonal", "dense")
+    for k in range(20):
+        q, size = stream.point(target, 0.5), share * 0.5 ** (k // 3)
+        eps = scaled_step(target, args, q, 2 * size) if constant else short(size, 6)
+        ask = {**args, "eps": eps, **more}, {"q": q, "p": momentum(target, args, q, stream)}
+        try:
+            if more["integrator"] != "leapfrog":
+                trial = Numbering()("step", target.name, ask[0], **ask[1])
+                answer(trial, wanted=18)
+        except (ArithmeticError, MemoryError):  # no solution, or exp of something huge on the way
+            continue
+        return new("step", target.name, ask[0], **ask[1])
+    raise RuntimeError(f"no step of {more['integrator']} on {target.name}")
+
+
+def steps(new):
+    for target in new.targets():
+        stream = Stream("leapfrog", target.name)
+        for args in constant_metrics(target, stream):
+            for n in (1, 5):
+                yield one_step(new, target, args, stream, integrator="leapfrog", n=n)
+        for composition in ("yoshida", "suzuki"):
+            args = constant_metrics(target, stream)[1]
+            yield one_step(new, target, args, stream, integrator="leapfrog", composition=composition, n=2)
+        for args in curved_metrics(target):
+            for integrator in RIEMANNIAN:
+                omega = {"omega": 1.5} if integrator.endswith("tao") else {}
+                yield one_step(new, target, args, stream, 0.125, integrator=integrator, n=1, **omega)
+    for target in new.targets("gaussian", "banana"):
+        stream = Stream("constant metrics", target.name)
+        for integrator in RIEMANNIAN:
+            omega = {"omega": 0.5} if integrator.endswith("tao") else {}
+            args = constant_metrics(target, stream)[2]
+            yield one_step(new, target, args, stream, 0.125, integrator=integrator, n=2, **omega)
+    for target in new.targets("banana", "funnel"):
+        stream = Stream("other metrics", target.name)
+        for metric in SOFT[1:]:
+            for integrator in RIEMANNIAN:
+                omega = {"omega": 1.0} if integrator.endswith("tao") else {}
+                args = {"metric": metric, "alpha": 1.0}
+                yield one_step(new, target, args, stream, 0.0625, integrator=integrator, n=1, **omega)
+        for integrator in RIEMANNIAN:
+            omega = {"omega": 1.0} if integrator.endswith("tao") else {}
+            args = {"metric": "softabs", "alpha": 1e6}
+            yield one_step(new, target, args, stream, 0.125, integrator=integrator, n=3, **omega)
+            for composition in ("yoshida", "suzuki"):
+                args = {"metric": "softabs", "alpha": 4.0}
+                more = {"integrator": integrator, "composition": composition, "n": 1, **omega}
+                yield one_step(new, target, args, stream, 0.125, **more)
+
+
+LEAST_MARGIN = 1e-4  # far above any tolerance
+
+
+def decided(draw):
+    """The first of ``draw()``'s records whose decisions have a margin."""
+    for _ in range(200):
+        try:
+            record, margin = draw()
+        except (ArithmeticError, MemoryError):  # as in one_step
+            continue
+        if margin > LEAST_MARGIN:
+            return record
+    raise RuntimeError("no record with a margin")
+
+
+def transitions_of_hmc(new, target, stream, args, **more):
+    def draw():
+        q, n = stream.point(target, 0.6), more["n"]
+        constant = args["metric"] in ("identity", "diagonal", "dense")
+        eps = scaled_step(target, args, q, 1.25) if constant else short(0.25, 6)
+        p, u = momentum(target, args, q, stream), stream.uniform(0.0, 1.0)
+        with digits(18):
+            metric = Metric(args["metric"], args.get("alpha"), False, args.get("inverse_mass"))
+            on = Dynamics(target, target.ready(Exact()), metric, Exact())
+            points = combine(mpf, q), combine(mpf, p)
+            out, margin = transitions.hmc(on, more["integrator"], None, None, *points, mpf(eps), n, mpf(u))
+        ask = {"kernel": "hmc", **args, "eps": eps, **more}
+        # A uniform below a probability of 1 is no decision; a rejection by hundreds overflows elsewhere.
+        return (ask, q, p, u), margin if abs(out["energy_error"]) < 20 else 0
+
+    ask, q, p, u = decided(draw)
+    return new("transition", target.name, ask, q=q, p=p, uniforms=[u])
+
+
+def transitions_of_nuts(new, target, stream, args, share, max_depth):
+    def draw():
+        q = stream.point(target, 0.6)
+        eps, p = scaled_step(target, args, q, share), momentum(target, args, q, stream)
+        uniforms = [stream.uniform(0.0, 1.0) for _ in range(2 ** (max_depth + 1) + 2 * max_depth)]
+        with digits(18):
+            metric = Metric(args["metric"], None, False, args.get("inverse_mass"))
+            on = Dynamics(target, target.ready(Exact()), metric, Exact())
+            numbers = combine(mpf, q), combine(mpf, p), mpf(eps)
+            out, margin = transitions.Nuts(on, *numbers, uniforms, max_depth).run()
+        ask = {"kernel": "nuts", **args, "eps": eps, "max_depth": max_depth}
+        return (ask, q, p, uniforms[: out["uniforms_used"]]), margin
+
+    ask, q, p, uniforms = decided(draw)
+    return new("transition", target.name, ask, q=q, p=p, uniforms=uniforms)
+
+
+def transitions_records(new):
+    for target in new.targets():
+        stream = Stream("transitions", target.name)
+        for args in constant_metrics(target, stream):
+            for n in (1, 4, 10):
+                yield transitions_of_hmc(new, target, stream, args, integrator="leapfrog", n=n)
+        for args in constant_metrics(target, stream):
+            for share, depth in ((1.5, 3), (1.0, 3), (0.75, 4), (0.5, 5), (0.25, 2)):
+                yield transitions_of_nuts(new, target, stream, args, share, depth)
+    for target in new.targets("banana", "funnel"):
+        stream = Stream("transitions, softabs", target.name)
+        for integrator in RIEMANNIAN[:2]:
+            args = {"metric": "softabs", "alpha": 4.0}
+            yield transitions_of_hmc(new, target, stream, args, integrator=integrator, n=2)
+
+
+TUNES = (
+    *range(0, 32),
+    50,
+    75,
+    99,
+    *range(100, 112),
+    *range(148, 206),
+    224,
+    225,
+    226,
+    250,
+    299,
+    300,
+    301,
+    349,
+    350,
+    375,
+)
+TUNES += (
+    399,
+    400,
+    401,
+    449,
+    450,
+    499,
+    500,
+    501,
+    600,
+    649,
+    650,
+    750,
+    899,
+    900,
+    999,
+    1000,
+    1001,
+    1500,
+    2000,
+    5000,
+    10000,
+)
+
+
+def adaptation(new):
+    for tune in TUNES:
+        yield new("warmup_schedule", "stan", {"tune": tune, "rule": "stan"})
+    for tune in TUNES:
+        yield new("warmup_schedule", "stretched", {"tune": tune, "rule": "stretched"})
+    stream = Stream("dual averaging")
+    for initial, target, length in ((1.0, 0.8, 10), (0.125, 0.65, 25), (2.5, 0.95, 40), (0.5, 0.8, 5), (1e-3, 0.9, 30)):
+        acceptances = [stream.uniform(0.0, 1.0) for _ in range(length)]
+        yield new("dual_averaging", "stan", {"initial": initial, "target_accept": target}, acceptances=acceptances)
+    yield new("dual_averaging", "stan", {"initial": 1.0, "target_accept": 0.8}, acceptances=[1.0] * 8 + [0.0] * 8)
+    for n, d, centre in ((2, 1, 0.0), (5, 2, 0.0), (12, 3, 0.0), (25, 4, 1.0), (10, 2, 1024.0)):
+        draws = [[short(centre + x, 20) for x in stream.vector(d, 3.0)] for _ in range(n)]
+        yield new("welford", "stan", {}, draws=draws)
+
+
+MAKERS = {
+    "models": models,
+    "metrics": metrics,
+    "forces": forces,
+    "steps": steps,
+    "transitions": transitions_records,
+    "adaptation": adaptation,
+}
