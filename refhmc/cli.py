@@ -1,4 +1,4 @@
-"""The command line: ``refhmc sample MODEL``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
+"""The command line: ``refhmc sample``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
 
 Exit status: 0 done, 1 failed, 2 usage, 130 interrupted (what was drawn is still summarised and written).
 """

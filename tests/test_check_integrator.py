@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import scipy.special
+from mutants import integrators as foreign
 
 import refhmc
 import refhmc.check as rc
@@ -23,7 +24,6 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Fisher, Identity, SoftAbs
-from mutants import integrators as foreign
 
 BY_ID = {pair.id: pair for pair in foreign.PAIRS}
 

@@ -87,7 +87,7 @@ def test_arrays_of_uniforms_and_permutations():
 # ----------------------------------------------------------------------------------------------- wrong and right kernels
 
 
-@pytest.mark.parametrize("name", ["P19", "P20", "M12b", "T09", "T14"])
+@pytest.mark.parametrize("name", ["P20", "M12b", "T09", "T14"])
 def test_bugs_are_found_and_the_case_is_printed(name):
     pair = BY_ID[name]
     report = pair.wrong(1)
@@ -105,7 +105,7 @@ def test_every_bug_is_found_and_its_twin_passes(pair):
     assert right.ok, str(right)
 
 
-QUICK = ("all directions first", "slice", "plain HMC")
+QUICK = ("slice", "plain HMC")
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,17 @@ def test_right_but_odd_kernels_pass(name):
     assert report.ok, str(report)
 
 
-def test_a_one_sided_limit_fails_only_where_it_is_asked_for():
-    asked, unasked = BY_ID["M20"].wrong(1), cases.ODD["a one-sided limit of 1000"](1)
-    assert asked.row("divergence threshold").status == "FAIL"
-    assert unasked.row("divergence threshold").status == "INCONCLUSIVE"
-    assert unasked.ok
+def test_a_one_sided_limit_fails_where_it_is_asked_for():
+    report = BY_ID["M20"].wrong(1)
+    assert report.row("divergence threshold").status == "FAIL"
+    assert report.row("invariance").status == "PASS"
+
+
+@pytest.mark.slow
+def test_a_one_sided_limit_is_only_mentioned_where_it_is_not():
+    report = cases.ODD["a one-sided limit of 1000"](1)
+    assert report.row("divergence threshold").status == "INCONCLUSIVE"
+    assert report.ok
 
 
 def test_the_failing_orbit_can_be_given_back():
@@ -141,7 +147,7 @@ def correct():
 
 
 def few(transition, **options):
-    settings = {"depth": 1, "eps": 0.9, "dim": 2, "most_runs": 2000, **options}
+    settings = {"depth": 1, "eps": 0.9, "dim": 2, "most_runs": 600, **options}
     return rc.orbit(transition, leap, cases.log_gaussian, **settings)
 
 
@@ -282,7 +288,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
 
 
 def test_the_text_of_refhmcs_nuts_is_invariant():
-    report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=2, eps=0.9, dim=2, threshold=1000.0, most_runs=6000)
+    report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=2, eps=0.9, dim=2, threshold=1000.0, most_runs=1500)
     assert report.ok, str(report)
     assert report.row("invariance").number <= 1e-13
     assert report.row("divergence threshold").status == "PASS"
@@ -296,6 +302,6 @@ def test_the_text_of_refhmcs_nuts_is_invariant_at_depth_three():
 
 def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
     kernel = refhmc.NUTS(step_size=0.8, max_treedepth=1)
-    report = rc.orbit(kernel, target=refhmc.models.by_name()["gaussian"](), depth=1, most_runs=3000)
+    report = rc.orbit(kernel, target=refhmc.models.by_name()["gaussian"](), depth=1, most_runs=1000)
     assert report.ok, str(report)
     assert report.row("invariance").status == "PASS"

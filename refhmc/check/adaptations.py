@@ -1,7 +1,8 @@
 """Warm-up: does it end, and are its numbers those of the published recursions?
 
-The subject is ``run(draws, tune, seed)`` (or with ``rng``; by these names or by position): one chain of ``tune`` iterations of warm-up and ``draws`` after it. It returns a
-mapping (or an object with attributes), each entry with one row an iteration, tune + draws of them (or the draws' only):
+The subject is ``run(draws, tune, seed)`` (or with ``rng``; by these names or by position): one chain of ``tune`` iterations of
+warm-up and ``draws`` after it. It returns a mapping (or an object with attributes, or a list of mappings, one an iteration),
+each entry with one row an iteration, tune + draws of them (or the draws' only):
 
     step_size          (n,)             the step that the iteration used
     inverse_metric     (n, d) or (n, d, d)      M^-1, the covariance's estimate; or ``metric``: M
@@ -24,8 +25,8 @@ Restarts are found by themselves: where the recursion stops explaining the steps
 
 **Windows** (Stan): 75, then 25, 50, 100, ... (the last one stretched), then 50; below 150 iterations 15 %, 75 % and 10 %.
 
-That a chain still adapts is the wrong law; the rest concerns efficiency, and is a FAIL only if the subject ``claims`` it or hands
-over the function itself.
+That a chain still adapts is the wrong law; the rest concerns efficiency, and is a FAIL only if the subject ``claims`` it or
+hands over the function itself.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Detailed balance of a kernel that is only seen from outside, in the form of densities.
 
-On noise w with the density phi (standard normals, or a momentum) an outcome of the kernel (:mod:`refhmc.check.decisions`) is a
-smooth map q' = F(q, w) that is taken with the probability P. Where w goes with w' by F(q', w') = q, the kernel is reversible if
+On noise w with the density phi (standard normals, or a momentum) an outcome of the kernel (:mod:`refhmc.check.decisions`)
+is a smooth map q' = F(q, w) that is taken with the probability P. Where w goes with w' by F(q', w') = q, the kernel is
+reversible if
 
     pi(q) phi(q, w) P / |det dF/dw (q, w)|  =  pi(q') phi(q', w') P' / |det dF/dw (q', w')|.
 
 F's derivatives are extrapolated differences, w' is found by Powell's method from several starts, P and P' by bisection.
-With r the logarithm of the ratio of the two sides without P, Metropolis's rule is P = min(1, e^r), and r = H(q, w) - H(q', w') for
-Hamiltonian moves. With less noise than dimensions, dF/dw is not square: sqrt(det J'J) takes the determinant's place.
+With r the logarithm of the ratio of the two sides without P, Metropolis's rule is P = min(1, e^r), and
+r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square: sqrt(det J'J) takes the
+determinant's place.
 
 Tolerance of the logarithms: 1e-7, and what the differences' estimated errors, the root's residual, the precision of the
 answers and the solver's delta can do to them, |J^-1| times each.
@@ -15,6 +17,7 @@ answers and the solver's delta can do to them, |J^-1| times each.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,13 +26,13 @@ import numpy as np
 import scipy.optimize
 
 from refhmc.check.decisions import FREE, LOWER, WHOLE, Leaf, Step, answers, leaves
-from refhmc.check.foreign import Misconduct
+from refhmc.check.foreign import Misconduct, Undecided
 from refhmc.check.played import MOMENTUM, Played, Player
 from refhmc.differences import ridders
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
-STARTS, THOROUGH = 6, 12
+STARTS, THOROUGH = 6, 8
 SLACK = 5.0  # of the energies of two ways
 CLOSE = 1e-9  # so far a probability is confirmed without bisection
 COARSE = 0.05  # a tolerance wider than this decides nothing
@@ -77,6 +80,10 @@ class Setting(NamedTuple):
 
     def leaves(self, q, z, frees: tuple[float, ...] = ()) -> list[Leaf]:
         """Every outcome from ``q`` on ``z``; ``frees`` are the free numbers' values, as uniforms."""
+        if not self.player.recorded:
+            raise Undecided("its randomness cannot be recorded (compiled code on the bit stream)")
+        if self.player.uniforms > 1:
+            raise Undecided("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
         fixed = [] if self.frees else list(self.normals(z))
         values = tuple(_phi(z)) if self.frees else frees
 
@@ -120,10 +127,14 @@ def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Ma
             near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
             columns.append((8 * near - far) / (12 * h))
         else:
-            slope = ridders(lambda t, unit=unit: moved(z + t * unit), WIDTH, LEVELS)
+            slope = ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
             columns.append(np.broadcast_to(slope.value, q.shape))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)
+
+
+def _along(f, z, unit, t: float):
+    return f(z + t * unit)
 
 
 def volume_of(jacobian: np.ndarray, error: float, active=None) -> Map:
@@ -215,20 +226,22 @@ def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset
     change = abs(setting.log_pi(to) - setting.log_pi(q))
     most = z @ z + 2 * (change + SLACK)
 
-    def ways(start, goal, guess) -> list[np.ndarray]:
-        found = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)[0]
-        return [x for x in found if not x @ x > most]
+    def ways(start, goal, guess) -> tuple[list[np.ndarray], int]:
+        found, converged = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)
+        return [x for x in found if not x @ x > most], converged
 
-    compared = [_compare(setting, best, forward, at, x, subset, path, near) for x in ways(to, q, z)]
+    backs, converged = ways(to, q, z)
+    compared = [_compare(setting, best, forward, at, x, subset, path, near) for x in backs]
     matching = [x for x in compared if x.state == "match"]
     if matching:
         return matching[0]
     clear = [x for x in compared if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
-    if not compared or len(clear) < len(compared):
+    # A map on which the search mostly gets lost has ways that it does not find.
+    if not compared or len(clear) < len(compared) or converged < THOROUGH // 2:
         return best
     theres = [z]
     for guess in [z, *(-x.back for x in compared if x.back is not None)]:
-        for y in ways(q, to, guess):
+        for y in ways(q, to, guess)[0]:
             if all(np.abs(y - other).max() > 1e-3 for other in theres):
                 theres.append(y)
     if len(theres) > len(compared):
@@ -330,7 +343,7 @@ def _is_probability(setting: Setting, start, z, path, leaf: Leaf, goal, near: fl
     last = path[-1] if path else None
     if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or leaf.decisions > 1:
         return False
-    if setting.takes > 0.5 or not 1e-6 < wanted:
+    if setting.takes > 0.5 or wanted <= 1e-6:
         return False
 
     def arrives(u: float) -> bool:

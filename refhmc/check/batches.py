@@ -358,7 +358,7 @@ def _streams(case: _Case) -> Row:
     if both.max() == 0:
         return inconclusive("streams independent", "no two chains moved in the same call")
     if equal.max() > 0:
-        i, j = np.unravel_index(np.argmax(equal), equal.shape)
+        i, j = (int(x) for x in np.unravel_index(np.argmax(equal), equal.shape))
         why = f"chains {i} and {j}, from the same point, went to the same one in {equal[i, j]} of {both[i, j]} calls"
         # A proposal of a few values only (a walk on a grid) can coincide; one with normals cannot.
         if equal[i, j] == both[i, j] and both[i, j] >= 3:

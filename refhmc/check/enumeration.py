@@ -453,7 +453,7 @@ class Enumerator:
         return [*left, (c, c, at_c), *right]
 
     def _places(self, a: float, b: float):
-        inside = (0.5, 0.27, 0.81, 0.11, 0.93) if self.thorough else (0.5,)
+        inside = (0.47, 0.27, 0.81, 0.11, 0.93) if self.thorough else (0.47,)
         return [a + x * (b - a) for x in inside if a < a + x * (b - a) < b]
 
     def _seen(self, prefix, value: float, path: tuple) -> tuple:

@@ -274,10 +274,19 @@ def examine(
             rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
         elif any(f.calls for f in foreign):
             rows.append(Row(CONDUCT, PASS))
-    said = list(notes())
+    said = list(_guarded(notes, "notes"))
     coarse = max((f.epsilon for f in foreign), default=2.0**-52)
     if coarse > 2.0**-52:
         said.insert(0, f"answers have {-round(np.log2(coarse))} bits: judged with tolerances of that precision")
     by_name = {row.name: row for row in rows}
     more = {} if false_alarm is None else {"false_alarm": false_alarm}
-    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(diagnose(by_name)), **more)
+    likely = _guarded(lambda: diagnose(by_name), "diagnosis")
+    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(likely), **more)
+
+
+def _guarded(function: Callable[[], Sequence[str]], what: str) -> Sequence[str]:
+    """What ``function`` says, or that it could not: never a traceback from inside the kit."""
+    try:
+        return function()
+    except Exception as error:
+        return [f"the {what} met {type(error).__name__}: {_first_line(error)}"]

@@ -129,7 +129,7 @@ def _answer(value):
     """Decimal strings as a float or an array; counts and lists with names as they are."""
     if isinstance(value, str):
         return float(value)
-    if isinstance(value, list) and _is_decimal(value):
+    if isinstance(value, list) and value and _is_decimal(value):
         return np.array(value, dtype=float)
     return value
 

@@ -217,7 +217,10 @@ def tape_transition(run: Callable, most: int = 64) -> Callable:
 
 
 def of_refhmc(kernel, target):
-    """A kernel of refhmc as (transition, leap, H) on a model of refhmc, compiled code and all."""
+    """A kernel of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
+
+    The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own.
+    """
     import refhmc
     from refhmc.check import adapters
 
@@ -225,18 +228,29 @@ def of_refhmc(kernel, target):
     integrator = refhmc.integrators.Leapfrog() if kernel.integrator is None else kernel.integrator
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
-    H = refhmc.Hamiltonian(model, metric)
-    several = adapters.refhmc_step(H, integrator)
+    if type(metric) is refhmc.metrics.Identity and type(integrator) is refhmc.integrators.Leapfrog:
+
+        def leap(q, p, eps):
+            half = p + 0.5 * eps * model.gradient(q)
+            new = q + eps * half
+            return new, half + 0.5 * eps * model.gradient(new)
+
+        def energy(q, p):
+            return 0.5 * float(p @ p) - model.log_density(q)
+
+    else:
+        H = refhmc.Hamiltonian(model, metric)
+        several, energy = adapters.refhmc_step(H, integrator), H.energy
+
+        def leap(q, p, eps):
+            return several(q, p, eps, 1)
 
     def run(q, p, tape):
         end = refhmc.transition(model, kernel, q, momentum=p, uniforms=tape)
         return end.q, end.uniforms_used
 
-    def leap(q, p, eps):
-        return several(q, p, eps, 1)
-
     # Compiled here: no row is to wait for it.
     with contextlib.suppress(Exception):
         leap(np.zeros(model.dim), np.ones(model.dim), kernel.step_size)
         run(np.zeros(model.dim), np.ones(model.dim), np.full(64, 0.5))
-    return tape_transition(run, 2 ** (getattr(kernel, "max_treedepth", 3) + 1)), leap, H
+    return tape_transition(run, 2 ** (getattr(kernel, "max_treedepth", 3) + 1)), leap, energy

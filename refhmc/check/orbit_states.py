@@ -245,6 +245,8 @@ class Mirror(NamedTuple):
 
 def mirrors(walker: Walker, reach: int, steps, rng: np.random.Generator) -> Iterator[Mirror]:
     """States at rest with a valley within reach on both sides, for sizes from small to large."""
+    if reach < 2:
+        return
     for eps in steps:
         for direction in (*_axes(walker), *rng.standard_normal((2, len(walker.centre)))):
             for size in np.geomspace(1.0, 2e4, 40):
@@ -381,12 +383,12 @@ def designed(
 def designs(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, count: int = 6) -> Iterator[Orbit]:
     """Orbits of two or three likely states within reach of each other, and a peak between or beside them."""
     d, found = len(walker.centre), 0
-    for trial in range(3 * count):
-        if d > 1 and reach > 2 and trial % 3 < 2:  # two neighbours, a peak, another: unequal halves on its sides
+    for trial in range(3 * count if reach > 2 else 0):
+        if d > 1 and trial % 3 < 2:  # two neighbours, a peak, another: unequal halves on its sides
             k = int(rng.integers(3, reach + 1))
             low, peak = {1: float(rng.uniform(-2, 2)), k: float(rng.uniform(-2, 2))}, int(rng.integers(2, k))
         else:
-            k, peak = (int(x) for x in rng.permutation(np.arange(1, reach + 1))[:2]) if reach > 1 else (1, -1)
+            k, peak = (int(x) for x in rng.permutation(np.arange(1, reach + 1))[:2])
             low = {k: float(rng.uniform(-2, 2))}
         rise = (1300.0, 2000.0, 100.0, 1200.0, 1600.0, 500.0)[trial % 6]
         orbit = _tried(functools.partial(designed, walker, n, reach, steps[trial % len(steps)], low, peak, rise, rng))
@@ -427,9 +429,9 @@ def walls(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, c
 def at_the_limit(walker: Walker, n: int, reach: int, steps, limit: float, rng, count: int = 4) -> list[Orbit]:
     """Barriers whose peak is more than ``limit`` above one likely state, and less above another."""
     found: list[Orbit] = []
-    for trial in range(4 * count):
-        k = int(rng.integers(2, reach + 1)) if reach > 1 else 1
-        peak = int(rng.integers(1, k)) if k > 1 else -1
+    for trial in range(4 * count if reach > 2 else 0):
+        k = int(rng.integers(2, reach + 1))
+        peak = int(rng.integers(1, k))
         eps = steps[trial % len(steps)]
         orbit = _tried(functools.partial(designed, walker, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25))
         if orbit is not None and orbit.H(peak) - orbit.H(0) > limit > orbit.H(peak) - orbit.H(k):

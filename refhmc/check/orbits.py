@@ -426,14 +426,14 @@ class _Work:
             if any(self._stands(f) for f in found if f.fails):
                 break  # the smallest depth at which it fails
         if not found:
-            self._nothing("of ordinary ones")
+            self._nothing("of ordinary ones", "flat", "uneven", "given")
         return [self._row("invariance", found, "orbits of ordinary states")]
 
-    def _nothing(self, which: str):
+    def _nothing(self, which: str, *kinds: str):
         off = [t for _, t in self.tables if t.mass_off() > 1e-12]
         if off:
             raise NotApplicable("it leaves the orbit; see 'stays on the orbit'")
-        if self.unfinished:
+        if any(orbit.kind in kinds for orbit in self.unfinished):
             raise Undecided(
                 f"no orbit {which} was done in the budget ({self.runs} runs): give a smaller depth, or more seconds"
             )
@@ -446,7 +446,7 @@ class _Work:
         orbits = [*orbits[::-1], *states.designs(walker, 2 * reach + 2, reach, self.list_of_eps, rng)]
         found = self._examined("barrier", orbits, depth, 0.25)
         if not found:
-            self._nothing("across a barrier, within reach, at this step size")
+            self._nothing("across a barrier, within reach, at this step size,", "barrier")
         failing = [f for f in found if f.fails and self._stands(f)]
         if len(failing) == 1 and self.threshold is None and not self._persists(failing[0]):
             peak = states.height(failing[0].table.orbit, reach)
@@ -490,7 +490,7 @@ class _Work:
         orbits = states.walls(walker, 2 * reach + 2, reach, self.list_of_eps, rng)
         found = self._examined("wall", orbits, depth, 0.15)
         if not found:
-            self._nothing("with states of density zero")
+            self._nothing("with states of density zero", "wall")
         forbidden = [(f.table.mass_forbidden(), f) for f in found]
         (mass, start), worst = max(forbidden, key=lambda pair: pair[0][0])
         if mass > 1e-14:
@@ -516,7 +516,7 @@ class _Work:
             raise NotApplicable(f"no orbit within reach rises by {limit:g} nats and comes back, at this step size")
         found = self._examined("limit", orbits, self.depth, 0.15)
         if not found:
-            self._nothing(f"with a rise of {limit:g} nats")
+            self._nothing(f"with a rise of {limit:g} nats", "limit")
         row = self._row(name, found, f"with a peak {limit:g} + 2 and {limit:g} - 2 nats above two likely states")
         if row.status == FAIL:
             self.pattern["one-sided"] = limit

@@ -38,16 +38,22 @@ class Played(NamedTuple):
 
 
 class Player(NamedTuple):
-    """``kernel`` in the shape ``shape``, in ``dim`` dimensions; ``uniforms`` of them are handed to a kern(q, p0=, u=)."""
+    """``kernel`` in the shape ``shape``, in ``dim`` dimensions; ``uniforms`` of them are handed to a kern(q, p0=, u=).
+
+    Not ``recorded``: it takes the bit generator out of NumPy's, so that only the seed is in our hands.
+    """
 
     kernel: Foreign
     shape: str
     dim: int
     keeps_momentum: bool = False
     uniforms: int = 1
+    recorded: bool = True
 
     def play(self, q, script: dict[str, Any] | None = None, seed: int = 0, p=None) -> Played:
         """One transition from ``q`` on the answers of ``script`` (kind -> answers), then those of the seed."""
+        if not self.recorded:
+            return self.with_generator(np.random.default_rng(seed), q, p)
         draws = Draws(np.random.default_rng(seed), script)
         q = np.array(q, dtype=float)
         if self.shape == MOMENTUM:
@@ -125,7 +131,11 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
         ]
         keeps = len(needed) == 3
         # A generator's normal(3) means something else than that of Draws, which refuses a generator's size=.
-        attempts = [Player(kernel, DRAWS, dim, keeps), Player(kernel, GENERATOR, dim, keeps)]
+        attempts = [
+            Player(kernel, DRAWS, dim, keeps),
+            Player(kernel, GENERATOR, dim, keeps),
+            Player(kernel, GENERATOR, dim, keeps, recorded=False),
+        ]
     errors = []
     for player in attempts:
         try:
@@ -135,7 +145,4 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
             errors.append(wrong)
             if not isinstance(wrong.__cause__, (AttributeError, TypeError, IndexError, ValueError, Unscripted)):
                 break  # it is not the shape that it complains of
-    for wrong in errors:
-        if isinstance(wrong.__cause__, Unscripted):
-            raise NotApplicable(f"it asks for {wrong.__cause__}, which cannot be recorded")
     raise next((w for w in errors if not isinstance(w.__cause__, (AttributeError, TypeError))), errors[0])

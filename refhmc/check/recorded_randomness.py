@@ -72,18 +72,23 @@ def randomness(
         ("depends on every draw", lambda: _used(case)),
         ("one use of each number", lambda: _one_use(case)),
     ]
-    return examine(
-        "randomness",
-        subject.name,
-        checks,
-        settings={"dim": case.dim or "?", "n": n},
-        seed=seed,
-        foreign=(subject, *(law.foreign if law else ())),
-        notes=lambda: case.notes,
-        diagnose=_diagnose,
-        seconds_per_call=seconds_per_call,
-        false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row on different numbers; the rest is exact",
-    )
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        return examine(
+            "randomness",
+            subject.name,
+            checks,
+            settings={"dim": case.dim or "?", "n": n},
+            seed=seed,
+            foreign=(subject, *(law.foreign if law else ())),
+            notes=lambda: case.notes,
+            diagnose=_diagnose,
+            seconds_per_call=seconds_per_call,
+            false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row on different numbers; the rest is exact",
+        )
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
 
 
 class _Case:
@@ -168,16 +173,8 @@ def _again(case: _Case, player: Player, q, seed: int) -> np.ndarray:
 
 
 def _respects(case: _Case) -> Row:
-    """Same generator, same answer, whatever the state of the global ones (which is put back)."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        return _compare_calls(case, case.need())
-    finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
-
-
-def _compare_calls(case: _Case, player: Player) -> Row:
+    """Same generator, same answer, whatever the state of the global ones."""
+    player = case.need()
     for k, q in enumerate(case.starts()[:6]):
         _set_global(1)
         first = _again(case, player, q, k)
@@ -214,16 +211,11 @@ def _state() -> tuple:
 def _global(case: _Case) -> Row:
     """The global generators are left as they were."""
     player = case.need()
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        _set_global(123456789)
-        before = _state()
-        for k, q in enumerate(case.starts()[:6]):
-            _again(case, player, q, k)
-        numpy_changed, python_changed = (a != b for a, b in zip(before, _state(), strict=True))
-    finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
+    _set_global(123456789)
+    before = _state()
+    for k, q in enumerate(case.starts()[:6]):
+        _again(case, player, q, k)
+    numpy_changed, python_changed = (a != b for a, b in zip(before, _state(), strict=True))
     if numpy_changed or python_changed:
         why = f"the state of the global {'np.random' if numpy_changed else 'random'} is another after its calls"
         text = call_text(case.kernel.name, [case.starts()[0]])
@@ -253,7 +245,7 @@ def _fresh(case: _Case) -> Row:
 
 def _counts(case: _Case) -> Row:
     case.need_recorded()
-    totals = [Counter() for _ in case.recorded]
+    totals: list[Counter] = [Counter() for _ in case.recorded]
     for total, played in zip(totals, case.recorded, strict=True):
         for question in played.asked:
             total[question.kind] += np.size(question.answer)

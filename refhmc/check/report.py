@@ -139,6 +139,9 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> str:
         """One line: what the rows come to."""
+        of_law = {row.status for row in self.rows if row.severity == WRONG_LAW and row.name != CONDUCT}
+        if self.severity == INEFFICIENT and PASS not in of_law and INCONCLUSIVE in of_law:
+            return "INEFFICIENT: it is not what it says it is; whether its law is right could not be decided."
         if self.severity is not None:
             return VERDICTS[self.severity]
         if not self.ok:

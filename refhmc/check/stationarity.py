@@ -1,6 +1,7 @@
 """Two tests of stationarity for kernels whose moves are not in detailed balance, which alone does not make them wrong.
 
-**Time reversed.** A kernel with a density k that never stays keeps pi if and only if its reversal integrates to one: at every q'
+**Time reversed.** A kernel with a density k that never stays keeps pi if and only if its reversal integrates to one, at every
+q':
 
     E exp(r) = 1,   q ~ k(q', .),   exp(r) = pi(q) k(q, q') / (pi(q') k(q', q)).
 
@@ -66,7 +67,7 @@ def integrate_reversal(setting: Setting, points, path, size: int, rng, seconds: 
         return
     until = time.monotonic() + seconds
     middle = points.mean(axis=0)
-    for at in (middle, middle + 1.5 * (points[0] - middle), points[1]):
+    for at in (middle, points[1], middle + 1.5 * (points[0] - middle), points[2]):
         values, complete = [], True
         for order in ORDERS[size]:
             nodes, weights = np.polynomial.hermite_e.hermegauss(order)

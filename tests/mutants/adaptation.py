@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 SCALES = np.array([0.2, 1.0, 5.0])

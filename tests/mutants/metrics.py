@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 ALPHA = 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 N, DIM = 30, 3

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 # ---------------------------------------------------------------------- a logistic regression with a normal prior

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 # ------------------------------------------------------------------------------------------------------- the targets

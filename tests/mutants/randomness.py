@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 WIDTHS = np.array([1.0, 2.0, 0.5])
@@ -192,7 +193,13 @@ PAIRS: list[Pair] = [
         BATCHED,
         ("streams independent",),
     ),
-    batch_pair("sum", "energies summed over chains", summed_energies, common_step, ("alone equals batch", "divergent neighbour")),
+    batch_pair(
+        "sum",
+        "energies summed over chains",
+        summed_energies,
+        common_step,
+        ("alone equals batch", "divergent neighbour"),
+    ),
     batch_pair("stop", "all stop when one diverges", step_that_stops_together, step, ("divergent neighbour",)),
     batch_pair("norm", "a norm over all chains", step_normalised, step, ("alone equals batch",)),
 ]

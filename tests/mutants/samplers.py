@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 import refhmc.check as rc
+
 from . import Pair
 
 ENOUGH = 1100  # pairs with which a correct twin is examined

@@ -182,10 +182,10 @@ def one_step(new, target, args, stream, share=0.25, **more):
         eps = scaled_step(target, args, q, 2 * size) if constant else short(size, 6)
         ask = {**args, "eps": eps, **more}, {"q": q, "p": momentum(target, args, q, stream)}
         try:
-            if more["integrator"] != "leapfrog":
-                trial = Numbering()("step", target.name, ask[0], **ask[1])
-                answer(trial, wanted=18)
+            trial = answer(Numbering()("step", target.name, ask[0], **ask[1]), wanted=18)[0]
         except (ArithmeticError, MemoryError):  # no solution, or exp of something huge on the way
+            continue
+        if abs(trial["energy_error"]) > 10:
             continue
         return new("step", target.name, ask[0], **ask[1])
     raise RuntimeError(f"no step of {more['integrator']} on {target.name}")

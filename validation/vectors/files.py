@@ -66,4 +66,4 @@ def sample(records: list[dict], share: float, seed: int, costly: int | None = No
 def is_costly(record: dict) -> bool:
     """Whether it takes more than a second or so."""
     constant = record["args"].get("metric") in ("identity", "diagonal", "dense")
-    return (record["op"] in ("step", "dH") and not constant) or record["args"].get("kernel") == "nuts"
+    return (record["op"] in ("step", "dH", "transition") and not constant) or record["args"].get("kernel") == "nuts"

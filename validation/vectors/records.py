@@ -168,7 +168,7 @@ def transition(ask):
         out, margin = transitions.hmc(*stepping, q, p, e, ask.args["n"], uniforms[0])
     else:
         out, margin = transitions.Nuts(stepping[0], q, p, e, uniforms, ask.args["max_depth"]).run()
-    return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1)}}
+    return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}
 
 
 def dual_averaging(ask):

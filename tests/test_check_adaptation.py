@@ -1,0 +1,132 @@
+"""refhmc.check.adaptation: frozen after warm-up, dual averaging, windows, variances."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from mutants import adaptation as mutants
+
+import refhmc
+import refhmc.check as rc
+from refhmc import adaptation
+from refhmc.check.adaptations import stan_windows
+from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
+
+
+@pytest.mark.parametrize("pair", mutants.PAIRS, ids=lambda pair: pair.id)
+def test_a_planted_bug_is_found_and_its_twin_passes(pair):
+    for seed in (1, 2):
+        wrong, right = pair.wrong(seed), pair.right(seed)
+        assert {row.name for row in wrong.failures} & set(pair.expected), wrong
+        assert wrong.severity == pair.severity, wrong
+        assert not right.failures, right
+
+
+def test_a_chain_that_still_adapts_has_the_wrong_law_and_a_lost_average_only_costs():
+    assert mutants.report(mutants.sampler(stops=False), 1).severity == WRONG_LAW
+    assert mutants.report(mutants.sampler(averaged=False), 1).severity == INEFFICIENT
+
+
+def test_a_good_run_passes_every_row_that_its_record_allows():
+    report = mutants.report(mutants.GOOD, 3)
+    for name in (
+        "frozen after warm-up",
+        "dual averaging",
+        "final step is the averaged one",
+        "windows",
+        "variance estimate",
+    ):
+        assert report.row(name).status == PASS, report
+    assert any("[0, 100, 150, 250]" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_jittered_step_is_not_adaptation(seed):
+    report = mutants.report(mutants.sampler(jitter=True), seed)
+    assert not report.failures, report
+    assert report.row("frozen after warm-up").status == PASS
+
+
+def test_a_cycle_of_steps_is_not_adaptation():
+    def run(draws, tune, seed):
+        step = 0.1 + 0.01 * np.random.default_rng(seed).random()
+        return {"step_size": step * np.array([1.0, 0.8, 1.2])[np.arange(draws + tune) % 3]}
+
+    assert rc.adaptation(run).row("frozen after warm-up").status == PASS
+
+
+def test_other_schemes_are_not_held_against_a_sampler_unless_it_claims_ours():
+    def robbins_monro(draws, tune, seed):
+        rng, log_step, steps, rates = np.random.default_rng(seed), 0.0, [], []
+        for i in range(draws + tune):
+            steps.append(math.exp(log_step))
+            rates.append(math.exp(-steps[-1]) * rng.uniform(0.5, 1.0))
+            log_step += (rates[-1] - 0.5) / (1 + i) ** 0.6 if i < tune else 0.0
+        return {"step_size": np.array(steps), "acceptance_rate": np.array(rates)}
+
+    report = rc.adaptation(robbins_monro)
+    assert not report.failures
+    assert report.row("dual averaging").status == INCONCLUSIVE
+    assert rc.adaptation(robbins_monro, claims="dual_averaging").severity == INEFFICIENT
+
+
+def test_the_windows_are_stan_s():
+    assert stan_windows(1000) == [(75, 100), (100, 150), (150, 250), (250, 450), (450, 950)]
+    for tune in range(20, 2000):
+        ours = [(a, b) for kind, a, b in adaptation.warmup_schedule(tune) if kind == "slow"]
+        assert stan_windows(tune) == ours
+
+
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(n_steps=3, step_jitter=0.2)], ids=["nuts", "hmc"])
+def test_refhmc_s_own_warm_up_passes(kernel):
+    model = refhmc.models.Gaussian(np.zeros(2), np.diag([0.1, 4.0]))
+    report = rc.adaptation(kernel, model=model, draws=100, tune=300, claims="dual_averaging")
+    assert report.ok, report
+    assert report.row("final step is the averaged one").status == PASS
+
+
+def test_refhmc_s_recursion_and_schedule_pass():
+    def dual_averaging(first, acceptances, target):
+        dual, found = np.zeros(adaptation.N_DUAL), []
+        adaptation.restart_dual_averaging(dual, first)
+        for a in acceptances:
+            adaptation.update_dual_averaging(dual, a, target)
+            found.append(np.exp(dual[[adaptation.LOG_STEP, adaptation.LOG_STEP_BAR]]))
+        return tuple(np.array(found).T)
+
+    report = rc.adaptation(None, dual_averaging=dual_averaging, schedule=adaptation.warmup_schedule)
+    assert report.row("dual averaging function").status == PASS
+    assert report.row("windows").status == PASS
+
+
+def test_records_of_other_forms_are_read():
+    def by_name(n_samples, n_warmup, rng):
+        return [{"step_size": 0.5, "inv_mass_matrix": np.ones(2)} for _ in range(n_samples + n_warmup)]
+
+    assert rc.adaptation(by_name).row("frozen after warm-up").status == PASS
+
+
+def test_misbehaving_runs_get_rows():
+    def raises(draws, tune, seed):
+        raise ValueError("no")
+
+    def hangs(draws, tune, seed):
+        while True:
+            time.sleep(0.01)
+
+    subjects = [
+        raises,
+        lambda draws, tune, seed: 3,
+        lambda draws, tune, seed: {"step_size": np.full(draws + tune, np.nan)},
+    ]
+    subjects.append(lambda draws, tune, seed: {"step_size": np.ones(7)})
+    for run in subjects:
+        assert rc.adaptation(run).failures
+    assert "did not come back" in rc.adaptation(hangs, seconds_per_call=0.3).failures[0].basis
+    with pytest.raises(TypeError):
+        rc.adaptation(None)
+    with pytest.raises(ValueError, match="claims"):
+        rc.adaptation(mutants.GOOD, claims="speed")

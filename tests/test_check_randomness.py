@@ -1,0 +1,142 @@
+"""refhmc.check.randomness and refhmc.check.batch."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from mutants import randomness as mutants
+
+import refhmc
+import refhmc.check as rc
+from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
+
+
+@pytest.mark.parametrize("pair", mutants.PAIRS, ids=lambda pair: pair.id)
+def test_a_planted_bug_is_found_and_its_twin_passes(pair):
+    wrong, right = pair.wrong(2), pair.right(2)
+    assert {row.name for row in wrong.failures} & set(pair.expected), wrong
+    assert wrong.severity == pair.severity, wrong
+    assert not right.failures, right
+    assert wrong.diagnosis
+
+
+def test_what_a_kernel_asks_for_is_counted():
+    report = mutants.look(mutants.RIGHT, 1)
+    assert report.ok, report
+    assert report.row("kinds and counts").basis == "3 normals, 1 uniform"
+
+
+def test_the_global_generators_are_put_back():
+    np.random.seed(5)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    mutants.look(mutants.reseeds(), 1)
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_a_number_without_consequence_is_named():
+    def kernel(draws, q):
+        draws.uniform()
+        new = q + draws.normal(2)
+        return new if draws.uniform() < np.exp(min(0.0, 0.5 * (q @ q - new @ new))) else q
+
+    report = rc.randomness(kernel, dim=2)
+    assert "uniform 1" in report.row("depends on every draw").basis
+    assert not report.failures
+
+
+def test_one_number_for_two_purposes_is_pointed_out():
+    def kernel(draws, q):
+        u = draws.uniform()
+        new = q + (0.5 + u) * draws.normal(2)
+        return new if u < np.exp(min(0.0, 0.5 * (q @ q - new @ new))) else q
+
+    assert "uniform 1" in rc.randomness(kernel, dim=2).row("one use of each number").basis
+
+
+def test_one_coordinate_at_a_time_is_no_fault():
+    def kernel(rng, q):
+        new = q.copy()
+        new[rng.integers(len(q))] += rng.normal()
+        return new if np.log(rng.random()) < 0.5 * (q @ q - new @ new) else q
+
+    assert not rc.randomness(kernel, dim=6).failures
+
+
+def test_refhmc_s_kernels_pass():
+    """Their uniforms are drawn in compiled code from the bit stream: what can be seen by seeds is."""
+    model = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
+    options = {"step_size": 0.6, "metric": refhmc.metrics.Identity()}
+    for kernel in (refhmc.HMC(n_steps=3, **options), refhmc.NUTS(**options)):
+        report = rc.randomness(lambda rng, q, k=kernel: refhmc.transition(model, k, q, rng=rng).q, H=model, n=6)
+        assert not report.failures, report
+        assert report.row("respects the generator").status == PASS
+        assert report.row("fresh every call").status == PASS
+        assert report.row("kinds and counts").status == NOT_RUN
+
+
+def test_misbehaving_kernels_get_rows():
+    def raises(draws, q):
+        raise ValueError("no")
+
+    def hangs(draws, q):
+        while True:
+            time.sleep(0.01)
+
+    for check in (rc.randomness, rc.batch):
+        for subject in (raises, lambda draws, q: q * np.nan, lambda draws, q: np.zeros(9), lambda draws, q: "here"):
+            assert check(subject, dim=2).failures
+        report = check(hangs, dim=2, seconds_per_call=0.3)
+        assert "did not come back" in report.failures[0].basis
+        with pytest.raises(TypeError):
+            check(3)
+
+
+# -------------------------------------------------------------------------------------------------------------------- batches
+
+
+def test_a_batched_step_in_float32_is_judged_as_float32():
+    def step(q, p, eps, n):
+        q, p = q.astype(np.float32), p.astype(np.float32)
+        return tuple(x.astype(np.float32) for x in mutants.leapfrog(q, p, eps, n))
+
+    report = rc.batch(step, dim=3)
+    assert report.ok, report
+    assert "bits" in report.notes[0]
+
+
+def test_chains_in_a_loop_that_skip_their_uniform_when_they_diverge_pass():
+    """The numbers of later chains move, which is no dependence."""
+
+    def kernel(rng, q):
+        out = q.copy()
+        for k in range(len(q)):
+            p = rng.standard_normal(q.shape[1])
+            new_q, new_p = mutants.leapfrog(q[k], p, 0.9, 2)
+            drop = mutants.logp(new_q) - mutants.logp(q[k]) + 0.5 * p @ p - 0.5 * new_p @ new_p
+            if np.isfinite(drop) and np.log(rng.random()) < drop:
+                out[k] = new_q
+        return out
+
+    report = rc.batch(kernel, dim=3, chains=4)
+    assert not report.failures, report
+    assert report.row("alone equals batch").status == PASS
+
+
+def test_decisions_that_are_always_alike_are_found_without_recorded_numbers():
+    """The chance of the false alarm is computed from the chains' own frequencies."""
+
+    def kernel(rng, q):
+        new = q + rng.standard_normal(q.shape)
+        accepted = rng.choice([True, False])
+        return new if accepted else q
+
+    report = rc.batch(kernel, dim=2, chains=3)
+    assert report.row("decisions independent").status == FAIL
+
+
+def test_a_common_step_size_is_not_a_shared_decision():
+    report = mutants.together(mutants.common_step, 4)
+    assert report.row("numbers scale").status == INCONCLUSIVE
+    assert not report.failures

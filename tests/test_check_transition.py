@@ -1,0 +1,278 @@
+"""refhmc.check.transition: what it must find, what it must pass, and what it says of code that misbehaves."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from mutants import transitions as mutants
+
+import refhmc
+import refhmc.check as rc
+from refhmc.check.decisions import leaves
+from refhmc.check.laws import inverse_mass, position_law
+from refhmc.check.played import TINY, Played
+from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
+
+PAIRS = {pair.id: pair for pair in mutants.PAIRS}
+QUICK = ["P16", "P18", "M32", "clip", "M23", "flip"]
+SLOW = [name for name in PAIRS if name not in QUICK]
+
+
+def found(name: str) -> rc.Report:
+    pair = PAIRS[name]
+    wrong, right = pair.wrong(3), pair.right(3)
+    assert {row.name for row in wrong.failures} & set(pair.expected), wrong
+    assert wrong.severity == pair.severity
+    assert not right.failures, right
+    return wrong
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_planted_bug_is_found_and_its_twin_passes(name):
+    wrong = found(name)
+    assert wrong.diagnosis
+    assert any(row.case for row in wrong.failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_the_other_planted_bugs_are_found_and_their_twins_pass(name):
+    found(name)
+
+
+@pytest.mark.parametrize("name", ["Barker's rule", "uniforms near one accept", "uniform proposals", "float32"])
+def test_correct_but_odd_kernels_are_in_detailed_balance(name):
+    report = mutants.report(mutants.ODD[name], 5)
+    assert not report.failures, report
+    assert report.row("detailed balance").status == PASS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(mutants.ODD))
+@pytest.mark.parametrize("seed", range(8))
+def test_correct_but_odd_kernels_do_not_fail_for_any_seed(name, seed):
+    report = mutants.report(mutants.ODD[name], seed, seconds=6.0)
+    assert not report.failures, report
+
+
+def test_barkers_rule_is_named_and_not_taken_for_metropolis():
+    report = mutants.report(mutants.ODD["Barker's rule"], 1)
+    assert "Barker" in report.row("acceptance").basis
+
+
+def test_the_pattern_of_a_wrong_acceptance_is_named():
+    for accept, words in ((mutants.other_sign, "sign"), (mutants.without_kinetic, "kinetic")):
+        report = rc.transition(mutants.with_rule(accept), mutants.logp, dim=2, n_points=3, seed=1)
+        assert any(words in text for text in report.diagnosis), report
+
+
+# --------------------------------------------------------------------------------------------------- the author's shapes
+
+
+def test_a_momentum_and_a_uniform_may_be_handed_over():
+    """With an energy of a mass that is not one; the kernel returns its momentum too."""
+    mass = np.array([2.0, 0.5])
+
+    def H(q, p):
+        return 0.5 * q @ q + 0.5 * np.sum(p * p / mass)
+
+    def kern(q, p0, u):
+        p = p0 - 0.4 * q
+        new_q = q + 0.8 * p / mass
+        new_p = p - 0.4 * new_q
+        return (new_q, new_p) if u < np.exp(min(0.0, H(q, p0) - H(new_q, new_p))) else (q, p0)
+
+    report = rc.transition(kern, H, n_points=3)
+    assert report.ok, report
+    assert report.row("detailed balance").status == PASS
+    assert "p0" in report.row("momentum flip").basis
+
+    def heavy(q, p0, u):  # the energy forgets the mass
+        p = p0 - 0.4 * q
+        new_q = q + 0.8 * p / mass
+        new_p = p - 0.4 * new_q
+        return new_q if u < np.exp(min(0.0, 0.5 * (q @ q + p0 @ p0 - new_q @ new_q - new_p @ new_p))) else q
+
+    assert rc.transition(heavy, H, dim=2, n_points=3).row("detailed balance").status == FAIL
+
+
+def test_a_generator_a_draws_and_a_state_object_are_all_understood():
+    def by_generator(rng, q):
+        new = q + rng.normal(0.0, 1.0, size=q.shape)
+        return new if rng.exponential() > 0.5 * (new @ new - q @ q) else q
+
+    def by_flip(draws, q):
+        new = q + draws.normal(len(q))
+        return {"accepted": draws.flip(0.5 * (q @ q - new @ new)), "new": new, "old": q}
+
+    def read(draws, q):
+        state = by_flip(draws, q)
+        return (state["new"] if state["accepted"] else state["old"]), {"accepted": state["accepted"]}
+
+    for kernel in (by_generator, read):
+        report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=3, n_points=3)
+        assert report.row("detailed balance").status == PASS, report
+
+
+def test_a_kernel_whose_randomness_cannot_be_recorded_is_judged_by_its_law_alone():
+    def kernel(rng, q):
+        rng = np.random.Generator(rng.bit_generator)  # as compiled code does
+        new = q + rng.standard_normal(2)
+        return new if math.log(rng.random()) < 0.5 * (q @ q - new @ new) else q
+
+    report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, seconds=2.0)
+    assert not report.failures, report
+    assert report.row("detailed balance").status == INCONCLUSIVE
+    assert "recorded" in report.row("detailed balance").basis
+
+
+def test_a_step_of_next_to_no_length_must_be_accepted():
+    def kernel(draws, q, eps=0.5):
+        p = draws.normal(2)
+        new_p = p - 0.5 * eps * q
+        new_q = q + eps * new_p
+        new_p = new_p - 0.5 * eps * new_q
+        drop = 0.5 * (q @ q + p @ p - new_q @ new_q - new_p @ new_p) - kernel.offset
+        return new_q if math.log(draws.uniform()) < drop else q
+
+    for offset, status in ((0.0, PASS), (0.3, FAIL)):
+        kernel.offset = offset
+        assert rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, n_points=3).row("zero-length").status == status
+
+
+# ------------------------------------------------------------------------------------------------------ refhmc's own kernels
+
+
+def gaussian():
+    return refhmc.models.Gaussian(np.zeros(2), [[1.0, 0.5], [0.5, 2.0]])
+
+
+def test_refhmc_s_hmc_passes():
+    model = gaussian()
+    kernel = refhmc.HMC(step_size=0.8, n_steps=2, metric=refhmc.metrics.Identity())
+    report = rc.transition(kernel, refhmc.Hamiltonian(model), n_points=3)
+    assert report.ok, report
+    assert report.row("detailed balance").status == PASS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dense", "riemannian", "generalized"])
+def test_refhmc_s_other_hmc_kernels_pass(name):
+    if name == "dense":
+        metric = refhmc.metrics.Dense(np.array([[1.0, 0.5], [0.5, 2.0]]))
+        model, kernel = gaussian(), refhmc.HMC(step_size=0.8, n_steps=2, metric=metric)
+    else:
+        metric, model = refhmc.metrics.Fisher(), refhmc.models.Banana()
+        solver = refhmc.integrators.ImplicitMidpoint if name == "riemannian" else refhmc.integrators.GeneralizedLeapfrog
+        kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=metric, integrator=solver(tolerance=1e-12))
+    report = rc.transition(kernel, refhmc.Hamiltonian(model, metric), n_points=3, delta=1e-12)
+    assert report.ok, report
+    assert report.row("detailed balance").status == PASS
+
+
+@pytest.mark.slow
+def test_refhmc_s_nuts_does_not_fail():
+    kernel = refhmc.NUTS(step_size=0.5, metric=refhmc.metrics.Identity())
+    report = rc.transition(kernel, refhmc.Hamiltonian(gaussian()), n_points=3)
+    assert report.ok, report
+    assert report.row("stateless").status == PASS
+
+
+# -------------------------------------------------------------------------------------------------------------- misbehaviour
+
+
+def raises(draws, q):
+    raise ZeroDivisionError("no")
+
+
+def gives_nan(draws, q):
+    return q * np.nan
+
+
+def wrong_shape(draws, q):
+    return np.zeros(7)
+
+
+def no_array(draws, q):
+    return "here"
+
+
+def mutates(draws, q):
+    q += draws.normal(2)
+    return q
+
+
+def raises_sometimes(draws, q):
+    if abs(draws.normal()) > 1:
+        raise RuntimeError("now and then")
+    return q
+
+
+@pytest.mark.parametrize("kernel", [raises, gives_nan, wrong_shape, no_array, raises_sometimes])
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_kernel_that_misbehaves_gets_a_row_that_says_so(kernel):
+    report = rc.transition(kernel, lambda q: -0.5 * q @ q, dim=2, n_points=3, seconds=2.0)
+    assert report.failures
+    assert not report.ok
+    assert str(report)
+
+
+def test_a_kernel_that_changes_its_input_is_told():
+    report = rc.transition(mutates, lambda q: -0.5 * q @ q, dim=2, n_points=3, seconds=1.0)
+    assert report.row("inputs left alone").status == FAIL
+
+
+def test_a_kernel_that_hangs_costs_its_rows_and_no_more():
+    def hangs(draws, q):
+        while True:
+            time.sleep(0.01)
+
+    began = time.monotonic()
+    report = rc.transition(hangs, lambda q: -0.5 * q @ q, dim=2, seconds_per_call=0.3)
+    assert time.monotonic() - began < 10
+    assert "did not come back" in report.failures[0].basis
+    assert all(row.status in (FAIL, NOT_RUN) for row in report.rows if row.name != "inputs left alone")
+
+
+def test_what_is_no_kernel_or_no_law_is_refused():
+    with pytest.raises(TypeError):
+        rc.transition(3, lambda q: 0.0)
+    with pytest.raises(TypeError):
+        rc.transition(mutants.hmc, 3)
+
+
+# ------------------------------------------------------------------------------------------------------------------ the parts
+
+
+def test_bisection_finds_a_probability_to_rounding():
+    """A uniform decides among three outcomes, one of them 1e-9 wide and out of any grid's sight but for its neighbours."""
+
+    def play(script):
+        u = script.get("uniform", [0.5])[0]
+        q = np.array([0.0 if u < 0.2 else 2.0 if u < 0.2 + 1e-9 else 1.0])
+        from refhmc.check.draws import Question
+
+        return Played(q, None, [Question("uniform", None, u)])
+
+    outcomes = leaves(play, np.zeros(1), lambda k: 0.5, TINY, 1e-13)
+    chances = sorted((float(leaf.played.q[0]), leaf.probability) for leaf in outcomes)
+    assert [q for q, _ in chances] == [0.0, 1.0, 2.0]
+    np.testing.assert_allclose([p for _, p in chances], [0.2, 0.8 - 1e-9, 1e-9], rtol=1e-7)
+
+
+def test_the_position_s_law_of_an_energy_has_the_momentum_integrated_out():
+    model = refhmc.models.Banana()
+    H = refhmc.Hamiltonian(model, refhmc.metrics.Fisher())
+    log_pi = position_law(H.energy)
+    points = np.random.default_rng(1).standard_normal((4, 2))
+    found = np.array([log_pi(q) - model.log_density(q) for q in points])
+    np.testing.assert_allclose(found, found[0], atol=1e-9)
+    np.testing.assert_allclose(inverse_mass(H.energy, points[0]), np.linalg.inv(H.mass(points[0])), rtol=1e-8)
+
+
+def test_the_report_is_the_same_for_the_same_seed():
+    first, second = (mutants.report(mutants.hmc, 8, seconds=100.0).to_json() for _ in range(2))
+    assert first == second
