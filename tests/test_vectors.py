@@ -13,7 +13,7 @@ import pytest
 
 import refhmc
 from refhmc.check import golden_vectors as gv
-from refhmc.check.own_answers import ANSWERS, SOLVER_TOLERANCE, model, own_results
+from refhmc.check.own_answers import ANSWERS, SOLVER_TOLERANCE, as_json, model, own_results
 
 FOLDER = pathlib.Path(gv.__file__).resolve().parents[1] / "vectors"
 
@@ -85,12 +85,12 @@ def test_answers_have_34_digits():
 
 
 def test_tolerances_are_those_of_rounding():
-    """Never zero, and far below the answer, except where SoftAbs is sharp: its force then hangs on a curvature's last bits."""
+    """Zero only where the answer is, and far below the answer, except where SoftAbs is sharp: its force then hangs on a curvature's last bits."""
     for r in gv.records():
         sharpness = r.args.get("alpha", 1.0)
         for key, tol in r.tol.items():
             size = max(1.0, np.max(np.abs(r.out[key]), initial=0.0))
-            assert tol > 0, (r.id, key)
+            assert tol > 0 or not np.any(r.out[key]), (r.id, key)
             assert tol < (1e-8 if sharpness <= 4 else 1e-4 if sharpness <= 1e3 else 10) * size, (r.id, key)
 
 

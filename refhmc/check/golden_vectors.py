@@ -28,6 +28,7 @@ from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, 
 FILES = ("models", "metrics", "forces", "steps", "transitions", "adaptation")
 NOT_INPUTS = {"v", "id", "op", "target", "args", "out", "tol", "gain", "H", "margin"}
 UNITS = {"float64": 1.0, "float32": 2.0**29}  # rounding units in those of float64
+EXACT_ZERO = 1e-14  # in units of double precision's tolerances
 SAFE_MARGIN = 10.0
 BASIS = "in units of the records' tolerances, 64 simulated roundings"
 ADAPTATION = ("dual_averaging", "warmup_schedule", "welford")
@@ -247,7 +248,10 @@ def _row(name, answered, total, given, precision, solver_tolerance) -> Row:
 
 def _examine(record: Record, out: dict, unit: float, solver_tolerance: float) -> Finding | None:
     """None where nothing was given, or a decision could fall otherwise at this precision."""
-    tol = {key: unit * t + record.gain.get(key, 0.0) * solver_tolerance for key, t in record.tol.items()}
+    # An exact zero (the energy error of a draw that stays) may come out as the rounding of what it is the difference of.
+    tol = {
+        key: unit * (t or EXACT_ZERO) + record.gain.get(key, 0.0) * solver_tolerance for key, t in record.tol.items()
+    }
     if record.margin is not None and record.margin <= SAFE_MARGIN * max(tol.values()):
         return None
     found = [_field(record.id, key, value, out[key], tol.get(key)) for key, value in record.out.items() if key in out]

@@ -436,7 +436,16 @@ PAIRS: list[Pair] = [
         0.8,
     ),
     pair("S04", "the kinetic energy is left out", "no kinetic energy", hmc, "normal-2", 0.6, 3),
-    pair("S05", "the acceptance ratio is turned round", "ratio inverted", hmc, "quartic-2", 0.6, 3),
+    pair(
+        "S05",
+        "the acceptance ratio is turned round",
+        "ratio inverted",
+        hmc,
+        "quartic-2",
+        0.6,
+        3,
+        expected=("stationarity (e-value)", "law of the draws (KS/AD)", "support"),  # it runs away
+    ),
     of(
         "S06",
         "momentum drawn with the wrong factor of a dense mass",
