@@ -14,6 +14,8 @@ import refhmc
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     """The whole suite runs in as many processes as there are cores, where pytest-xdist is there to do it."""
+    if "PYTEST_XDIST_WORKER" in os.environ or hasattr(config, "workerinput"):
+        return  # one of those processes, which must not start others
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -85,7 +85,7 @@ def test_answers_have_34_digits():
 
 
 def test_tolerances_are_those_of_rounding():
-    """Zero only where the answer is, and far below the answer, except where SoftAbs is sharp: its force then hangs on a curvature's last bits."""
+    """Zero only where the answer is, and far below it, except where SoftAbs is sharp: its force hangs on last bits."""
     for r in gv.records():
         sharpness = r.args.get("alpha", 1.0)
         for key, tol in r.tol.items():
