@@ -151,6 +151,9 @@ def test_ctrl_c_summarises_what_there_is_and_exits_with_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # a job in the background ignores it
     )
     for line in process.stderr:  # a line of progress: it is sampling
         if line.startswith("sampling"):
