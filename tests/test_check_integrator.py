@@ -65,7 +65,10 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("id", SAID)
+SOME = ("P01", "P02", "P05", "integrator-stale")
+
+
+@pytest.mark.parametrize("id", [id if id in SOME else pytest.param(id, marks=pytest.mark.slow) for id in SAID])
 def test_the_printed_report_says_what_the_pattern_is_typical_of(id):
     text = str(BY_ID[id].wrong(0))
     assert f"{SAID[id]}" in text.split("likely: ", 1)[1], text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import multiprocessing
+import pkgutil
 import subprocess
 import sys
 
@@ -17,6 +19,12 @@ from refhmc.check.pytest_plugin import Budget, case, log_e_of, version_of
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, not_run
 
 pytest_plugins = ["pytester"]
+
+# A pytest run inside this process forgets what it was first to import, and compiled modules cannot be imported twice.
+for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.compiled", "refhmc.sampling"):
+    importlib.import_module(module)
+for found in pkgutil.iter_modules(refhmc.check.__path__, "refhmc.check."):
+    importlib.import_module(found.name)
 
 SEEN: list[dict] = []
 
