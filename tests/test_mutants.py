@@ -16,16 +16,17 @@ import pytest
 from refhmc.check.report import FAIL
 
 AREAS = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
-PAIRS = [pair for area in AREAS for pair in importlib.import_module(f"mutants.{area}").PAIRS]
+PLACED = [(area, pair) for area in AREAS for pair in importlib.import_module(f"mutants.{area}").PAIRS]
+PAIRS = [pair for _, pair in PLACED]
 PLANNED = [f"P{n:02d}" for n in range(1, 26)]
 SEEDS = range(20)
 
-of_each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.id}-{pair.what[:40]}")
+of_each_pair = pytest.mark.parametrize("pair", PAIRS, ids=[f"{area}-{p.id}-{p.what[:40]}" for area, p in PLACED])
 
 
 def test_all_the_planned_bugs_are_planted():
     assert {pair.id for pair in PAIRS} >= set(PLANNED)
-    assert len({(pair.id, pair.what) for pair in PAIRS}) == len(PAIRS)
+    assert len({(area, pair.id, pair.what) for area, pair in PLACED}) == len(PLACED)
 
 
 @of_each_pair

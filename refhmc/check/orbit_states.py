@@ -348,7 +348,7 @@ def barriers(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator
 
 
 def designed(
-    walker: Walker, n: int, reach: int, eps, low: dict[int, float], peak: int, rise: float, rng, tries: int = 10
+    walker: Walker, n: int, reach: int, eps, low: dict[int, float], peak: int, rise: float, rng, tries: int = 40
 ) -> Orbit | None:
     """An orbit with H(k) = H(0) + low[k] for each k of ``low``, and H(peak) = H(0) + rise, about; solved by least squares.
 

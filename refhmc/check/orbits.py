@@ -420,7 +420,7 @@ class _Work:
         for depth in depths:
             reach, rng = 2**depth - 1, np.random.default_rng([self.seed, 3, depth])
             supply = states.ordinary(walker, 2 * reach + 2, reach + self._guard(depth), self.list_of_eps, rng)
-            count = {1: 4, 2: 8, 3: 4}.get(depth, 2)
+            count = {1: 4, 2: 8, 3: 10}.get(depth, 2)
             orbits = [*self._own_points(depth, rng), *states.varied(supply, count)]
             found += self._examined("regular", orbits, depth, 0.6 if depth == self.depth else 0.2)
             if any(self._stands(f) for f in found if f.fails):

@@ -20,6 +20,8 @@ PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
 WRONG_LAW, INEFFICIENT, MISCONDUCT = "wrong law", "inefficient", "misconduct"
 
 CONDUCT = "inputs left alone"  # the row every report ends with
+# What must hold before anything can be judged: to pass these alone is not to be right.
+PRECONDITIONS = frozenset({CONDUCT, "answers", "deterministic given randomness", "leap reversible"})
 
 VERDICTS = {
     WRONG_LAW: "WRONG LAW: a chain built on it does not have the law it should.",
@@ -105,8 +107,8 @@ class Report(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """No row failed, and something was found right (that inputs were left alone is not enough)."""
-        return not self.failures and any(row.status == PASS and row.name != CONDUCT for row in self.rows)
+        """No row failed, and something was found right (that it answers, and leaves its inputs alone, is not enough)."""
+        return not self.failures and any(row.status == PASS and row.name not in PRECONDITIONS for row in self.rows)
 
     @property
     def failures(self) -> list[Row]:
@@ -139,7 +141,7 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> str:
         """One line: what the rows come to."""
-        of_law = {row.status for row in self.rows if row.severity == WRONG_LAW and row.name != CONDUCT}
+        of_law = {row.status for row in self.rows if row.severity == WRONG_LAW and row.name not in PRECONDITIONS}
         if self.severity == INEFFICIENT and PASS not in of_law and INCONCLUSIVE in of_law:
             return "INEFFICIENT: it is not what it says it is; whether its law is right could not be decided."
         if self.severity is not None:

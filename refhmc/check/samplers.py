@@ -134,7 +134,10 @@ def sampler(
         seconds_per_call=seconds_per_call,
         false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
     )
-    return report._replace(settings={"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha})
+    settings = {"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha}
+    if trial.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
+        settings["log_e"] = trial.log_e_now
+    return report._replace(settings=settings)
 
 
 class _Trial:
@@ -155,7 +158,7 @@ class _Trial:
         self.edges = evidence.edges_of(self.pilot)
         self.counts = np.zeros((len(self.functions.names), evidence.BINS, evidence.BINS), dtype=np.int64)
         self.gamblers = len(self.functions.names) * len(evidence.SCORES) * len(evidence.STAKES)
-        self.log_e = self.log_e_chains = 0.0
+        self.log_e = self.log_e_now = self.log_e_chains = 0.0  # the largest wealth so far; the present one
         self.n = self.n_moves = self.n_transitions = 0
         self.p_law, self.law_name, self.looks = 1.0, "", 0
         self.outside: tuple[np.ndarray, np.ndarray] | None = None
@@ -238,7 +241,8 @@ class _Trial:
             from_bins, to_bins, f_Y = from_bins[one], to_bins[one], f_Y[one]
         self.counts += evidence.pair_counts(from_bins, to_bins)
         self.n += len(f_Y)
-        self.log_e = max(self.log_e, evidence.log_mean(evidence.log_wealths(self.counts)))
+        self.log_e_now = evidence.log_mean(evidence.log_wealths(self.counts))
+        self.log_e = max(self.log_e, self.log_e_now)
         self.seen.append(f_Y[:, : self.functions.in_law])
         while self.looks < len(LOOKS) and self.n >= LOOKS[self.looks]:
             self._look_at_law(int(LOOKS[self.looks]))

@@ -455,15 +455,18 @@ def _pair_all(case: _Case, setting: Setting) -> list[Row]:
         setting = case.setting = setting._replace(takes=end)
         outcomes = []
     began, rng = time.monotonic(), case.rng(6)
-    for k in range(4 * case.n_points):
+    for k in range(16 * case.n_points):
         against = len({x.z.tobytes() for x in case.pairs if x.state == "mismatch"})
         holding = sum(x.state == "match" for x in case.pairs)
-        enough = 4 * case.n_points if 0 < against < CLEAR or (k > 0 and holding < CLEAR) else case.n_points
+        undecided = (k > 0 and holding < CLEAR) or not case.decides or bool(_never_held(case))
+        enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * case.n_points
         if k >= enough or (k >= CLEAR and time.monotonic() - began > case.seconds):
             break
         if k >= len(outcomes):
             outcomes.append(_outcomes_at(case, setting, k))
         q, z, found = outcomes[k]
+        if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
+            continue  # looked at only to see whether it ever decides
         case.decides = case.decides or any(leaf.decisions for leaf in found)
         for leaf in _different(found, setting.rounding(q))[:4]:
             case.pairs.append(pair(setting, q, z, leaf, found, rng))
@@ -475,7 +478,7 @@ def _pair_all(case: _Case, setting: Setting) -> list[Row]:
 def _outcomes_at(case: _Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:
     """The k-th point and noise, with every outcome."""
     q = case.points[k % len(case.points)]
-    z = (1.0, 1.6)[k % 2] * case.rng(7, k).standard_normal(_noise_size(setting, q))
+    z = (1.0, 1.6, 1.0, 2.2)[k % 4] * case.rng(7, k).standard_normal(_noise_size(setting, q))
     return q, z, setting.leaves(q, z)
 
 
@@ -554,15 +557,27 @@ def _balance_row(case: _Case) -> Row:
         else:
             why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
         return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
-    if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear):
+    never = _never_held(case)
+    if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
         if unclear:
             case.notes.append(
                 f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
             )
         return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, f"{len(matched)} moves; {basis}")
-    why = unclear[0].why if unclear else "too few moves"
+    why = (never or unclear)[0].why if never or unclear else "too few moves"
     return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
+
+
+def _decisions(x: Pairing) -> tuple:
+    """The kind of an outcome: what was decided on the way to it."""
+    return tuple(step.key for step in x.leaf.path if step.key not in (FREE, WHOLE))
+
+
+def _never_held(case: _Case) -> list[Pairing]:
+    """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
+    held = {_decisions(x) for x in case.pairs if x.state == "match"}
+    return [x for x in case.pairs if x.state != "match" and _decisions(x) not in held]
 
 
 def _acceptance_row(case: _Case) -> Row:
@@ -610,7 +625,7 @@ def _rejection_row(case: _Case, outcomes) -> Row:
     groups: dict[tuple, list[Pairing]] = {}
     for x in case.pairs:
         if x.leaf.decisions == 1:
-            groups.setdefault(tuple(s.key for s in x.leaf.path if s.key not in (FREE, WHOLE)), []).append(x)
+            groups.setdefault(_decisions(x), []).append(x)
     bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
     thresholds = {round(x.probability, 9) for x in case.pairs}
     if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):
@@ -928,7 +943,7 @@ def _nan_energy(case: _Case, make, base, slope) -> Row:
     """
     player, setting = case.need()
     for k, q in enumerate(case.points if case.decides and not setting.frees else []):
-        for size in (1.0, 2.0, 4.0, 8.0):
+        for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
             got = _gone_astray(case, player, setting, q, size, 100 + k)
             if got is not None:
                 why = f"it went to {got[0].tolist()}, where the log density is {got[1]}"

@@ -417,7 +417,7 @@ PAIRS: list[Pair] = [
         "a rejection goes back one leapfrog step only",
         lambda: last_leapfrog_state,
         lambda: hmc,
-        ("rejection returns the start", "detailed balance"),
+        ("rejection returns the start", "detailed balance", "stationarity"),
     ),
     pair_of(
         "M12", "a trajectory extended one way only", lambda: multinomial(False), lambda: multinomial(True), BALANCE
