@@ -6,11 +6,15 @@ them beforehand, with the severity they have; wrong FAILs: of the twins, out of 
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import multiprocessing
+import os
 import pathlib
 import pkgutil
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 from validation.common import markdown, write_results
 
@@ -18,13 +22,15 @@ TESTS = pathlib.Path(__file__).parents[1] / "tests"
 SEEDS = 20
 
 
-def pairs() -> list[tuple[str, object]]:
-    """(area, pair) of every file of ``tests/mutants``."""
-    sys.path.insert(0, str(TESTS))
-    import mutants
+def areas() -> list[str]:
+    """The files of ``tests/mutants``."""
+    return sorted(module.name for module in pkgutil.iter_modules([str(TESTS / "mutants")]))
 
-    areas = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
-    return [(area, pair) for area in areas for pair in importlib.import_module(f"mutants.{area}").PAIRS]
+
+def examined(area: str) -> list[dict]:
+    """The rows of one area. (An area stays in one process: some of its bugs share a twin, which is examined once.)"""
+    sys.path.insert(0, str(TESTS))
+    return [examine(area, pair) for pair in importlib.import_module(f"mutants.{area}").PAIRS]
 
 
 def examine(area: str, pair) -> dict:
@@ -52,7 +58,13 @@ def examine(area: str, pair) -> dict:
 
 
 def main() -> None:
-    rows = [examine(area, pair) for area, pair in pairs()]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    jobs = parser.parse_args().jobs
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        longest_first = sorted(areas(), key=("orbits", "integrators").__contains__, reverse=True)
+        by_area = dict(zip(longest_first, pool.map(examined, longest_first), strict=True))
+    rows = [row for area in areas() for row in by_area[area]]
     killed, wrong = sum(row["as it should"] for row in rows), sum(row["twin's wrong FAILs"] for row in rows)
     summary = {"bugs": len(rows), "found": killed, "runs of twins": SEEDS * len(rows), "wrong FAILs": wrong}
     shown = ("bug", "what", "check", "found by", "verdict", "twin's wrong FAILs", "seconds")
