@@ -65,7 +65,7 @@ def main() -> None:
             name="mici implicit leapfrog, its step halved",
         ),
     ]
-    write_reports("mici", ("mici", "refhmc"), reports)
+    write_reports("mici", ("mici",), reports)
 
 
 if __name__ == "__main__":
