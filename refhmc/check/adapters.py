@@ -68,6 +68,11 @@ def kernel_with_state(kernel: Callable, make: Callable, read: Callable) -> Calla
     return called
 
 
+def on_host(function: Callable) -> Callable:
+    """A function written for NumPy, to be used beside a subject whose arrays are others (``like=``)."""
+    return lambda *arguments: function(*map(to_host, arguments))
+
+
 def refhmc_step(H, integrator) -> Callable:
     """One of refhmc's integrators as a step; a solve that fails gives NaN."""
     import refhmc

@@ -25,7 +25,7 @@ import numpy as np
 
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, not_run
 
-FILES = ("models", "metrics", "forces", "steps", "transitions", "adaptation")
+FILES = ("models", "metrics", "forces", "steps", "discontinuous", "transitions", "adaptation")
 NOT_INPUTS = {"v", "id", "op", "target", "args", "out", "tol", "gain", "H", "margin"}
 UNITS = {"float64": 1.0, "float32": 2.0**29}  # rounding units in those of float64
 EXACT_ZERO = 1e-14  # in units of double precision's tolerances
@@ -123,7 +123,10 @@ def _numeric(value):
 
 
 def _floats(value):
-    return [_floats(item) for item in value] if isinstance(value, list) else float.fromhex(value)
+    """Hex strings as floats; whole numbers stay."""
+    if isinstance(value, list):
+        return [_floats(item) for item in value]
+    return float.fromhex(value) if isinstance(value, str) else value
 
 
 def _answer(value):

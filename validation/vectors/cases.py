@@ -16,7 +16,7 @@ from validation.vectors.arithmetic import Exact, combine, digits, eigen, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.records import FORMAT_VERSION, answer, hexed
 from validation.vectors.steps import Dynamics
-from validation.vectors.targets import TARGETS
+from validation.vectors.targets import JUMPING, TARGETS
 
 ALPHAS = (1e-3, 1.0, 1e3, 1e8)
 SOFT = ("softabs", "diagonal-softabs", "outer-product-softabs", "diagonal-outer-product-softabs")
@@ -227,6 +227,31 @@ def steps(new):
                 yield one_step(new, target, args, stream, 0.125, **more)
 
 
+def discontinuous_steps(new):
+    """On smooth targets too: the equations do not ask whether L jumps."""
+    for target in [*new.targets(), *(t for t in JUMPING.values() if new.target in (None, t.name))]:
+        stream = Stream("discontinuous", target.name)
+        last, inverse = target.dim - 1, {"metric": "diagonal", "inverse_mass": [short(s, 6) for s in target.spread]}
+        sets = [[last], [0, last], list(range(target.dim))] if target.name in TARGETS else [[1]]
+        for jumping in sets:
+            for args, n in (({"metric": "identity"}, 1), (inverse, 3)):
+                yield discontinuous_step(new, target, args, stream, jumping, n)
+
+
+def discontinuous_step(new, target, args, stream, jumping, n):
+    """A record whose decisions have a margin, and whose energy error is moderate."""
+    for k in range(60):
+        q, p = stream.point(target, 0.5), stream.vector(target.dim, 1.5)
+        orders = [stream.rng.sample(jumping, len(jumping)) for _ in range(n)]
+        ask = {**args, "discontinuous": jumping, "orders": orders, "eps": short(0.5 * 0.7 ** (k // 4), 6)}
+        if any(x == 0 for x in p):
+            continue
+        trial, facts = answer(Numbering()("discontinuous_step", target.name, ask, q=q, p=p), wanted=18)
+        if facts["margin"] > LEAST_MARGIN and abs(trial["energy_error"]) < 5:
+            return new("discontinuous_step", target.name, ask, q=q, p=p)
+    raise RuntimeError(f"no discontinuous step on {target.name}")
+
+
 LEAST_MARGIN = 1e-4  # far above any tolerance
 
 
@@ -357,6 +382,7 @@ MAKERS = {
     "metrics": metrics,
     "forces": forces,
     "steps": steps,
+    "discontinuous": discontinuous_steps,
     "transitions": transitions_records,
     "adaptation": adaptation,
 }

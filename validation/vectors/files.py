@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 
 from validation.vectors.records import DIGITS, FORMAT_VERSION, PRINTED, hexed, line
-from validation.vectors.targets import TARGETS
+from validation.vectors.targets import JUMPING, TARGETS
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "refhmc" / "vectors"
 GENERATOR_VERSION = "1"
@@ -22,7 +22,7 @@ def header(file: str) -> dict:
 
 def target_records() -> Iterator[dict]:
     """What the targets are: formula, coordinates, data."""
-    for t in TARGETS.values():
+    for t in (TARGETS | JUMPING).values():
         data = {key: value for key, value in t.data.items() if key != "ones"}
         about = {"dim": t.dim, "coordinates": t.coordinates, "log_density": t.formula, "data": hexed(data)}
         if t.metric_text:

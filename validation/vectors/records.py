@@ -17,10 +17,10 @@ import json
 
 from mpmath import mp, mpf
 
-from validation.vectors import adaptation, fields, steps, transitions
+from validation.vectors import adaptation, discontinuous, fields, steps, transitions
 from validation.vectors.arithmetic import DIGITS, UNIT, Exact, Rounding, Unsolved, along, combine, digits, tensors
 from validation.vectors.fields import Metric
-from validation.vectors.targets import TARGETS
+from validation.vectors.targets import JUMPING, TARGETS
 
 FORMAT_VERSION = 1
 PRINTED = 36
@@ -70,7 +70,7 @@ class Question:
     def __init__(self, record, noise):
         self.record, self.noise = record, noise
         self.args = parsed(record["args"])
-        self.target = TARGETS.get(record["target"])
+        self.target = (TARGETS | JUMPING).get(record["target"])
         self.c = self.target.ready(noise) if self.target else None
 
     def vector(self, key):
@@ -161,6 +161,15 @@ def step(ask):
     return {"q": q, "p": p, "energy_error": H - H0}, {"H": H, "scale": scale}
 
 
+def discontinuous_step(ask):
+    (on, *_), e = ask.stepping()
+    jumping = ask.args["discontinuous"]
+    points, rates, margin = discontinuous.path(on, jumping, ask.vector("q"), ask.vector("p"), e, ask.args["orders"])
+    H0, H = (discontinuous.energy(on, jumping, rates, *z) for z in (points[0], points[-1]))
+    out = dict(zip("qp", points[-1], strict=True)) | {"energy_error": H - H0}
+    return out, {"margin": margin, "H": H, "scale": {"energy_error": abs(H0)}}
+
+
 def transition(ask):
     stepping, e = ask.stepping()
     q, p, uniforms = ask.vector("q"), ask.vector("p"), [mpf(u) for u in parsed(ask.record["uniforms"])]
@@ -196,6 +205,7 @@ OPERATIONS = {
     "metric": metric,
     "dH": force,
     "step": step,
+    "discontinuous_step": discontinuous_step,
     "transition": transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,

@@ -488,3 +488,29 @@ TARGETS = {
         PROCESS,
     )
 }
+
+
+# ------------------------------------------------------------------------------------------------------- staircase
+
+
+def staircase_terms(q, c):
+    n = int(mp.floor(q[1]))
+    if not 0 <= n < len(c["log_w"]):
+        return [mpf("-inf")]
+    return [c["log_w"][n], -((q[0] - c["mean"][n]) ** 2) / (2 * c["s"][n] ** 2), -mp.log(c["s"][n])]
+
+
+# One coordinate jumps: only what knows of that is asked about it.
+JUMPING = {
+    "staircase": Target(
+        "staircase",
+        "n = floor(q2), 0 <= n < 4: L = log_w[n] - (q1 - mean[n])^2 / (2 s[n]^2) - log s[n]; elsewhere -inf",
+        ["x", "n"],
+        {"log_w": [0.0, -0.75, 0.5, -1.5], "mean": [0.0, 1.0, -0.5, 2.0], "s": [1.0, 0.5, 1.5, 0.75]},
+        plain,
+        staircase_terms,
+        [0.25, 2.0],
+        [1.5, 1.9375],
+        [],
+    )
+}
