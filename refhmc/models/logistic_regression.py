@@ -226,49 +226,40 @@ def weighted_gram(z, v, work, out):
 
 
 @jit_products
-def add_four(z, k, c, x):
-    """x[g] += sum_h c[g, k + h] z[k + h], g and h = 0 ... 3; a row beyond the last (its c is 0) is the last."""
+def add_sixteen_products(z, j, k, c, form):
+    """form_i += sum_gh c[g, k + h] z[j + g, i] z[k + h, i], g and h = 0 ... 3; rows beyond the last (c = 0) are the last."""
     last = z.shape[0] - 1
+    x0, x1, x2, x3 = z[j], z[min(j + 1, last)], z[min(j + 2, last)], z[min(j + 3, last)]
     z0, z1, z2, z3 = z[k], z[min(k + 1, last)], z[min(k + 2, last)], z[min(k + 3, last)]
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     a0, a1, a2, a3 = c[0, k], c[0, k + 1], c[0, k + 2], c[0, k + 3]
     b0, b1, b2, b3 = c[1, k], c[1, k + 1], c[1, k + 2], c[1, k + 3]
     c0, c1, c2, c3 = c[2, k], c[2, k + 1], c[2, k + 2], c[2, k + 3]
     d0, d1, d2, d3 = c[3, k], c[3, k + 1], c[3, k + 2], c[3, k + 3]
     for i in range(z.shape[1]):
-        x0[i] += a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i]
-        x1[i] += b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i]
-        x2[i] += c0 * z0[i] + c1 * z1[i] + c2 * z2[i] + c3 * z3[i]
-        x3[i] += d0 * z0[i] + d1 * z1[i] + d2 * z2[i] + d3 * z3[i]
-
-
-@jit_products
-def add_products(x, z, form):
-    """form += x z, one by one"""
-    for i in range(form.shape[0]):
-        form[i] += x[i] * z[i]
+        form[i] += (
+            x0[i] * (a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i])
+            + x1[i] * (b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i])
+            + x2[i] * (c0 * z0[i] + c1 * z1[i] + c2 * z2[i] + c3 * z3[i])
+            + x3[i] * (d0 * z0[i] + d1 * z1[i] + d2 * z2[i] + d3 * z3[i])
+        )
 
 
 @jit
-def quadratic_forms(z, M, work, c, form):
-    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows at a time.
+def quadratic_forms(z, M, c, form):
+    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows by four at a time.
 
-    ``work`` (4, n); ``c`` (4, d + 3), the triangle's four rows.
+    ``c`` (4, d + 3), the triangle's four rows.
     """
     d, zero = z.shape[0], 0.0 * M[0, 0]
     form[:] = 0.0
     for j in range(0, d, 4):
         c[:] = zero
-        work[:] = zero
-        rows = min(4, d - j)
-        for h in range(rows):
+        for h in range(min(4, d - j)):
             for k in range(j + h):
                 c[h, k] = M[j + h, k] + M[k, j + h]
             c[h, j + h] = M[j + h, j + h]
-        for k in range(0, j + rows, 4):
-            add_four(z, k, c, work)
-        for h in range(rows):
-            add_products(work[h], z[j + h], form)
+        for k in range(0, j + 1, 4):
+            add_sixteen_products(z, j, k, c, form)
 
 
 @jit_allocating
@@ -299,9 +290,9 @@ def fisher_derivative(q, data, out):
 @jit_allocating
 def fisher_trace(q, data, M, out):
     n, d = data.shape[1], q.shape[0]
-    form, slope, work = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty((4, n), q.dtype)
-    curvatures(q, data, work[0], slope)
-    quadratic_forms(data[:d], M, work, np.empty((4, d + 3), q.dtype), form)
+    form, slope = np.empty(n, q.dtype), np.empty(n, q.dtype)
+    curvatures(q, data, form, slope)
+    quadratic_forms(data[:d], M, np.empty((4, d + 3), q.dtype), form)
     for i in range(n):
         form[i] *= slope[i]
     project(data[:d], form, out)
