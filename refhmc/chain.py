@@ -253,6 +253,9 @@ class Chain:
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
         self.totals, self.normals = np.zeros(N_TOTALS), np.zeros(d)
+        self.pointers = dynamics.model
+        if dynamics.metric.position_dependent:
+            self.pointers = model.core.with_room(dynamics.model)
         self.vecs, self.mats, self.notes = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.notes.copy()
         self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
         self.gradient_scatter = np.zeros((1, d))
@@ -287,7 +290,7 @@ class Chain:
         return run_draws(
             self.plan.transition,
             (*self.plan.dynamics.pointers, self.notes),
-            self.plan.dynamics.model,
+            self.pointers,
             self.workspace,
             (self.rng, no_tape, cursor),
             (self.mean, self.scatter, self.gradient_scatter, self.dual, self.counters),

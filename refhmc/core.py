@@ -281,6 +281,12 @@ class Core:
             self._tuples[reads] = self._make_tuple(*reads)
         return self._tuples[reads]
 
+    def with_room(self, pointers: tuple) -> tuple:
+        """A model's tuple for one chain: with data of its own and the model's ``room`` after them, if it asks for any."""
+        if not (self.own and self.model.room):
+            return pointers
+        return (*pointers[:3], np.vstack([pointers[3], np.zeros((self.model.room, pointers[3].shape[1]))]))
+
     def _make_tuple(self, metric: str, trace: str | None) -> tuple:
         value_and_gradient, _, _, data = self.tuple
         if self.why_python is None:

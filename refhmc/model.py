@@ -40,6 +40,8 @@ class Model:
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
     hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
+    room : for refhmc's own models: so many rows, zero at first, come after the data in the copy that each chain on a
+        position-dependent metric gets, for the functions to keep there what depends on the position alone.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
 
     Raises
@@ -65,6 +67,7 @@ class Model:
         value_and_gradient: Callable | None = None,
         hessian_diagonal: Callable | None = None,
         diagonal_trace: Callable | None = None,
+        room: int = 0,
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
@@ -79,6 +82,7 @@ class Model:
         self.reference = reference
         self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
+        self.room = room
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -107,6 +111,7 @@ class Model:
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
             **{k: self._functions[k] for k in named},
+            "room": self.room,
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,

@@ -7,7 +7,8 @@ A **model** in the core is a tuple of four: three typed function pointers and th
     trace(q, data, M, out)                       out[n] = sum_ij M[i,j] d metric[i,j] / dq[n]
     data                                         one float64 matrix, laid out as the model likes
 
-(One array, because a call through a pointer pays for every word it passes.)
+(One array, because a call through a pointer pays for every word it passes. All chains read the same one, unless the model
+asks for ``room`` in it to write to: :class:`refhmc.Model`.)
 
 A **geometry** is what a metric offers at a position (:mod:`refhmc.metrics.riemannian`), four pointers:
 

@@ -11,15 +11,19 @@ import pytest
 import scipy.integrate
 from scipy import stats
 
-from refhmc import datasets
+import refhmc
+from refhmc import HMC, datasets
+from refhmc.chain import Chain, make_plan
 from refhmc.compiled import plain
 from refhmc.errors import MetricError, ShapeError
+from refhmc.metrics import Fisher
 from refhmc.models import logistic_regression
 from refhmc.models.banana import Banana
 from refhmc.models.eight_schools import EightSchools
 from refhmc.models.gaussian import Gaussian
 from refhmc.models.linear_regression import LinearRegression
 from refhmc.models.logistic_regression import BreastCancer, Diabetes, Heart, LogisticRegression
+from refhmc.sample_stats import N_STATS
 
 # 16 digits of 40-digit quadrature: mean of theta[0], variances of theta[0] and theta[1], two quantiles
 BANANA = {
@@ -179,6 +183,54 @@ def test_logistic_likelihood_keeps_all_digits(margin):
     assert -model.hessian([margin])[0, 0] == pytest.approx(2 * float(v), rel=1e-12)
     third = 2 * float(v * mpmath.tanh(margin / 2))
     assert model.third_derivative([margin])[0, 0, 0] == pytest.approx(third, rel=1e-12)
+
+
+def evaluate_in_order(pointers, order, q, M):
+    """L, its gradient, the metric and the contraction at q, called in the order given."""
+    value_and_gradient, metric, trace, data = pointers
+    d = len(q)
+    value, gradient, G, contraction = np.zeros(1), np.zeros(d), np.zeros((d, d)), np.zeros(d)
+    for which in order:
+        if which == 0:
+            value[0] = value_and_gradient(q, data, gradient)
+        elif which == 1:
+            metric(q, data, G)
+        else:
+            trace(q, data, M, contraction)
+    return np.concatenate([value, gradient, G.ravel(), contraction])
+
+
+def test_logistic_terms_kept_in_a_chains_room():
+    rng = np.random.default_rng(8)
+    model = LogisticRegression(rng.standard_normal((40, 5)), rng.uniform(size=40) < 0.4)
+    M, shared = dense(5), model.core.tuple_for(Fisher())
+    own = model.core.with_room(shared)
+    assert [len(shared[3]), len(own[3])] == [6, 6 + model.room]
+    first, second = rng.standard_normal((2, 5))
+    for q in (np.zeros(5), first, second, first, first, np.full(5, np.nan), first, np.zeros(5)):
+        for order in rng.permutation(3), rng.permutation(3):
+            np.testing.assert_array_equal(*(evaluate_in_order(pointers, order, q, M) for pointers in (shared, own)))
+    assert pickle.loads(pickle.dumps(model)).room == model.room
+    assert LogisticRegression(np.ones((3, 2)), [1, 0, 1]).room == 0  # a position does not fit into a row
+
+
+def test_logistic_chains_do_not_share_their_room():
+    model = Heart()
+    kernel = HMC(step_size=0.2, n_steps=3, metric=Fisher())
+    options = {"draws": 40, "tune": 0, "chains": 4, "progressbar": False, "raw": True, "random_seed": 3}
+    in_turn, at_once = (refhmc.sample(model, kernel, cores=cores, **options).draws for cores in (1, 4))
+    np.testing.assert_array_equal(in_turn, at_once)
+    chain = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(1))
+    without = Chain(model, chain.plan, np.random.default_rng(1))
+    without.pointers = chain.plan.dynamics.model
+    chain.plan.dynamics.compile(model.name)
+    draws = []
+    for each in (chain, without):
+        each.start(in_turn[0, -1])
+        draws.append(np.zeros((10, model.dim)))
+        assert each.run(draws[-1], np.zeros((10, N_STATS))) == 10
+    assert not np.shares_memory(chain.pointers[3], without.pointers[3])
+    np.testing.assert_array_equal(*draws)
 
 
 def test_logistic_beyond_the_range_of_exp():

@@ -12,6 +12,8 @@ The second derivatives do not contain y, so the Fisher metric is minus the Hessi
 Every term of the log likelihood is negative: nothing cancels, however large the margins.
 
 Data: one row for each column of the signed x's, so that all loops run over the n observations; then [1/s^2, 0, 0, ...].
+A chain's own copy has room after them, where the terms of the sums stay while gradient, metric and trace are taken at the
+same position.
 
 Speed. Each observation costs one exponential and no logarithm. The exponentials are computed here, in vector registers,
 in a third of the time that calls to the mathematical library take; the factors 1 + e_i are multiplied as
@@ -137,38 +139,83 @@ def log_density(q, data):
     total = margins(q, data, m, e, power)
     for i in range(n):
         e[i] = power[i] * (1 + e[i])
-    return total - log_product(e) - 0.5 * data[-1, 0] * dot(q, q)
+    return total - log_product(e) - 0.5 * data[q.shape[0], 0] * dot(q, q)
+
+
+# What depends on the position alone, for gradient, metric and trace: rows [1, log likelihood, q], sigma(-m), v, dv/dm.
+KEY, SIGMA, CURVATURE, SLOPE = range(4)
+N_TERMS = 4
+
+
+@jit
+def has_room(q, data):
+    """Whether this is a chain's own copy of the data, which has rows more to keep the terms in."""
+    return data.shape[0] > q.shape[0] + 1
+
+
+@jit
+def is_key(q, key):
+    """Whether the terms are those at ``q``."""
+    j = 0
+    while j < q.shape[0] and q[j] == key[2 + j]:
+        j += 1
+    return key[0] == 1 and j == q.shape[0]
+
+
+@jit_allocating
+def terms_at(q, data):
+    """The rows of terms at ``q``: those in the data's room, made anew if they are of another position, or new ones."""
+    if not has_room(q, data):
+        terms = np.empty((N_TERMS, data.shape[1]), q.dtype)
+        make_terms(q, data, terms)
+        return terms
+    room = data[q.shape[0] + 1 :]
+    if not is_key(q, room[KEY]):
+        room[KEY, 1] = make_terms(q, data, room)
+        room[KEY, 2 : 2 + q.shape[0]] = q
+        room[KEY, 0] = 1.0
+    return room
+
+
+@jit_allocating
+def make_terms(q, data, terms):
+    """sigma(-m_i), v_i = sigma(m_i) sigma(-m_i) and dv_i/dm_i = -v_i tanh(m_i/2); returns the log likelihood."""
+    n = data.shape[1]
+    sigma, v, slope = terms[SIGMA], terms[CURVATURE], terms[SLOPE]
+    e, power = np.empty(n, q.dtype), np.empty(n)
+    total = margins(q, data, slope, v, power)
+    for i in range(n):
+        e[i] = power[i] * (1 + v[i])
+        sigma[i] = (e[i] if slope[i].real > 0 else 1.0) / (1 + e[i])
+        t = -((power[i] - 1) + power[i] * v[i]) / (1 + e[i])  # tanh |m/2|, also where it is small
+        v[i] = e[i] / (1 + e[i]) ** 2 if t.real > 0.5 else 0.25 - 0.25 * t * t  # each where its derivative is exact
+        slope[i] = -v[i] * t if slope[i].real > 0 else v[i] * t
+    return total - log_product(e)
 
 
 @jit_allocating
 def value_and_gradient(q, data, out):
-    n, d, precision = data.shape[1], q.shape[0], data[-1, 0]
-    m, e, power = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty(n)
-    total = margins(q, data, m, e, power)
-    for i in range(n):
-        e[i] = power[i] * (1 + e[i])
-        m[i] = (e[i] if m[i].real > 0 else 1.0) / (1 + e[i])  # sigma(-m)
-    project(data[:d], m, out)
+    n, d, precision = data.shape[1], q.shape[0], data[q.shape[0], 0]
+    if has_room(q, data):
+        terms = terms_at(q, data)
+        likelihood = terms[KEY, 1]
+        project(data[:d], terms[SIGMA], out)
+    else:
+        m, e, power = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty(n)
+        total = margins(q, data, m, e, power)
+        for i in range(n):
+            e[i] = power[i] * (1 + e[i])
+            m[i] = (e[i] if m[i].real > 0 else 1.0) / (1 + e[i])  # sigma(-m)
+        project(data[:d], m, out)
+        likelihood = total - log_product(e)
     for j in range(d):
         out[j] -= precision * q[j]
-    return total - log_product(e) - 0.5 * precision * dot(q, q)
+    return likelihood - 0.5 * precision * dot(q, q)
 
 
 @jit_allocating
 def gradient(q, data, out):
     value_and_gradient(q, data, out)
-
-
-@jit_allocating
-def curvatures(q, data, v, slope):
-    """v_i = sigma(m_i) sigma(-m_i) and slope_i = dv_i/dm_i = -v_i tanh(m_i/2)."""
-    power = np.empty(v.shape[0])
-    margins(q, data, slope, v, power)
-    for i in range(v.shape[0]):
-        e = power[i] * (1 + v[i])
-        t = -((power[i] - 1) + power[i] * v[i]) / (1 + e)  # tanh |m/2|, also where it is small
-        v[i] = e / (1 + e) ** 2 if t.real > 0.5 else 0.25 - 0.25 * t * t  # each form where its derivative is exact
-        slope[i] = -v[i] * t if slope[i].real > 0 else v[i] * t
 
 
 @jit_products
@@ -226,66 +273,54 @@ def weighted_gram(z, v, work, out):
 
 
 @jit_products
-def add_four(z, k, c, x):
-    """x[g] += sum_h c[g, k + h] z[k + h], g and h = 0 ... 3; a row beyond the last (its c is 0) is the last."""
+def add_sixteen_products(z, j, k, c, form):
+    """form_i += sum_gh c[g, k + h] z[j + g, i] z[k + h, i], g and h = 0 ... 3; rows beyond the last (c = 0) are the last."""
     last = z.shape[0] - 1
+    x0, x1, x2, x3 = z[j], z[min(j + 1, last)], z[min(j + 2, last)], z[min(j + 3, last)]
     z0, z1, z2, z3 = z[k], z[min(k + 1, last)], z[min(k + 2, last)], z[min(k + 3, last)]
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     a0, a1, a2, a3 = c[0, k], c[0, k + 1], c[0, k + 2], c[0, k + 3]
     b0, b1, b2, b3 = c[1, k], c[1, k + 1], c[1, k + 2], c[1, k + 3]
     c0, c1, c2, c3 = c[2, k], c[2, k + 1], c[2, k + 2], c[2, k + 3]
     d0, d1, d2, d3 = c[3, k], c[3, k + 1], c[3, k + 2], c[3, k + 3]
     for i in range(z.shape[1]):
-        x0[i] += a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i]
-        x1[i] += b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i]
-        x2[i] += c0 * z0[i] + c1 * z1[i] + c2 * z2[i] + c3 * z3[i]
-        x3[i] += d0 * z0[i] + d1 * z1[i] + d2 * z2[i] + d3 * z3[i]
-
-
-@jit_products
-def add_products(x, z, form):
-    """form += x z, one by one"""
-    for i in range(form.shape[0]):
-        form[i] += x[i] * z[i]
+        form[i] += (
+            x0[i] * (a0 * z0[i] + a1 * z1[i] + a2 * z2[i] + a3 * z3[i])
+            + x1[i] * (b0 * z0[i] + b1 * z1[i] + b2 * z2[i] + b3 * z3[i])
+            + x2[i] * (c0 * z0[i] + c1 * z1[i] + c2 * z2[i] + c3 * z3[i])
+            + x3[i] * (d0 * z0[i] + d1 * z1[i] + d2 * z2[i] + d3 * z3[i])
+        )
 
 
 @jit
-def quadratic_forms(z, M, work, c, form):
-    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows at a time.
+def quadratic_forms(z, M, c, form):
+    """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows by four at a time.
 
-    ``work`` (4, n); ``c`` (4, d + 3), the triangle's four rows.
+    ``c`` (4, d + 3), the triangle's four rows.
     """
     d, zero = z.shape[0], 0.0 * M[0, 0]
     form[:] = 0.0
     for j in range(0, d, 4):
         c[:] = zero
-        work[:] = zero
-        rows = min(4, d - j)
-        for h in range(rows):
+        for h in range(min(4, d - j)):
             for k in range(j + h):
                 c[h, k] = M[j + h, k] + M[k, j + h]
             c[h, j + h] = M[j + h, j + h]
-        for k in range(0, j + rows, 4):
-            add_four(z, k, c, work)
-        for h in range(rows):
-            add_products(work[h], z[j + h], form)
+        for k in range(0, j + 1, 4):
+            add_sixteen_products(z, j, k, c, form)
 
 
 @jit_allocating
 def fisher(q, data, out):
     n, d = data.shape[1], q.shape[0]
-    v, work = np.empty(n, q.dtype), np.empty((4, n), q.dtype)
-    curvatures(q, data, v, work[0])
-    weighted_gram(data[:d], v, work, out)
+    weighted_gram(data[:d], terms_at(q, data)[CURVATURE], np.empty((4, n), q.dtype), out)
     for j in range(d):
-        out[j, j] += data[-1, 0]
+        out[j, j] += data[d, 0]
 
 
 @jit_allocating
 def fisher_derivative(q, data, out):
     n, d = data.shape[1], q.shape[0]
-    w, slope = np.empty(n, q.dtype), np.empty(n, q.dtype)
-    curvatures(q, data, w, slope)
+    w, slope = np.empty(n, q.dtype), terms_at(q, data)[SLOPE]
     for j in range(d):
         for k in range(j + 1):
             for i in range(n):
@@ -299,9 +334,8 @@ def fisher_derivative(q, data, out):
 @jit_allocating
 def fisher_trace(q, data, M, out):
     n, d = data.shape[1], q.shape[0]
-    form, slope, work = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty((4, n), q.dtype)
-    curvatures(q, data, work[0], slope)
-    quadratic_forms(data[:d], M, work, np.empty((4, d + 3), q.dtype), form)
+    form, slope = np.empty(n, q.dtype), terms_at(q, data)[SLOPE]
+    quadratic_forms(data[:d], M, np.empty((4, d + 3), q.dtype), form)
     for i in range(n):
         form[i] *= slope[i]
     project(data[:d], form, out)
@@ -366,6 +400,7 @@ def LogisticRegression(
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
+        room=N_TERMS if n >= d + 2 else 0,
         name=name,
         reference=reference,
     )
