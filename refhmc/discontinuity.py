@@ -97,10 +97,15 @@ def declared(model, kernel, q: np.ndarray) -> str | None:
         end[J[0]] += reach * max(1.0, abs(q[J[0]]) / 8)
         jump = jump or jump_between(probe, q, end)
     names = ", ".join(model.names[j] for j in J[:5]) + (f" and {len(J) - 5} more" if len(J) > 5 else "")
+    return message(model, kernel, names, jump, "Use refhmc.DHMC().")
+
+
+def message(model, kernel, names: str, jump: Jump | None, advice: str) -> str:
+    """The warning, the same before a run and after it."""
     return (
-        f"The log density of {model.name!r} jumps in {names}, and {type(kernel).__name__} follows the gradient, which does "
-        f"not see that{f': {jump}' if jump else ''}. The draws are exact, since every trajectory is accepted or rejected as a "
-        "whole, but jumps are crossed blindly and rarely. Use refhmc.DHMC()."
+        f"The log density of {model.name!r} jumps{f' in {names}' if names else ''}{f': {jump}' if jump else ''}. "
+        f"{type(kernel).__name__} follows the gradient, which does not see jumps: their energy errors do not shrink with the "
+        f"step. The draws are exact, each trajectory being accepted or rejected, but jumps are crossed blindly. {advice}"
     )
 
 
@@ -134,10 +139,6 @@ def found(model, kernel, draws: np.ndarray, stats: dict, starts: np.ndarray, gra
             return None
         if jump is not None:
             where = ", ".join(model.names[i] for i in jump.coordinates(model))
-            return (
-                f"The log density of {model.name!r} jumps{f' in {where}' if where else ''}: {jump}. {type(kernel).__name__} follows the gradient, which does "
-                f"not see that: its largest energy error is {errors.max():.3g}, whatever the step. The draws are exact, since "
-                "every trajectory is accepted or rejected as a whole, but jumps are crossed blindly. Name the coordinates in "
-                "refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
-            )
+            advice = "Name the coordinates in refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
+            return message(model, kernel, where, jump, advice)
     return None
