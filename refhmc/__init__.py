@@ -15,11 +15,14 @@ __version__ = "0.1.0"
 _HOME = {
     "sample": "refhmc.sampling",
     "Model": "refhmc.model",
+    "Embedding": "refhmc.embedding",
     "Reference": "refhmc.reference",
     "Result": "refhmc.results",
+    "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "Hamiltonian": "refhmc.hamiltonian",
+    "DiscontinuousHamiltonian": "refhmc.discontinuous",
     "Trajectory": "refhmc.trajectory",
     "integrate": "refhmc.trajectory",
     "transition": "refhmc.replay",
@@ -34,6 +37,7 @@ _MODULES = (
     "diagnostics",
     "progress",
     "datasets",
+    "embedding",
     "compiled",
     "sample_stats",
 )

@@ -18,6 +18,8 @@ _HOME = {
     "GARCH": "garch",
     "GaussianMixture": "gaussian_mixture",
     "GaussianProcessRegression": "gaussian_process_regression",
+    "CellGrid": "cell_grid",
+    "ClosedPopulation": "closed_population",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -56,4 +58,6 @@ def by_name() -> dict:
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
         "gaussian-process": maker("GaussianProcessRegression"),
+        "cell-grid": maker("CellGrid"),
+        "closed-population": maker("ClosedPopulation"),
     }
