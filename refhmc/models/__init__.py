@@ -18,6 +18,9 @@ _HOME = {
     "GARCH": "garch",
     "GaussianMixture": "gaussian_mixture",
     "GaussianProcessRegression": "gaussian_process_regression",
+    "JollySeber": "jolly_seber",
+    "ChangePoint": "change_point",
+    "PACBayesClassifier": "pac_bayes_classifier",
 }
 
 __all__ = [*_HOME, "by_name"]
