@@ -148,7 +148,9 @@ class ChangeLaw:
         tau[:, 0] = 0
         for k in range(K, 0, -1):
             law = self.before[k][:, None] + self.log_weight
-            law = np.cumsum(np.exp(law - logsumexp(law, axis=0, keepdims=True)), axis=0)  # of tau_k given tau_{k+1}
+            total = logsumexp(law, axis=0, keepdims=True)
+            possible = np.where(total > -np.inf, total, 0.0)
+            law = np.cumsum(np.exp(law - possible), axis=0)  # P(tau_k <= s | tau_{k+1})
             tau[:, k] = np.sum(rng.random(n)[None, :] >= law[:, tau[:, k + 1]], axis=0)
         rates = [rng.gamma(self.shape[s, t]) / self.rate[s, t] for s, t in zip(tau.T[:-1], tau.T[1:], strict=True)]
         cells = tau[:, 1:-1] + 1.0 - rng.random((n, K))
