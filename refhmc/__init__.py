@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOME = {
     "sample": "refhmc.sampling",
     "Model": "refhmc.model",
+    "Embedding": "refhmc.embedding",
     "Reference": "refhmc.reference",
     "Result": "refhmc.results",
     "HMC": "refhmc.kernels",
@@ -34,6 +35,7 @@ _MODULES = (
     "diagnostics",
     "progress",
     "datasets",
+    "embedding",
     "compiled",
     "sample_stats",
 )

@@ -20,12 +20,13 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types as nb
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc import types
 from refhmc.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
 from refhmc.errors import ModelError, PythonModelWarning
 
+CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
 # What a contraction can be made from, where the model has it not.
 FULL_TENSOR = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}
 # name -> (number of arguments before ``out``, number of axes of the result)
@@ -173,6 +174,49 @@ def _both(log_density: Callable, gradient: Callable, **options) -> Callable:
     return numba.njit(**options)(value_and_gradient)
 
 
+# The change of the log density goes through the pointer ``metric``, which DHMC has no other use for. Rows of ``out``: in the
+# first column the coordinate j, its new value, and L(q); the change is written to out[0, 0]. Where only the full density is
+# there, j = -1 asks for L(q) less what is in the third row.
+COORDINATE, NEW_VALUE, PRESENT = range(3)
+CHANGE_ROWS = 3
+
+
+def _change_from_function(f: Callable, unpack: Callable | None, takes_data: bool) -> Callable:
+    """``log_density_change`` in that protocol."""
+    if unpack is None and takes_data:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q, data, int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    elif takes_data:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q, unpack(data), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    else:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q, int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    return numba.njit(**OPTIONS)(change)
+
+
+def _change_from_density(log_density: Callable) -> Callable:
+    """The same from the full density, in its core form."""
+
+    def change(q, data, out):
+        j = int(out[COORDINATE, 0])
+        if j < 0:
+            out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
+            return
+        before = q[j]
+        q[j] = out[NEW_VALUE, 0]
+        out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
+        q[j] = before
+
+    return numba.njit(**OPTIONS)(change)
+
+
 # ---------------------------------------------------------------------------------------- trampolines into Python
 
 _python_models: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
@@ -215,6 +259,19 @@ def python_trace(q, data, M, out):
     handle, key = data[0, 0], data[0, 2]
     with numba.objmode():
         _call_trace(handle, key, q, M, out)
+
+
+def _call_change(handle, q, out):
+    core = _python_models[int(handle)]
+    core.last_position[threading.get_ident()] = q.copy()
+    core.python_change(q, out)
+
+
+@jit_calling_python
+def python_change(q, data, out):
+    handle = data[0, 0]
+    with numba.objmode():
+        _call_change(handle, q, out)
 
 
 @jit
@@ -287,7 +344,7 @@ class Core:
             try:
                 pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
                 return (value_and_gradient, *pointers, data)
-            except NumbaError as error:
+            except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
                     f"{_first_words(error)}). The draws are the same; each call costs a few microseconds more.",
@@ -300,6 +357,58 @@ class Core:
         keys = list(DERIVATIVES)
         codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
         return (python_value_and_gradient, python_metric, python_trace, np.array([[float(handle), *codes]]))
+
+    @functools.cached_property
+    def tuple_for_changes(self) -> tuple:
+        """``tuple`` with the change of the log density as DHMC asks for it, in the metric's place."""
+        value_and_gradient, _, _, data = self.tuple
+        if self.why_python is None:
+            try:
+                return (value_and_gradient, self._compiled_change(), no_trace, data)
+            except CANNOT_COMPILE as error:
+                warnings.warn(
+                    f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
+                    f"{_first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=2,
+                )
+        with _handles_lock:
+            handle = next(_handles)
+        _python_models[handle] = self
+        return (python_value_and_gradient, python_change, no_trace, np.array([[float(handle)]]))
+
+    def _compiled_change(self) -> Callable:
+        function = self.model._functions["log_density_change"]
+        if function is None:
+            adapted = _change_from_density(self._log_density)
+        else:
+            f = function if self.own or hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+            adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
+        if not numba.config.DISABLE_JIT:
+            adapted.compile(nb.void(types.VECTOR, types.DATA, types.MATRIX))
+        return adapted
+
+    def python_change(self, q: np.ndarray, out: np.ndarray) -> None:
+        """The change in the core's protocol, from the user's Python."""
+        j, new_value = int(out[COORDINATE, 0]), float(out[NEW_VALUE, 0])
+        function = self.model._functions["log_density_change"]
+        if function is None:
+            q = q.copy()
+            if j >= 0:
+                q[j] = new_value
+            out[COORDINATE, 0] = self.python_log_density(q) - out[PRESENT, 0]
+        else:
+            data = (self.model.data,) if argument_count(function) == 4 else ()
+            out[COORDINATE, 0] = as_float(function(q.copy(), *data, j, new_value), "log_density_change")
+
+    def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
+        """L(q with q[j] = new_value) - L(q); ``q`` may be written to, and is as it was afterwards."""
+        _, change, _, data = self.tuple_for_changes
+        out = np.array([[j], [new_value], [0.0]])
+        if self.model._functions["log_density_change"] is None:
+            out[PRESENT, 0] = self.log_density(q)
+        change(q, data, out)
+        return float(out[COORDINATE, 0])
 
     def _pointer(self, key: str) -> Callable:
         function = self.model._functions[key]
@@ -327,7 +436,7 @@ class Core:
                 if both is not None:
                     return compiled, _compile_user_function("value_and_gradient", both, self._unpack)
                 return compiled, _both(compiled, adapted, **OPTIONS)
-            except NumbaError as error:
+            except CANNOT_COMPILE as error:
                 self.why_python = f"Numba could not compile its log density and gradient: {_first_words(error)}"
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
 
@@ -359,7 +468,7 @@ class Core:
             if self.why_python is None:
                 try:
                     self._adapted[key] = _compile_user_function(key, function, self._unpack)
-                except NumbaError:
+                except CANNOT_COMPILE:
                     self._adapted[key] = self._python_in_place(key, function)
             else:
                 self._adapted[key] = self._python_in_place(key, function)

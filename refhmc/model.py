@@ -8,6 +8,12 @@ The derivatives are those *of the log density*:
 
 Functions come in one of two protocols, told apart by the number of their arguments: ``f(q, data)`` returning a float or
 a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``).
+
+In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.embedding`, the place of a
+threshold): those are named by ``discontinuous``, the gradient is zero in them by convention, and
+:class:`refhmc.DHMC` moves them one at a time by
+
+    log_density_change(q, data, j, new_value) = L(q with q[j] = new_value) - L(q)
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core import DERIVATIVES, FULL_TENSOR, Core
+from refhmc.core import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.reference import Reference
 
@@ -40,6 +46,11 @@ class Model:
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
     hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
+    discontinuous : indices or names of the coordinates in which the log density jumps; a name without its index, ``"N"``
+        for ``N[0], N[1], ...``, means all of them. The gradient's entries there are not read.
+    log_density_change : ``(q, data, j, new_value)`` or ``(q, j, new_value)`` -> the change of the log density when coordinate
+        j of ``q`` becomes ``new_value``, -inf where that leaves the support; cheaper than two densities. Without it the
+        full density is used.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
 
     Raises
@@ -65,6 +76,8 @@ class Model:
         value_and_gradient: Callable | None = None,
         hessian_diagonal: Callable | None = None,
         diagonal_trace: Callable | None = None,
+        discontinuous: Sequence[int | str] | None = None,
+        log_density_change: Callable | None = None,
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
@@ -91,10 +104,14 @@ class Model:
             "fisher_trace": fisher_trace,
             "hessian_diagonal": hessian_diagonal,
             "diagonal_trace": diagonal_trace,
+            "log_density_change": log_density_change,
         }
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
+        if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
+            raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
+        self.discontinuous = self._indices(discontinuous)
         self._constrain: Any = constrain
 
     def __repr__(self) -> str:
@@ -102,11 +119,12 @@ class Model:
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self):
-        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace")
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change")
         keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
             **{k: self._functions[k] for k in named},
+            "discontinuous": self.discontinuous.tolist(),
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,
@@ -128,6 +146,8 @@ class Model:
     def fingerprint(self) -> str:
         """SHA-256 of the model's name, dimension, data and functions' texts: what a checkpoint must agree with."""
         digest = hashlib.sha256(f"{self.name} {self.dim} {self.names}".encode())
+        if len(self.discontinuous):
+            digest.update(f"discontinuous {self.discontinuous.tolist()}".encode())
         for key, function in self._functions.items():
             code = getattr(getattr(function, "py_func", function), "__code__", None)
             if code is not None:
@@ -160,6 +180,12 @@ class Model:
     def gradient(self, q) -> np.ndarray:
         """dL/dq, (d,)."""
         return self._derivative("gradient", q)
+
+    def log_density_change(self, q, j: int, new_value: float) -> float:
+        """L(q with q[j] = new_value) - L(q): by the model's own function if it has one. ``j`` is an index, from 0."""
+        if not 0 <= j < self.dim:
+            raise ShapeError(f"coordinate of {self.name!r}: expected 0 to {self.dim - 1}, got {j}")
+        return self.core.log_density_change(self._position(q).copy(), int(j), float(new_value))
 
     def hessian(self, q) -> np.ndarray:
         """Second derivatives of L, (d, d)."""
@@ -226,6 +252,21 @@ class Model:
             indices = np.ndindex(np.shape(value))
             names += [key + "".join(f"[{i}]" for i in index) for index in indices]
         return names
+
+    def _indices(self, coordinates) -> np.ndarray:
+        """Indices, in order and once each, of coordinates given by index, name, or name without index."""
+        found: set[int] = set()
+        for each in coordinates if coordinates is not None else ():
+            if isinstance(each, str):
+                named = [i for i, name in enumerate(self.names) if each in (name, re.sub(r"\[\d+\]$", "", name))]
+                if not named:
+                    raise ModelError(f"discontinuous: no coordinate is named {each!r}; there are {self.names}")
+                found.update(named)
+            elif isinstance(each, bool) or int(each) != each or not 0 <= each < self.dim:
+                raise ModelError(f"discontinuous: indices are whole numbers from 0 to {self.dim - 1}, got {each!r}")
+            else:
+                found.add(int(each))
+        return np.array(sorted(found), dtype=np.int64)
 
     def _position(self, q) -> np.ndarray:
         q = np.ascontiguousarray(q, dtype=float)
