@@ -59,4 +59,7 @@ def by_name() -> dict:
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
         "gaussian-process": maker("GaussianProcessRegression"),
+        "jolly-seber": maker("JollySeber"),
+        "change-point": maker("ChangePoint"),
+        "pac-bayes": maker("PACBayesClassifier"),
     }

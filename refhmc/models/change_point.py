@@ -1,4 +1,4 @@
-"""Counts whose rate changes at K unknown times (Carlin, Gelfand and Smith 1992, with K = 1, for the coal-mining disasters).
+"""Counts whose rate changes at K unknown times (K = 1 in Carlin, Gelfand and Smith 1992, on the coal-mining disasters).
 
     y_t ~ Poisson(lambda_k) for tau_k < t <= tau_{k+1},     k = 0..K,     tau_0 = 0, tau_{K+1} = T
     lambda_k ~ Gamma(a, rate b),     0 < tau_1 < ... < tau_K < T with equal chances
@@ -14,28 +14,28 @@ and moving tau_k from t to t' adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (
 
     W(s, t) = Gamma(a + S_t - S_s) / (b + t - s)^(a + S_t - S_s)
 
-so that the law of the tau is prop. to the product of W along 0, tau_1, ..., tau_K, T: a Markov chain. The sums over all changes
-before or after a time come from recursions over K, exact in O(K T^2) (Fearnhead 2006); for K = 1 it is one sum over the time.
+so that the law of the tau is prop. to the product of W along 0, tau_1, ..., tau_K, T: a Markov chain. The sums over all
+changes before or after a time come from recursions over K, exact in O(K T^2) (Fearnhead 2006); for K = 1 it is one sum
+over the time.
 
 ``data``: row 0 holds S_0..S_T, row 1 begins with a, b.
 """
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from refhmc.compiled import jit
 from refhmc.datasets import load_json
+from refhmc.embedding import Embedding, linear_integer
 from refhmc.errors import ShapeError
 from refhmc.model import Model
 from refhmc.reference import Reference
 
-
-@jit
-def last_before(x):
-    """tau of its coordinate."""
-    return int(np.ceil(x.real)) - 1
+EMBEDDING = Embedding((1, None), a="n")
 
 
 @jit
@@ -46,7 +46,7 @@ def change(q, k, data):
         return 0
     if k == K + 1:
         return data.shape[1] - 1
-    return last_before(q[K + k])
+    return linear_integer(q[K + k].real)
 
 
 @jit
@@ -86,7 +86,7 @@ def gradient(q, data, out):
 @jit
 def log_density_change(q, data, j, new_value):
     k = j - q.shape[0] // 2
-    old, new = last_before(q[j]), last_before(new_value)
+    old, new = linear_integer(q[j]), linear_integer(new_value)
     if new == old:
         return 0.0
     if not change(q, k - 1, data) < new < change(q, k + 1, data):
@@ -153,16 +153,23 @@ class ChangeLaw:
             law = np.cumsum(np.exp(law - possible), axis=0)  # P(tau_k <= s | tau_{k+1})
             tau[:, k] = np.sum(rng.random(n)[None, :] >= law[:, tau[:, k + 1]], axis=0)
         rates = [rng.gamma(self.shape[s, t]) / self.rate[s, t] for s, t in zip(tau.T[:-1], tau.T[1:], strict=True)]
-        cells = tau[:, 1:-1] + 1.0 - rng.random((n, K))
+        cells = EMBEDDING.draw_position(rng, tau[:, 1:-1])
         return np.column_stack([*np.log(rates), cells])
 
 
-def ChangePoint(y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None) -> Model:
-    """Counts ``y`` (T,) of successive years with ``changes`` changes of rate, each rate ~ Gamma(``shape``, ``rate``) a priori.
+def constrain(q: np.ndarray, first_year: int) -> dict:
+    K = q.shape[-1] // 2
+    return {"rate": np.exp(q[..., : K + 1]), "year": EMBEDDING.integers(q[..., K + 1 :]) + first_year}
 
-    The yearly coal-mining disasters of 1851 to 1962 if ``y`` is not given. Variables rate (K + 1,), and the integers year (K,),
-    the first year of each new rate; ``first_year`` (0 if not given) is that of ``y[0]``. Discontinuous are the last K
-    coordinates. ``reference`` is exact, with draws. Raises ShapeError, ValueError.
+
+def ChangePoint(
+    y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
+) -> Model:
+    """Counts ``y`` (T,) of successive years with ``changes`` changes of rate; each rate ~ Gamma(``shape``, ``rate``).
+
+    The yearly coal-mining disasters of 1851 to 1962 if ``y`` is not given. Variables rate (K + 1,), and the integers
+    year (K,), the first year of each new rate; ``first_year`` (0 if not given) is that of ``y[0]``. Discontinuous are the
+    last K coordinates. ``reference`` is exact, with draws. Raises ShapeError, ValueError.
     """
     if y is None:
         known = load_json("coal_mining_disasters")
@@ -174,7 +181,7 @@ def ChangePoint(y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0,
     if not np.all((y >= 0) & (y == np.floor(y)) & np.isfinite(y)):
         raise ValueError("y must be whole numbers of at least 0")
     K, T = int(changes), len(y)
-    if K != changes or not 1 <= K < T:
+    if changes != K or not 1 <= K < T:
         raise ValueError(f"changes must be a whole number from 1 to {T - 1}, got {changes!r}")
     if not (0 < shape < np.inf and 0 < rate < np.inf):
         raise ValueError("shape and rate must be positive")
@@ -183,11 +190,7 @@ def ChangePoint(y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0,
     data[1, :2] = shape, rate
     law = ChangeLaw(y, K, shape, rate, first)
     mean, variance = law.moments()
-    even = np.floor(np.arange(1, K + 1) * T / (K + 1))
-
-    def constrain(q: np.ndarray) -> dict:
-        year = np.ceil(q[..., K + 1 :]).astype(np.int64) - 1 + first
-        return {"rate": np.exp(q[..., : K + 1]), "year": year}
+    even = np.arange(1, K + 1) * T // (K + 1)
 
     return Model(
         2 * K + 1,
@@ -195,9 +198,11 @@ def ChangePoint(y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0,
         gradient,
         data=data,
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
-        constrain=constrain,
+        constrain=functools.partial(constrain, first_year=first),
         value_and_gradient=value_and_gradient,
+        discontinuous=["change"],
+        log_density_change=log_density_change,
         name="change-point",
         reference=Reference("exact sum over the changes", mean, variance, draw=law.draw),
-        initial=np.concatenate([np.full(K + 1, np.log(np.mean(y) + 0.5)), even + 0.5]),
+        initial=np.concatenate([np.full(K + 1, np.log(np.mean(y) + 0.5)), EMBEDDING.embed(even)]),
     )

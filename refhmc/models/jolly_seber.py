@@ -1,9 +1,9 @@
 """The Jolly-Seber model of capture and recapture, with the unmarked population sizes as integers to be sampled.
 
 Animals are caught at T occasions. Of the n_i caught at occasion i, m_i carry a mark and u_i = n_i - m_i do not; R_i are
-marked and let go, r_i of them are seen again later; z_i were marked before i, not seen at i, and are seen after it. Unknown are
-the chance p_i of being caught, the chance phi_i of surviving and staying from i to i + 1 (both uniform a priori), and the number
-U_i of unmarked animals just before occasion i:
+marked and let go, r_i of them are seen again later; z_i were marked before i, not seen at i, and are seen after it.
+Unknown are the chance p_i of being caught, the chance phi_i of surviving and staying from i to i + 1 (both uniform a
+priori), and the number U_i of unmarked animals just before occasion i:
 
     U_1 has prior 1/U_1;     U_{i+1} given U_i has weight N(U_{i+1}; phi_i V_i, v_i),     V_i = U_i - u_i,
                              v_i = sigma_B^2 + phi_i (1 - phi_i) V_i,     on u_i <= U_i <= U_max (not normalised there)
@@ -11,15 +11,15 @@ U_i of unmarked animals just before occasion i:
     recaptures               prod_{i<T} chi_i^(R_i - r_i)  prod_{i>1} phi_{i-1}^(z_i + m_i) (1 - p_i)^z_i p_i^m_i
     never seen after i       chi_i = (1 - phi_i) + phi_i (1 - p_{i+1}) chi_{i+1},     chi_T = 1
 
-(Seber 1982; the prior of U and the black-kneed capsid counts as in Nishimura, Dunson and Lu 2017, after whom the Gram-Hansen
-notes are written.) p_T and phi_{T-1} are known only through their product.
+(Seber 1982; the prior of U and the black-kneed capsid counts as in Nishimura, Dunson and Lu 2017, after whom the
+Gram-Hansen notes are written.) p_T and phi_{T-1} are known only through their product.
 
 Coordinates, d = 3 T - 1: logit p_1..p_T, logit phi_1..phi_{T-1}, which are smooth, and x_1..x_T with U_i = k where
-log k < x_i <= log(k + 1): the embedding a_k = log k of the notes' eq. 15, whose factor is 1 / log(1 + 1/k). With the Jacobians of
-the logits, p_i has the exponent n_i + 1, and phi_i the exponent z_{i+1} + m_{i+1} + 1.
+log k < x_i <= log(k + 1): the embedding a_k = log k of the notes' eq. 15, whose factor is 1 / log(1 + 1/k). With the
+Jacobians of the logits, p_i has the exponent n_i + 1, and phi_i the exponent z_{i+1} + m_{i+1} + 1.
 
-**Gradient** in the smooth coordinates. With w_i = phi_i (1 - p_{i+1}) chi_{i+1} / chi_i, the share of those not seen after i who
-lived on, what the later chi owe to the earlier ones adds up in
+**Gradient** in the smooth coordinates. With w_i = phi_i (1 - p_{i+1}) chi_{i+1} / chi_i, the share of those not seen
+after i who lived on, what the later chi owe to the earlier ones adds up in
 
     A_1 = R_1 - r_1,     A_{i+1} = R_{i+1} - r_{i+1} + w_i A_i          (A_i = d log density / d log chi_i)
     logit p_i:   (n_i + 1) (1 - p_i) - (U_i - u_i + z_i + 1) p_i - p_i w_{i-1} A_{i-1}
@@ -39,15 +39,18 @@ import numpy as np
 
 from refhmc.compiled import jit
 from refhmc.datasets import jolly_seber_reference, load_json
+from refhmc.embedding import Embedding, log_integer, log_log_width
 from refhmc.errors import ShapeError
 from refhmc.model import Model
 from refhmc.transforms import expit, interval_forward, interval_inverse, softplus
+
+EMBEDDING = Embedding((1, None), a="log n")
 
 
 @jit
 def size(x):
     """U of its coordinate."""
-    return np.ceil(np.exp(x.real)) - 1.0
+    return log_integer(x.real, 0)
 
 
 @jit
@@ -58,7 +61,7 @@ def inside(U, i, data):
 @jit
 def own_factor(U, u):
     """log of U!/(U-u)! and of the embedding's 1 / log(1 + 1/U)"""
-    return math.lgamma(U + 1) - math.lgamma(U - u + 1) - math.log(math.log1p(1 / U))
+    return math.lgamma(U + 1) - math.lgamma(U - u + 1) - log_log_width(U, 0)
 
 
 @jit
@@ -74,7 +77,7 @@ def weight(U_next, U, i, phi, data):
 def log_density(q, data):
     T = data.shape[1]
     chi = 1.0 + 0.0 * q[0]
-    U_next = 0.0
+    U_next = 0
     L = 0.0 * q[0]
     for i in range(T - 1, -1, -1):
         U = size(q[2 * T - 1 + i])
@@ -147,7 +150,7 @@ def log_density_change(q, data, j, new_value):
 
 def constrain(q: np.ndarray) -> dict:
     T = (q.shape[-1] + 1) // 3
-    U = np.ceil(np.exp(q[..., 2 * T - 1 :])).astype(np.int64) - 1
+    U = EMBEDDING.integers(q[..., 2 * T - 1 :])
     return {"p": interval_forward(q[..., :T]), "phi": interval_forward(q[..., T : 2 * T - 1]), "U": U}
 
 
@@ -164,11 +167,12 @@ def whole_numbers(values, name: str, length: int | None = None) -> np.ndarray:
 def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: int = 5000) -> Model:
     """Capture and recapture; the black-kneed capsid counts (T = 13) if nothing is given.
 
-    n (T,): caught. R, r (T - 1,): let go with a mark, and those of them seen again. m (T,): caught with a mark, m[0] = 0. z
-    follows from these. Variables p (T,), phi (T - 1,), and the integers U (T,); discontinuous coordinates are the last T.
+    n (T,): caught. R, r (T - 1,): let go with a mark, and those of them seen again. m (T,): caught with a mark,
+    m[0] = 0. z follows from these. Variables p (T,), phi (T - 1,), and the integers U (T,); discontinuous are the last T
+    coordinates.
 
-    The default's ``reference`` has Monte Carlo errors. The law of U_1 is very skewed: log U_1 is the better figure to compare.
-    Raises ShapeError, ValueError.
+    The default's ``reference`` has Monte Carlo errors. The law of U_1 is very skewed: log U_1 is the better figure to
+    compare. Raises ShapeError, ValueError.
     """
     given = [value is not None for value in (n, R, r, m)]
     if any(given) != all(given):
@@ -184,7 +188,9 @@ def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: in
     u = n - m
     z = np.concatenate([[0.0], np.cumsum(r - m[1:])])  # z_{i+1} = z_i + r_i - m_{i+1}
     if m[0] != 0 or np.any(u < 1) or np.any(r > R) or np.any(n[:-1] < R) or np.any(z < 0) or z[-1] != 0:
-        raise ValueError("these cannot be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i, z_T = 0")
+        raise ValueError(
+            "these cannot be counts of one experiment: 0 = m_1, m_i < n_i, r_i <= R_i <= n_i, 0 <= z_i, z_T = 0"
+        )
     if not (0 < sigma_B < np.inf and np.max(u) <= U_max < np.inf):
         raise ValueError("sigma_B must be positive, and U_max at least the largest n_i - m_i")
     data = np.zeros((6, T))
@@ -192,7 +198,7 @@ def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: in
     data[3, :-1], data[4, :-1] = R - r, z[1:] + m[1:] + 1
     data[5, :2] = sigma_B**2, U_max
     likely = np.minimum(np.round(u / 0.3), U_max)
-    start = [np.full(T, interval_inverse(0.3)), np.full(T - 1, interval_inverse(0.8)), np.log(likely + 0.5)]
+    start = [np.full(T, interval_inverse(0.3)), np.full(T - 1, interval_inverse(0.8)), EMBEDDING.embed(likely)]
     names = [f"logit_p[{i}]" for i in range(T)] + [f"logit_phi[{i}]" for i in range(T - 1)]
     published = not any(given) and sigma_B == known["sigma_B"] and U_max == known["U_max"]
     return Model(
@@ -203,6 +209,8 @@ def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: in
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,
         value_and_gradient=value_and_gradient,
+        discontinuous=["log_U"],
+        log_density_change=log_density_change,
         name="jolly-seber",
         reference=jolly_seber_reference() if published else None,
         initial=np.concatenate(start),

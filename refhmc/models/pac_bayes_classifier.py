@@ -2,13 +2,13 @@
 
     pi(beta) prop. to exp(-n lambda r_n(beta)) N(beta; 0, s^2 I),     n r_n(beta) = sum_i 1{y_i x_i'beta <= 0},  y_i = -1 or 1
 
-A Gibbs posterior minimises the PAC-Bayes bound on the risk, of the form  mean empirical risk + KL(posterior, prior) / (n lambda)
-(Catoni 2007). Its density is constant but for the prior on each cell of the arrangement of the n hyperplanes x_i'beta = 0, and
-has no gradient worth following: all coordinates are discontinuous. With lambda = 1 it is the form of Nishimura, Dunson and Lu
-(2017), whom the Gram-Hansen notes follow.
+A Gibbs posterior minimises the PAC-Bayes bound on the risk, of the form  mean empirical risk + KL(posterior, prior) /
+(n lambda)  (Catoni 2007). Its density is constant but for the prior on each cell of the arrangement of the n hyperplanes
+x_i'beta = 0, and has no gradient worth following: all coordinates are discontinuous. With lambda = 1 it is the form of
+Nishimura, Dunson and Lu (2017), whom the Gram-Hansen notes follow.
 
-The margins g_i = y_i x_i'beta move by y_i x_ij (t - beta_j) when beta_j becomes t: one pass over the data gives the errors before
-and after, where two densities would take two passes.
+The margins g_i = y_i x_i'beta move by y_i x_ij (t - beta_j) when beta_j becomes t: one pass over the data gives the
+errors before and after, where two densities would take two passes.
 
 **Truth.** The errors depend on the direction of beta alone, so |beta|^2 / s^2 is chi-square with d degrees of freedom and
 independent of the direction, for any data. For d = 2 the direction's density is constant on each of the arcs between the 2 n
@@ -36,7 +36,9 @@ def margins(q, data, g):
     g[:] = 0.0
     for k in range(0, d - 3, 4):
         for i in range(n):
-            g[i] += q[k] * data[k, i] + q[k + 1] * data[k + 1, i] + q[k + 2] * data[k + 2, i] + q[k + 3] * data[k + 3, i]
+            g[i] += (
+                q[k] * data[k, i] + q[k + 1] * data[k + 1, i] + q[k + 2] * data[k + 2, i] + q[k + 3] * data[k + 3, i]
+            )
     for k in range(d - d % 4, d):
         for i in range(n):
             g[i] += q[k] * data[k, i]
@@ -110,10 +112,10 @@ class Arcs:
 
 
 def PACBayesClassifier(X=None, y=None, inverse_temperature: float = 1.0, prior_scale: float = 1.0) -> Model:
-    """Gibbs posterior of a linear classifier of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
+    """Gibbs posterior of a linear classifier of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is: ``beta``.
 
-    The heart disease data, n = 170 and d = 14, if nothing is given. Each error costs ``inverse_temperature``, lambda. For
-    d = 2 ``reference`` is exact. Raises ShapeError, ValueError.
+    The heart disease data, n = 170 and d = 14, if nothing is given. Each error costs ``inverse_temperature``, lambda. All
+    coordinates are discontinuous. For d = 2 ``reference`` is exact. Raises ShapeError, ValueError.
     """
     if (X is None) != (y is None):
         raise ValueError("give both X and y, or neither")
@@ -142,6 +144,8 @@ def PACBayesClassifier(X=None, y=None, inverse_temperature: float = 1.0, prior_s
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
+        discontinuous=["beta"],
+        log_density_change=log_density_change,
         name="pac-bayes classifier",
         reference=reference,
     )
