@@ -13,7 +13,7 @@ below 20 only the step size is adapted.
 
 with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0), started anew after each change of the metric from a
 step size found by doubling or halving until the acceptance of a single step crosses 0.8. After warm-up the step is
-eps_bar.
+eps_bar. The size of the jumps of discontinuous HMC is adapted to its no-flip rate by the same recursion.
 
 **Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the identity,
 n/(n + 5) C + 5/(n + 5) 10^-3 I.
@@ -33,15 +33,18 @@ import numpy as np
 
 from refhmc.compiled import jit
 from refhmc.integrators.advance import advance
+from refhmc.integrators.discontinuous import density_change
 from refhmc.linalg import cholesky
-from refhmc.point import copy_point
+from refhmc.metrics.laplace import JUMPS, SCALE, scale_jumps
+from refhmc.point import Q, copy_point
 from refhmc.randomness import fill_normals
-from refhmc.types import CANDIDATE, FAILURE, SEARCH_FAILED, STATE
+from refhmc.types import CANDIDATE, FAILURE, N_DISCONTINUOUS, SEARCH_FAILED, SET_JUMP_SIZE, SET_STEP_SIZE, STATE
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
 FIRST_FAST, FIRST_WINDOW, LAST_FAST = 75, 25, 50
 SEARCH_TARGET, MAX_DOUBLINGS = 0.8, 100
+JUMP_SEARCH_TARGET = 0.5  # a start beside the support's end has half of its jumps turned back, however short they are
 
 
 def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
@@ -112,6 +115,34 @@ def search_step_size(dynamics, model, workspace, randomness, normals, start, con
         eps *= 2.0 if direction == 1 else 0.5
     control[SEARCH_FAILED] += 1
     return start
+
+
+@jit
+def search_jump_size(dynamics, model, z, vecs, start, control):
+    """Double or halve the jumps of the discontinuous coordinates, from the point ``z`` one at a time and both ways, until
+    the average of min(1, exp(change of log density)) crosses 1/2."""
+    notes, jump, direction = dynamics[4], start, 0
+    for _ in range(MAX_DOUBLINGS):
+        total = 0.0
+        for j in range(vecs.shape[1]):
+            if vecs[JUMPS, j] != 0:
+                for sign in (-1, 1):
+                    change = density_change(model, z, j, z[Q, j] + sign * jump * vecs[SCALE, j], vecs, notes)
+                    total += math.exp(min(change, 0.0)) if not math.isnan(change) else 0.0
+        wanted = 1 if total >= 2 * JUMP_SEARCH_TARGET * notes[N_DISCONTINUOUS] else -1
+        if direction == 0:
+            direction = wanted
+        elif wanted != direction:
+            return jump
+        jump *= 2.0 if direction == 1 else 0.5
+    control[SEARCH_FAILED] += direction == 1
+    return start
+
+
+@jit
+def set_jump_size(settings, vecs):
+    """The masses of the discontinuous coordinates for the step and the jump size in ``settings``."""
+    scale_jumps(vecs, settings[SET_JUMP_SIZE] / settings[SET_STEP_SIZE])
 
 
 @jit

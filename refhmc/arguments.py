@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.checkpoint import read_run
-from refhmc.kernels import HMC, NUTS
+from refhmc.kernels import DHMC, HMC, NUTS
 from refhmc.model import Model
 from refhmc.sample_stats import N_STATS
 
@@ -18,8 +18,8 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seco
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
-    if not isinstance(kernel, HMC | NUTS):
-        raise TypeError(f"kernel must be refhmc.HMC(...) or refhmc.NUTS(...), got {kernel!r}")
+    if not isinstance(kernel, HMC | NUTS | DHMC):
+        raise TypeError(f"kernel must be refhmc.HMC(...), refhmc.NUTS(...) or refhmc.DHMC(...), got {kernel!r}")
     for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
         if name == "cores" and value is None:
             continue

@@ -26,25 +26,33 @@ from refhmc.adaptation import (
     learn_metric,
     restart_dual_averaging,
     schedule_array,
+    search_jump_size,
     search_step_size,
+    set_jump_size,
     update_dual_averaging,
     update_welford,
 )
 from refhmc.compiled import entry, jit
-from refhmc.dynamics import Dynamics, make_dynamics
+from refhmc.dynamics import Dynamics, make_discontinuous_dynamics, make_dynamics
 from refhmc.errors import CheckpointError, ShapeError
+from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING
+from refhmc.metrics.laplace import take_scales
 from refhmc.point import GRADIENT, LOG_DENSITY, Q
 from refhmc.randomness import fill_normals
 from refhmc.types import (
+    DENSITIES,
     DIVERGENCES,
     DRAWS_DONE,
     FAILURE,
     GRADIENTS,
     ITERATIONS,
+    JUMPING,
     METRICS,
     N_CONTROL,
+    N_DENSITIES,
+    N_DISCONTINUOUS,
     N_GRADIENTS,
     N_METRICS,
     N_POINTS,
@@ -53,6 +61,7 @@ from refhmc.types import (
     N_TRACES,
     RESIDUAL,
     REVERSAL,
+    SET_JUMP_SIZE,
     SET_MAX_DEPTH,
     SET_STEP_SIZE,
     SETTLED,
@@ -63,22 +72,26 @@ from refhmc.types import (
 
 # Entries of ``counters``.
 ITERATION, IN_WINDOW = range(2)
-# Entries of ``plan``: length of warm-up, whether the step and the metric are adapted, target acceptance.
-TUNE, ADAPT_STEP, ADAPT_METRIC, TARGET = range(4)
+# Entries of ``plan``: length of warm-up, whether the step and the metric are adapted, target of the statistic that the step
+# is adapted to and which that is, and the target no-flip rate where the jumps of DHMC are adapted apart from it (or 0).
+TUNE, ADAPT_STEP, ADAPT_METRIC, TARGET, STATISTIC, JUMP_TARGET = range(6)
 
-# Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; dual averaging.
+# Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; dual averaging of the
+# step size and, after it, of the jump size.
 ADAPTATION = nb.Tuple((types.MATRIX, types.MATRIX, types.MATRIX, types.VECTOR, types.INTEGERS))
 
 
 @jit
-def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, acceptance, control):
-    """What warm-up learns from one draw: the step size from its acceptance, the metric from its position."""
+def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, stats, control):
+    """What warm-up learns from one draw: the step size from its statistics, the metric from its position."""
     points, _, vecs, mats, _ = workspace
     mean, scatter, gradient_scatter, dual, counters = adaptation
     iteration = counters[ITERATION]
     if plan[ADAPT_STEP]:
-        update_dual_averaging(dual, acceptance, plan[TARGET])
-        settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP])
+        update_dual_averaging(dual, stats[int(plan[STATISTIC])], plan[TARGET])
+        if plan[JUMP_TARGET] > 0:
+            update_dual_averaging(dual[N_DUAL:], stats[S.NO_FLIP_RATE], plan[JUMP_TARGET])
+        take_sizes(dynamics, dual, LOG_STEP, settings, vecs)
     for k in range(windows.shape[0]):
         learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
         if not (learns and start <= iteration < stop):
@@ -92,12 +105,31 @@ def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings,
                 learn_from_gradients(scatter, gradient_scatter, vecs)
             else:
                 learn_metric(scatter, counters[IN_WINDOW], vecs, mats)
+                if dynamics[0] == JUMPING:
+                    take_scales(vecs)
+                    set_jump_size(settings, vecs)
             mean[:], scatter[:], gradient_scatter[:] = 0.0, 0.0, 0.0
             counters[IN_WINDOW] = 0
             if plan[ADAPT_STEP] and plan[ADAPT_METRIC] == FROM_DRAWS:
                 begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
     if plan[ADAPT_STEP] and iteration == plan[TUNE] - 1:
-        settings[SET_STEP_SIZE] = math.exp(dual[LOG_STEP_BAR])
+        take_sizes(dynamics, dual, LOG_STEP_BAR, settings, vecs)
+
+
+@jit
+def take_sizes(dynamics, dual, which, settings, vecs):
+    """The step size, and that of the jumps where they are adapted apart from it, out of dual averaging."""
+    settings[SET_STEP_SIZE] = math.exp(dual[which])
+    if dynamics[0] == JUMPING:
+        apart = jumps_apart(dynamics, vecs)
+        settings[SET_JUMP_SIZE] = math.exp(dual[N_DUAL + which]) if apart else settings[SET_STEP_SIZE]
+        set_jump_size(settings, vecs)
+
+
+@jit
+def jumps_apart(dynamics, vecs):
+    """Whether some coordinates of DHMC jump and some do not."""
+    return 0 < dynamics[4][N_DISCONTINUOUS] < vecs.shape[1]
 
 
 @jit
@@ -106,6 +138,8 @@ def open_notes(notes, control):
     control[GRADIENTS] += int(notes[N_GRADIENTS])
     control[METRICS] += int(notes[N_METRICS])
     control[TRACES] += int(notes[N_TRACES])
+    control[DENSITIES] += int(notes[N_DENSITIES])
+    notes[N_DENSITIES] = 0.0
     for index in range(FAILURE, N_TRACES + 1):
         notes[index] = 0.0
 
@@ -126,10 +160,22 @@ def close_notes(notes, stats, control):
 @jit
 def begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control):
     """A first step size for the metric as it is now, and dual averaging from there."""
+    points, _, vecs, _, _ = workspace
     start = settings[SET_STEP_SIZE]
-    eps = search_step_size(dynamics, model, workspace, randomness, normals, start, control)
+    jumping = dynamics[0] == JUMPING and dynamics[4][N_DISCONTINUOUS] > 0
+    if jumping:
+        jump = search_jump_size(dynamics, model, points[STATE], vecs, settings[SET_JUMP_SIZE], control)
+        settings[SET_JUMP_SIZE] = jump
+        set_jump_size(settings, vecs)
+        restart_dual_averaging(dual[N_DUAL:], jump)
+    if jumping and not jumps_apart(dynamics, vecs):
+        eps = settings[SET_JUMP_SIZE]
+    else:
+        eps = search_step_size(dynamics, model, workspace, randomness, normals, start, control)
     settings[SET_STEP_SIZE] = eps
     restart_dual_averaging(dual, eps)
+    if jumping:
+        set_jump_size(settings, vecs)
 
 
 @entry(
@@ -186,7 +232,6 @@ def run_draws(
         for i in range(draws.shape[1]):
             draws[k, i] = points[STATE, Q, i]
         if iteration < plan[TUNE]:
-            acceptance = stats[k, S.ACCEPTANCE_RATE]
             adapt(
                 dynamics,
                 model,
@@ -197,7 +242,7 @@ def run_draws(
                 settings,
                 windows,
                 plan,
-                acceptance,
+                stats[k],
                 control,
             )
         counters[ITERATION] += 1
@@ -221,13 +266,21 @@ class Plan:
 
 def make_plan(model, kernel, tune: int) -> Plan:
     """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.make_dynamics` does."""
-    dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
+    statistic, jump_target = S.ACCEPTANCE_RATE, 0.0
+    if isinstance(kernel, DHMC):
+        dynamics = make_discontinuous_dynamics(model, kernel.metric)
+    else:
+        dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
     metric = dynamics.metric
     target = kernel.target_accept
     if target is None:
         target = 0.95 if metric.position_dependent else 0.8
+    if isinstance(kernel, DHMC) and len(model.discontinuous) == model.dim:
+        target, statistic = kernel.target_no_flip, S.NO_FLIP_RATE
+    elif isinstance(kernel, DHMC) and len(model.discontinuous):
+        jump_target = kernel.target_no_flip
     adapt_step = kernel.step_size is None
-    options = np.array([tune, adapt_step, metric.learns, target], dtype=float)
+    options = np.array([tune, adapt_step, metric.learns, target, statistic, jump_target], dtype=float)
     settings = kernel.settings()
     return Plan(
         kernel.transition,
@@ -256,11 +309,11 @@ class Chain:
         self.vecs, self.mats, self.notes = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.notes.copy()
         self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
         self.gradient_scatter = np.zeros((1, d))
-        self.dual, self.counters = np.zeros(N_DUAL), np.zeros(2, np.int64)
+        self.dual, self.counters = np.zeros(2 * N_DUAL), np.zeros(2, np.int64)
         self.settings = np.zeros(N_SETTINGS)
         for index, value in plan.settings.items():
             self.settings[index] = value
-        self.settings[SET_STEP_SIZE] = plan.initial_step_size
+        self.settings[SET_STEP_SIZE] = self.settings[SET_JUMP_SIZE] = plan.initial_step_size
 
     @property
     def state(self) -> np.ndarray:

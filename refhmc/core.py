@@ -181,7 +181,7 @@ COORDINATE, NEW_VALUE, PRESENT = range(3)
 CHANGE_ROWS = 3
 
 
-def _change_from_function(f: Callable, unpack: Callable | None, takes_data: bool) -> Callable:
+def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
     """``log_density_change`` in that protocol."""
     if unpack is None and takes_data:
 
@@ -201,7 +201,7 @@ def _change_from_function(f: Callable, unpack: Callable | None, takes_data: bool
     return numba.njit(**OPTIONS)(change)
 
 
-def _change_from_density(log_density: Callable) -> Callable:
+def _change_from_density(log_density: Any) -> Any:
     """The same from the full density, in its core form."""
 
     def change(q, data, out):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc import compiled, types
-from refhmc.integrators import INTEGRATORS, ExplicitTao, ImplicitMidpoint, Leapfrog
-from refhmc.metrics import METRICS, Diagonal, euclidean, riemannian
+from refhmc.integrators import INTEGRATORS, Discontinuous, ExplicitTao, ImplicitMidpoint, Leapfrog
+from refhmc.metrics import METRICS, Diagonal, euclidean, laplace, riemannian
 from refhmc.point import EXTENDED_ROWS, POINT_ROWS
 
 
@@ -77,11 +77,32 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
         metric,
         integrator,
         model.core.tuple_for(metric),
-        (int(inlined), refresh, base.pointer(metric), metric.geometry),
+        (types.INLINED if inlined else types.THROUGH_POINTERS, refresh, base.pointer(metric), metric.geometry),
         vecs,
         mats,
         notes,
         EXTENDED_ROWS if isinstance(base, ExplicitTao) else POINT_ROWS,
+    )
+
+
+def make_discontinuous_dynamics(model, metric) -> Dynamics:
+    """Those of :class:`refhmc.DHMC`. Raises MetricError or ShapeError for variances that cannot be."""
+    metric, integrator = Diagonal() if metric is None else metric, Discontinuous()
+    J, d = model.discontinuous, model.dim
+    variances = metric.inverse_mass(d)
+    vecs = np.zeros((laplace.N_ROWS, d))
+    vecs[laplace.INVERSE_MASS], vecs[laplace.ROOT] = variances, 1 / np.sqrt(variances)
+    vecs[laplace.SCALE] = np.sqrt(variances)
+    vecs[laplace.JUMPS, J], vecs[laplace.ORDER, : len(J)] = 1.0, J
+    vecs[laplace.INVERSE_MASS, J] = vecs[laplace.SCALE, J]
+    notes = np.zeros(types.N_NOTES)
+    for index, value in integrator.options().items():
+        notes[index] = value
+    notes[types.N_DISCONTINUOUS] = len(J)
+    notes[types.FULL_DENSITY] = model._functions["log_density_change"] is None
+    pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), laplace.geometry)
+    return Dynamics(
+        metric, integrator, model.core.tuple_for_changes, pointers, vecs, np.zeros((0, d, d)), notes, POINT_ROWS
     )
 
 

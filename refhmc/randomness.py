@@ -7,11 +7,15 @@ sampler. The order is part of the specification:
 every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z;
                    on a metric that depends on the position, p = R z with the root R its text names)
 HMC                one uniform for the step's jitter (only if jitter > 0); one for the acceptance, always
+DHMC               one uniform for the step's jitter (only if jitter > 0); one for the length's (only if length_jitter > 0);
+                   before each step, for the order of its n discontinuous coordinates, one for each k = n-1, ..., 1
+                   (entry floor(u (k + 1)) of the order changes places with entry k); one for the acceptance, always.
+                   Of the momentum's normals z the discontinuous coordinates make p = m sign(z) (-log erfc(|z|/sqrt 2))
 NUTS               for each doubling: one for the direction (forward if u < 1/2); one for each new leaf after the
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
                    far); if the subtree is valid, one for the subtree (its candidate becomes the tree's if
                    u < subtree's weight / tree's weight)
-step-size search   d standard normals for each step size it tries
+step-size search   d standard normals for each step size it tries; DHMC's search for a jump size asks for none
 
 A chain's generator is PCG64(SeedSequence(entropy, spawn_key=(k,))) for chain k; a random start is drawn from it first,
 uniform on (-2, 2) for each coordinate, all again (up to 100 times) while the density or its gradient is not finite there, or

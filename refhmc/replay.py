@@ -10,6 +10,7 @@ from numba import types as nb
 from refhmc import types
 from refhmc.chain import Chain, close_notes, make_plan
 from refhmc.compiled import entry
+from refhmc.discontinuous import DiscontinuousHamiltonian
 from refhmc.errors import ShapeError
 from refhmc.hamiltonian import Hamiltonian
 from refhmc.point import POINT_ROWS, VELOCITY, P, Q
@@ -69,7 +70,7 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     chain = Chain(model, make_plan(model, kernel, 0), rng)
     chain.start(model._position(q))
     z, dynamics = chain.state, chain.plan.dynamics
-    H = Hamiltonian(model, dynamics.metric)
+    H = (DiscontinuousHamiltonian if dynamics.pointers[0] == types.JUMPING else Hamiltonian)(model, dynamics.metric)
     dynamics.compile(model.name)
     if momentum is not None:
         z[P] = _vector("momentum", momentum, model.dim)

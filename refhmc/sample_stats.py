@@ -8,7 +8,7 @@ lp                        log density of the draw (unconstrained space, up to a 
 energy                    H of the draw, with the momentum it was selected with; H0 when the proposal was rejected
 energy_error              energy - H0 (0 when rejected)
 max_energy_error          the energy error of largest magnitude along the trajectory, signed
-acceptance_rate           HMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
+acceptance_rate           HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
                           min(1, exp(H0 - H)) over *all* leaves, those of rejected subtrees included (as in Stan)
 diverging                 an energy was not finite, a metric not positive definite, or the energies of one trajectory
                           spread over more than 1,000
@@ -17,15 +17,17 @@ n_steps                   integrator steps made; int_time: n_steps * step_size
 tree_depth                NUTS: doublings whose new subtree was kept as valid (Stan's count, not PyMC's)
 reached_max_treedepth     NUTS: the trajectory was still going on at ``max_treedepth``
 index_in_trajectory       position of the draw on the trajectory, in signed steps from its start (0: not moved)
-is_accepted               HMC: the proposal was accepted. NUTS: the draw is not the starting point
+is_accepted               HMC, DHMC: the proposal was accepted. NUTS: the draw is not the starting point
 outcome                   how the transition ended, see ``OUTCOMES``
 solver_iterations         implicit methods: iterations of all the solves of the transition, those that failed included
 solver_residual           largest change of a coordinate in the last iteration of a solve that converged
 solver_failed             a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
 reversibility_error       with ``reversibility_check=True``: the largest difference after a step and back
-n_gradient_evaluations    metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
+n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
 n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition
 n_trace_evaluations
+no_flip_rate              DHMC: share of the moves of discontinuous coordinates that were not turned back (1 without any)
+n_density_evaluations     DHMC: evaluations of the log density or of its change, those with the gradient included
 ========================  ======================================================================================
 
 ``diverging`` is two-sided in the *spread* of energies over the trajectory and never looks at which end the trajectory
@@ -62,8 +64,10 @@ from refhmc.types import FAILURE
     N_GRADIENT_EVALUATIONS,
     N_METRIC_EVALUATIONS,
     N_TRACE_EVALUATIONS,
-) = range(22)
-N_STATS = 22
+    NO_FLIP_RATE,
+    N_DENSITY_EVALUATIONS,
+) = range(24)
+N_STATS = 24
 
 FLOATS = {
     "lp": LP,
@@ -75,6 +79,7 @@ FLOATS = {
     "step_size_nom": STEP_SIZE_NOM,
     "int_time": INT_TIME,
     "solver_residual": SOLVER_RESIDUAL,
+    "no_flip_rate": NO_FLIP_RATE,
     "reversibility_error": REVERSIBILITY_ERROR,
 }
 COUNTS = {
@@ -86,6 +91,7 @@ COUNTS = {
     "n_gradient_evaluations": N_GRADIENT_EVALUATIONS,
     "n_metric_evaluations": N_METRIC_EVALUATIONS,
     "n_trace_evaluations": N_TRACE_EVALUATIONS,
+    "n_density_evaluations": N_DENSITY_EVALUATIONS,
 }
 FLAGS = {
     "diverging": DIVERGING,

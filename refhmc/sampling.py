@@ -29,7 +29,17 @@ from refhmc.results import Group, Result
 from refhmc.sample_stats import named
 from refhmc.sampling_warnings import review
 from refhmc.starts import check_gradient, check_metric, check_returns, check_start, given_starts, random_start
-from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, METRICS, N_CONTROL, SEARCH_FAILED, STOP, TRACES
+from refhmc.types import (
+    DENSITIES,
+    DIVERGENCES,
+    DRAWS_DONE,
+    GRADIENTS,
+    METRICS,
+    N_CONTROL,
+    SEARCH_FAILED,
+    STOP,
+    TRACES,
+)
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 
@@ -241,7 +251,7 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "preflight": bool(preflight),
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
         "n_gradient_evaluations": int(totals[GRADIENTS]),
-        "n_log_density_evaluations": int(totals[GRADIENTS]),
+        "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
         "n_metric_evaluations": int(totals[METRICS]),
         "n_trace_evaluations": int(totals[TRACES]),
         "exact": resolve(kernel.metric, kernel.integrator)[1].exact,

@@ -58,8 +58,10 @@ GEOMETRY = nb.Tuple(
 REFRESH = nb.FunctionType(nb.float64(MODEL, GEOMETRY, MATRIX, VECTOR, MATRIX, STACK, VECTOR))
 STEP = nb.FunctionType(nb.float64(MODEL, GEOMETRY, MATRIX, nb.float64, MATRIX, STACK, VECTOR))
 
-# What a transition works on. The flag says that ``step`` is the leapfrog on a diagonal metric, which the kernels
-# carry a copy of: a call through a pointer would cost as much as the step itself (53 against 25 ns at d = 2).
+# What a transition works on. The flag INLINED says that ``step`` is the leapfrog on a diagonal metric, which the kernels
+# carry a copy of: a call through a pointer would cost as much as the step itself (53 against 25 ns at d = 2). JUMPING says
+# that the momentum is that of discontinuous HMC (:mod:`refhmc.metrics.laplace`), and the model's ``metric`` its change.
+THROUGH_POINTERS, INLINED, JUMPING = range(3)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, GEOMETRY, VECTOR))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, MATRIX, STACK, VECTOR))  # points, tree, vecs, mats, totals
@@ -75,13 +77,17 @@ METRIC_ROWS = 24
 
 # Entries of ``notes``. Options of the metric, of the solver, of the integrator:
 ALPHA, AS_PUBLISHED, TOLERANCE, MAX_ITERATIONS, MEMORY, CHECK_REVERSAL, OMEGA, N_SUBSTEPS, FIRST_SUBSTEP = range(9)
+# of discontinuous HMC: how many coordinates jump, and whether their moves need the full density;
+N_DISCONTINUOUS, FULL_DENSITY = range(14, 16)
 # what is known at vecs[HERE]: whether the metric is settled (1), or failed to (-1), and the parts that are made when
 # they are first needed; pairs of Anderson's history;
 SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16, 22)
 # what happened since the counts were last set to zero: why there is no energy, iterations and largest residual of the
 # solves, largest reversal error; evaluations, N_FIELDS those of (dH/dp, dH/dq).
 FAILURE, ITERATIONS, RESIDUAL, REVERSAL, N_GRADIENTS, N_METRICS, N_TRACES, N_FIELDS = range(24, 32)
-N_NOTES = 32
+# Of discontinuous HMC: densities, or changes of one, evaluated without the gradient; moves tried; those turned back.
+N_DENSITIES, TRIES, FLIPS = range(32, 35)
+N_NOTES = 35
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 STATE, LEFT, RIGHT, CANDIDATE, SPARE = range(5)
@@ -90,8 +96,9 @@ N_TOTALS = 8
 
 # Entries of ``settings``.
 SET_STEP_SIZE, SET_JITTER, SET_N_STEPS, SET_TRAJECTORY, SET_MAX_DEPTH = range(5)
-N_SETTINGS = 5
+SET_LENGTH_JITTER, SET_JUMP_SIZE = range(5, 7)
+N_SETTINGS = 7
 
 # Entries of ``control``, one row a chain, shared with the thread that watches: progress goes out, a stop comes in.
-STOP, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES = range(7)
+STOP, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(8)
 N_CONTROL = 8  # a cache line, so that chains do not slow each other down

@@ -54,6 +54,27 @@ class Leapfrog:
         return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
 
 
+@dataclass(frozen=True)
+class Discontinuous:
+    """DHMC's own, not to be chosen for another kernel: :mod:`refhmc.integrators.discontinuous`. ``reversible``: with the order
+    of the coordinates reversed. It keeps volume; away from the jumps it is symplectic."""
+
+    order = 2
+    symplectic = True
+    reversible = True
+    exact = True
+    implicit = False
+    cost = 1
+
+    def pointer(self, metric):
+        from refhmc.integrators.discontinuous import discontinuous
+
+        return discontinuous
+
+    def options(self) -> dict[int, float]:
+        return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+
+
 class _Implicit:
     """What the implicit methods have in common: the solver's options."""
 

@@ -1,0 +1,204 @@
+"""Discontinuous Hamiltonian Monte Carlo: HMC for densities that jump in some coordinates, embedded integers among them.
+
+    p_I ~ N(0, M_I), |p_j| / m_j ~ Exponential(1);  (q*, p*) = n steps from (q, p), each with the discontinuous coordinates
+    in a fresh random order;   q <- q* with probability min(1, exp(H(q, p) - H(q*, p*)))
+
+The step is :mod:`refhmc.integrators.discontinuous`, the momentum :mod:`refhmc.metrics.laplace`. Where all coordinates are
+discontinuous the energy is exact and every proposal is accepted; where none is, this is HMC. The step is jittered,
+eps (1 + j (2u - 1)): with a fixed one, a discontinuous coordinate would stay on a lattice. So is the number of steps.
+
+**Warm-up.** A step that is too large is turned back by most jumps. Over the momentum and the target,
+
+    P(no flip of j) = P(dU < |p_j| / m_j) = E min(1, exp(U(q) - U(q + eps/m_j sign(p_j) e_j)))                  eq. 28
+
+(with its erratum), to be kept between .7 and .9. Where all coordinates are discontinuous the step size is adapted to that rate
+by dual averaging. Where some are smooth it is adapted to their acceptance, as in HMC, and the factor r that all the masses
+m_j = 1 / (r s_j) have in common to the no-flip rate, by a dual averaging of its own for the jump size eps r: one number
+could not serve both. The scales s are standard deviations from the windows of warm-up.
+
+Gram-Hansen's notes, secs. 2.4-2.6, after Nishimura, Dunson and Lu (2020), Biometrika 107.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from refhmc import sample_stats as S
+from refhmc.compiled import jit
+from refhmc.kernels.hmc import MAX_STEPS
+from refhmc.kernels.options import check_options
+from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
+from refhmc.metrics.laplace import JUMPS, ORDER, energy
+from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_point, copy_state
+from refhmc.randomness import flip, uniform
+from refhmc.types import (
+    CANDIDATE,
+    FLIPS,
+    N_DENSITIES,
+    N_DISCONTINUOUS,
+    N_GRADIENTS,
+    SET_JITTER,
+    SET_LENGTH_JITTER,
+    SET_N_STEPS,
+    SET_STEP_SIZE,
+    SET_TRAJECTORY,
+    STATE,
+    STOP,
+    TRIES,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DHMC:
+    """Discontinuous HMC, for models with ``discontinuous`` coordinates.
+
+    step_size : the step; ``None`` adapts it, and the masses' common factor, in warm-up.
+    n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
+        1,024; give one of the two. Neither: length pi/2.
+    step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of n_steps.
+    metric : ``Diagonal()``, adapted, by default, or ``Diagonal(variances)``, ``Identity()``: M_i^-1 is the variance of a
+        smooth coordinate, 1/m_j the standard deviation of a discontinuous one.
+    target_no_flip : share of moves of discontinuous coordinates that are not turned back. target_accept : of the trajectory;
+        used where some coordinates are smooth.
+    """
+
+    step_size: float | None = None
+    n_steps: int | None = None
+    trajectory_length: float | None = None
+    step_jitter: float = 0.2
+    length_jitter: float = 0.2
+    metric: object = None
+    target_no_flip: float = 0.8
+    target_accept: float | None = None
+
+    title = "the DHMC kernel"
+    integrator = None
+
+    def __post_init__(self):
+        check_options(self)
+        if not isinstance(self.metric, Identity | Diagonal | None):
+            raise TypeError(
+                f"DHMC takes Identity() or Diagonal(), got {type(self.metric).__name__}: its discontinuous coordinates are "
+                "moved one at a time"
+            )
+        if self.metric is not None and self.metric.learns == FROM_GRADIENTS:
+            raise ValueError("DHMC learns its metric from draws: a discontinuous coordinate has no gradient")
+        if self.n_steps is not None and self.trajectory_length is not None:
+            raise ValueError("give n_steps or trajectory_length, not both")
+        if self.n_steps is not None and (int(self.n_steps) != self.n_steps or self.n_steps < 1):
+            raise ValueError(f"n_steps must be a whole number of at least 1, got {self.n_steps!r}")
+        length = self.trajectory_length
+        if length is not None and not (length > 0 and math.isfinite(length)):
+            raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
+        for name in ("step_jitter", "length_jitter"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        if not 0 < self.target_no_flip < 1:
+            raise ValueError(f"target_no_flip must lie between 0 and 1, got {self.target_no_flip!r}")
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the statistics of a draw; ``step_size_nom`` only where the step is jittered."""
+        names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
+        nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
+        counts = ("n_gradient_evaluations", "n_density_evaluations")
+        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", "no_flip_rate", *counts)
+
+    @property
+    def transition(self):
+        return dhmc
+
+    def settings(self) -> dict[int, float]:
+        length = self.trajectory_length
+        if self.n_steps is None and length is None:
+            length = math.pi / 2
+        return {
+            SET_JITTER: self.step_jitter,
+            SET_LENGTH_JITTER: self.length_jitter,
+            SET_N_STEPS: self.n_steps or 0,
+            SET_TRAJECTORY: length or 0.0,
+        }
+
+
+@jit
+def draw_order(randomness, vecs, n):
+    """A uniformly random order of the n discontinuous coordinates (Fisher and Yates), into ``vecs[ORDER]``."""
+    order, k = vecs[ORDER], 0
+    for j in range(vecs.shape[1]):
+        if vecs[JUMPS, j] != 0:
+            order[k] = j
+            k += 1
+    for k in range(n - 1, 0, -1):
+        other = int(uniform(randomness) * (k + 1))
+        order[k], order[other] = order[other], order[k]
+
+
+@jit
+def jittered_length(randomness, settings):
+    """Steps of this trajectory: those asked for, times 1 + j (2u - 1), rounded."""
+    length = settings[SET_N_STEPS]
+    if length == 0:
+        length = settings[SET_TRAJECTORY] / settings[SET_STEP_SIZE]
+    if settings[SET_LENGTH_JITTER] > 0:
+        length *= 1 + settings[SET_LENGTH_JITTER] * (2 * uniform(randomness) - 1)
+    return int(min(max(round(length), 1), MAX_STEPS)) if settings[SET_N_STEPS] == 0 else int(max(round(length), 1))
+
+
+@jit
+def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
+    """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
+    points, _, vecs, mats, _ = workspace
+    step, geometry, notes = dynamics[2], dynamics[3], dynamics[4]
+    n_discontinuous = int(notes[N_DISCONTINUOUS])
+    notes[N_DENSITIES], notes[TRIES], notes[FLIPS] = 0.0, 0.0, 0.0
+    nominal = settings[SET_STEP_SIZE]
+    eps = nominal
+    if settings[SET_JITTER] > 0:
+        eps = nominal * (1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1))
+    n_steps = jittered_length(randomness, settings)
+
+    z = points[CANDIDATE]
+    copy_point(z, points[STATE])
+    H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
+    while done < n_steps:
+        if control[STOP]:
+            return S.INTERRUPTED
+        draw_order(randomness, vecs, n_discontinuous)
+        H = step(model, geometry, z, eps, vecs, mats, notes)
+        done += 1
+        if done == n_steps and n_discontinuous == z.shape[1] and math.isfinite(H):
+            # Added up from changes so far; once a trajectory from the full density, so that no rounding piles up.
+            z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
+            notes[N_GRADIENTS] += 1
+            H = energy(z, vecs)
+        if not math.isfinite(H):
+            break
+        lowest, highest = min(lowest, H), max(highest, H)
+        if abs(H - H0) > abs(worst):
+            worst = H - H0
+
+    finite = math.isfinite(H)
+    accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
+    accepted = flip(randomness, accept_probability)
+    if accepted:
+        copy_state(points[STATE], z)
+    stats[S.LP] = points[STATE, LOG_DENSITY, 0]
+    stats[S.ENERGY] = H if accepted else H0
+    stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
+    stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
+    stats[S.ACCEPTANCE_RATE] = accept_probability
+    reason = S.reason(notes) if not finite else S.DIVERGED
+    stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
+    stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
+    stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
+    stats[S.INDEX_IN_TRAJECTORY] = done if accepted else 0
+    stats[S.IS_ACCEPTED] = accepted
+    if notes[TRIES] > 0:
+        stats[S.NO_FLIP_RATE] = 1 - notes[FLIPS] / notes[TRIES]
+    else:  # nothing that jumps, or a failure before the first move
+        stats[S.NO_FLIP_RATE] = n_discontinuous == 0
+    stats[S.N_DENSITY_EVALUATIONS] = notes[N_DENSITIES] + notes[N_GRADIENTS]
+    if accepted:
+        return S.ACCEPTED
+    return reason if not finite or stats[S.DIVERGING] else S.REJECTED

@@ -1,0 +1,87 @@
+"""The kinetic energy of discontinuous HMC: a Gaussian momentum on the smooth coordinates I, a Laplace one on the others, J.
+
+    K(p) = 1/2 p_I' M_I^-1 p_I + sum_J |p_j| / m_j             eq. 26 of Gram-Hansen's notes, M_I diagonal
+    v_i = p_i / M_i,    v_j = sign(p_j) / m_j                  eq. 20
+    p_i ~ N(0, M_i),    |p_j| / m_j ~ Exponential(1) with a fair sign
+
+The speed of a discontinuous coordinate does not depend on the size of its momentum: that is what lets the integrator cross
+any number of jumps at the price of one density. Both momenta are made from standard normals z, the second by
+
+    p_j = m_j sign(z) (-log P(|Z| > |z|)),     P(|Z| > |z|) = erfc(|z| / sqrt 2)
+
+The masses imitate the scales s of the coordinates: M_i = s_i^-2 and, the steps being eps / m_j, m_j = 1 / (r s_j) with one
+factor r for all of J (the notes' m = var^{1/2} has the sign of the exponent wrong: ERRATA of its sec. 2.6).
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.compiled import jit
+from refhmc.metrics.euclidean import field, settle
+from refhmc.point import LOG_DENSITY, VELOCITY, P
+
+# Rows of ``vecs``: M_i^-1 and 1/m_j; M_i^{1/2} and m_j; s; 1 where the coordinate is discontinuous; in which order the
+# discontinuous ones are moved, as many entries as there are; and what a change of the log density is asked for with.
+INVERSE_MASS, ROOT, SCALE, JUMPS, ORDER, CALL = range(6)
+N_ROWS = CALL + 3
+
+
+@jit
+def velocity(p, vecs, mats, notes, out):
+    """dK/dp"""
+    for i in range(p.shape[0]):
+        inverse_mass = vecs[INVERSE_MASS, i]
+        out[i] = inverse_mass * p[i] if vecs[JUMPS, i] == 0 else math.copysign(inverse_mass, p[i])
+
+
+@jit
+def energy(z, vecs):
+    """H = -L + K of the point ``z``, whose velocity is set from its momentum."""
+    velocity(z[P], vecs, vecs, vecs[0], z[VELOCITY])
+    kinetic = 0.0
+    for i in range(z.shape[1]):
+        kinetic += (0.5 if vecs[JUMPS, i] == 0 else 1.0) * z[P, i] * z[VELOCITY, i]
+    return kinetic - z[LOG_DENSITY, 0]
+
+
+@jit
+def exponential(z):
+    """-log P(|Z| > |z|) of a standard normal Z: exponential if z is standard normal."""
+    x = abs(z) / math.sqrt(2.0)
+    return -math.log1p(-math.erf(x)) if x < 0.5 else -math.log(math.erfc(x))
+
+
+@jit
+def draw(normals, vecs, mats, notes, p):
+    """The momentum from standard normals."""
+    for i in range(p.shape[0]):
+        size = normals[i] if vecs[JUMPS, i] == 0 else math.copysign(exponential(normals[i]), normals[i])
+        p[i] = size * vecs[ROOT, i]
+
+
+@jit
+def refresh(model, geometry, z, normals, vecs, mats, notes):
+    """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
+    draw(normals, vecs, mats, notes, z[P])
+    return energy(z, vecs)
+
+
+@jit
+def scale_jumps(vecs, factor):
+    """m_j = 1 / (factor s_j)"""
+    for j in range(vecs.shape[1]):
+        if vecs[JUMPS, j] != 0:
+            vecs[INVERSE_MASS, j] = factor * vecs[SCALE, j]
+            vecs[ROOT, j] = 1.0 / vecs[INVERSE_MASS, j]
+
+
+@jit
+def take_scales(vecs):
+    """After a new diagonal metric, the estimated variances, was put in ``vecs``: s_j is their root."""
+    for j in range(vecs.shape[1]):
+        vecs[SCALE, j] = math.sqrt(vecs[INVERSE_MASS, j])
+
+
+# The step takes neither from here: nothing but the momentum's law is asked of this geometry.
+geometry = (settle, velocity, field, draw)
