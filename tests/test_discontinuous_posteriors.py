@@ -27,11 +27,10 @@ def bound(comparisons: int) -> float:
     return scipy.stats.norm.isf(1e-4 / TESTS / comparisons / 2)
 
 
-def shares(indicators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of (chain, draw, k) indicators and their standard errors, that of independent draws at least."""
-    mean = indicators.mean(axis=(0, 1))
+def z_of_shares(indicators: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """z of the means of (chain, draw, k) indicators whose chances are ``levels``, if these are so."""
     size = np.minimum(plain_ess(indicators.astype(float)), indicators[..., 0].size)
-    return mean, np.sqrt(np.maximum(mean * (1 - mean), 1 / indicators[..., 0].size) / size)
+    return (indicators.mean(axis=(0, 1)) - levels) / np.sqrt(levels * (1 - levels) / size)
 
 
 @pytest.mark.parametrize("changes", [1, 2])
@@ -51,8 +50,7 @@ def test_law_of_the_year_of_the_change(sample):
     assert year.dtype == np.int64
     law = ChangeLaw(np.array(load_json("coal_mining_disasters")["counts"], dtype=float), 1, 1.0, 1.0, 1851).marginal(1)
     likely = np.flatnonzero(law > 0.01)
-    share, error = shares(year[..., None] == 1851 + likely)
-    z = (share - law[likely]) / error
+    z = z_of_shares(year[..., None] == 1851 + likely, law[likely])
     assert len(z) >= 8
     assert np.abs(z).max() < bound(len(z)), f"z = {z}"
 
@@ -74,8 +72,8 @@ def test_classifier_of_heart_disease(sample):
     result = sample(model, refhmc.DHMC(n_steps=20), draws=2000, random_seed=SEED)
     square = np.sum(result.draws**2, axis=2, keepdims=True)
     levels = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-    share, error = shares(square <= scipy.stats.chi2(14).ppf(levels))
-    z = np.append((share - levels) / error, (square.mean() - 14) / (square.std() / np.sqrt(plain_ess(square))))
+    z = z_of_shares(square <= scipy.stats.chi2(14).ppf(levels), levels)
+    z = np.append(z, (square.mean() - 14) / (square.std() / np.sqrt(plain_ess(square))))
     assert np.abs(z).max() < bound(len(z)), f"z = {z}"
     assert result.sample_stats["is_accepted"].all()
     data = refhmc.datasets.heart()
@@ -100,9 +98,9 @@ def jolly_seber(sample, draws: int, tune: int):
         for level, key in ((0.05, "q05"), (0.5, "q50"), (0.95, "q95")):
             # The logs of integers have ties: P(x < quantile) <= level <= P(x <= quantile).
             between = np.stack([ours < row[key] - 1e-9, ours <= row[key] + 1e-9], axis=2)
-            (below, up_to), error = shares(between)
-            error = np.hypot(error, np.sqrt(level * (1 - level) / row["ess"]))
-            z[f"{name} {key}"] = max((below - level) / error[0], 0.0) + min((up_to - level) / error[1], 0.0)
+            sizes = plain_ess(between.astype(float))
+            below, up_to = z_of_shares(between, np.full(2, level)) / np.sqrt(1 + sizes / row["ess"])
+            z[f"{name} {key}"] = max(below, 0.0) + min(up_to, 0.0)
     worst = max(z, key=lambda name: abs(z[name]))
     assert abs(z[worst]) < bound(len(z)), f"{worst}: z = {z[worst]:.2f}"
     assert len(z) == 4 * 38
