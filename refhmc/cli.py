@@ -57,13 +57,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
     sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
-    sample.add_argument("--kernel", choices=["nuts", "hmc"], default="nuts")
+    sample.add_argument(
+        "--kernel", choices=["nuts", "hmc", "dhmc"], help="default: nuts, or dhmc where a coordinate jumps"
+    )
     sample.add_argument("--metric", choices=list(METRICS), default="diagonal")
     sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
     sample.add_argument("--integrator", choices=list(INTEGRATORS), help="default: what suits the metric")
     sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
     sample.add_argument("--step-size", type=float, help="default: adapted")
-    sample.add_argument("--n-steps", type=int, help="HMC: steps of a trajectory")
+    sample.add_argument("--n-steps", type=int, help="HMC, DHMC: steps of a trajectory")
     sample.add_argument("--target-accept", type=float)
     sample.add_argument("--draws", type=int, default=1000)
     sample.add_argument("--tune", type=int, default=1000)
@@ -96,12 +98,7 @@ def run_sample(options) -> int:
     import refhmc
 
     model = _model(options.model)
-    metric, integrator = metric_and_integrator(options)
-    common = {"step_size": options.step_size, "target_accept": options.target_accept}
-    common |= {"metric": metric, "integrator": integrator}
-    if options.kernel == "nuts" and options.n_steps is not None:
-        raise ValueError("--n-steps belongs to --kernel hmc")
-    kernel = refhmc.NUTS(**common) if options.kernel == "nuts" else refhmc.HMC(n_steps=options.n_steps, **common)
+    kernel = make_kernel(options, model)
     for path in (options.out, options.plot):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
@@ -138,6 +135,24 @@ def run_sample(options) -> int:
         plot_result(model, result, options.plot)
         print(f"picture written to {options.plot}")
     return INTERRUPTED if attributes["stopped_by"] == "interrupt" else 0
+
+
+def make_kernel(options, model):
+    """The kernel that --kernel and its options name; ValueError for an option that has no use."""
+    import refhmc
+
+    name = options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")
+    metric, integrator = metric_and_integrator(options)
+    common = {"step_size": options.step_size, "target_accept": options.target_accept, "metric": metric}
+    if name == "nuts" and options.n_steps is not None:
+        raise ValueError("--n-steps belongs to --kernel hmc and dhmc")
+    if name == "dhmc" and integrator is not None:
+        raise ValueError("--integrator does not belong to --kernel dhmc, which has its own")
+    if name == "nuts":
+        return refhmc.NUTS(integrator=integrator, **common)
+    if name == "hmc":
+        return refhmc.HMC(n_steps=options.n_steps, integrator=integrator, **common)
+    return refhmc.DHMC(n_steps=options.n_steps, **common)
 
 
 def metric_and_integrator(options) -> tuple:

@@ -43,5 +43,9 @@ class SamplingWarning(UserWarning):
     """A finished run whose draws deserve a look. The same text is in ``result.warnings``."""
 
 
+class DiscontinuityWarning(SamplingWarning):
+    """The log density jumps, and the kernel is made for smooth ones; the text has two points on either side of a jump."""
+
+
 class PythonModelWarning(UserWarning):
     """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from refhmc import compiled, types
+from refhmc import compiled, discontinuity, types
 from refhmc.arguments import check_arguments, check_memory, entropy_of
 from refhmc.chain import Plan, make_plan, run_draws
 from refhmc.chain_run import ChainRun, chain_generator, run_chain
 from refhmc.checkpoint import Checkpoint
 from refhmc.dynamics import resolve
-from refhmc.errors import CheckpointError, SamplingError, SamplingWarning
-from refhmc.kernels import NUTS
+from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
+from refhmc.kernels import DHMC, NUTS
 from refhmc.model import Model
 from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
@@ -67,7 +67,8 @@ def sample(
 
     Parameters
     ----------
-    model : a :class:`refhmc.Model`. kernel : ``HMC(...)`` or ``NUTS(...)``; default ``NUTS()``.
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)`` or ``DHMC(...)``; default ``NUTS()``, and ``DHMC()``
+        for a model with discontinuous coordinates.
     draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
     chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
@@ -92,7 +93,8 @@ def sample(
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
     SamplingError : the model raised during sampling; ``.partial`` is the result so far, other chains complete.
     """
-    kernel = NUTS() if kernel is None else kernel
+    if kernel is None:
+        kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
@@ -103,7 +105,10 @@ def sample(
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
-        starts = checked_starts(model, plan.dynamics.metric, initvals, chains, entropy, preflight)
+        starts, first = checked_starts(model, plan.dynamics.metric, initvals, chains, entropy, preflight)
+        jumps = discontinuity.declared(model, kernel, first)
+        if jumps is not None:
+            warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
         store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store}
@@ -125,6 +130,14 @@ def sample(
     result = assemble(model, kernel, runs, save_warmup, attributes)
     for text in result.warnings:
         warnings.warn(text, SamplingWarning, stacklevel=2)
+    if jumps is None:
+        begun = np.stack([runs[k].start for k in result.attributes["chains"]])
+        gradients = attributes["n_gradient_evaluations"]
+        jumps = discontinuity.found(model, kernel, result.draws, result.sample_stats, begun, gradients)
+        if jumps is not None:
+            warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
+    if jumps is not None:
+        result.warnings.insert(0, jumps)
     failed = [k for k, run in enumerate(runs) if run.error is not None]
     if failed and isinstance(runs[failed[0]].error, CheckpointError):
         raise runs[failed[0]].error  # type: ignore[misc]
@@ -133,8 +146,8 @@ def sample(
     return result if raw else result.to_arviz()
 
 
-def checked_starts(model, metric, initvals, chains, entropy, preflight) -> np.ndarray | None:
-    """The given starts (chains, d), each checked, or None for random ones; the model is checked at the first start."""
+def checked_starts(model, metric, initvals, chains, entropy, preflight) -> tuple[np.ndarray | None, np.ndarray]:
+    """The given starts (chains, d), each checked, or None for random ones, and the first start, where the model is checked."""
     starts = given_starts(model, initvals, chains)
     first = random_start(model, chain_generator(entropy, 0), 0, metric) if starts is None else starts[0]
     check_returns(model, first)
@@ -143,7 +156,7 @@ def checked_starts(model, metric, initvals, chains, entropy, preflight) -> np.nd
         check_metric(model, metric, start, chain)
     if preflight:
         check_gradient(model, first)
-    return starts
+    return starts, first
 
 
 def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds):

@@ -10,6 +10,7 @@ from refhmc.sample_stats import OUTCOMES
 MIN_DRAWS, MIN_CHAINS = 100, 4
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
 STUCK_DRAWS = 100
+MIN_NO_FLIP = 0.3
 MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
 
 
@@ -22,6 +23,7 @@ def review(names: list[str], draws: np.ndarray, stats: dict[str, np.ndarray], st
     found += _unsolved(stats)
     found += _stuck(stats)
     found += _max_depth(stats)
+    found += _flips(stats)
     if n < MIN_DRAWS:
         return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
     found += _energy(stats)
@@ -101,6 +103,20 @@ def _max_depth(stats) -> list[str]:
         f"{int(reached.sum())} of {reached.size} trajectories ({_per_chain(reached)}) were still going on at "
         "max_treedepth: the draws are valid but each costs much and moves little, since the scales differ widely. Use a "
         "dense metric, reparametrise, or raise max_treedepth."
+    ]
+
+
+def _flips(stats) -> list[str]:
+    if "no_flip_rate" not in stats:
+        return []
+    rates = stats["no_flip_rate"].mean(axis=1)
+    low = [f"chain {k}: {rate:.2f}" for k, rate in enumerate(rates) if rate < MIN_NO_FLIP]
+    if not low:
+        return []
+    return [
+        f"Fewer than {MIN_NO_FLIP:.0%} of the moves of the discontinuous coordinates got through in {len(low)} of {len(rates)} "
+        f"chains ({', '.join(low)}): the step is too large for them. Let warm-up adapt it (step_size=None), or scale them "
+        "alike."
     ]
 
 

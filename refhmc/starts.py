@@ -36,10 +36,15 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     if bad.size:
         raise InitError(f"chain {chain}: the start has {model.names[bad[0]]} = {q[bad[0]]}")
     value, gradient = model.core.value_and_gradient(q)
+    gradient[model.discontinuous] = 0.0
     if value == np.inf:
         raise ModelError(f"chain {chain}: the log density is +inf at the start {_short(q)}: the density is improper")
     if not np.isfinite(value):
-        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}")
+        outside = ""
+        if value == -np.inf:
+            coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
+            outside = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
+        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{outside}")
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
@@ -64,6 +69,7 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None
     for _ in range(MAX_TRIES):
         q = rng.uniform(-2, 2, model.dim)
         value, gradient = model.core.value_and_gradient(q)
+        gradient[model.discontinuous] = 0.0
         not_positive = None
         if not np.isfinite(value):
             not_finite["log density"] += 1
@@ -105,7 +111,8 @@ def check_gradient(model: Model, q: np.ndarray) -> None:
     """Pre-flight: the gradient against central differences of the log density in three random directions.
 
     At most nine evaluations. A direction that disagrees is looked at again with a smaller step, since a difference
-    quotient can be wrong where the curvature is large. Raises GradientError with the point and both numbers.
+    quotient can be wrong where the curvature is large; discontinuous coordinates stay where they are. Raises GradientError
+    with the point and both numbers.
     """
     value, gradient = model.core.value_and_gradient(q)
     rng = np.random.default_rng(20261121)
@@ -113,6 +120,7 @@ def check_gradient(model: Model, q: np.ndarray) -> None:
     retried = False
     for _ in range(DIRECTIONS):
         direction = scale * rng.choice([-1.0, 1.0], model.dim) * rng.uniform(0.5, 1.0, model.dim)
+        direction[model.discontinuous] = 0.0
         slope = float(gradient @ direction)
         size = float(np.abs(gradient) @ np.abs(direction))
         for step in (1e-5, 1e-7):

@@ -57,6 +57,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("NUTS, dense metric", core(refhmc.NUTS(metric=refhmc.metrics.Dense()))),
         ("HMC", core(refhmc.HMC())),
+        ("DHMC", core(refhmc.DHMC())),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in riemannian),
         *(
             (f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each)))

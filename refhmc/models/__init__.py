@@ -21,6 +21,8 @@ _HOME = {
     "JollySeber": "jolly_seber",
     "ChangePoint": "change_point",
     "PACBayesClassifier": "pac_bayes_classifier",
+    "CellGrid": "cell_grid",
+    "ClosedPopulation": "closed_population",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -62,4 +64,6 @@ def by_name() -> dict:
         "jolly-seber": maker("JollySeber"),
         "change-point": maker("ChangePoint"),
         "pac-bayes": maker("PACBayesClassifier"),
+        "cell-grid": maker("CellGrid"),
+        "closed-population": maker("ClosedPopulation"),
     }

@@ -1,0 +1,118 @@
+"""A finite distribution on a grid of integers, embedded in R^d: the log density is constant but for jumps.
+
+    P(N = n) = w[n] / sum w,   n_i = 0, ..., K_i - 1          L(x) = log w[n(x)] - sum_i log(a_{n_i + 1} - a_{n_i})
+
+with a_n = n or a_n = log(n + 1) (:mod:`refhmc.embedding`). Everything about it can be enumerated.
+
+Data: one row: 1 for a_n = log(n + 1) or 0 for a_n = n, then K_1 ... K_d, then log w in C order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.embedding import Embedding, linear_integer, log_integer, log_log_width
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+SHIFT = 1
+
+
+@jit
+def integer(x, data):
+    """The n of one coordinate."""
+    return log_integer(x, SHIFT) if data[0, 0] != 0 else linear_integer(x)
+
+
+@jit
+def log_width(n, data):
+    return log_log_width(n, SHIFT) if data[0, 0] != 0 else 0.0
+
+
+@jit
+def log_density(q, data):
+    d = q.shape[0]
+    place, widths = 0, 0.0
+    for i in range(d):
+        n, size = integer(q[i], data), int(data[0, 1 + i])
+        if n < 0 or n >= size:
+            return -math.inf
+        place = place * size + n
+        widths += log_width(n, data)
+    return data[0, 1 + d + place] - widths
+
+
+@jit
+def gradient(q, data, out):
+    out[:] = 0.0
+
+
+@jit
+def log_density_change(q, data, j, new_value):
+    d = q.shape[0]
+    n, before = integer(new_value, data), integer(q[j], data)
+    if n < 0 or n >= int(data[0, 1 + j]):
+        return -math.inf
+    place, stride = 0, 1
+    for i in range(d - 1, -1, -1):
+        place += stride * integer(q[i], data)
+        if i == j:
+            move = stride * (n - before)
+        stride *= int(data[0, 1 + i])
+    first = 1 + d + place
+    return data[0, first + move] - data[0, first] - log_width(n, data) + log_width(before, data)
+
+
+def constrain(q: np.ndarray, embedding: Embedding) -> dict:
+    return {"n": embedding.integers(q)}
+
+
+def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embedding: Embedding) -> np.ndarray:
+    """(n_draws, d) independent positions."""
+    places = rng.choice(probabilities.size, size=n_draws, p=probabilities.ravel())
+    cells = np.stack(np.unravel_index(places, probabilities.shape), axis=1)
+    return embedding.draw_position(rng, cells)
+
+
+def CellGrid(weights=None, a: str = "n") -> Model:
+    """Integers n with probabilities proportional to ``weights`` (K_1, ..., K_d), at most 8 axes; variable ``n``.
+
+    Default weights: 1 + ((3 i + 5 j) mod 7) on a grid of 4 x 5. Raises ShapeError, or ValueError for weights that are not
+    positive and finite or an ``a`` that is neither "n" nor "log n".
+    """
+    if weights is None:
+        i, j = np.indices((4, 5))
+        weights = 1.0 + (3 * i + 5 * j) % 7
+    w = np.asarray(weights, dtype=float)
+    if not 1 <= w.ndim <= 8 or w.size == 0:
+        raise ShapeError(f"weights must have one to eight axes, none of them empty, got {w.shape}")
+    if not (np.isfinite(w).all() and (w > 0).all()):
+        raise ValueError("weights must be positive and finite")
+    d, probabilities = w.ndim, w / w.sum()
+    embedding = Embedding((0, None), a=a)
+    cells = np.indices(w.shape).reshape(d, -1)
+    mean = cells @ probabilities.ravel()
+    best = np.array(np.unravel_index(int(np.argmax(w)), w.shape))
+    return Model(
+        d,
+        log_density,
+        gradient,
+        data=np.concatenate([[float(a == "log n")], w.shape, np.log(probabilities).ravel()]).reshape(1, -1),
+        names=[f"x[{i}]" for i in range(d)],
+        constrain=functools.partial(constrain, embedding=embedding),
+        discontinuous=range(d),
+        log_density_change=log_density_change,
+        initial=embedding.embed(best),
+        name="cell-grid",
+        reference=Reference(
+            source="enumeration",
+            mean=mean,
+            variance=((cells - mean[:, None]) ** 2) @ probabilities.ravel(),
+            draw=functools.partial(draw, probabilities=probabilities, embedding=embedding),
+        ),
+    )

@@ -1,0 +1,141 @@
+"""Capture and recapture in a closed population of unknown size N: an integer and a smooth coordinate.
+
+In T occasions, each animal being caught with probability p in each, M different ones are caught, n times in all:
+
+    P(data | N, p) = N! / (N - M)! p^n (1 - p)^(T N - n) x const,     P(N) ~ 1/N on M..N_max,     p ~ U(0, 1)
+
+q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.embedding`), s = p:
+
+    L(q) = -log N + log N! - log (N - M)! + (n + 1) log s + (T N - n + 1) log(1 - s) - log log((N + 1) / N)
+    dL/dq_0 = n + 1 - (T N + 2) s
+
+Exactly, P(N | data) ~ 1/N N!/(N - M)! B(1 + n, 1 + T N - n) and p | N ~ Beta(1 + n, 1 + T N - n).
+
+Data: one row (T, n, M, N_max).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import scipy.special
+
+from refhmc.compiled import jit
+from refhmc.embedding import Embedding, log_integer, log_log_width
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+T, CAPTURES, DISTINCT, LARGEST = range(4)
+
+
+@jit
+def log_of_integer(N, M):
+    """The terms of the log density that have no p."""
+    return -math.log(N) + math.lgamma(N + 1.0) - math.lgamma(N - M + 1.0) - log_log_width(N, 0)
+
+
+@jit
+def log1p_exp(x):
+    """log(1 + exp x) without overflow."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@jit
+def value_and_gradient(q, data, out):
+    out[0] = out[1] = 0.0
+    N = log_integer(q[1], 0)
+    if data[0, DISTINCT] > N or data[0, LARGEST] < N:
+        return -math.inf
+    caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
+    out[0] = caught - (caught + missed) * math.exp(-log1p_exp(-q[0]))
+    return log_of_integer(N, data[0, DISTINCT]) - caught * log1p_exp(-q[0]) - missed * log1p_exp(q[0])
+
+
+@jit
+def log_density(q, data):
+    N = log_integer(q[1], 0)
+    if data[0, DISTINCT] > N or data[0, LARGEST] < N:
+        return -math.inf
+    caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
+    return log_of_integer(N, data[0, DISTINCT]) - caught * log1p_exp(-q[0]) - missed * log1p_exp(q[0])
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def log_density_change(q, data, j, new_value):
+    if j == 0:
+        N = log_integer(q[1], 0)
+        caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
+        less = log1p_exp(-new_value) - log1p_exp(-q[0])
+        return -caught * less - missed * (log1p_exp(new_value) - log1p_exp(q[0]))
+    N, before = log_integer(new_value, 0), log_integer(q[1], 0)
+    if data[0, DISTINCT] > N or data[0, LARGEST] < N:
+        return -math.inf
+    if before == N:
+        return 0.0
+    M = data[0, DISTINCT]
+    return log_of_integer(N, M) - log_of_integer(before, M) - data[0, T] * (N - before) * log1p_exp(q[0])
+
+
+def constrain(q: np.ndarray, embedding: Embedding) -> dict:
+    return {"p": scipy.special.expit(q[..., 0]), "N": embedding.integers(q[..., 1])}
+
+
+def probabilities(occasions: int, captures: int, distinct: int, largest: int) -> np.ndarray:
+    """P(N | data) for N = distinct, ..., largest."""
+    N = np.arange(distinct, largest + 1)
+    log_weight = -np.log(N) + scipy.special.gammaln(N + 1) - scipy.special.gammaln(N - distinct + 1)
+    log_weight += scipy.special.betaln(1 + captures, 1 + occasions * N - captures)
+    return scipy.special.softmax(log_weight)
+
+
+def draw(rng, n_draws: int, weights: np.ndarray, occasions: int, captures: int, distinct: int, embedding) -> np.ndarray:
+    """(n_draws, 2) independent positions."""
+    N = distinct + rng.choice(len(weights), size=n_draws, p=weights)
+    p = rng.beta(1.0 + captures, 1.0 + occasions * N - captures)
+    return np.stack([scipy.special.logit(p), embedding.draw_position(rng, N)], axis=1)
+
+
+def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38, largest: int = 5000) -> Model:
+    """Population size ``N`` and probability of capture ``p``. Default data: 38 animals caught 60 times in 5 occasions.
+
+    Raises ValueError for counts that cannot be: 1 <= distinct <= captures <= occasions * distinct, distinct <= largest.
+    """
+    if not 1 <= distinct <= captures <= occasions * distinct or largest < distinct:
+        raise ValueError(
+            f"{distinct} animals caught {captures} times in {occasions} occasions, of at most {largest}: these counts cannot be"
+        )
+    embedding = Embedding(range(distinct, largest + 1), a="log n")
+    weights = probabilities(occasions, captures, distinct, largest)
+    N = np.arange(distinct, largest + 1)
+    mean_p = (1 + captures) / (2 + occasions * N)
+    square_p = mean_p * (2 + captures) / (3 + occasions * N)
+    mean = np.array([weights @ mean_p, weights @ N])
+    start = N[np.argmax(weights)]
+    return Model(
+        2,
+        log_density,
+        gradient,
+        data=np.array([[occasions, captures, distinct, largest]], dtype=float),
+        names=["logit_p", "log_N"],
+        constrain=functools.partial(constrain, embedding=embedding),
+        value_and_gradient=value_and_gradient,
+        discontinuous=["log_N"],
+        log_density_change=log_density_change,
+        initial=[scipy.special.logit(captures / (occasions * start)), embedding.embed(start)],
+        name="closed-population",
+        reference=Reference(
+            source="sum over N",
+            mean=mean,
+            variance=np.array([weights @ square_p, weights @ (N - mean[1]) ** 2]) - [mean[0] ** 2, 0.0],
+            draw=functools.partial(
+                draw, weights=weights, occasions=occasions, captures=captures, distinct=distinct, embedding=embedding
+            ),
+        ),
+    )
