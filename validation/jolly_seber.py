@@ -209,10 +209,10 @@ def main() -> None:
         alarm_text(comparisons),
         "## Effective draws for each evaluation of the density",
         "ArviZ's bulk ESS of p, phi and log U, a chain by itself, with standard errors over the chains; ratios to plain "
-        "Metropolis within Gibbs (each coordinate a normal step, tuned to 44 %, the same coordinates). A gradient counts as one "
-        "evaluation, a change of the density by one coordinate as one, too, though it takes a tenth of the time of the density. "
-        "Seconds are the processor's on a machine busy with other work; the Metropolis sampler evaluates the full density for "
-        "p and phi.",
+        "Metropolis within Gibbs (each coordinate a normal step, tuned to 44 %, the same coordinates). A gradient counts as "
+        "one evaluation, a change of the density by one coordinate as one, too, though it takes a tenth of the time of the "
+        "density. Seconds are the processor's on a machine busy with other work; the Metropolis sampler evaluates the full "
+        "density for p and phi.",
         text,
         "![U by occasion, and draws of U_1](jolly_seber.png)",
     ]
