@@ -56,6 +56,14 @@ def logistic_reference(name: str) -> Reference:
     return Reference(source, mean, variance, mean_se, variance_se)
 
 
+def jolly_seber_reference() -> Reference:
+    """Moments of the posterior of the black-kneed capsid counts: p[1..13], phi[1..12], U[1..13]."""
+    answer = load_json("jolly_seber_posterior")["summary"]
+    rows = [row for name, row in answer.items() if name.startswith(("p[", "phi[", "U[")) and "*" not in name]
+    mean, sd, mean_se, sd_se = (np.array([row[key] for row in rows]) for key in ("mean", "sd", "mcse_mean", "mcse_sd"))
+    return Reference("component-wise Metropolis, 4 x 1.2e6 sweeps", mean, sd**2, mean_se, 2 * sd * sd_se)
+
+
 def _classification(name: str, description: str) -> Classification:
     header, *lines = (_DATA / f"{name}.csv").read_text(encoding="utf-8").splitlines()
     rows = load_json("classification_splits")[name]

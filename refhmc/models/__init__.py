@@ -18,6 +18,9 @@ _HOME = {
     "GARCH": "garch",
     "GaussianMixture": "gaussian_mixture",
     "GaussianProcessRegression": "gaussian_process_regression",
+    "JollySeber": "jolly_seber",
+    "ChangePoint": "change_point",
+    "PACBayesClassifier": "pac_bayes_classifier",
     "CellGrid": "cell_grid",
     "ClosedPopulation": "closed_population",
 }
@@ -58,6 +61,9 @@ def by_name() -> dict:
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
         "gaussian-process": maker("GaussianProcessRegression"),
+        "jolly-seber": maker("JollySeber"),
+        "change-point": maker("ChangePoint"),
+        "pac-bayes": maker("PACBayesClassifier"),
         "cell-grid": maker("CellGrid"),
         "closed-population": maker("ClosedPopulation"),
     }

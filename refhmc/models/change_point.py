@@ -1,0 +1,209 @@
+"""Counts whose rate changes at K unknown times (K = 1 in Carlin, Gelfand and Smith 1992, on the coal-mining disasters).
+
+    y_t ~ Poisson(lambda_k) for tau_k < t <= tau_{k+1},     k = 0..K,     tau_0 = 0, tau_{K+1} = T
+    lambda_k ~ Gamma(a, rate b),     0 < tau_1 < ... < tau_K < T with equal chances
+
+Coordinates, d = 2 K + 1: log lambda_0..log lambda_K, smooth, and x_1..x_K with tau_k = n where n < x_k <= n + 1: the embedding
+a_n = n, whose factor is 1. With S_t = y_1 + ... + y_t, s_k = S_{tau_{k+1}} - S_{tau_k} and l_k = tau_{k+1} - tau_k,
+
+    L = sum_k (a + s_k) log lambda_k - (b + l_k) lambda_k,     dL/d log lambda_k = a + s_k - (b + l_k) lambda_k
+
+and moving tau_k from t to t' adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (t' - t) (lambda_{k-1} - lambda_k): O(1).
+
+**Truth.** Given the tau, lambda_k ~ Gamma(a + s_k, b + l_k), and the rate of the counts from s + 1 to t integrates to
+
+    W(s, t) = Gamma(a + S_t - S_s) / (b + t - s)^(a + S_t - S_s)
+
+so that the law of the tau is prop. to the product of W along 0, tau_1, ..., tau_K, T: a Markov chain. The sums over all
+changes before or after a time come from recursions over K, exact in O(K T^2) (Fearnhead 2006); for K = 1 it is one sum
+over the time.
+
+``data``: row 0 holds S_0..S_T, row 1 begins with a, b.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from refhmc.compiled import jit
+from refhmc.datasets import load_json
+from refhmc.embedding import Embedding, linear_integer
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+EMBEDDING = Embedding((1, None), a="n")
+
+
+@jit
+def change(q, k, data):
+    """tau_k for k = 0..K + 1."""
+    K = q.shape[0] // 2
+    if k == 0:
+        return 0
+    if k == K + 1:
+        return data.shape[1] - 1
+    return linear_integer(q[K + k].real)
+
+
+@jit
+def value_and_gradient(q, data, out):
+    K = q.shape[0] // 2
+    a, b = data[1, 0], data[1, 1]
+    out[:] = 0.0
+    L = 0.0 * q[0]
+    for k in range(K + 1):
+        start, stop = change(q, k, data), change(q, k + 1, data)
+        if not 0 <= start < stop < data.shape[1]:
+            out[:] = 0.0
+            return -np.inf + 0.0 * q[0]
+        shape, exposure = a + (data[0, stop] - data[0, start]), (b + (stop - start)) * np.exp(q[k])
+        L += shape * q[k] - exposure
+        out[k] = shape - exposure
+    return L
+
+
+@jit
+def log_density(q, data):
+    K = q.shape[0] // 2
+    L = 0.0 * q[0]
+    for k in range(K + 1):
+        start, stop = change(q, k, data), change(q, k + 1, data)
+        if not 0 <= start < stop < data.shape[1]:
+            return -np.inf + 0.0 * q[0]
+        L += (data[1, 0] + data[0, stop] - data[0, start]) * q[k] - (data[1, 1] + stop - start) * np.exp(q[k])
+    return L
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit
+def log_density_change(q, data, j, new_value):
+    k = j - q.shape[0] // 2
+    old, new = linear_integer(q[j]), linear_integer(new_value)
+    if new == old:
+        return 0.0
+    if not change(q, k - 1, data) < new < change(q, k + 1, data):
+        return -np.inf
+    counts = data[0, new] - data[0, old]
+    return counts * (q[k - 1] - q[k]) - (new - old) * (np.exp(q[k - 1]) - np.exp(q[k]))
+
+
+class ChangeLaw:
+    """The exact posterior of a :func:`ChangePoint`: its moments, the law of each change, and draws."""
+
+    def __init__(self, y: np.ndarray, changes: int, a: float, b: float, first: int):
+        total = np.concatenate([[0.0], np.cumsum(y)])
+        T, self.changes, self.first = len(y), changes, first
+        length = np.arange(T + 1) - np.arange(T + 1)[:, None]
+        self.shape, self.rate = a + total - total[:, None], b + np.maximum(length, 0.0)
+        with np.errstate(invalid="ignore"):
+            W = np.where(length > 0, gammaln(self.shape) - self.shape * np.log(self.rate), -np.inf)
+        self.log_weight = W
+        start = np.full(T + 1, -np.inf)
+        start[0] = 0.0
+        self.before = [start]  # [k][t]: log of the sum over tau_1 < ... < tau_k = t
+        for _ in range(changes + 1):
+            self.before.append(logsumexp(self.before[-1][:, None] + W, axis=0))
+        after = np.full(T + 1, -np.inf)
+        after[T] = 0.0
+        self.after = [after]  # [k][t]: of those that follow tau_{K+1-k} = t
+        for _ in range(changes + 1):
+            self.after.append(logsumexp(W + self.after[-1][None, :], axis=1))
+        self.after.reverse()
+
+    def pair(self, k: int) -> np.ndarray:
+        """P(tau_k = s, tau_{k+1} = t), (T + 1, T + 1), for k = 0..K."""
+        joint = self.before[k][:, None] + self.log_weight + self.after[k + 1][None, :]
+        return np.exp(joint - self.before[-1][-1])
+
+    def marginal(self, k: int) -> np.ndarray:
+        """P(tau_k = t), (T + 1,), for k = 1..K."""
+        return np.exp(self.before[k] + self.after[k] - self.before[-1][-1])
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the K + 1 rates and the K years."""
+        mean, square = [], []
+        for k in range(self.changes + 1):
+            P, expected = self.pair(k), self.shape / self.rate
+            mean.append(np.sum(P * expected))
+            square.append(np.sum(P * (expected**2 + self.shape / self.rate**2)))
+        t = np.arange(len(self.before[0])) + float(self.first)
+        for k in range(1, self.changes + 1):
+            P = self.marginal(k)
+            mean.append(P @ t)
+            square.append(mean[-1] ** 2 + P @ (t - mean[-1]) ** 2)
+        return np.array(mean), np.array(square) - np.array(mean) ** 2
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """(n, 2 K + 1) independent positions, uniform in their cells."""
+        K, T = self.changes, len(self.before[0]) - 1
+        tau = np.full((n, K + 2), T)
+        tau[:, 0] = 0
+        for k in range(K, 0, -1):
+            law = self.before[k][:, None] + self.log_weight
+            total = logsumexp(law, axis=0, keepdims=True)
+            possible = np.where(total > -np.inf, total, 0.0)
+            law = np.cumsum(np.exp(law - possible), axis=0)  # P(tau_k <= s | tau_{k+1})
+            tau[:, k] = np.sum(rng.random(n)[None, :] >= law[:, tau[:, k + 1]], axis=0)
+        rates = [rng.gamma(self.shape[s, t]) / self.rate[s, t] for s, t in zip(tau.T[:-1], tau.T[1:], strict=True)]
+        cells = EMBEDDING.draw_position(rng, tau[:, 1:-1])
+        return np.column_stack([*np.log(rates), cells])
+
+
+def constrain(q: np.ndarray, first_year: int) -> dict:
+    K = q.shape[-1] // 2
+    return {"rate": np.exp(q[..., : K + 1]), "year": EMBEDDING.integers(q[..., K + 1 :]) + first_year}
+
+
+def ChangePoint(
+    y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
+) -> Model:
+    """Counts ``y`` (T,) of successive years with ``changes`` changes of rate; each rate ~ Gamma(``shape``, ``rate``).
+
+    The yearly coal-mining disasters of 1851 to 1962 if ``y`` is not given. Variables rate (K + 1,), and the integers
+    year (K,), the first year of each new rate; ``first_year`` (0 if not given) is that of ``y[0]``. Discontinuous are the
+    last K coordinates. ``reference`` is exact, with draws.
+
+    The start is one of these draws: the mines' posterior has a second, far lower mode at 1948, where a chain from
+    elsewhere may stay. Raises ShapeError, ValueError.
+    """
+    if y is None:
+        known = load_json("coal_mining_disasters")
+        y, first_year = known["counts"], known["first_year"]
+    y = np.asarray(y, dtype=float)
+    first = 0 if first_year is None else int(first_year)
+    if y.ndim != 1:
+        raise ShapeError(f"ChangePoint needs counts (T,), got shape {y.shape}")
+    if not np.all((y >= 0) & (y == np.floor(y)) & np.isfinite(y)):
+        raise ValueError("y must be whole numbers of at least 0")
+    K, T = int(changes), len(y)
+    if changes != K or not 1 <= K < T:
+        raise ValueError(f"changes must be a whole number from 1 to {T - 1}, got {changes!r}")
+    if not (0 < shape < np.inf and 0 < rate < np.inf):
+        raise ValueError("shape and rate must be positive")
+    data = np.zeros((2, T + 1))
+    data[0, 1:] = np.cumsum(y)
+    data[1, :2] = shape, rate
+    law = ChangeLaw(y, K, shape, rate, first)
+    mean, variance = law.moments()
+    return Model(
+        2 * K + 1,
+        log_density,
+        gradient,
+        data=data,
+        names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
+        constrain=functools.partial(constrain, first_year=first),
+        value_and_gradient=value_and_gradient,
+        discontinuous=["change"],
+        log_density_change=log_density_change,
+        name="change-point",
+        reference=Reference("exact sum over the changes", mean, variance, draw=law.draw),
+        initial=law.draw(np.random.default_rng(0), 1)[0],
+    )

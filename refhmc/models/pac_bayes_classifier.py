@@ -1,0 +1,151 @@
+"""A linear classifier weighed by its errors: the Gibbs posterior of PAC-Bayes theory with the 0-1 loss.
+
+    pi(beta) prop. to exp(-n lambda r_n(beta)) N(beta; 0, s^2 I),     n r_n(beta) = sum_i 1{y_i x_i'beta <= 0},  y_i = -1 or 1
+
+A Gibbs posterior minimises the PAC-Bayes bound on the risk, of the form  mean empirical risk + KL(posterior, prior) /
+(n lambda)  (Catoni 2007). Its density is constant but for the prior on each cell of the arrangement of the n hyperplanes
+x_i'beta = 0, and has no gradient worth following: all coordinates are discontinuous. With lambda = 1 it is the form of
+Nishimura, Dunson and Lu (2017), whom the Gram-Hansen notes follow.
+
+The margins g_i = y_i x_i'beta move by y_i x_ij (t - beta_j) when beta_j becomes t: one pass over the data gives the
+errors before and after, where two densities would take two passes.
+
+**Truth.** The errors depend on the direction of beta alone, so |beta|^2 / s^2 is chi-square with d degrees of freedom and
+independent of the direction, for any data. For d = 2 the direction's density is constant on each of the arcs between the 2 n
+angles at which a margin changes its sign: all is exact.
+
+``data``: one row for each column of the y_i x_i, then one that begins with lambda, then one that begins with 1/s^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc import datasets
+from refhmc.compiled import jit, jit_allocating, jit_sum
+from refhmc.errors import ShapeError
+from refhmc.linalg import dot
+from refhmc.model import Model
+from refhmc.reference import Reference
+
+
+@jit_sum
+def margins(q, data, g):
+    """g_i = y_i x_i'beta, four coordinates for each pass over the observations."""
+    d, n = q.shape[0], g.shape[0]
+    g[:] = 0.0
+    for k in range(0, d - 3, 4):
+        for i in range(n):
+            g[i] += (
+                q[k] * data[k, i] + q[k + 1] * data[k + 1, i] + q[k + 2] * data[k + 2, i] + q[k + 3] * data[k + 3, i]
+            )
+    for k in range(d - d % 4, d):
+        for i in range(n):
+            g[i] += q[k] * data[k, i]
+
+
+@jit_sum
+def count_errors(g):
+    errors = 0
+    for i in range(g.shape[0]):
+        errors += g[i] <= 0
+    return errors
+
+
+@jit_allocating
+def log_density(q, data):
+    d = q.shape[0]
+    g = np.empty(data.shape[1])
+    margins(q, data, g)
+    return -data[d, 0] * count_errors(g) - 0.5 * data[d + 1, 0] * dot(q, q)
+
+
+@jit_allocating
+def value_and_gradient(q, data, out):
+    out[:] = 0.0
+    return log_density(q, data)
+
+
+@jit
+def gradient(q, data, out):
+    out[:] = 0.0
+
+
+@jit_allocating
+def log_density_change(q, data, j, new_value):
+    d, step = q.shape[0], new_value - q[j]
+    g = np.empty(data.shape[1])
+    margins(q, data, g)
+    before = count_errors(g)
+    for i in range(g.shape[0]):
+        g[i] += step * data[j, i]
+    return -data[d, 0] * (count_errors(g) - before) - 0.5 * data[d + 1, 0] * step * (new_value + q[j])
+
+
+class Arcs:
+    """The law of the direction of beta in two dimensions: arcs of constant density, from ``start`` to ``stop``."""
+
+    def __init__(self, signed_rows: np.ndarray, inverse_temperature: float, prior_scale: float):
+        normals = np.arctan2(signed_rows[:, 1], signed_rows[:, 0])
+        ends = np.sort(np.concatenate([normals + np.pi / 2, normals - np.pi / 2]) % (2 * np.pi))
+        self.start, self.stop = ends, np.append(ends[1:], ends[0] + 2 * np.pi)
+        middle = 0.5 * (self.start + self.stop)
+        errors = np.sum(signed_rows @ np.stack([np.cos(middle), np.sin(middle)]) <= 0, axis=0)
+        weight = np.exp(-inverse_temperature * (errors - errors.min())) * (self.stop - self.start)
+        self.chance, self.errors, self.scale = weight / weight.sum(), errors, prior_scale
+
+    def reference(self) -> Reference:
+        """Means and variances of the coefficients, with exact draws."""
+        a, b = self.start, self.stop
+        density = np.where(b > a, self.chance / np.where(b > a, b - a, 1.0), 0.0)
+        mean = np.array([density @ (np.sin(b) - np.sin(a)), density @ (np.cos(a) - np.cos(b))])
+        second = 0.5 + np.array([1, -1]) * (density @ (np.sin(2 * b) - np.sin(2 * a)) / 4)
+        mean = mean * self.scale * np.sqrt(np.pi / 2)
+        return Reference("exact sum over the arcs", mean, 2 * self.scale**2 * second - mean**2, draw=self.draw)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """(n, 2) independent exact draws."""
+        arc = rng.choice(len(self.chance), n, p=self.chance)
+        angle = self.start[arc] + rng.random(n) * (self.stop - self.start)[arc]
+        radius = self.scale * np.sqrt(rng.chisquare(2, n))
+        return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def PACBayesClassifier(X=None, y=None, inverse_temperature: float = 1.0, prior_scale: float = 1.0) -> Model:
+    """Gibbs posterior of a linear classifier of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is: ``beta``.
+
+    The heart disease data, n = 170 and d = 14, if nothing is given. Each error costs ``inverse_temperature``, lambda. All
+    coordinates are discontinuous. For d = 2 ``reference`` is exact. Raises ShapeError, ValueError.
+    """
+    if (X is None) != (y is None):
+        raise ValueError("give both X and y, or neither")
+    if X is None:
+        X, y, *_ = datasets.heart()
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ShapeError(f"X must be (n, d) with n and d at least 1, got {X.shape}")
+    if y.shape != X.shape[:1]:
+        raise ShapeError(f"y must be ({X.shape[0]},) like the rows of X, got {y.shape}")
+    if not np.isfinite(X).all():
+        raise ValueError("X must be finite")
+    if not np.isin(y, (0, 1)).all():
+        raise ValueError(f"y must be zeros and ones, got {np.unique(y)[:5]}")
+    if not (0 < inverse_temperature < np.inf and 0 < prior_scale < np.inf):
+        raise ValueError("inverse_temperature and prior_scale must be positive numbers")
+    n, d = X.shape
+    data = np.zeros((d + 2, n))
+    data[:d] = ((2 * y - 1)[:, None] * X).T
+    data[d, 0], data[d + 1, 0] = inverse_temperature, prior_scale**-2.0
+    reference = Arcs(data[:d].T, inverse_temperature, prior_scale).reference() if d == 2 else None
+    return Model(
+        d,
+        log_density,
+        gradient,
+        data=data,
+        names=[f"beta[{j}]" for j in range(d)],
+        value_and_gradient=value_and_gradient,
+        discontinuous=["beta"],
+        log_density_change=log_density_change,
+        name="pac-bayes classifier",
+        reference=reference,
+    )
