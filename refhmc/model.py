@@ -40,6 +40,8 @@ class Model:
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
     hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
+    fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
+    conditionals : for refhmc's own models: :class:`refhmc.conditionals.Conditional` written by hand, which Gibbs sampling uses.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
 
     Raises
@@ -65,6 +67,8 @@ class Model:
         value_and_gradient: Callable | None = None,
         hessian_diagonal: Callable | None = None,
         diagonal_trace: Callable | None = None,
+        fisher_bands: Callable | None = None,
+        conditionals: Sequence = (),
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
@@ -91,7 +95,10 @@ class Model:
             "fisher_trace": fisher_trace,
             "hessian_diagonal": hessian_diagonal,
             "diagonal_trace": diagonal_trace,
+            "fisher_bands": fisher_bands,
         }
+        self.conditionals = tuple(conditionals)
+        self.joint: Model | None = None  # of a conditional: the model that its functions are part of
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
@@ -102,11 +109,12 @@ class Model:
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self):
-        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace")
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "fisher_bands")
         keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
             **{k: self._functions[k] for k in named},
+            "conditionals": self.conditionals,
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,

@@ -63,6 +63,8 @@ STEP = nb.FunctionType(nb.float64(MODEL, GEOMETRY, MATRIX, nb.float64, MATRIX, S
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, GEOMETRY, VECTOR))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, MATRIX, STACK, VECTOR))  # points, tree, vecs, mats, totals
+# Takes the other coordinates of a full position over into the data of a conditional (:mod:`refhmc.conditionals`).
+CONDITION = nb.FunctionType(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, H0, settings, stats, control) -> outcome
 TRANSITION = nb.FunctionType(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, nb.float64, VECTOR, VECTOR, INTEGERS))
 
@@ -75,6 +77,7 @@ METRIC_ROWS = 24
 
 # Entries of ``notes``. Options of the metric, of the solver, of the integrator:
 ALPHA, AS_PUBLISHED, TOLERANCE, MAX_ITERATIONS, MEMORY, CHECK_REVERSAL, OMEGA, N_SUBSTEPS, FIRST_SUBSTEP = range(9)
+READS_BANDS = 15  # whether a tridiagonal metric takes its bands from the model
 # what is known at vecs[HERE]: whether the metric is settled (1), or failed to (-1), and the parts that are made when
 # they are first needed; pairs of Anderson's history;
 SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16, 22)

@@ -1,6 +1,7 @@
 """Kernels: momentum, trajectory, accept."""
 
+from refhmc.kernels.gibbs import Gibbs
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
 
-__all__ = ["HMC", "NUTS"]
+__all__ = ["HMC", "NUTS", "Gibbs"]

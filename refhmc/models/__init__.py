@@ -18,6 +18,7 @@ _HOME = {
     "GARCH": "garch",
     "GaussianMixture": "gaussian_mixture",
     "GaussianProcessRegression": "gaussian_process_regression",
+    "StochasticVolatility": "stochastic_volatility",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -56,4 +57,5 @@ def by_name() -> dict:
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
         "gaussian-process": maker("GaussianProcessRegression"),
+        "stochastic-volatility": maker("StochasticVolatility"),
     }
