@@ -18,8 +18,19 @@ from numba import types as nb
 
 from refhmc import compiled, types
 from refhmc import sample_stats as S
-from refhmc.chain import ADAPTATION, Chain, Plan, adapt, begin_step_size, close_notes, make_plan, open_notes
-from refhmc.chain import ADAPT_STEP, ITERATION, TUNE
+from refhmc.chain import (
+    ADAPT_STEP,
+    ADAPTATION,
+    ITERATION,
+    TUNE,
+    Chain,
+    Plan,
+    adapt,
+    begin_step_size,
+    close_notes,
+    make_plan,
+    open_notes,
+)
 from refhmc.compiled import Entry, jit
 from refhmc.conditionals import Conditional, conditional_of
 from refhmc.errors import CheckpointError, ShapeError
@@ -27,6 +38,7 @@ from refhmc.point import GRADIENT, LOG_DENSITY, Q
 from refhmc.randomness import fill_normals
 from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SETTLED, STATE, STOP
 
+compiled.silence_experimental()
 BLOCK = nb.Tuple(
     (
         types.TRANSITION,
@@ -70,20 +82,8 @@ def take_turn(block, q, randomness, stats, control):
     for i in range(indices.shape[0]):
         q[indices[i]] = state[Q, i]
     if counters[ITERATION] < plan[TUNE]:
-        acceptance = stats[S.ACCEPTANCE_RATE]
-        adapt(
-            dynamics,
-            model,
-            workspace,
-            randomness,
-            adaptation,
-            normals,
-            settings,
-            windows,
-            plan,
-            acceptance,
-            control,
-        )
+        rate = stats[S.ACCEPTANCE_RATE]
+        adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, rate, control)
     counters[ITERATION] += 1
     return True
 

@@ -13,7 +13,9 @@ STUCK_DRAWS = 100
 MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
 
 
-def review(names: list[str], draws: np.ndarray, blocks: dict[str, dict[str, np.ndarray]], starts: np.ndarray) -> list[str]:
+def review(
+    names: list[str], draws: np.ndarray, blocks: dict[str, dict[str, np.ndarray]], starts: np.ndarray
+) -> list[str]:
     """Warnings for unconstrained ``draws`` (chain, draw, d); ``starts`` (chain, d).
 
     ``blocks``: the statistics, of each block by its name, or of the one kernel under the name "".

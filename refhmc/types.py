@@ -23,7 +23,8 @@ energy H of the point, NaN with the reason in ``notes[FAILURE]`` where there is 
 
 The two workspaces ``vecs`` (k, d) and ``mats`` (k, d, d) carry what the metric keeps: for a Euclidean
 one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal)
-holds M^-1 and its Cholesky factor. Rows from 2 on are scratch of the metric at its present position and of the integrator.
+holds M^-1 and its Cholesky factor (for a tridiagonal one see :mod:`refhmc.metrics.tridiagonal`). Rows from 2 on are
+scratch of the metric at its present position and of the integrator.
 ``notes`` holds the options of metric and integrator, and what the solves and evaluations of a transition came to.
 """
 

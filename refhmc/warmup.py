@@ -57,6 +57,8 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("NUTS, dense metric", core(refhmc.NUTS(metric=refhmc.metrics.Dense()))),
         ("HMC", core(refhmc.HMC())),
+        ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
+        ("metric Tridiagonal", core(refhmc.HMC(metric=M.Tridiagonal([1.0, 1.0], [0.1])))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in riemannian),
         *(
             (f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each)))

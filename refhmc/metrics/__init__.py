@@ -143,7 +143,7 @@ class Tridiagonal(_Euclidean):
         return {READS_BANDS: float(self.diagonal is None)}
 
     def bands(self, dim: int) -> np.ndarray:
-        """Both bands, (2, dim), the second with a 0 at its end. Raises ShapeError, or MetricError naming the least eigenvalue."""
+        """Both bands, (2, dim), the second ending in 0. Raises ShapeError, or MetricError naming the least eigenvalue."""
         bands = np.zeros((2, dim))
         if self.diagonal is None:
             bands[0] = 1.0

@@ -1,6 +1,7 @@
 """A constant tridiagonal mass matrix M, given by its bands: everything costs O(d).
 
-    M = L D L',   L unit lower with l_1 ... l_{d-1} below its diagonal:   D_0 = a_0,   l_i = b_{i-1} / D_{i-1},   D_i = a_i - l_i b_{i-1}
+    M = L D L',   L unit lower with l_1 ... l_{d-1} below its diagonal:
+    D_0 = a_0,   l_i = b_{i-1} / D_{i-1},   D_i = a_i - l_i b_{i-1}
 
 (a the diagonal of M, b what stands beside it). With L y = p solved from above,
 

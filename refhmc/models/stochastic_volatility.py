@@ -30,7 +30,7 @@ With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}:
 **x given (u, g, a)** has the constant metric e K + I/2 (prior precision, and the information of one y_t on its x_t),
 tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
 
-**(u, g, a) given x** needs x only through W e^{2u}, A, B, C. Its Fisher metric, expected over y and x, with the prior's Hessian:
+**(u, g, a) given x** needs x only through W e^{2u}, A, B, C. Its Fisher metric, over y and x, with the prior's Hessian:
 
     G = [2T, 0, 0;   0, 2T + 2 nu s^2 e, 2 phi;   0, 2 phi, 2 phi^2 + (T - 1) s + 21.5 s]
 
@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating
+from refhmc.compiled import jit, jit_allocating, jit_sum
 from refhmc.conditionals import Conditional
 from refhmc.errors import ShapeError
 from refhmc.model import Model
@@ -66,7 +66,7 @@ def prior_slope(a):
     return 2 * PRIOR_UP * expit(-2 * a) - 2 * PRIOR_DOWN * expit(2 * a)
 
 
-@jit
+@jit_sum
 def quadratics(x):
     """A, B, C"""
     T = x.shape[0]
@@ -113,7 +113,7 @@ def curvature_times(x, t):
 # ---------------------------------------------------------------------------------------------------------- x given the rest
 
 
-@jit
+@jit_sum
 def latent_value_and_gradient(x, scaled, phi, e, out):
     """The terms of L that x is part of, and their gradient; ``scaled``: y^2 e^{-2u}. Returns those terms, W and Q."""
     T = x.shape[0]
@@ -322,7 +322,7 @@ def parameter_fisher_trace(p, data, M, out):
     out[2] = (M[1, 2] + M[2, 1]) * ga + M[2, 2] * aa
 
 
-@jit
+@jit_sum
 def condition_parameters(q, data):
     T = q.shape[0] - 3
     x = q[:T]
@@ -337,7 +337,7 @@ def condition_parameters(q, data):
 # ------------------------------------------------------------------------------------------------------------------- joint
 
 
-@jit
+@jit_sum
 def value_and_gradient(q, data, out):
     T = q.shape[0] - 3
     x, u, g, a = q[:T], q[T], q[T + 1], q[T + 2]
