@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.checkpoint import read_run
-from refhmc.kernels import DHMC, HMC, NUTS
+from refhmc.kernels import DHMC, HMC, NUTS, Gibbs
 from refhmc.model import Model
 from refhmc.sample_stats import N_STATS
 
@@ -18,8 +18,9 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seco
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
-    if not isinstance(kernel, HMC | NUTS | DHMC):
-        raise TypeError(f"kernel must be refhmc.HMC(...), refhmc.NUTS(...) or refhmc.DHMC(...), got {kernel!r}")
+    if not isinstance(kernel, HMC | NUTS | DHMC | Gibbs):
+        kinds = "refhmc.HMC(...), NUTS(...), DHMC(...) or Gibbs(...)"
+        raise TypeError(f"kernel must be {kinds}, got {kernel!r}")
     for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
         if name == "cores" and value is None:
             continue
@@ -36,8 +37,9 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seco
 def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> None:
     """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
     d = model.dim
-    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS))
-    if getattr(kernel.metric, "is_dense", False):
+    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS * len(parts)))
+    if any(getattr(part.metric, "is_dense", False) for part in parts):
         needed += 8 * chains * 3 * d * d
     try:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -32,10 +32,11 @@ from refhmc.adaptation import (
     update_dual_averaging,
     update_welford,
 )
-from refhmc.compiled import entry, jit
+from refhmc.compiled import compile_pointer, entry, jit
 from refhmc.dynamics import Dynamics, make_discontinuous_dynamics, make_dynamics
 from refhmc.errors import CheckpointError, ShapeError
 from refhmc.kernels.dhmc import DHMC
+from refhmc.kernels.gibbs import Gibbs
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING
 from refhmc.metrics.laplace import take_scales
@@ -262,10 +263,32 @@ class Plan:
     initial_step_size: float
     settings: dict
     max_depth: int
+    n_stats = S.N_STATS
+
+    @property
+    def metric(self):
+        return self.dynamics.metric
+
+    def chain(self, model, rng: np.random.Generator) -> Chain:
+        return Chain(model, self, rng)
+
+    def compile(self, model_name: str, title: str, alone: bool = True) -> None:
+        """Compile, or load from the cache, all that the run will call. ``alone``: in the loop of one kernel."""
+        self.dynamics.compile(model_name)
+        compile_pointer(self.transition, types.TRANSITION.signature, title)
+        if alone:
+            run_draws.compile()
 
 
-def make_plan(model, kernel, tune: int) -> Plan:
-    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.make_dynamics` does."""
+def make_plan(model, kernel, tune: int):
+    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.make_dynamics` does.
+
+    A :class:`Plan`, or for Gibbs sampling a :class:`refhmc.gibbs_chain.GibbsPlan`, which is used in the same way.
+    """
+    if isinstance(kernel, Gibbs):
+        from refhmc.gibbs_chain import make_gibbs_plan
+
+        return make_gibbs_plan(model, kernel, tune)
     statistic, jump_target = S.ACCEPTANCE_RATE, 0.0
     if isinstance(kernel, DHMC):
         dynamics = make_discontinuous_dynamics(model, kernel.metric)
@@ -322,6 +345,10 @@ class Chain:
     def state(self) -> np.ndarray:
         return self.points[STATE]
 
+    @property
+    def position(self) -> np.ndarray:
+        return self.state[Q]
+
     def start(self, q: np.ndarray) -> None:
         """Put the chain at ``q``, with its log density and gradient."""
         self.state[Q] = q
@@ -371,11 +398,15 @@ class Chain:
                 generator = json.loads(str(archive["generator"]))
         except Exception as error:
             raise CheckpointError(f"the saved chain state cannot be read: {error}") from error
+        self.take_on(arrays)
+        self.rng.bit_generator.state = generator
+        return self
+
+    def take_on(self, arrays: dict[str, np.ndarray]) -> None:
+        """The saved ``STATE_ARRAYS``. Raises CheckpointError if they do not belong to this model and kernel."""
         for name, array in arrays.items():
             own = getattr(self, name)
             if own.shape != array.shape or own.dtype != array.dtype:
                 raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {array.shape}")
             own[...] = array
         self.notes[SETTLED] = 0  # what was known at the position before belongs to the metric's old workspaces
-        self.rng.bit_generator.state = generator
-        return self

@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.chain import Chain, make_plan
+from refhmc.chain import make_plan
 from refhmc.checkpoint import Checkpoint, Saved
 from refhmc.errors import CheckpointError
 from refhmc.model import Model
-from refhmc.point import Q
-from refhmc.sample_stats import N_STATS
 from refhmc.starts import random_start
 from refhmc.types import DRAWS_DONE, N_CONTROL, STOP
 
@@ -53,19 +51,20 @@ def run_chain(
     """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
-    state = Chain(model, make_plan(model, kernel, tune), rng)
+    plan = make_plan(model, kernel, tune)
+    state = plan.chain(model, rng)
     total = tune + draws
     # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
     # wants kept, or there is a checkpoint to write now and then.
     kept = tune if keep_warmup or 8 * tune * model.dim <= SMALL_WARMUP else 0
     dropped = tune - kept
-    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, N_STATS))
+    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, plan.n_stats))
     start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
 
     def run_to_the_end() -> None:
         """Chunk after chunk from where the state stands, until the last draw or a stop."""
         nonlocal done, saved, start_of_draws
-        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, N_STATS))
+        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, plan.n_stats))
         while done < total:
             limit = total if done >= dropped else dropped
             size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
@@ -74,7 +73,7 @@ def run_chain(
             made = state.run(*target, control)
             done += made
             if done == tune:
-                start_of_draws = state.state[Q].copy()
+                start_of_draws = state.position.copy()
             if made < size:
                 return
             if checkpoint is not None:
@@ -85,8 +84,7 @@ def run_chain(
     try:
         there = checkpoint.load(chain) if checkpoint is not None else None
         if there is None:
-            metric = state.plan.dynamics.metric
-            state.start(random_start(model, rng, chain, metric) if start is None else start)
+            state.start(random_start(model, rng, chain, plan.metric) if start is None else start)
         else:
             if there.done > total:
                 raise CheckpointError(
@@ -97,7 +95,7 @@ def run_chain(
             control[STOP + 1 :] = there.control[STOP + 1 :]
             rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
         if tune == 0 and there is None:
-            start_of_draws = state.state[Q].copy()
+            start_of_draws = state.position.copy()
         run_to_the_end()
     except BaseException as caught:  # carried to the caller, who raises it with the draws attached
         error = caught

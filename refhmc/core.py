@@ -357,12 +357,16 @@ class Core:
                     PythonModelWarning,
                     stacklevel=2,
                 )
+        keys = list(DERIVATIVES)
+        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
+        return (python_value_and_gradient, python_metric, python_trace, self.data_for_trampolines(*codes))
+
+    def data_for_trampolines(self, metric: float = -1.0, trace: float = -1.0) -> np.ndarray:
+        """What the trampolines read in the place of the model's data; they do not keep the model alive."""
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self
-        keys = list(DERIVATIVES)
-        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
-        return (python_value_and_gradient, python_metric, python_trace, np.array([[float(handle), *codes]]))
+        return np.array([[float(handle), metric, trace]])
 
     @functools.cached_property
     def tuple_for_changes(self) -> tuple:

@@ -11,7 +11,8 @@ import numpy as np
 
 from refhmc import compiled, types
 from refhmc.integrators import INTEGRATORS, Discontinuous, ExplicitTao, ImplicitMidpoint, Leapfrog
-from refhmc.metrics import METRICS, Diagonal, euclidean, laplace, riemannian
+from refhmc.integrators.leapfrog import leapfrog_diagonal
+from refhmc.metrics import METRICS, Diagonal, Tridiagonal, euclidean, laplace, riemannian, tridiagonal
 from refhmc.point import EXTENDED_ROWS, POINT_ROWS
 
 
@@ -67,8 +68,7 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
     metric, integrator = resolve(metric, integrator)
     base = getattr(integrator, "base", integrator)
     composed = base is not integrator
-    inlined = isinstance(base, Leapfrog) and not metric.is_dense and not composed
-    refresh = riemannian.refresh if metric.position_dependent else euclidean.refresh
+    inlined = isinstance(base, Leapfrog) and base.pointer(metric) is leapfrog_diagonal and not composed
     vecs, mats = workspaces(model, metric, base)
     notes = np.zeros(types.N_NOTES)
     for index, value in {**metric.options(), **integrator.options()}.items():
@@ -77,7 +77,12 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
         metric,
         integrator,
         model.core.tuple_for(metric),
-        (types.INLINED if inlined else types.THROUGH_POINTERS, refresh, base.pointer(metric), metric.geometry),
+        (
+            types.INLINED if inlined else types.THROUGH_POINTERS,
+            refresh_of(metric),
+            base.pointer(metric),
+            metric.geometry,
+        ),
         vecs,
         mats,
         notes,
@@ -104,6 +109,11 @@ def make_discontinuous_dynamics(model, metric) -> Dynamics:
     return Dynamics(
         metric, integrator, model.core.tuple_for_changes, pointers, vecs, np.zeros((0, d, d)), notes, POINT_ROWS
     )
+def refresh_of(metric):
+    """The compiled momentum draw of a metric."""
+    if metric.position_dependent:
+        return riemannian.refresh
+    return tridiagonal.refresh if isinstance(metric, Tridiagonal) else euclidean.refresh
 
 
 def workspaces(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +128,10 @@ def workspaces(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(integrator, Leapfrog):
         rows = 2
     vecs = np.zeros((rows + (HISTORY_ROWS if getattr(integrator, "solver", "") == "anderson" else 0), d))
-    if not metric.position_dependent:
+    if isinstance(metric, Tridiagonal):
+        mats = metric.bands(d)[None]
+        compiled.plain(tridiagonal.factorise_bands)(mats[0], vecs)
+    elif not metric.position_dependent:
         inverse_mass = metric.inverse_mass(d)
         if inverse_mass.ndim == 2:
             mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])

@@ -53,6 +53,8 @@ class Model:
     log_density_change : ``(q, data, j, new_value)`` or ``(q, j, new_value)`` -> the change of the log density when coordinate
         j of ``q`` becomes ``new_value``, -inf where that leaves the support; cheaper than two densities. Without it the
         full density is used.
+    fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
+    conditionals : for refhmc's own models: :class:`refhmc.conditionals.Conditional` written by hand, which Gibbs sampling uses.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
 
     Raises
@@ -81,6 +83,8 @@ class Model:
         room: int = 0,
         discontinuous: Sequence[int | str] | None = None,
         log_density_change: Callable | None = None,
+        fisher_bands: Callable | None = None,
+        conditionals: Sequence = (),
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
@@ -109,7 +113,10 @@ class Model:
             "hessian_diagonal": hessian_diagonal,
             "diagonal_trace": diagonal_trace,
             "log_density_change": log_density_change,
+            "fisher_bands": fisher_bands,
         }
+        self.conditionals = tuple(conditionals)
+        self.joint: Model | None = None  # of a conditional: the model that its functions are part of
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
@@ -123,13 +130,14 @@ class Model:
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self):
-        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change")
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change", "fisher_bands")
         keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
             **{k: self._functions[k] for k in named},
             "room": self.room,
             "discontinuous": self.discontinuous.tolist(),
+            "conditionals": self.conditionals,
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,

@@ -13,6 +13,7 @@ from refhmc.compiled import entry
 from refhmc.discontinuous import DiscontinuousHamiltonian
 from refhmc.errors import ShapeError
 from refhmc.hamiltonian import Hamiltonian
+from refhmc.kernels import Gibbs
 from refhmc.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.sample_stats import N_STATS, OUTCOME, OUTCOMES, named
 from refhmc.types import N_CONTROL
@@ -60,6 +61,8 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     Raises ShapeError on shapes, ValueError when the kernel has no step size or there is no source of randomness,
     IndexError when ``uniforms`` is too short.
     """
+    if isinstance(kernel, Gibbs):
+        raise TypeError("a single transition is of one kernel: replay a block's on refhmc.conditional(model, block, q)")
     if kernel.step_size is None:
         raise ValueError("a single transition needs the kernel's step_size")
     if rng is None and (uniforms is None or (momentum is None and normals is None)):

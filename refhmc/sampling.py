@@ -9,7 +9,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,12 @@ import threadpoolctl
 
 from refhmc import compiled, discontinuity, types
 from refhmc.arguments import check_arguments, check_memory, entropy_of
-from refhmc.chain import Plan, make_plan, run_draws
+from refhmc.chain import make_plan
 from refhmc.chain_run import ChainRun, chain_generator, run_chain
 from refhmc.checkpoint import Checkpoint
 from refhmc.dynamics import resolve
 from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
-from refhmc.kernels import DHMC, NUTS
+from refhmc.kernels import DHMC, NUTS, Gibbs
 from refhmc.model import Model
 from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
@@ -67,8 +67,8 @@ def sample(
 
     Parameters
     ----------
-    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)`` or ``DHMC(...)``; default ``NUTS()``, and ``DHMC()``
-        for a model with discontinuous coordinates.
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``; default ``NUTS()``,
+        and ``DHMC()`` for a model with discontinuous coordinates.
     draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
     chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
@@ -105,7 +105,7 @@ def sample(
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
-        starts, first = checked_starts(model, plan.dynamics.metric, initvals, chains, entropy, preflight)
+        starts, first = checked_starts(model, plan.metric, initvals, chains, entropy, preflight)
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
@@ -200,11 +200,9 @@ def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds
         pool.shutdown(wait=stopped_by is None, cancel_futures=True)
 
 
-def warm_up(model: Model, kernel, plan: Plan) -> None:
+def warm_up(model: Model, kernel, plan) -> None:
     """Compile, or load from the cache, all that the run will call."""
-    plan.dynamics.compile(model.name)
-    compiled.compile_pointer(plan.transition, types.TRANSITION.signature, kernel.title)
-    run_draws.compile()
+    plan.compile(model.name, kernel.title)
 
 
 def _announcer(display) -> Callable[[str], None]:
@@ -267,7 +265,7 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
         "n_metric_evaluations": int(totals[METRICS]),
         "n_trace_evaluations": int(totals[TRACES]),
-        "exact": resolve(kernel.metric, kernel.integrator)[1].exact,
+        "exact": inexact_part(kernel) is None,
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
     }
 
@@ -279,6 +277,8 @@ def kernel_as_json(kernel) -> str:
         if dataclasses.is_dataclass(value):
             fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return {"name": type(value).__name__, **fields}
+        if isinstance(value, Mapping):  # a list, since the order of the blocks matters
+            return [[list(key) if isinstance(key, tuple) else key, plain(each)] for key, each in value.items()]
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
     return json.dumps(plain(kernel))
@@ -291,7 +291,8 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
     whole = len(set(lengths)) == 1
     groups: dict[str, Group] = {}
     draws = np.stack([runs[k].draws[:n] for k in kept])
-    stats = named(np.stack([runs[k].stats[:n] for k in kept]), kernel.statistics)
+    rows = np.stack([runs[k].stats[:n] for k in kept])
+    stats = statistics(kernel, rows)
     groups["posterior"] = model.constrain(draws)
     groups["sample_stats"] = stats
     groups["unconstrained_posterior"] = {"q": draws}
@@ -299,12 +300,13 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         m = min(len(runs[k].warmup_draws) for k in kept)
         warm = np.stack([runs[k].warmup_draws[:m] for k in kept])
         groups["warmup_posterior"] = model.constrain(warm)
-        groups["warmup_sample_stats"] = named(np.stack([runs[k].warmup_stats[:m] for k in kept]), kernel.statistics)
+        groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in kept]))
         groups["warmup_unconstrained_posterior"] = {"q": warm}
     attributes = {**attributes, "chains": [int(k) for k in kept]}
-    found = review(model.names, draws, stats, np.stack([runs[k].start for k in kept]))
+    blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": stats}
+    found = review(model.names, draws, blocks, np.stack([runs[k].start for k in kept]))
     if not attributes["exact"]:
-        found.insert(0, approximate(kernel))
+        found.insert(0, approximate(inexact_part(kernel)))
     lost = [k for k in kept if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.insert(
@@ -314,6 +316,17 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         )
     ragged = {} if whole else {k: run.draws for k, run in enumerate(runs)}
     return Result(groups, attributes, found, ragged)
+
+
+def statistics(kernel, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Typed statistics by name from the core's rows."""
+    return kernel.named(rows) if isinstance(kernel, Gibbs) else named(rows, kernel.statistics)
+
+
+def inexact_part(kernel):
+    """The kernel, or the first of its blocks', whose integrator is not exact; None if there is none."""
+    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    return next((part for part in parts if not resolve(part.metric, part.integrator)[1].exact), None)
 
 
 def approximate(kernel) -> str:

@@ -14,19 +14,28 @@ MIN_NO_FLIP = 0.3
 MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
 
 
-def review(names: list[str], draws: np.ndarray, stats: dict[str, np.ndarray], starts: np.ndarray) -> list[str]:
-    """Warnings for unconstrained ``draws`` (chain, draw, d) with their statistics; ``starts`` (chain, d)."""
+def review(
+    names: list[str], draws: np.ndarray, blocks: dict[str, dict[str, np.ndarray]], starts: np.ndarray
+) -> list[str]:
+    """Warnings for unconstrained ``draws`` (chain, draw, d); ``starts`` (chain, d).
+
+    ``blocks``: the statistics, of each block by its name, or of the one kernel under the name "".
+    """
     chains, n, _ = draws.shape
     if n == 0:
         return []
-    found = _divergences(names, draws, stats, starts)
-    found += _unsolved(stats)
-    found += _stuck(stats)
-    found += _max_depth(stats)
-    found += _flips(stats)
+    found = []
+    for block, stats in blocks.items():
+        of_block = _divergences(names, draws, stats, starts)
+        of_block += _unsolved(stats)
+        of_block += _stuck(stats)
+        of_block += _max_depth(stats)
+        of_block += _flips(stats)
+        found += [f"Block {block}: {text}" for text in of_block] if block else of_block
     if n < MIN_DRAWS:
         return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
-    found += _energy(stats)
+    if "" in blocks:  # a block's energy changes with the other blocks too
+        found += _energy(blocks[""])
     found += _mixing(names, draws)
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains" if chains > 1 else "Only one chain"

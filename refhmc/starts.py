@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from refhmc.conditionals import conditional
 from refhmc.core import argument_count, as_array, as_float
 from refhmc.errors import GradientError, InitError, MetricError, ModelError, ShapeError
 from refhmc.hamiltonian import Hamiltonian
@@ -52,7 +53,15 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
 
 
 def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
-    """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``."""
+    """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``.
+
+    For Gibbs sampling ``metric`` is a tuple of (indices, metric), one for each block.
+    """
+    if isinstance(metric, tuple):
+        for indices, each in metric:
+            if each.position_dependent:
+                check_metric(conditional(model, indices, q), each, q[indices], chain)
+        return
     if metric is None or not metric.position_dependent:
         return
     try:

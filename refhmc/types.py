@@ -24,7 +24,8 @@ energy H of the point, NaN with the reason in ``notes[FAILURE]`` where there is 
 
 The two workspaces ``vecs`` (k, d) and ``mats`` (k, d, d) carry what the metric keeps: for a Euclidean
 one, row 0 of ``vecs`` is the diagonal of M^-1, row 1 one over its root, and ``mats`` (empty when the metric is diagonal)
-holds M^-1 and its Cholesky factor. Rows from 2 on are scratch of the metric at its present position and of the integrator.
+holds M^-1 and its Cholesky factor (for a tridiagonal one see :mod:`refhmc.metrics.tridiagonal`). Rows from 2 on are
+scratch of the metric at its present position and of the integrator.
 ``notes`` holds the options of metric and integrator, and what the solves and evaluations of a transition came to.
 """
 
@@ -66,6 +67,8 @@ THROUGH_POINTERS, INLINED, JUMPING = range(3)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, GEOMETRY, VECTOR))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, MATRIX, STACK, VECTOR))  # points, tree, vecs, mats, totals
+# Takes the other coordinates of a full position over into the data of a conditional (:mod:`refhmc.conditionals`).
+CONDITION = nb.FunctionType(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, H0, settings, stats, control) -> outcome
 TRANSITION = nb.FunctionType(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, nb.float64, VECTOR, VECTOR, INTEGERS))
 
@@ -79,7 +82,8 @@ METRIC_ROWS = 24
 # Entries of ``notes``. Options of the metric, of the solver, of the integrator:
 ALPHA, AS_PUBLISHED, TOLERANCE, MAX_ITERATIONS, MEMORY, CHECK_REVERSAL, OMEGA, N_SUBSTEPS, FIRST_SUBSTEP = range(9)
 # of discontinuous HMC: how many coordinates jump, and whether their moves need the full density;
-N_DISCONTINUOUS, FULL_DENSITY = range(14, 16)
+N_DISCONTINUOUS, FULL_DENSITY = range(13, 15)
+READS_BANDS = 15  # whether a tridiagonal metric takes its bands from the model
 # what is known at vecs[HERE]: whether the metric is settled (1), or failed to (-1), and the parts that are made when
 # they are first needed; pairs of Anderson's history;
 SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16, 22)

@@ -60,6 +60,7 @@ MODELS = {
     "garch": ("garch", "GARCH", lambda: {"y": SERIES, "sigma1": 0.8}),
     "gaussian-mixture": ("gaussian_mixture", "GaussianMixture", lambda: {"y": SERIES}),
     "gaussian-process": ("gaussian_process_regression", "GaussianProcessRegression", dict),
+    "stochastic-volatility": ("stochastic_volatility", "StochasticVolatility", lambda: {"y": SERIES[:5]}),
 }
 SLOW_AS_PYTHON = {"breast-cancer"}
 
@@ -241,7 +242,8 @@ def test_every_model_has_every_order(name):
     assert not missing
     fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_trace")]
     assert all(fisher) or not any(fisher)
-    assert any(fisher) != (name in {"garch", "gaussian-mixture"})  # no closed form
+    # No closed form; or only of the conditionals (tests/test_stochastic_volatility.py).
+    assert any(fisher) != (name in {"garch", "gaussian-mixture", "stochastic-volatility"})
 
 
 @pytest.mark.parametrize("name", MODELS)

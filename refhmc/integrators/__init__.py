@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from refhmc.metrics import Tridiagonal
 from refhmc.types import (
     CHECK_REVERSAL,
     FIRST_SUBSTEP,
@@ -48,6 +49,10 @@ class Leapfrog:
         """The compiled step for that metric."""
         from refhmc.integrators.leapfrog import leapfrog_dense, leapfrog_diagonal
 
+        if isinstance(metric, Tridiagonal):
+            from refhmc.metrics.tridiagonal import leapfrog
+
+            return leapfrog
         return leapfrog_dense if metric.is_dense else leapfrog_diagonal
 
     def options(self) -> dict[int, float]:

@@ -4,7 +4,7 @@ Each says which of the model's functions it reads (``reads``, for the pointers `
 :mod:`refhmc.types`), its four pointers (``geometry``), and how many rows of the workspaces it needs.
 
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for
-:class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`).
+:class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`). :class:`Tridiagonal` is given by M itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.errors import MetricError, ShapeError
-from refhmc.types import ALPHA, AS_PUBLISHED
+from refhmc.types import ALPHA, AS_PUBLISHED, READS_BANDS
 
 # What warm-up learns a metric from.
 NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
@@ -110,6 +110,57 @@ class Dense(_Euclidean):
         if not least > 0:
             raise MetricError(f"covariance is not positive definite: its least eigenvalue is {least:.6g}")
         return 0.5 * (covariance + covariance.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Tridiagonal(_Euclidean):
+    """M itself, not its inverse, with ``diagonal`` (d,) and ``off_diagonal`` (d - 1,): :mod:`refhmc.metrics.tridiagonal`.
+
+    Never adapted; a draw, a velocity and a leapfrog step cost O(d). ``None``: the bands that the model gives, which only
+    some conditionals of refhmc's own models do, such as that of x in ``StochasticVolatility``.
+    """
+
+    diagonal: Any = None
+    off_diagonal: Any = None
+    is_dense = False
+    learns = NOTHING
+
+    def __post_init__(self):
+        if (self.diagonal is None) != (self.off_diagonal is None):
+            raise ValueError("give both diagonal and off_diagonal, or neither")
+
+    @property
+    def reads(self) -> tuple:
+        return ("fisher_bands", None) if self.diagonal is None else (None, None)
+
+    @property
+    def geometry(self) -> tuple:
+        from refhmc.metrics import tridiagonal as t
+
+        return t.settle, t.velocity, t.field, t.draw
+
+    def options(self) -> dict[int, float]:
+        return {READS_BANDS: float(self.diagonal is None)}
+
+    def bands(self, dim: int) -> np.ndarray:
+        """Both bands, (2, dim), the second ending in 0. Raises ShapeError, or MetricError naming the least eigenvalue."""
+        bands = np.zeros((2, dim))
+        if self.diagonal is None:
+            bands[0] = 1.0
+            return bands
+        diagonal, beside = np.asarray(self.diagonal, dtype=float), np.asarray(self.off_diagonal, dtype=float)
+        for name, band, n in (("diagonal", diagonal, dim), ("off_diagonal", beside, dim - 1)):
+            if band.shape != (n,):
+                raise ShapeError(f"{name}: expected ({n},), got {band.shape}")
+            if not np.isfinite(band).all():
+                raise MetricError(f"{name} has entries that are not finite")
+        from scipy.linalg import eigvalsh_tridiagonal
+
+        least = eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(0, 0))[0]
+        if not least > 0:
+            raise MetricError(f"the tridiagonal metric is not positive definite: its least eigenvalue is {least:.6g}")
+        bands[0], bands[1, : dim - 1] = diagonal, beside
+        return bands
 
 
 class _Riemannian:
@@ -221,6 +272,7 @@ METRICS = (
     Identity,
     Diagonal,
     Dense,
+    Tridiagonal,
     Fisher,
     SoftAbs,
     DiagonalSoftAbs,

@@ -23,6 +23,7 @@ _HOME = {
     "PACBayesClassifier": "pac_bayes_classifier",
     "CellGrid": "cell_grid",
     "ClosedPopulation": "closed_population",
+    "StochasticVolatility": "stochastic_volatility",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -66,4 +67,5 @@ def by_name() -> dict:
         "pac-bayes": maker("PACBayesClassifier"),
         "cell-grid": maker("CellGrid"),
         "closed-population": maker("ClosedPopulation"),
+        "stochastic-volatility": maker("StochasticVolatility"),
     }

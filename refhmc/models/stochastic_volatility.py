@@ -1,0 +1,560 @@
+"""Stochastic volatility: a series whose log variance is a hidden autoregression.
+
+    y_t ~ N(0, beta^2 e^{x_t}),   x_t ~ N(phi x_{t-1}, sigma^2),   x_1 ~ N(0, sigma^2 / (1 - phi^2)),      t = 1 ... T
+    p(beta) ~ 1/beta,   sigma^2 ~ Inv-chi^2(nu, s^2) with nu = 10, s^2 = 0.05,   (phi + 1)/2 ~ Beta(20, 1.5)
+
+Brofos and Lederman (2021), eqs. 16-17, after Girolami and Calderhead (2011). Coordinates, Jacobians included:
+
+    q = (x_1, ..., x_T, u, g, a),     u = log beta,   g = log sigma,   a = atanh phi
+
+(In them the prior of u is flat, that of g is -nu g - nu s^2 e^{-2g}/2, that of a is 20 log(1 + phi) + 1.5 log(1 - phi).)
+Write w_t = y_t^2 e^{-x_t - 2u}, W their sum, s = 1 - phi^2 = dphi/da, and sigma^-2 K for the precision of x: K is tridiagonal
+with 1 at both ends of the diagonal and 1 + phi^2 between, -phi beside it. K' and K'' are its derivatives in phi. Then
+
+    Q = x'K x = A - 2 phi B + phi^2 C,     A = sum_1^T x_t^2,   B = sum_2^T x_t x_{t-1},   C = sum_2^{T-1} x_t^2
+
+    L = -T u - sum x_t / 2 - W/2 - (T + nu) g - e^{-2g} (Q + nu s^2) / 2 + 20.5 log(1 + phi) + 2 log(1 - phi)
+
+With D = B - phi C, R = Q + nu s^2 and e = e^{-2g}:
+
+    gradient    x: w/2 - 1/2 - e K x      u: W - T      g: e R - T - nu      a: 20.5 (1 - phi) - 2 (1 + phi) + e s D
+    hessian     xx: -w/2 - e K   xu: -w   xg: 2 e K x   xa: -e s K'x
+                uu: -2W   gg: -2 e R   ga: -2 e s D   aa: -22.5 s - e (2 phi s D + s^2 C)
+    third       xxx: w/2   xxu: w   xuu: 2w   uuu: 4W
+                xxg: 2 e K   xxa: -e s K'   xgg: -4 e K x   xga: 2 e s K'x   xaa: e (2 phi s K'x - s^2 K''x)
+                ggg: 4 e R   gga: 4 e s D   gaa: 2 e (2 phi s D + s^2 C)
+                aaa: 45 phi s + e (6 phi s^2 C - 2 s (1 - 3 phi^2) D)
+
+(w on its diagonal where it stands for a matrix). Both conditionals that Gibbs sampling needs are written by hand too:
+
+**x given (u, g, a)** has the constant metric e K + I/2 (prior precision, and the information of one y_t on its x_t),
+tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
+
+**(u, g, a) given x** needs x only through W e^{2u}, A, B, C. Its Fisher metric, over y and x, with the prior's Hessian:
+
+    G = [2T, 0, 0;   0, 2T + 2 nu s^2 e, 2 phi;   0, 2 phi, 2 phi^2 + (T - 1) s + 21.5 s]
+
+``data`` of the joint model: row 0 holds y^2. Of x's conditional: rows y^2, y^2 e^{-2u}, (phi, e). Of the parameters': rows
+(W e^{2u}, A, B, C, T), y^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.compiled import jit, jit_allocating, jit_sum
+from refhmc.conditionals import Conditional
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.transforms import expit, softplus
+
+NU, SCALE = 10.0, 0.05
+PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1
+TRUTH = {"beta": 0.65, "sigma": 0.15, "phi": 0.98}
+DATA_SEED = 20211
+
+
+@jit
+def map_of_phi(a):
+    """phi, 1 - phi^2 and the log prior of a with the root of 1 - phi^2; no difference of nearly equal numbers."""
+    return np.tanh(a), 4 * expit(2 * a) * expit(-2 * a), -PRIOR_UP * softplus(-2 * a) - PRIOR_DOWN * softplus(2 * a)
+
+
+@jit
+def prior_slope(a):
+    """d/da of 20.5 log(1 + phi) + 2 log(1 - phi)"""
+    return 2 * PRIOR_UP * expit(-2 * a) - 2 * PRIOR_DOWN * expit(2 * a)
+
+
+@jit_sum
+def quadratics(x):
+    """A, B, C"""
+    T = x.shape[0]
+    A = x[0] * x[0]
+    B = C = 0.0 * x[0]
+    for t in range(1, T):
+        A += x[t] * x[t]
+        B += x[t] * x[t - 1]
+    for t in range(1, T - 1):
+        C += x[t] * x[t]
+    return A, B, C
+
+
+@jit
+def precision_times(x, t, phi):
+    """(K x)_t"""
+    T = x.shape[0]
+    total = x[t] if t == 0 or t == T - 1 else (1 + phi * phi) * x[t]
+    if t > 0:
+        total -= phi * x[t - 1]
+    if t < T - 1:
+        total -= phi * x[t + 1]
+    return total
+
+
+@jit
+def slope_times(x, t, phi):
+    """(K'x)_t"""
+    T = x.shape[0]
+    total = 0.0 * x[t] if t == 0 or t == T - 1 else 2 * phi * x[t]
+    if t > 0:
+        total -= x[t - 1]
+    if t < T - 1:
+        total -= x[t + 1]
+    return total
+
+
+@jit
+def curvature_times(x, t):
+    """(K''x)_t"""
+    return 0.0 * x[t] if t == 0 or t == x.shape[0] - 1 else 2 * x[t]
+
+
+# ---------------------------------------------------------------------------------------------------------- x given the rest
+
+
+@jit_sum
+def latent_value_and_gradient(x, scaled, phi, e, out):
+    """The terms of L that x is part of, and their gradient; ``scaled``: y^2 e^{-2u}. Returns those terms, W and Q."""
+    T = x.shape[0]
+    W = levels = Q = 0.0 * x[0] + 0.0 * phi + 0.0 * scaled[0]
+    inner = 1 + phi * phi
+    for t in range(T):
+        w = scaled[t] * np.exp(-x[t])
+        out[t] = 0.5 * w - 0.5
+        W += w
+        levels += x[t]
+    for t in range(1, T - 1):
+        k = inner * x[t] - phi * (x[t - 1] + x[t + 1])
+        out[t] -= e * k
+        Q += x[t] * k
+    first, last = x[0] - phi * x[1], x[T - 1] - phi * x[T - 2]
+    out[0] -= e * first
+    out[T - 1] -= e * last
+    Q += x[0] * first + x[T - 1] * last
+    return -0.5 * (levels + W + e * Q), W, Q
+
+
+@jit
+def x_value_and_gradient(x, data, out):
+    return latent_value_and_gradient(x, data[1], data[2, 0], data[2, 1], out)[0]
+
+
+@jit
+def x_gradient(x, data, out):
+    x_value_and_gradient(x, data, out)
+
+
+@jit_allocating
+def x_log_density(x, data):
+    return x_value_and_gradient(x, data, np.empty_like(x))
+
+
+@jit
+def x_hessian(x, data, out):
+    out[:] = 0.0
+    T = x.shape[0]
+    phi, e = data[2, 0], data[2, 1]
+    for t in range(T):
+        out[t, t] = -0.5 * data[1, t] * np.exp(-x[t]) - e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
+        if t > 0:
+            out[t, t - 1] = out[t - 1, t] = e * phi
+
+
+@jit
+def x_third_derivative(x, data, out):
+    out[:] = 0.0
+    for t in range(x.shape[0]):
+        out[t, t, t] = 0.5 * data[1, t] * np.exp(-x[t])
+
+
+@jit
+def x_trace(x, data, M, out):
+    for t in range(x.shape[0]):
+        out[t] = 0.5 * M[t, t] * data[1, t] * np.exp(-x[t])
+
+
+@jit
+def x_fisher(x, data, out):
+    out[:] = 0.0
+    T = x.shape[0]
+    phi, e = data[2, 0], data[2, 1]
+    for t in range(T):
+        out[t, t] = 0.5 + e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
+        if t > 0:
+            out[t, t - 1] = out[t - 1, t] = -e * phi
+
+
+@jit
+def x_fisher_derivative(x, data, out):
+    out[:] = 0.0
+
+
+@jit
+def x_fisher_trace(x, data, M, out):
+    out[:] = 0.0
+
+
+@jit
+def x_fisher_bands(x, data, out):
+    """The same metric as two bands: the diagonal, and what stands beside it."""
+    T = x.shape[0]
+    phi, e = data[2, 0], data[2, 1]
+    for t in range(T):
+        out[0, t] = 0.5 + e * (1 + phi * phi)
+        out[1, t] = -e * phi
+    out[0, 0] = out[0, T - 1] = 0.5 + e
+    out[1, T - 1] = 0.0
+
+
+@jit
+def condition_x(q, data):
+    T = q.shape[0] - 3
+    precision = np.exp(-2 * q[T])
+    for t in range(T):
+        data[1, t] = data[0, t] * precision
+    data[2, 0], data[2, 1] = np.tanh(q[T + 2]), np.exp(-2 * q[T + 1])
+
+
+# ---------------------------------------------------------------------------------------------------- parameters given x
+
+
+@jit
+def parameter_value_and_gradient(p, data, out):
+    W, A, B, C, T = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
+    phi, s, prior = map_of_phi(p[2])
+    e = np.exp(-2 * p[1])
+    w = W * np.exp(-2 * p[0])
+    R = A - 2 * phi * B + phi * phi * C + NU * SCALE
+    out[0] = w - T
+    out[1] = e * R - T - NU
+    out[2] = prior_slope(p[2]) + e * s * (B - phi * C)
+    return prior - T * p[0] - 0.5 * w - (T + NU) * p[1] - 0.5 * e * R
+
+
+@jit
+def parameter_gradient(p, data, out):
+    parameter_value_and_gradient(p, data, out)
+
+
+@jit_allocating
+def parameter_log_density(p, data):
+    return parameter_value_and_gradient(p, data, np.empty_like(p))
+
+
+@jit
+def parameter_second(p, data):
+    """uu, gg, ga, aa"""
+    W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
+    phi, s, _ = map_of_phi(p[2])
+    e, D = np.exp(-2 * p[1]), B - phi * C
+    R = A - 2 * phi * B + phi * phi * C + NU * SCALE
+    aa = -(PRIOR_UP + PRIOR_DOWN) * s - e * (2 * phi * s * D + s * s * C)
+    return -2 * W * np.exp(-2 * p[0]), -2 * e * R, -2 * e * s * D, aa
+
+
+@jit
+def parameter_third(p, data):
+    """uuu, ggg, gga, gaa, aaa"""
+    W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
+    phi, s, _ = map_of_phi(p[2])
+    e, D = np.exp(-2 * p[1]), B - phi * C
+    R = A - 2 * phi * B + phi * phi * C + NU * SCALE
+    gaa = 2 * e * (2 * phi * s * D + s * s * C)
+    aaa = 2 * (PRIOR_UP + PRIOR_DOWN) * phi * s + e * (6 * phi * s * s * C - 2 * s * (1 - 3 * phi * phi) * D)
+    return 4 * W * np.exp(-2 * p[0]), 4 * e * R, 4 * e * s * D, gaa, aaa
+
+
+@jit
+def parameter_hessian(p, data, out):
+    out[:] = 0.0
+    out[0, 0], out[1, 1], ga, out[2, 2] = parameter_second(p, data)
+    out[1, 2] = out[2, 1] = ga
+
+
+@jit
+def parameter_third_derivative(p, data, out):
+    out[:] = 0.0
+    out[0, 0, 0], out[1, 1, 1], gga, gaa, out[2, 2, 2] = parameter_third(p, data)
+    out[1, 1, 2] = out[1, 2, 1] = out[2, 1, 1] = gga
+    out[1, 2, 2] = out[2, 1, 2] = out[2, 2, 1] = gaa
+
+
+@jit
+def parameter_trace(p, data, M, out):
+    uuu, ggg, gga, gaa, aaa = parameter_third(p, data)
+    out[0] = M[0, 0] * uuu
+    out[1] = M[1, 1] * ggg + (M[1, 2] + M[2, 1]) * gga + M[2, 2] * gaa
+    out[2] = M[1, 1] * gga + (M[1, 2] + M[2, 1]) * gaa + M[2, 2] * aaa
+
+
+@jit
+def parameter_fisher(p, data, out):
+    T = data[0, 4]
+    phi, s, _ = map_of_phi(p[2])
+    out[:] = 0.0
+    out[0, 0] = 2 * T
+    out[1, 1] = 2 * T + 2 * NU * SCALE * np.exp(-2 * p[1])
+    out[1, 2] = out[2, 1] = 2 * phi
+    out[2, 2] = 2 * phi * phi + (T - 2 + PRIOR_UP + PRIOR_DOWN) * s
+
+
+@jit
+def fisher_slopes(p, data):
+    """dG_gg/dg, dG_ga/da, dG_aa/da"""
+    phi, s, _ = map_of_phi(p[2])
+    aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
+    return -4 * NU * SCALE * np.exp(-2 * p[1]), 2 * s, aa
+
+
+@jit
+def parameter_fisher_derivative(p, data, out):
+    out[:] = 0.0
+    out[1, 1, 1], ga, out[2, 2, 2] = fisher_slopes(p, data)
+    out[1, 2, 2] = out[2, 1, 2] = ga
+
+
+@jit
+def parameter_fisher_trace(p, data, M, out):
+    gg, ga, aa = fisher_slopes(p, data)
+    out[0] = 0.0
+    out[1] = M[1, 1] * gg
+    out[2] = (M[1, 2] + M[2, 1]) * ga + M[2, 2] * aa
+
+
+@jit_sum
+def condition_parameters(q, data):
+    T = q.shape[0] - 3
+    x = q[:T]
+    W = 0.0 * q[0]
+    for t in range(T):
+        W += data[1, t] * np.exp(-x[t])
+    data[0, 0] = W
+    data[0, 1], data[0, 2], data[0, 3] = quadratics(x)
+    data[0, 4] = T
+
+
+# ------------------------------------------------------------------------------------------------------------------- joint
+
+
+@jit_sum
+def value_and_gradient(q, data, out):
+    T = q.shape[0] - 3
+    x, u, g, a = q[:T], q[T], q[T + 1], q[T + 2]
+    phi, s, prior = map_of_phi(a)
+    e, precision = np.exp(-2 * g), np.exp(-2 * u)
+    inner = 1 + phi * phi
+    W = levels = Q = B = C = 0.0 * u + 0.0 * x[0]
+    for t in range(T):
+        w = data[0, t] * precision * np.exp(-x[t])
+        out[t] = 0.5 * w - 0.5
+        W += w
+        levels += x[t]
+    for t in range(1, T - 1):
+        k = inner * x[t] - phi * (x[t - 1] + x[t + 1])
+        out[t] -= e * k
+        Q += x[t] * k
+        B += x[t] * x[t - 1]
+        C += x[t] * x[t]
+    B += x[T - 1] * x[T - 2]
+    first, last = x[0] - phi * x[1], x[T - 1] - phi * x[T - 2]
+    out[0] -= e * first
+    out[T - 1] -= e * last
+    R = Q + x[0] * first + x[T - 1] * last + NU * SCALE
+    out[T] = W - T
+    out[T + 1] = e * R - T - NU
+    out[T + 2] = prior_slope(a) + e * s * (B - phi * C)
+    return prior - T * u - 0.5 * (levels + W) - (T + NU) * g - 0.5 * e * R
+
+
+@jit
+def gradient(q, data, out):
+    value_and_gradient(q, data, out)
+
+
+@jit_allocating
+def log_density(q, data):
+    return value_and_gradient(q, data, np.empty_like(q))
+
+
+@jit_allocating
+def summary(q, data):
+    """The parameters, and the row of data that their conditional reads."""
+    T = q.shape[0] - 3
+    row = np.zeros((1, 5), q.dtype)
+    for t in range(T):
+        row[0, 0] += data[0, t] * np.exp(-q[t])
+    row[0, 1], row[0, 2], row[0, 3] = quadratics(q[:T])
+    row[0, 4] = T
+    return q[T:], row
+
+
+@jit_allocating
+def hessian(q, data, out):
+    T = q.shape[0] - 3
+    x = q[:T]
+    p, row = summary(q, data)
+    phi, s, _ = map_of_phi(p[2])
+    e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
+    out[:] = 0.0
+    parameter_hessian(p, row, out[T:, T:])
+    for t in range(T):
+        w = data[0, t] * precision * np.exp(-x[t])
+        out[t, t] = -0.5 * w - e * (1.0 if t == 0 or t == T - 1 else 1 + phi * phi)
+        if t > 0:
+            out[t, t - 1] = out[t - 1, t] = e * phi
+        out[t, T] = out[T, t] = -w
+        out[t, T + 1] = out[T + 1, t] = 2 * e * precision_times(x, t, phi)
+        out[t, T + 2] = out[T + 2, t] = -e * s * slope_times(x, t, phi)
+
+
+@jit
+def put(out, i, j, k, value):
+    """The same value at all orders of three indices."""
+    out[i, j, k] = out[i, k, j] = out[j, i, k] = out[j, k, i] = out[k, i, j] = out[k, j, i] = value
+
+
+@jit_allocating
+def third_derivative(q, data, out):
+    T = q.shape[0] - 3
+    x, u, g, a = q[:T], T, T + 1, T + 2
+    p, row = summary(q, data)
+    phi, s, _ = map_of_phi(p[2])
+    e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
+    out[:] = 0.0
+    parameter_third_derivative(p, row, out[T:, T:, T:])
+    for t in range(T):
+        w = data[0, t] * precision * np.exp(-x[t])
+        end = t == 0 or t == T - 1
+        slope = slope_times(x, t, phi)
+        put(out, t, t, t, 0.5 * w)
+        put(out, t, t, u, w)
+        put(out, t, u, u, 2 * w)
+        put(out, t, t, g, 2 * e * (1.0 if end else 1 + phi * phi))
+        put(out, t, t, a, -e * s * (0.0 if end else 2 * phi))
+        put(out, t, g, g, -4 * e * precision_times(x, t, phi))
+        put(out, t, g, a, 2 * e * s * slope)
+        put(out, t, a, a, e * (2 * phi * s * slope - s * s * curvature_times(x, t)))
+        if t > 0:
+            put(out, t, t - 1, g, -2 * e * phi)
+            put(out, t, t - 1, a, e * s)
+
+
+@jit_allocating
+def trace(q, data, M, out):
+    # The tensor above, contracted entry by entry: nothing larger than M is read, and nothing as large is made.
+    T = q.shape[0] - 3
+    x, u, g, a = q[:T], T, T + 1, T + 2
+    p, row = summary(q, data)
+    phi, s, _ = map_of_phi(p[2])
+    e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
+    parameter_trace(p, row, M[T:, T:], out[T:])
+    with_g, with_a = M[:T, g] + M[g, :T], M[:T, a] + M[a, :T]
+    both = M[g, a] + M[a, g]
+    for t in range(T):
+        w = data[0, t] * precision * np.exp(-x[t])
+        end = t == 0 or t == T - 1
+        k, slope = precision_times(x, t, phi), slope_times(x, t, phi)
+        bend = 2 * phi * s * slope - s * s * curvature_times(x, t)
+        with_u = M[t, u] + M[u, t]
+        beside = M[t, t - 1] + M[t - 1, t] if t > 0 else 0.0
+        out[t] = w * (0.5 * M[t, t] + with_u + 2 * M[u, u])
+        out[t] += e * (2 * both * s * slope - 4 * M[g, g] * k + M[a, a] * bend)
+        out[t] += e * (2 * precision_times(with_g, t, phi) - s * slope_times(with_a, t, phi))
+        out[u] += w * (M[t, t] + 2 * with_u)
+        out[g] += 2 * e * ((1.0 if end else 1 + phi * phi) * M[t, t] - phi * beside)
+        out[g] += e * (2 * s * slope * with_a[t] - 4 * k * with_g[t])
+        out[a] += e * (2 * s * slope * with_g[t] + bend * with_a[t])
+        out[a] -= e * s * ((0.0 if end else 2 * phi) * M[t, t] - beside)
+
+
+# ------------------------------------------------------------------------------------------------------------------- model
+
+
+def constrain(q: np.ndarray) -> dict:
+    return {
+        "beta": np.exp(q[..., -3]),
+        "sigma": np.exp(q[..., -2]),
+        "phi": np.tanh(q[..., -1]),
+        "x": q[..., :-3],
+    }
+
+
+def simulate(T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: float = 0.15, phi: float = 0.98):
+    """x and y, (T,) each, drawn from the model at the given parameters with ``numpy.random.default_rng(seed)``."""
+    rng = np.random.default_rng(seed)
+    steps, noise = rng.standard_normal(T), rng.standard_normal(T)
+    x = np.empty(T)
+    x[0] = sigma / np.sqrt(1 - phi**2) * steps[0]
+    for t in range(1, T):
+        x[t] = phi * x[t - 1] + sigma * steps[t]
+    return x, beta * np.exp(x / 2) * noise
+
+
+def unconstrain(x, beta: float, sigma: float, phi: float) -> np.ndarray:
+    """The position q, (T + 3,), of the values of x and the parameters."""
+    return np.concatenate([x, [np.log(beta), np.log(sigma), np.arctanh(phi)]])
+
+
+def StochasticVolatility(y=None, T: int = 1000) -> Model:
+    """Stochastic volatility of the series ``y``, (T,); by default ``T`` values simulated with a fixed seed.
+
+    Simulated is at beta = 0.65, sigma = 0.15, phi = 0.98 (:func:`simulate`). Variables beta, sigma, phi and x (T,). Raises
+    ShapeError for fewer than two values, ValueError for values that are not finite or all zero.
+    """
+    y = simulate(T)[1] if y is None else np.asarray(y, dtype=float)
+    if y.ndim != 1 or len(y) < 2:
+        raise ShapeError(f"StochasticVolatility needs a series (T,) of at least two values, got shape {y.shape}")
+    if not np.isfinite(y).all() or not y.any():
+        raise ValueError("y must be finite and not all zero: the scale beta is known from it alone")
+    T, names = len(y), [*(f"x[{t}]" for t in range(len(y))), "log_beta", "log_sigma", "atanh_phi"]
+    x_data, parameter_data = np.zeros((3, T)), np.zeros((2, max(T, 5)))
+    x_data[0] = parameter_data[1, :T] = y**2
+    x_model = Model(
+        T,
+        x_log_density,
+        x_gradient,
+        x_hessian,
+        x_third_derivative,
+        x_trace,
+        x_fisher,
+        x_fisher_derivative,
+        x_fisher_trace,
+        data=x_data,
+        names=names[:T],
+        value_and_gradient=x_value_and_gradient,
+        fisher_bands=x_fisher_bands,
+        name="stochastic-volatility, x",
+    )
+    parameter_model = Model(
+        3,
+        parameter_log_density,
+        parameter_gradient,
+        parameter_hessian,
+        parameter_third_derivative,
+        parameter_trace,
+        parameter_fisher,
+        parameter_fisher_derivative,
+        parameter_fisher_trace,
+        data=parameter_data,
+        names=names[T:],
+        value_and_gradient=parameter_value_and_gradient,
+        name="stochastic-volatility, parameters",
+    )
+    return Model(
+        T + 3,
+        log_density,
+        gradient,
+        hessian,
+        third_derivative,
+        trace,
+        data=(y**2)[None, :],
+        names=names,
+        constrain=constrain,
+        value_and_gradient=value_and_gradient,
+        conditionals=(
+            Conditional(np.arange(T), x_model, condition_x),
+            Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),
+        ),
+        name="stochastic-volatility",
+    )
