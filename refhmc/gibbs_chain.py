@@ -82,8 +82,7 @@ def take_turn(block, q, randomness, stats, control):
     for i in range(indices.shape[0]):
         q[indices[i]] = state[Q, i]
     if counters[ITERATION] < plan[TUNE]:
-        rate = stats[S.ACCEPTANCE_RATE]
-        adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, rate, control)
+        adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, stats, control)
     counters[ITERATION] += 1
     return True
 
