@@ -291,7 +291,7 @@ def planted(name: str, right):
     "bug", ["a fall returns no kinetic energy", "no kinetic energy is paid", "the sign as printed", "no flip"]
 )
 def test_a_wrong_kernel_is_not_stationary(bug):
-    assert fine_flow(WEIGHTS[:2], 2, 2, functools.partial(planted, bug)) > 1e-4
+    assert fine_flow(np.array([1.0, 3.0, 0.1, 2.0]), 3, 4, functools.partial(planted, bug)) > 1e-4
 
 
 def test_a_fixed_order_and_no_bug_are_stationary():
@@ -417,11 +417,15 @@ def test_warm_up_reaches_another_no_flip_rate(target, sample):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_both_sides_of_equation_28_agree(name):
-    """The share of moves that are not turned back, and the average of min(1, exp(change)), by z-test; 6 comparisons."""
+    """The share of moves that are not turned back, and the average of min(1, exp(change)), by z-test; 2 comparisons.
+
+    Where some coordinates are smooth the states within a trajectory have its energy error: only nearly.
+    """
     stats = run(name)[1].sample_stats
     difference = stats["no_flip_rate"] - stats["no_flip_probability"]
     error = difference.std() / math.sqrt(plain_ess(difference[:, :, None])[0])
-    assert abs(difference.mean()) < scipy.stats.norm.isf(LEAST_P / 2) * error
+    allowed = 0.0 if name.startswith("cell-grid") else 0.02
+    assert abs(difference.mean()) < allowed + scipy.stats.norm.isf(LEAST_P / 2) * error
     assert np.abs(stats["no_flip_probability"].mean() - 0.8) < 0.08
 
 
