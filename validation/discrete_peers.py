@@ -171,7 +171,7 @@ def _numpyro(problem: Problem, kernel, draws: int, seed: int, tries: float) -> t
 
     mcmc = MCMC(
         kernel,
-        num_warmup=min(1000, max(100, draws // 2)),
+        num_warmup=min(1000, draws // 2),
         num_samples=draws,
         num_chains=CHAINS,
         chain_method="sequential",
@@ -260,7 +260,7 @@ def table(problem: Problem, rows: list[dict]) -> str:
 
 
 def main() -> None:
-    chosen = command_line(__doc__, trials=CHAINS, draws=5_000, only={"nargs": "*", "help": "problems by first word"})
+    chosen = command_line(__doc__, trials=CHAINS, draws=1_500, only={"nargs": "*", "help": "problems by first word"})
     import jax
     import numpyro
 

@@ -92,7 +92,7 @@ def by_metropolis(model, sweeps: int, seed: int) -> Run:
 
 
 def share_below(x: np.ndarray, quantile: float, level: float) -> Estimate:
-    """Share of draws (chain, draw) below a quantile of the reference draws, or up to it: integers have ties, and the nearer one counts.
+    """Share of draws (chain, draw) below a quantile of the reference, or up to it: of the two, which ties make, the nearer.
 
     Its error is that of a share which is ``level``.
     """
