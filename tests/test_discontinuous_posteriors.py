@@ -1,7 +1,7 @@
-"""Posteriors by discontinuous HMC: change points and classifier against exact sums, Jolly-Seber against published draws.
+"""Posteriors by discontinuous HMC: change points and classifier against exact sums, Jolly-Seber against long chains.
 
 The seeds are fixed in advance. With m z-values in a test the bound is the normal quantile of alpha / (2 m), where the tests of
-this file together have alpha = 1e-4 (:mod:`test_posteriors`). Where a quantile of the published draws is compared, so is the
+this file together have alpha = 1e-4 (:mod:`test_posteriors`). Where a quantile of those is compared, so is the
 share of our draws below it: its standard error comes from the effective sample size of that indicator, and from theirs.
 """
 

@@ -1,6 +1,6 @@
 """Jolly-Seber: discontinuous HMC on the black-kneed capsid counts: ``python -m validation.jolly_seber [--quick]``.
 
-1. The posterior of p, phi and log U by DHMC beside draws made by other means (component-wise Metropolis on the integers, no
+1. The posterior of p, phi and log U by DHMC beside reference draws (component-wise Metropolis on the integers, no
    embedding): means, and the shares of our draws below their quantiles, with z-scores.
 2. Effective draws for each evaluation of the density, of DHMC with several lengths and of plain Metropolis within Gibbs. A
    gradient counts as one evaluation, and so does the (cheap) change of the density by one coordinate, for both.
@@ -92,7 +92,7 @@ def by_metropolis(model, sweeps: int, seed: int) -> Run:
 
 
 def share_below(x: np.ndarray, quantile: float, level: float) -> Estimate:
-    """Share of draws (chain, draw) below a published quantile, or up to it: integers have ties, and the nearer one counts.
+    """Share of draws (chain, draw) below a quantile of the reference, or up to it: of the two, which ties make, the nearer.
 
     Its error is that of a share which is ``level``.
     """
@@ -143,7 +143,7 @@ def posterior_table(rows: list[dict]) -> tuple[str, int, float]:
         line += [f"{row['theirs'].value:.4f} ± {row['theirs'].error:.4f}", f"{row['mean'].z:+.1f}"]
         line += [f"{row[key].value:.4f} ({row[f'{key} comparison'].z:+.1f})" for key in QUANTILES]
         lines.append([*line, "agrees" if all(v == "agrees" for v in verdicts) else "differs"])
-    header = ["", "DHMC", "published draws", "z", *(f"share below their {key} (z)" for key in QUANTILES), "verdict"]
+    header = ["", "DHMC", "reference draws", "z", *(f"share below their {key} (z)" for key in QUANTILES), "verdict"]
     return markdown(header, lines), differ, largest
 
 
@@ -179,7 +179,7 @@ def draw_figure(run: Run, summary: dict) -> None:
     axes[0].vlines(occasions - 0.1, low, high, color="C0", label="DHMC, 5 to 95 %")
     axes[0].plot(occasions - 0.1, middle, "o", color="C0", markersize=4)
     known = np.array([[summary[f"U[{i}]"][key] for key in ("q05", "q50", "q95")] for i in occasions])
-    axes[0].vlines(occasions + 0.1, known[:, 0], known[:, 2], color="C1", label="published draws")
+    axes[0].vlines(occasions + 0.1, known[:, 0], known[:, 2], color="C1", label="reference draws")
     axes[0].plot(occasions + 0.1, known[:, 1], "o", color="C1", markersize=4)
     axes[0].set(xlabel="occasion", ylabel="unmarked animals U", yscale="log")
     axes[0].legend()
