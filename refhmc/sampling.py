@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from refhmc import compiled, discontinuity, types
+from refhmc import compiled, discontinuity
 from refhmc.arguments import check_arguments, check_memory, entropy_of
 from refhmc.chain import make_plan
 from refhmc.chain_run import ChainRun, chain_generator, run_chain
