@@ -1,0 +1,221 @@
+"""Detailed balance of a kernel, from single transitions on given randomness, and the rule by which it accepts.
+
+    pi(q) phi(w) P / |dq'/dw|    is the same for the way there and the way back (:mod:`refhmc.check.balance`)
+    acceptance                   P = min(1, e^r), r the log ratio of both sides without P; another rule in balance passes too
+    rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
+
+A kernel that is not reversible need not be wrong. FAIL is said where all noise enters every move, there is one way back only
+and it does not match, and the kernel decides; where it never decides, a test of stationarity has the word.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refhmc.check.balance import Pairing, Setting, pair
+from refhmc.check.decisions import FREE, UPPER, WHOLE, Leaf
+from refhmc.check.foreign import Undecided
+from refhmc.check.played import GENERATOR, MOMENTUM, TINY
+from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
+from refhmc.check.transition_case import CLEAR, Case, noise_size
+from refhmc.check.transition_momentum import extended_acceptance
+from refhmc.check.transition_stationarity import stationarity
+
+FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
+
+
+def detailed_balance(case: Case) -> list[Row]:
+    player, setting = case.need()
+    if player.keeps_momentum:
+        return [extended_acceptance(case), not_run("detailed balance", "a momentum is kept: see 'momentum flip'")]
+    try:
+        rows = _pair_all(case, setting)
+    except Undecided as reason:
+        rows = [inconclusive("detailed balance", str(reason))]
+    if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
+        rows.append(stationarity(case, case.setting or setting))
+    return rows
+
+
+def _pair_all(case: Case, setting: Setting) -> list[Row]:
+    """Pairs moves with their ways back at ``n_points`` points; at more of them where some speak against the kernel."""
+    outcomes = [_outcomes_at(case, setting, k) for k in range(min(case.n_points, 4))]
+    end = _accepting_end([found for _, _, found in outcomes])
+    if end != setting.takes:
+        setting = case.setting = setting._replace(takes=end)
+        outcomes = []
+    began, rng = time.monotonic(), case.rng(6)
+    for k in range(16 * case.n_points):
+        against = len({x.z.tobytes() for x in case.pairs if x.state == "mismatch"})
+        holding = sum(x.state == "match" for x in case.pairs)
+        undecided = (k > 0 and holding < CLEAR) or not case.decides or bool(_never_held(case))
+        enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * case.n_points
+        if k >= enough or (k >= CLEAR and time.monotonic() - began > case.seconds):
+            break
+        if k >= len(outcomes):
+            outcomes.append(_outcomes_at(case, setting, k))
+        q, z, found = outcomes[k]
+        if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
+            continue  # looked at only to see whether it ever decides
+        case.decides = case.decides or any(leaf.decisions for leaf in found)
+        for leaf in _different(found, setting.rounding(q))[:4]:
+            case.pairs.append(pair(setting, q, z, leaf, found, rng))
+    if not case.pairs:
+        raise Undecided("it moved from none of the points")
+    return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]
+
+
+def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:
+    """The k-th point and noise, with every outcome."""
+    q = case.points[k % len(case.points)]
+    z = (1.0, 1.6, 1.0, 2.2)[k % 4] * case.rng(7, k).standard_normal(noise_size(setting, q))
+    return q, z, setting.leaves(q, z)
+
+
+def _accepting_end(all_found: Sequence[list[Leaf]]) -> float:
+    """The end of [0, 1) at which the last decision lets the proposal through."""
+    votes = [0, 0]
+    for found in all_found:
+        for leaf in found:
+            if leaf.moved and leaf.path and leaf.decisions == 1:
+                votes[leaf.path[-1].key == UPPER] += leaf.path[-1].key != WHOLE
+    return 1 - TINY if votes[1] > votes[0] else TINY
+
+
+def _different(found: list[Leaf], rounding: float) -> list[Leaf]:
+    """One leaf for each point the kernel may move to."""
+    kept: list[Leaf] = []
+    for leaf in sorted(found, key=lambda x: -x.probability):
+        if leaf.moved and not any(np.abs(leaf.played.q - other.played.q).max() <= rounding for other in kept):
+            kept.append(leaf)
+    return kept
+
+
+def _point(case: Case, x: Pairing) -> str:
+    """A call as text: from where, on which noise, and the least uniform."""
+    assert case.setting is not None
+    noise = case.setting.normals(x.z)
+    if case.player is not None and case.player.shape == MOMENTUM:
+        return f"{case.kernel.name}({x.q.tolist()}, p0={noise.tolist()}, u=...)"
+    kind = "uniform" if case.setting.frees else "normal"
+    values = [float(0.5 * math.erfc(-v / math.sqrt(2))) for v in x.z] if case.setting.frees else noise.tolist()
+    source = f"Draws(script={{{kind!r}: {values}}})"
+    if case.player is not None and case.player.shape == GENERATOR:
+        source = f"as_generator({source})"
+    return f"{case.kernel.name}({source}, {x.q.tolist()})"
+
+
+def _orbit_like(case: Case) -> bool:
+    """Whether every move depends on all of its noise: then nothing was updated in parts, which need not be reversible."""
+    frees = case.setting is not None and case.setting.frees
+    few = all(frees or sum(step.key == FREE for step in x.leaf.path) <= 2 for x in case.pairs)
+    return few and all(x.full for x in case.pairs)
+
+
+def _balance_row(case: Case) -> Row:
+    pairs = case.pairs
+    matched = [x for x in pairs if x.state == "match"]
+    wrong = [x for x in pairs if x.state == "mismatch"]
+    unclear = [x for x in pairs if x.state == "open"]
+    if matched:  # where some hold, one that is off by far is rather a way back that was missed
+        unclear += [x for x in wrong if x.mismatch > FAR]
+        wrong = [x for x in wrong if x.mismatch <= FAR]
+    basis = "1e-7 + differences' errors, root and precision, x |J^-1|"
+    if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(case) and case.decides:
+        worst = max(wrong, key=lambda x: x.mismatch if math.isfinite(x.mismatch) else 1e3)
+        smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
+        number = min(worst.mismatch, 1e3)
+        basis = f"log of both sides at {len(wrong)} of {len(pairs)} moves; {basis}"
+        return Row("detailed balance", FAIL, number, worst.tolerance, basis, WRONG_LAW, _point(case, smallest))
+    if wrong:
+        if not case.decides:
+            why = (
+                "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
+            )
+        elif not _orbit_like(case):
+            why = "does not hold: it updates in parts, which may be right and not reversible: see check.sampler"
+        else:
+            why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
+        return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
+    never = _never_held(case)
+    if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
+        worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
+        if unclear:
+            case.notes.append(
+                f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
+            )
+        return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, f"{len(matched)} moves; {basis}")
+    why = (never or unclear)[0].why if never or unclear else "too few moves"
+    return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
+
+
+def _decisions(x: Pairing) -> tuple:
+    """The kind of an outcome: what was decided on the way to it."""
+    return tuple(step.key for step in x.leaf.path if step.key not in (FREE, WHOLE))
+
+
+def _never_held(case: Case) -> list[Pairing]:
+    """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
+    held = {_decisions(x) for x in case.pairs if x.state == "match"}
+    return [x for x in case.pairs if x.state != "match" and _decisions(x) not in held]
+
+
+def _acceptance_row(case: Case) -> Row:
+    """P against min(1, e^r): one decision, one proposal."""
+    known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
+    if not known:
+        return inconclusive("acceptance", "no move with a known way back")
+    if any(x.leaf.decisions > 1 for x in known) or len({x.leaf.path[-1:] and x.leaf.path[-1].key for x in known}) > 2:
+        return not_run("acceptance", "more than one decision: detailed balance is judged for each outcome")
+    gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
+    gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
+    basis = f"by bisection, against min(1, e^r) at {len(known)} moves"
+    if all(g <= x.tolerance for g, x in gaps):
+        return Row("acceptance", PASS, gap, worst.tolerance, basis)
+    if all(x.state == "match" for x in known):
+        rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "another rule than Metropolis's"
+        return Row("acceptance", PASS, basis=f"{rule}; it is in detailed balance")
+    if not case.decides or not _orbit_like(case):
+        return inconclusive("acceptance", "it is not min(1, e^r); whether that is wrong, the other rows say", gap)
+    if len({x.z.tobytes() for x in known if x.state == "mismatch"}) < CLEAR:
+        return inconclusive("acceptance", "it is not min(1, e^r) at too few moves to judge", gap)
+    return Row("acceptance", FAIL, gap, worst.tolerance, basis, WRONG_LAW, _point(case, worst))
+
+
+def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
+    """Whether the acceptance probabilities are those of a formula, where they are not all the same."""
+    try:
+        return all(abs(x.probability - formula(x)) <= max(10 * x.tolerance, 1e-6) for x in known)
+    except (OverflowError, ValueError):
+        return False
+
+
+def _rejection_row(case: Case, outcomes) -> Row:
+    """An outcome other than the proposal must be the start, or a move in its own right."""
+    assert case.setting is not None
+    stays = [(q, leaf) for q, _, found in outcomes for leaf in found if leaf.decisions and not leaf.moved]
+    if stays:
+        gaps = [float(np.abs(leaf.played.q - q).max()) for q, leaf in stays]
+        q = stays[int(np.argmax(gaps))][0]
+        limit = case.setting.rounding(q) if max(gaps) > 0 else 0.0
+        return Row("rejection returns the start", PASS, max(gaps), limit, f"{len(stays)} times; rounding")
+    if not case.decides:
+        return not_run("rejection returns the start", "nothing was rejected")
+    # It decides, and moves both ways. Is one of the two no move in its own right?
+    groups: dict[tuple, list[Pairing]] = {}
+    for x in case.pairs:
+        if x.leaf.decisions == 1:
+            groups.setdefault(_decisions(x), []).append(x)
+    bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
+    thresholds = {round(x.probability, 9) for x in case.pairs}
+    if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):
+        x = min(bad[-1], key=lambda y: y.probability)
+        assert x.to is not None
+        gap = float(np.abs(x.to - x.q).max())
+        why = "what it gives when it rejects is neither the start nor in balance as a move"
+        return Row("rejection returns the start", FAIL, gap, 0.0, why, WRONG_LAW, _point(case, x))
+    return not_run("rejection returns the start", "every outcome is a move")

@@ -1,0 +1,84 @@
+"""The row "stationarity" of ``check.transition``: where detailed balance decides nothing, does one transition keep the law?
+
+    E e^r = 1    over the moves that end at one point, r the log ratio of the ways there and back; of a kernel that never stays
+    E w (f(K x) - f(x)) = 0    with x weighted to have the law pi
+
+Both are told in :mod:`refhmc.check.stationarity`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.balance import Setting
+from refhmc.check.decisions import FREE
+from refhmc.check.foreign import Misconduct, call_text
+from refhmc.check.laws import inverse_mass
+from refhmc.check.played import MOMENTUM
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
+from refhmc.check.stationarity import GOAL, LIMIT, ROUGH, Integral, bet_on_reversal, integrate_reversal, weigh_moves
+from refhmc.check.transition_case import Case
+
+
+def stationarity(case: Case, setting: Setting) -> Row:
+    """Where detailed balance decides nothing: does one transition keep the law?"""
+    assert case.dim is not None
+    suspicion = ""
+    held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
+    broken = next(
+        (x for x in case.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.leaf.path)),
+        None,
+    )
+    if broken is not None and not case.decides:
+        whole: list[Integral] = []
+        size, path = len(broken.z), broken.leaf.path
+        for x in integrate_reversal(setting, case.points, path, size, case.rng(8), 0.5 * case.seconds):
+            gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
+            basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
+            if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
+                return Row("stationarity", FAIL, gap, tolerance, basis, WRONG_LAW, call_text(case.kernel.name, [x.at]))
+            whole.append(x)
+        if len(whole) > 1 and all(x.complete and x.error <= ROUGH for x in whole):
+            gap = max(abs(x.value - 1) for x in whole)
+            return Row("stationarity", PASS, gap, 10 * ROUGH, f"|E e^r - 1| by quadrature, at {len(whole)} points")
+        wealth = bet_on_reversal(setting, case.points, broken.leaf.path, len(broken.z), case.rng(8), 0.3 * case.seconds)
+        text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
+        basis = f"{text}; {wealth.moves} moves"
+        if wealth.value >= GOAL:
+            at = call_text(case.kernel.name, [wealth.at])
+            return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
+        suspicion = basis if wealth.value > 100 else ""
+    try:
+        found = weigh_moves(_mover(case, setting), case.law.log_pi, case.dim, case.rng(15), 0.3 * case.seconds)
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+        return inconclusive("stationarity", f"from a point in the tails: {wrong}")
+    if math.isnan(found.z):
+        return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
+    if found.z >= LIMIT:
+        basis = f"z of the mean change of {found.what} in {found.moves} weighted moves"
+        return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{case.kernel.name}: {found.moves} moves")
+    if suspicion:
+        return inconclusive("stationarity", suspicion)
+    basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd a move"
+    return Row("stationarity", PASS, found.z, LIMIT, basis)
+
+
+def _mover(case: Case, setting: Setting) -> Callable:
+    """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
+    player, energy = setting.player, case.law.energy
+
+    def move(x, seed):
+        script = None
+        if player.shape == MOMENTUM and energy is not None:
+            mass = np.linalg.inv(inverse_mass(energy, x))
+            z = np.random.default_rng(seed).standard_normal(len(x))
+            script = {"normal": list(np.linalg.cholesky(mass) @ z)}
+            seed += 1
+        return player.play(x, script, seed).q
+
+    return move
