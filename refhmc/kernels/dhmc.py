@@ -11,11 +11,11 @@ eps (1 + j (2u - 1)): with a fixed one, a discontinuous coordinate would stay on
 
     P(no flip of j) = P(dU < |p_j| / m_j) = E min(1, exp(U(q) - U(q + eps/m_j sign(p_j) e_j)))                  eq. 28
 
-(with its erratum), to be kept between .7 and .9; the average of the right-hand side over the moves of a trajectory estimates it. Where all
-coordinates are discontinuous the step size is adapted to that rate by dual averaging. Where some are smooth it is adapted to
-their acceptance, as in HMC, and the factor r that all the masses m_j = 1 / (r s_j) have in common to the no-flip rate, by a
-dual averaging of its own for the jump size eps r: one number could not serve both. The scales s are standard deviations
-from the windows of warm-up.
+(with its erratum), to be kept between .7 and .9; the average of the right-hand side over a trajectory's moves estimates it.
+Where all coordinates are discontinuous the step size is adapted to that rate by dual averaging. Where some are smooth it is
+adapted to their acceptance, as in HMC, and the factor r that all the masses m_j = 1 / (r s_j) have in common to the no-flip
+rate, by a dual averaging of its own for the jump size eps r: one number could not serve both. The scales s are standard
+deviations from the windows of warm-up.
 
 Gram-Hansen's notes, secs. 2.4-2.6, after Nishimura, Dunson and Lu (2020), Biometrika 107.
 """
