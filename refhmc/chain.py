@@ -90,7 +90,7 @@ def adapt(dynamics, model, workspace, randomness, adaptation, normals, settings,
     if plan[ADAPT_STEP]:
         update_dual_averaging(dual, stats[int(plan[STATISTIC])], plan[TARGET])
         if plan[JUMP_TARGET] > 0:
-            update_dual_averaging(dual[N_DUAL:], stats[S.NO_FLIP_RATE], plan[JUMP_TARGET])
+            update_dual_averaging(dual[N_DUAL:], stats[S.NO_FLIP_PROBABILITY], plan[JUMP_TARGET])
         take_sizes(dynamics, dual, LOG_STEP, settings, vecs)
     for k in range(windows.shape[0]):
         learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
@@ -276,7 +276,7 @@ def make_plan(model, kernel, tune: int) -> Plan:
     if target is None:
         target = 0.95 if metric.position_dependent else 0.8
     if isinstance(kernel, DHMC) and len(model.discontinuous) == model.dim:
-        target, statistic = kernel.target_no_flip, S.NO_FLIP_RATE
+        target, statistic = kernel.target_no_flip, S.NO_FLIP_PROBABILITY
     elif isinstance(kernel, DHMC) and len(model.discontinuous):
         jump_target = kernel.target_no_flip
     adapt_step = kernel.step_size is None

@@ -3,7 +3,8 @@
 Along a segment a smooth log density obeys L(b) - L(a) = 1/2 (g(a) + g(b)) . (b - a) + O(|b - a|^3). Halving the segment and
 keeping the half that violates this more makes the violation vanish if L is smooth, and close in on a jump if there is one:
 after thirty halvings what is left of the difference is the jump. A kernel that crosses one sees its energy error spike,
-whatever the step, so the segments between the draws with the largest energy errors are searched.
+whatever the step, so the segments between the draws with the largest energy errors are searched: of the draw itself, which
+may lie beyond a jump, and along its trajectory, which may have been turned down because of one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from refhmc.kernels import HMC, NUTS
 PARTS, HALVINGS = 16, 30
 LEAST_JUMP = 0.05
 LEAST_JUMP_RELATIVE = 1e-6  # to the log density: what single precision inside a model may jump by
-SEGMENTS, SHARE_OF_RUN, LEAST_EVALUATIONS = 12, 0.02, 200
+SEGMENTS, SHARE_OF_RUN, LEAST_EVALUATIONS = 24, 0.02, 600
 REACH = (0.5, 2.0, 8.0, 32.0)
 
 
@@ -97,10 +98,15 @@ def declared(model, kernel, q: np.ndarray) -> str | None:
         end[J[0]] += reach * max(1.0, abs(q[J[0]]) / 8)
         jump = jump or jump_between(probe, q, end)
     names = ", ".join(model.names[j] for j in J[:5]) + (f" and {len(J) - 5} more" if len(J) > 5 else "")
+    return message(model, kernel, names, jump, "Use refhmc.DHMC().")
+
+
+def message(model, kernel, names: str, jump: Jump | None, advice: str) -> str:
+    """The warning, the same before a run and after it."""
     return (
-        f"The log density of {model.name!r} jumps in {names}, and {type(kernel).__name__} follows the gradient, which does "
-        f"not see that{f': {jump}' if jump else ''}. The draws are exact, since every trajectory is accepted or rejected as a "
-        "whole, but jumps are crossed blindly and rarely. Use refhmc.DHMC()."
+        f"The log density of {model.name!r} jumps{f' in {names}' if names else ''}{f': {jump}' if jump else ''}. "
+        f"{type(kernel).__name__} follows the gradient, which does not see jumps: their energy errors do not shrink with the "
+        f"step. The draws are exact, each trajectory being accepted or rejected, but jumps are crossed blindly. {advice}"
     )
 
 
@@ -108,36 +114,31 @@ def found(model, kernel, draws: np.ndarray, stats: dict, starts: np.ndarray, gra
     """What to say when the log density turns out to jump after a run of a kernel for smooth densities; or None.
 
     ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began; ``gradients`` of the run, of which a
-    fiftieth more is spent on the search.
+    fiftieth more, at least 600, is spent on the search.
     """
     if not isinstance(kernel, HMC | NUTS) or model.core.own or len(model.discontinuous) or draws.shape[1] < 2:
         return None
-    errors = np.abs(stats["max_energy_error"])
-    errors = np.where(np.isfinite(errors), errors, 0.0)
+    errors = [np.nan_to_num(np.abs(stats[name]), posinf=0.0) for name in ("energy_error", "max_energy_error")]
+    largest = np.stack([np.argsort(-e, axis=None, kind="stable")[: SEGMENTS // 2] for e in errors], axis=1).ravel()
     probe = _Probe(model, max(LEAST_EVALUATIONS, int(SHARE_OF_RUN * gradients)))
     before = np.concatenate([starts[:, None, :], draws[:, :-1, :]], axis=1)
-    largest = np.argsort(-errors, axis=None, kind="stable")[:SEGMENTS]
     steps = np.diff(draws, axis=1)
     moved = steps[np.any(steps != 0, axis=2)]
     for n, flat in enumerate(largest):
-        chain, k = np.unravel_index(flat, errors.shape)
+        chain, k = np.unravel_index(flat, errors[1].shape)
         a, b = before[chain, k], draws[chain, k]
-        if errors[chain, k] < LEAST_JUMP or probe.left < PARTS:
-            return None
-        if np.array_equal(a, b):  # rejected: the way it did not get is not known, so another move's
+        if errors[1][chain, k] < LEAST_JUMP or probe.left < PARTS:
+            continue
+        if np.array_equal(a, b):  # rejected: the way it did not get is not known, so another move's, there or back
             if len(moved) == 0:
                 continue
-            b = a + moved[(n * 7919) % len(moved)]
+            b = a + (2.0 if n % 4 < 2 else -2.0) * moved[(n * 7919) % len(moved)]
         try:
             jump = jump_between(probe, a, b)
         except Exception:  # of the model, at a point where the run has not been
             return None
         if jump is not None:
             where = ", ".join(model.names[i] for i in jump.coordinates(model))
-            return (
-                f"The log density of {model.name!r} jumps{f' in {where}' if where else ''}: {jump}. {type(kernel).__name__} follows the gradient, which does "
-                f"not see that: its largest energy error is {errors.max():.3g}, whatever the step. The draws are exact, since "
-                "every trajectory is accepted or rejected as a whole, but jumps are crossed blindly. Name the coordinates in "
-                "refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
-            )
+            advice = "Name the coordinates in refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
+            return message(model, kernel, where, jump, advice)
     return None

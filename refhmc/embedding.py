@@ -147,7 +147,7 @@ def _ends(support) -> tuple[int, int | None]:
         consecutive = len(numbers) > 0 and all(int(n) == n for n in (numbers[0], numbers[-1]))
         if consecutive and not (isinstance(numbers, range) and numbers.step == 1):
             consecutive = all(int(b) == b and b - a == 1 for a, b in itertools.pairwise(numbers))
-    except TypeError:
+    except (TypeError, ValueError):
         raise ValueError(f"support must be a range or consecutive integers, got {support!r}") from None
     if not consecutive:
         raise ValueError(f"support must be consecutive integers, at least one, got {support!r}")

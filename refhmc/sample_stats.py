@@ -27,6 +27,8 @@ n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluat
 n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition
 n_trace_evaluations
 no_flip_rate              DHMC: share of the moves of discontinuous coordinates that were not turned back (1 without any)
+no_flip_probability       DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
+                          and less noise; warm-up adapts to it
 n_density_evaluations     DHMC: evaluations of the log density or of its change, those with the gradient included
 ========================  ======================================================================================
 
@@ -65,9 +67,10 @@ from refhmc.types import FAILURE
     N_METRIC_EVALUATIONS,
     N_TRACE_EVALUATIONS,
     NO_FLIP_RATE,
+    NO_FLIP_PROBABILITY,
     N_DENSITY_EVALUATIONS,
-) = range(24)
-N_STATS = 24
+) = range(25)
+N_STATS = 25
 
 FLOATS = {
     "lp": LP,
@@ -80,6 +83,7 @@ FLOATS = {
     "int_time": INT_TIME,
     "solver_residual": SOLVER_RESIDUAL,
     "no_flip_rate": NO_FLIP_RATE,
+    "no_flip_probability": NO_FLIP_PROBABILITY,
     "reversibility_error": REVERSIBILITY_ERROR,
 }
 COUNTS = {

@@ -85,9 +85,10 @@ SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16
 # what happened since the counts were last set to zero: why there is no energy, iterations and largest residual of the
 # solves, largest reversal error; evaluations, N_FIELDS those of (dH/dp, dH/dq).
 FAILURE, ITERATIONS, RESIDUAL, REVERSAL, N_GRADIENTS, N_METRICS, N_TRACES, N_FIELDS = range(24, 32)
-# Of discontinuous HMC: densities, or changes of one, evaluated without the gradient; moves tried; those turned back.
-N_DENSITIES, TRIES, FLIPS = range(32, 35)
-N_NOTES = 35
+# Of discontinuous HMC: densities, or changes of one, evaluated without the gradient; moves tried; those turned back;
+# the sum over the moves of min(1, exp(change)).
+N_DENSITIES, TRIES, FLIPS, PASSING = range(32, 36)
+N_NOTES = 36
 
 # Points of the workspace: the chain's state, the ends of the trajectory, two candidates for the next state.
 STATE, LEFT, RIGHT, CANDIDATE, SPARE = range(5)

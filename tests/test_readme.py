@@ -6,6 +6,9 @@ import pathlib
 import re
 
 import numpy as np
+import scipy.special
+
+import refhmc
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
@@ -30,6 +33,21 @@ def test_the_models_code_runs_and_is_short():
     h = 1e-6 * np.eye(2)
     differences = [(model.log_density(q + e) - model.log_density(q - e)) / 2e-6 for e in h]
     np.testing.assert_allclose(model.gradient(q), differences, rtol=1e-6)
+
+
+def test_the_integers_example_runs():
+    """And agrees with the sum over N: P(N) ~ 1/N N!/(N - y)! B(y + 1, N - y + 1); z below 4.5 is passed by 1 - 7e-6."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    text = next(block for block in blocks if "refhmc.Embedding(" in block).rpartition("refhmc.sample(")[0]
+    names: dict = {"np": np, "refhmc": refhmc}
+    exec(compile(text, "README", "exec"), names)
+    result = refhmc.sample(names["animals"], random_seed=1, progressbar=False, raw=True)
+    N = np.arange(20, 500)
+    weight = scipy.special.softmax(-np.log(N) + scipy.special.gammaln(N + 1) - scipy.special.gammaln(N + 2))
+    inverse = 1 / result.posterior["N"]
+    error = inverse.std() / np.sqrt(float(refhmc.diagnostics.ess(inverse[:, :, None])[0]))
+    assert abs(inverse.mean() - weight @ (1 / N)) < 4.5 * error
+    assert names["animals"].runs_as_python is None
 
 
 def test_the_kits_example_finds_the_slip():

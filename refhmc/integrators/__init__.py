@@ -57,10 +57,10 @@ class Leapfrog:
 @dataclass(frozen=True)
 class Discontinuous:
     """DHMC's own, not to be chosen for another kernel: :mod:`refhmc.integrators.discontinuous`. ``reversible``: with the order
-    of the coordinates reversed. It keeps volume; away from the jumps it is symplectic."""
+    of the coordinates reversed. It keeps volume; it is not symplectic, each coordinate being moved with the others held."""
 
     order = 2
-    symplectic = True
+    symplectic = False
     reversible = True
     exact = True
     implicit = False

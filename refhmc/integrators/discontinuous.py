@@ -28,7 +28,7 @@ from refhmc.core import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
 from refhmc.integrators.leapfrog import leapfrog
 from refhmc.metrics.laplace import CALL, INVERSE_MASS, JUMPS, ORDER, ROOT, energy
 from refhmc.point import GRADIENT, LOG_DENSITY, P, Q
-from refhmc.types import FAILURE, FLIPS, FULL_DENSITY, N_DENSITIES, N_DISCONTINUOUS, N_GRADIENTS, TRIES
+from refhmc.types import FAILURE, FLIPS, FULL_DENSITY, N_DENSITIES, N_DISCONTINUOUS, N_GRADIENTS, PASSING, TRIES
 
 
 @jit
@@ -51,6 +51,7 @@ def coordinate_step(model, z, j, eps, vecs, notes):
         notes[FAILURE] = S.NAN
         return False
     notes[TRIES] += 1
+    notes[PASSING] += math.exp(min(change, 0.0))
     if abs(p) * vecs[INVERSE_MASS, j] > -change:
         z[Q, j] = new_value
         z[P, j] = math.copysign(abs(p) + vecs[ROOT, j] * change, p)

@@ -11,10 +11,11 @@ eps (1 + j (2u - 1)): with a fixed one, a discontinuous coordinate would stay on
 
     P(no flip of j) = P(dU < |p_j| / m_j) = E min(1, exp(U(q) - U(q + eps/m_j sign(p_j) e_j)))                  eq. 28
 
-(with its erratum), to be kept between .7 and .9. Where all coordinates are discontinuous the step size is adapted to that rate
-by dual averaging. Where some are smooth it is adapted to their acceptance, as in HMC, and the factor r that all the masses
-m_j = 1 / (r s_j) have in common to the no-flip rate, by a dual averaging of its own for the jump size eps r: one number
-could not serve both. The scales s are standard deviations from the windows of warm-up.
+(with its erratum), to be kept between .7 and .9; the average of the right-hand side over a trajectory's moves estimates it.
+Where all coordinates are discontinuous the step size is adapted to that rate by dual averaging. Where some are smooth it is
+adapted to their acceptance, as in HMC, and the factor r that all the masses m_j = 1 / (r s_j) have in common to the no-flip
+rate, by a dual averaging of its own for the jump size eps r: one number could not serve both. The scales s are standard
+deviations from the windows of warm-up.
 
 Gram-Hansen's notes, secs. 2.4-2.6, after Nishimura, Dunson and Lu (2020), Biometrika 107.
 """
@@ -38,6 +39,7 @@ from refhmc.types import (
     N_DENSITIES,
     N_DISCONTINUOUS,
     N_GRADIENTS,
+    PASSING,
     SET_JITTER,
     SET_LENGTH_JITTER,
     SET_N_STEPS,
@@ -102,8 +104,9 @@ class DHMC:
         """Names of the statistics of a draw; ``step_size_nom`` only where the step is jittered."""
         names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
         nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
+        moves = ("no_flip_rate", "no_flip_probability")
         counts = ("n_gradient_evaluations", "n_density_evaluations")
-        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", "no_flip_rate", *counts)
+        return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", *moves, *counts)
 
     @property
     def transition(self):
@@ -151,7 +154,7 @@ def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     points, _, vecs, mats, _ = workspace
     step, geometry, notes = dynamics[2], dynamics[3], dynamics[4]
     n_discontinuous = int(notes[N_DISCONTINUOUS])
-    notes[N_DENSITIES], notes[TRIES], notes[FLIPS] = 0.0, 0.0, 0.0
+    notes[N_DENSITIES], notes[TRIES], notes[FLIPS], notes[PASSING] = 0.0, 0.0, 0.0, 0.0
     nominal = settings[SET_STEP_SIZE]
     eps = nominal
     if settings[SET_JITTER] > 0:
@@ -196,8 +199,9 @@ def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     stats[S.IS_ACCEPTED] = accepted
     if notes[TRIES] > 0:
         stats[S.NO_FLIP_RATE] = 1 - notes[FLIPS] / notes[TRIES]
+        stats[S.NO_FLIP_PROBABILITY] = notes[PASSING] / notes[TRIES]
     else:  # nothing that jumps, or a failure before the first move
-        stats[S.NO_FLIP_RATE] = n_discontinuous == 0
+        stats[S.NO_FLIP_RATE] = stats[S.NO_FLIP_PROBABILITY] = n_discontinuous == 0
     stats[S.N_DENSITY_EVALUATIONS] = notes[N_DENSITIES] + notes[N_GRADIENTS]
     if accepted:
         return S.ACCEPTED
