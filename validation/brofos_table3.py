@@ -249,14 +249,15 @@ def text_of(rows: list[dict[str, Any]], chosen) -> str:
 
 
 NOTES = (
-    "Acceptance is higher here, for a reason found in part. In the authors' code the trajectory of the parameter block follows a "
-    "Hamiltonian without the log-Jacobian of (log sigma, atanh phi), which enters the decision alone: this keeps the target, at "
-    "the cost of acceptance. Applied to the draws of our chains that rule accepts {rule:.2f} on average; the rest of the way to "
-    "the printed 0.46 to 0.53 was not found in that code. (Its prior also lacks the Jacobian of sigma^2, a factor sigma; ours "
-    "is that of the paper's text.) The violations of I.M. are the paper's to within a factor of about two; those of G.L.F. are "
-    "smaller here by two orders and more, and the reason was not found: beta in place of log beta as the coordinate, as "
-    "theirs, makes no such difference. A failed solve counts as infinite violation here, where their code goes on with the "
-    "last iterate; none failed. ESS varies much between data sets and short chains: `--full` for a sharp comparison."
+    "Acceptance is higher here, for a reason found in part. In the authors' code the trajectory of the parameter "
+    "block follows a Hamiltonian without the log-Jacobian of (log sigma, atanh phi), which enters the decision alone: "
+    "this keeps the target, at the cost of acceptance. Applied to the draws of our chains that rule accepts "
+    "{rule:.2f} on average; the rest of the way to the printed 0.46 to 0.53 was not found in that code. (Its prior "
+    "also lacks the Jacobian of sigma^2, a factor sigma; ours is that of the paper's text.) The violations of I.M. "
+    "are the paper's to within a factor of about two; those of G.L.F. are smaller here by two orders and more, and "
+    "the reason was not found: beta in place of log beta as the coordinate, as theirs, makes no such difference. A "
+    "failed solve counts as infinite violation here, where their code goes on with the last iterate; none failed. ESS "
+    "varies much between data sets and short chains: `--full` for a sharp comparison."
 )
 
 
