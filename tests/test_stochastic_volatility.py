@@ -3,6 +3,8 @@ model and by complex step, their metrics against simulation-free expectations, a
 
 from __future__ import annotations
 
+import pickle
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -174,6 +176,16 @@ def test_the_constrained_values_and_the_simulation():
     assert np.array_equal(values["x"], x)
     assert StochasticVolatility().dim == 1003
     assert np.array_equal(StochasticVolatility(T=50).data, model.data)
+
+
+def test_it_can_be_sent_to_another_process():
+    model, q = StochasticVolatility(Y), position(np.random.default_rng(9))
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.log_density(q) == model.log_density(q)
+    assert copy.fingerprint() == model.fingerprint()
+    parts = [refhmc.conditional(each, "x", q) for each in (model, copy)]
+    assert parts[0].name == parts[1].name == "stochastic-volatility, x"
+    assert np.array_equal(parts[0].gradient(q[: len(Y)]), parts[1].gradient(q[: len(Y)]))
 
 
 @pytest.mark.parametrize(
