@@ -41,6 +41,8 @@ class Model:
     hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
+    in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
+        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class Model:
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
+        in_python: str = "",
     ):
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -79,6 +82,7 @@ class Model:
         self.reference = reference
         self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
+        self.in_python = in_python
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -110,6 +114,7 @@ class Model:
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,
+            "in_python": self.in_python,
         }
         return _rebuild, (positional, keywords)
 

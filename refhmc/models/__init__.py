@@ -18,6 +18,8 @@ _HOME = {
     "GARCH": "garch",
     "GaussianMixture": "gaussian_mixture",
     "GaussianProcessRegression": "gaussian_process_regression",
+    "FitzHughNagumo": "fitzhugh_nagumo",
+    "ODE": "ode",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -56,4 +58,5 @@ def by_name() -> dict:
         "garch": maker("GARCH"),
         "gaussian-mixture": maker("GaussianMixture"),
         "gaussian-process": maker("GaussianProcessRegression"),
+        "fitzhugh-nagumo": maker("FitzHughNagumo"),
     }
