@@ -124,7 +124,7 @@ def check_gradient(model: Model, q: np.ndarray) -> None:
             ahead, behind = (model.log_density(q + s * step * direction) for s in (1, -1))
             difference = (ahead - behind) / (2 * step)
             round_off = 1e-15 * (abs(value) + abs(ahead) + abs(behind)) * model.dim**0.5 / step
-            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + 1e-6
+            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + model.noise / step + 1e-6
             if agrees or not np.isfinite(difference) or retried:
                 break
             retried = True

@@ -361,6 +361,8 @@ def make_model(problem: Problem, names, constrain, initial, name, reference) -> 
         name=name,
         reference=reference,
         in_python=IN_PYTHON,
+        # residuals of one sigma, and a hundred times the tolerance as the error of a state: found to be ample
+        noise=100 * problem.tolerance * float(np.sum(np.sqrt(problem.weights))),
     )
 
 
