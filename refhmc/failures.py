@@ -49,6 +49,6 @@ class FailureLog:
                 failure.iterations.append(iteration)
 
     def words_at(self, q: np.ndarray) -> str:
-        """": " and what the model said at ``q``, if that is where it failed last; else nothing."""
+        """ ": " and what the model said at ``q``, if that is where it failed last; else nothing."""
         failed_here = self.last_position is not None and np.array_equal(q, self.last_position)
         return f": {self.last_message}" if failed_here else ""

@@ -27,7 +27,9 @@ def review(
     chains, n, _ = draws.shape
     if n == 0:
         return []
-    found = _divergences(names, draws, stats, starts, np.zeros((chains, n), bool) if unevaluated is None else unevaluated)
+    found = _divergences(
+        names, draws, stats, starts, np.zeros((chains, n), bool) if unevaluated is None else unevaluated
+    )
     found += _unsolved(stats)
     found += _stuck(stats)
     found += _max_depth(stats)

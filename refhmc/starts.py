@@ -47,7 +47,9 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     if bad.size:
         where = model.names[bad[0]]
         words = model.core.failures().words_at(q)
-        raise InitError(f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}")
+        raise InitError(
+            f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}"
+        )
 
 
 def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:

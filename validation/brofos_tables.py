@@ -284,9 +284,9 @@ def report(table: Table, rows: list[dict], chosen) -> None:
         else "The paper's table was not at hand: our figures alone.",
         "Acceptance is the fraction of proposals accepted. ESS is ArviZ's bulk ESS of each coordinate, the chain given as "
         f"two halves; mean and least over the coordinates, per {table.paper_draws:,} draws, averaged over the trials. ArviZ "
-        f"reports at most n log10 n, {table.paper_draws * math.log10(table.paper_draws):,.0f} for as many. ± is a standard error; with fewer than {FEWEST} trials that of the ESS "
-        "is not ours but the paper's, scaled to our number of draws. Seconds are processor seconds of one chain, taken on "
-        "a machine with other work on it: compare the speeds roughly.",
+        f"reports at most n log10 n, {table.paper_draws * math.log10(table.paper_draws):,.0f} for as many. ± is a standard "
+        f"error; with fewer than {FEWEST} trials that of the ESS is not ours but the paper's, scaled to our number of draws. "
+        "Seconds are processor seconds of one chain, taken on a machine with other work on it: compare the speeds roughly.",
         result_table(rows),
         f"Mean ESS per second, ours and the published. {speed_text(rows)}",
         speed_table(rows),
@@ -323,7 +323,13 @@ def make(table: Table, chosen) -> None:
         rows.sort(key=lambda r: table.rows.index((r["step_size"], r["n_steps"], r["method"])))
         report(table, rows, chosen)
         shown = [f"{name} {figures[name]}" for name in FIGURES]
-        print(*row, f"{trials} x {draws}", *shown, f"{figures[f'seconds_per_{table.paper_draws}_draws']:.2f} s", flush=True)
+        print(
+            *row,
+            f"{trials} x {draws}",
+            *shown,
+            f"{figures[f'seconds_per_{table.paper_draws}_draws']:.2f} s",
+            flush=True,
+        )
     report(table, rows, chosen)
     print(plain(summary(rows)))
 

@@ -39,7 +39,7 @@ from refhmc.sensitivities import augmented, n_unknowns, work_for
 
 IN_PYTHON = "its ODE is solved by SciPy"
 EQUATIONS = nb.void(types.VECTOR, nb.float64, types.VECTOR)
-_odeint_lock = threading.Lock()  # SciPy before 1.15 keeps the state of an integration in global variables
+_odeint_lock = threading.RLock()  # SciPy's Fortran keeps the state of an integration in global variables
 
 
 class Solution(NamedTuple):
@@ -69,7 +69,7 @@ class Evaluation(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- the equations
 
 
-def make_equations(rhs: Callable, jacobian: Callable, hessian: Callable, n: int, p: int) -> Callable:
+def make_equations(rhs: Callable, jacobian: Callable, hessian: Callable, n: int, p: int) -> Any:
     """``equations(u, t, work)`` of a user's functions, to be compiled: :func:`refhmc.sensitivities.augmented`."""
 
     def equations(u, t, work):
@@ -78,22 +78,26 @@ def make_equations(rhs: Callable, jacobian: Callable, hessian: Callable, n: int,
     return numba.njit(**OPTIONS)(equations)
 
 
-def in_place(function: Callable) -> Callable:
-    """A user's ``f(t, x, theta)`` or ``f(t, x, theta, out)`` as the latter, compiled; raises NumbaError if it cannot be."""
-    f = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+def in_place(function: Callable, compiled: bool) -> Callable:
+    """A user's ``f(t, x, theta)`` or ``f(t, x, theta, out)`` as the latter, to be compiled or as Python."""
+    f = function
+    if compiled and not hasattr(function, "py_func"):
+        f = numba.njit(**OPTIONS)(function)
+    elif not compiled:
+        f = plain(function)
     if argument_count(function) > 3:
         return f
 
     def filling(t, x, theta, out):
         out[:] = f(t, x, theta)
 
-    return numba.njit(**OPTIONS)(filling)
+    return numba.njit(**OPTIONS)(filling) if compiled else filling
 
 
 def compiled_equations(functions: tuple[Callable, Callable, Callable], n: int, p: int, name: str) -> Callable:
     """The equations of a user's three functions, compiled, or as Python with a warning where Numba cannot."""
-    compiled = tuple(map(in_place, functions))
-    equations = make_equations(*compiled, n, p)
+    f, J, H = (in_place(function, True) for function in functions)
+    equations = make_equations(f, J, H, n, p)
     try:
         equations.compile(EQUATIONS)
         return fast(equations)
@@ -104,7 +108,9 @@ def compiled_equations(functions: tuple[Callable, Callable, Callable], n: int, p
             PythonModelWarning,
             stacklevel=4,
         )
-        return plain(equations)
+        f, J, H = (in_place(function, False) for function in functions)
+        as_python = plain(augmented)
+        return lambda u, t, work: as_python(f, J, H, n, p, u, t, work)
 
 
 def fast(equations: Any) -> Callable:
@@ -121,7 +127,21 @@ def fast(equations: Any) -> Callable:
 class Problem:
     """An ODE, its observations and the prior; see :func:`ODE` for the arguments. It is a model's ``data``."""
 
-    def __init__(self, functions, equations, start, times, start_time, y, sigma, prior_mean, prior_scale, tolerance, max_steps, name):
+    def __init__(
+        self,
+        functions,
+        equations,
+        start,
+        times,
+        start_time,
+        y,
+        sigma,
+        prior_mean,
+        prior_scale,
+        tolerance,
+        max_steps,
+        name,
+    ):
         self.functions, self.own_equations, self.start, self.name = functions, equations, start, name
         self.times, self.start_time = times, start_time
         self.y, self.sigma = y, sigma
@@ -157,8 +177,15 @@ class Problem:
             digest.update(np.ascontiguousarray(array).tobytes())
         for part in (*self.functions, self.start):
             code = getattr(getattr(part, "py_func", part), "__code__", None)
-            digest.update(np.asarray(part).tobytes() if code is None else f"{code.co_code.hex()} {code.co_consts!r}".encode())
-        return f"<ODE problem: {self.n} states, {self.p} parameters, {len(self.times)} times, {digest.hexdigest()[:16]}>"
+            if code is None:
+                digest.update(np.asarray(part, dtype=float).tobytes())
+            else:
+                digest.update(
+                    f"{code.co_code.hex()} {[c for c in code.co_consts if not hasattr(c, 'co_code')]}".encode()
+                )
+        return (
+            f"<ODE problem: {self.n} states, {self.p} parameters, {len(self.times)} times, {digest.hexdigest()[:16]}>"
+        )
 
     def initial_unknowns(self, theta: np.ndarray, order: int) -> np.ndarray:
         """``u`` at the start: the initial state and its derivatives with respect to theta."""
@@ -180,6 +207,8 @@ class Problem:
         Raises EvaluationError, with SciPy's message, where there is no solution.
         """
         theta = np.ascontiguousarray(theta, dtype=float)
+        if not np.isfinite(theta).all():
+            raise EvaluationError("the ODE's parameters are not finite")
         u = self.initial_unknowns(theta, order)
         work = work_for(u, theta, self.n)
         slopes, equations = work[: len(u)], self.equations
@@ -220,7 +249,8 @@ class Problem:
         last = getattr(self._last, "evaluation", None)
         if last is None or last.order < order or not np.array_equal(last.theta, theta):
             try:
-                last = self.evaluation(theta, order)
+                with np.errstate(all="ignore"):
+                    last = self.evaluation(theta, order)
             except EvaluationError as error:
                 last = Evaluation(theta.copy(), order, error=str(error))
             self._last.evaluation = last
@@ -348,7 +378,7 @@ def make_model(problem: Problem, names, constrain, initial, name, reference) -> 
         problem.p,
         log_density,
         gradient,
-        globals()["hessian"],
+        hessian,
         None,
         None,
         fisher,
@@ -367,7 +397,18 @@ def make_model(problem: Problem, names, constrain, initial, name, reference) -> 
 
 
 def make_problem(
-    functions, equations, initial_state, times, start_time, y, sigma, prior_mean, prior_scale, tolerance, max_steps, name
+    functions,
+    equations,
+    initial_state,
+    times,
+    start_time,
+    y,
+    sigma,
+    prior_mean,
+    prior_scale,
+    tolerance,
+    max_steps,
+    name,
 ) -> Problem:
     """A :class:`Problem` of arguments that fit each other; ShapeError or ValueError.
 
@@ -427,7 +468,7 @@ def check_derivatives(problem: Problem, theta: np.ndarray) -> None:
     left out.
     """
     n, m = problem.n, problem.n + problem.p
-    f, J, H = (in_place(function) for function in problem.functions)
+    f, J, H = (in_place(function, False) for function in problem.functions)
 
     def call(function, z, shape):
         out = np.zeros(shape)
