@@ -156,8 +156,8 @@ def text_of(figure: int, cells: list[dict], chosen) -> str:
         f"`python -m validation.brofos_figures2and3 --figure {figure}`: {chosen.trials} trials, seed {chosen.seed}; a trial's "
         f"median is over {chosen.points} draws for reversibility, {chosen.volume_points} for the volume by central "
         f"differences of width {WIDTHS[figure]:.0e}, {chosen.accurate_points} for the volume by extrapolated differences. "
-        "I.M.(a) and G.L.F.(a), the same draws for both. In the table: the median over the trials. A failed solve counts as infinite, and "
-        "an infinite median is not drawn.",
+        "I.M.(a) and G.L.F.(a), the same draws for both. In the table: the median over the trials. A failed "
+        "solve counts as infinite, and an infinite median is not drawn.",
         f"The paper: {CLAIMS[figure]}.",
         "Found, over all cells: "
         + "; ".join(
