@@ -322,6 +322,7 @@ def explosive(**changes):
     """dx/dt = theta x^2 from x = 1: 1/(1 - theta t), which ends at t = 1/theta. Observed at 0.5 and 1 with much noise."""
     arguments = {"initial_state": [1.0], "times": [0.0, 0.5, 1.0], "y": [[1.0], [1.5], [2.5]], "sigma": 20.0}
     arguments |= {"prior_mean": [0.7], "prior_scale": 0.4, "initial": [0.5], "names": ["theta"], "tolerance": 1e-8}
+    arguments |= {"max_steps": 300}
     return ODE(growth, growth_jacobian, growth_hessian, **{**arguments, **changes})
 
 
@@ -334,7 +335,7 @@ EXCESS = "odeint: Excess work done on this call"
 KERNELS = {
     "nuts": refhmc.NUTS(step_size=0.4),
     "hmc": refhmc.HMC(step_size=0.2, n_steps=5),
-    "fisher": refhmc.HMC(step_size=0.4, n_steps=4, metric=refhmc.metrics.Fisher()),
+    "fisher": refhmc.HMC(step_size=0.4, n_steps=2, metric=refhmc.metrics.Fisher()),
 }
 
 
@@ -342,7 +343,7 @@ KERNELS = {
 def test_an_ode_that_fails_is_a_divergence_with_the_solvers_words(name, bounded, sample, capfd):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = sample(bounded, KERNELS[name], draws=150, tune=0, chains=2, random_seed=3)
+        result = sample(bounded, KERNELS[name], draws=60, tune=0, chains=2, random_seed=3)
     assert {w.category for w in caught} <= {SamplingWarning}
     diverging = result.sample_stats["diverging"]
     assert diverging.any()
@@ -418,10 +419,10 @@ def test_threads_and_cuts_make_no_difference(bounded, sample, tmp_path):
     kernel = KERNELS["fisher"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole = sample(bounded, kernel, draws=24, cores=1, **options)
-        threads = sample(bounded, kernel, draws=24, cores=3, **options)
-        sample(bounded, kernel, draws=11, checkpoint=tmp_path / "run", **options)
-        resumed = sample(bounded, kernel, draws=24, checkpoint=tmp_path / "run", **options)
+        whole = sample(bounded, kernel, draws=9, cores=1, **options)
+        threads = sample(bounded, kernel, draws=9, cores=3, **options)
+        sample(bounded, kernel, draws=4, checkpoint=tmp_path / "run", **options)
+        resumed = sample(bounded, kernel, draws=9, checkpoint=tmp_path / "run", **options)
     assert np.array_equal(whole.draws, threads.draws)
     assert np.array_equal(whole.draws, resumed.draws)
 
