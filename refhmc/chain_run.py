@@ -10,6 +10,7 @@ import numpy as np
 from refhmc.chain import make_plan
 from refhmc.checkpoint import Checkpoint, Saved
 from refhmc.errors import CheckpointError
+from refhmc.failures import Failure, FailureLog
 from refhmc.model import Model
 from refhmc.starts import random_start
 from refhmc.types import DRAWS_DONE, N_CONTROL, STOP
@@ -29,6 +30,7 @@ class ChainRun(NamedTuple):
     control: np.ndarray
     error: BaseException | None
     error_position: np.ndarray | None
+    failures: list[Failure]  # of this session, where the chain comes from a checkpoint
 
 
 def chain_generator(entropy: int, chain: int) -> np.random.Generator:
@@ -81,6 +83,7 @@ def run_chain(
                 saved = Saved(state.to_bytes(), done, rows[:n], stats[:n], start_of_draws, control.copy())
                 checkpoint.save(chain, saved)
 
+    failures = FailureLog()
     try:
         there = checkpoint.load(chain) if checkpoint is not None else None
         if there is None:
@@ -96,6 +99,7 @@ def run_chain(
             rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
         if tune == 0 and there is None:
             start_of_draws = state.position.copy()
+        failures = model.core.begin_failures(control)  # the tries for a start do not count
         run_to_the_end()
     except BaseException as caught:  # carried to the caller, who raises it with the draws attached
         error = caught
@@ -114,4 +118,5 @@ def run_chain(
         control,
         error,
         None if error is None else model.core.last_position.get(threading.get_ident()),
+        list(failures.found.values()),
     )

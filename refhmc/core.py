@@ -24,7 +24,8 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc import types
 from refhmc.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
-from refhmc.errors import ModelError, PythonModelWarning
+from refhmc.errors import EvaluationError, ModelError, PythonModelWarning
+from refhmc.failures import FailureLog
 
 CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
 # What a contraction can be made from, where the model has it not.
@@ -295,21 +296,25 @@ class Core:
         self.model = model
         self.why_python: str | None = None
         self.last_position: dict[int, np.ndarray] = {}  # of each thread, for the report of an exception
+        self._failures: dict[int, FailureLog] = {}  # of each thread
         self.data = np.zeros((1, 1))
         self._unpack: Callable | None = None
         self._adapted: dict[Any, Callable] = {}
         functions = model._functions
-        self.own = _is_core(functions["log_density"])
-        packed = (model.data if model.data is not None else np.zeros((1, 0)), None) if self.own else pack(model.data)
+        self.own = not model.in_python and _is_core(functions["log_density"])
+        own_data = model.data if model.data is not None else np.zeros((1, 0))
+        packed = (own_data, None) if self.own else (self.data, None) if model.in_python else pack(model.data)
         if packed is None:
             self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
         else:
             self.data, self._unpack = packed
         if numba.config.DISABLE_JIT and not self.own:
             self.why_python = "NUMBA_DISABLE_JIT is set"
+        if model.in_python:
+            self.why_python = model.in_python
         self._log_density, value_and_gradient = self._hot_functions()
         if self.why_python is not None:
-            if not numba.config.DISABLE_JIT:
+            if not numba.config.DISABLE_JIT and not model.in_python:
                 warnings.warn(
                     f"model {model.name!r} runs as Python ({self.why_python}). The draws are the same; each call costs "
                     "a few microseconds more.",
@@ -451,7 +456,20 @@ class Core:
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
 
     def python_log_density(self, q: np.ndarray) -> float:
-        return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
+        try:
+            return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
+        except EvaluationError as error:
+            self.failures().record(q, str(error))
+            return -np.inf
+
+    def failures(self) -> FailureLog:
+        """What this thread's evaluations failed with; :meth:`begin_failures` begins it anew."""
+        return self._failures.get(threading.get_ident()) or self.begin_failures()
+
+    def begin_failures(self, control: np.ndarray | None = None) -> FailureLog:
+        """An empty log of failures for this thread, whose iterations ``control`` counts."""
+        self._failures[threading.get_ident()] = log = FailureLog(control)
+        return log
 
     @functools.cached_property
     def python_gradient(self) -> Callable:
@@ -490,10 +508,14 @@ class Core:
 
         def call(q, data, *rest):
             *M, out = rest
-            if in_place:
-                function(q, self.model.data, *M, out)
-            else:
-                out[:] = as_array(function(q, self.model.data, *M), out.shape, key)
+            try:
+                if in_place:
+                    function(q, self.model.data, *M, out)
+                else:
+                    out[:] = as_array(function(q, self.model.data, *M), out.shape, key)
+            except EvaluationError as error:
+                self.failures().record(q, str(error))
+                out[:] = np.nan
 
         return call
 

@@ -33,6 +33,14 @@ class CheckpointError(ValueError):
     """A checkpoint that is corrupt, or belongs to another run."""
 
 
+class EvaluationError(ArithmeticError):
+    """To be raised by a model's own Python function that cannot be evaluated at a position, with the reason.
+
+    Sampling goes on, as at a position of density zero: the transition is a divergence, and the reason, how often and
+    where are in a warning and in the result's attribute ``evaluation_failures``. (Any other exception ends the chain.)
+    """
+
+
 class SamplingError(RuntimeError):
     """Sampling stopped on an exception in the user's code; ``.partial`` is the result up to there."""
 

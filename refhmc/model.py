@@ -56,6 +56,9 @@ class Model:
     fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
     conditionals : for refhmc's own models: :class:`refhmc.conditionals.Conditional` written by hand, which Gibbs sampling uses.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
+    in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
+        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
+    noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
 
     Raises
     ------
@@ -88,6 +91,8 @@ class Model:
         reference: Reference | None = None,
         initial: Any = None,
         name: str = "model",
+        in_python: str = "",
+        noise: float = 0.0,
     ):
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -100,6 +105,7 @@ class Model:
         self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
         self.room = room
+        self.in_python, self.noise = in_python, float(noise)
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -141,6 +147,8 @@ class Model:
             "reference": self.reference,
             "initial": self.initial,
             "name": self.name,
+            "in_python": self.in_python,
+            "noise": self.noise,
         }
         return _rebuild, (positional, keywords)
 

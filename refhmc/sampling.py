@@ -27,7 +27,7 @@ from refhmc.model import Model
 from refhmc.progress import ProgressReport, make_display
 from refhmc.results import Group, Result
 from refhmc.sample_stats import named
-from refhmc.sampling_warnings import review
+from refhmc.sampling_warnings import failed_evaluations, review
 from refhmc.starts import check_gradient, check_metric, check_returns, check_start, given_starts, random_start
 from refhmc.types import (
     DENSITIES,
@@ -267,6 +267,18 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "n_trace_evaluations": int(totals[TRACES]),
         "exact": inexact_part(kernel) is None,
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
+        "evaluation_failures": [
+            {
+                "chain": k,
+                "message": failure.message,
+                "evaluations": failure.count,
+                "warmup_transitions": sum(i < tune for i in failure.iterations),
+                "transitions": sum(i >= tune for i in failure.iterations),
+                "first_position": failure.first.tolist(),
+            }
+            for k, run in enumerate(runs)
+            for failure in run.failures
+        ],
     }
 
 
@@ -304,7 +316,13 @@ def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes:
         groups["warmup_unconstrained_posterior"] = {"q": warm}
     attributes = {**attributes, "chains": [int(k) for k in kept]}
     blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": stats}
-    found = review(model.names, draws, blocks, np.stack([runs[k].start for k in kept]))
+    tune = int(attributes["tuning_steps"])
+    unevaluated = np.zeros((len(kept), n), bool)
+    for row, k in enumerate(kept):
+        met = [i - tune for failure in runs[k].failures for i in failure.iterations]
+        unevaluated[row, [i for i in met if 0 <= i < n]] = True
+    found = review(model.names, draws, blocks, np.stack([runs[k].start for k in kept]), unevaluated)
+    found += failed_evaluations(attributes["evaluation_failures"])
     if not attributes["exact"]:
         found.insert(0, approximate(inexact_part(kernel)))
     lost = [k for k in kept if runs[k].control[SEARCH_FAILED]]

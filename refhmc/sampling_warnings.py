@@ -15,18 +15,24 @@ MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of a
 
 
 def review(
-    names: list[str], draws: np.ndarray, blocks: dict[str, dict[str, np.ndarray]], starts: np.ndarray
+    names: list[str],
+    draws: np.ndarray,
+    blocks: dict[str, dict[str, np.ndarray]],
+    starts: np.ndarray,
+    unevaluated: np.ndarray | None = None,
 ) -> list[str]:
     """Warnings for unconstrained ``draws`` (chain, draw, d); ``starts`` (chain, d).
 
     ``blocks``: the statistics, of each block by its name, or of the one kernel under the name "".
+    ``unevaluated`` (chain, draw): whether the model said in that transition that it could not be evaluated.
     """
     chains, n, _ = draws.shape
     if n == 0:
         return []
+    said = np.zeros((chains, n), bool) if unevaluated is None else unevaluated
     found = []
     for block, stats in blocks.items():
-        of_block = _divergences(names, draws, stats, starts)
+        of_block = _divergences(names, draws, stats, starts, said)
         of_block += _unsolved(stats)
         of_block += _stuck(stats)
         of_block += _max_depth(stats)
@@ -47,7 +53,7 @@ def _per_chain(flags: np.ndarray) -> str:
     return ", ".join(f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c)
 
 
-def _divergences(names, draws, stats, starts) -> list[str]:
+def _divergences(names, draws, stats, starts, unevaluated) -> list[str]:
     diverging = stats["diverging"]
     count = int(diverging.sum())
     if not count:
@@ -62,17 +68,41 @@ def _divergences(names, draws, stats, starts) -> list[str]:
         f"They start near {names[k]} = {there[:, k].mean():.3g} "
         f"(all draws: {everywhere[:, k].mean():.3g} +- {spread[k]:.3g})"
     )
-    nan = int((stats["outcome"] == OUTCOMES.index("nan")).sum())
+    said = int((diverging & unevaluated).sum())
+    is_nan = stats["outcome"] == OUTCOMES.index("nan")
+    nan = int((is_nan & ~unevaluated).sum())
     advice = "Raise target_accept, reparametrise (non-centred), or use a Riemannian metric."
     why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
-    no_metric = int((diverging & ~np.isfinite(stats["max_energy_error"])).sum()) - nan
+    no_metric = int((diverging & ~is_nan & ~unevaluated & ~np.isfinite(stats["max_energy_error"])).sum())
     if no_metric > 0:
         why = f"{no_metric} met a metric that is not positive definite"
         advice = "refhmc.metrics.SoftAbs() is positive definite everywhere."
+    if said:
+        why = f"{said} met a position where the model could not be evaluated" + (f", {why}" if said < count else "")
+        advice = "What the model said is in a warning of its own."
     return [
         f"{count} of {diverging.size} transitions ({100 * count / diverging.size:.2g} %) diverged after warm-up "
         f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. {advice}"
     ]
+
+
+def failed_evaluations(failures: list[dict]) -> list[str]:
+    """A sentence for every message of a model's own; ``failures`` as in the result's attribute ``evaluation_failures``."""
+    found = []
+    for message in dict.fromkeys(failure["message"] for failure in failures):
+        same = [failure for failure in failures if failure["message"] == message]
+        evaluations, warm, after = (
+            sum(failure[key] for failure in same) for key in ("evaluations", "warmup_transitions", "transitions")
+        )
+        many = f"{evaluations} positions" if evaluations > 1 else "1 position"
+        first = ", ".join(f"{x:.4g}" for x in same[0]["first_position"])
+        found.append(
+            f"The model could not be evaluated at {many}, in {after} transitions after warm-up and {warm} of warm-up "
+            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message}. They count as positions of "
+            "density zero. If they lie where the posterior has mass, the draws are biased; else a smaller step_size, a start "
+            "nearer to the posterior or a narrower prior avoids them."
+        )
+    return found
 
 
 def _unsolved(stats) -> list[str]:

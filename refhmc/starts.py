@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from refhmc.conditionals import conditional
 from refhmc.core import argument_count, as_array, as_float
-from refhmc.errors import GradientError, InitError, MetricError, ModelError, ShapeError
+from refhmc.errors import EvaluationError, GradientError, InitError, MetricError, ModelError, ShapeError
 from refhmc.hamiltonian import Hamiltonian
 from refhmc.model import Model
 
@@ -41,15 +43,18 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     if value == np.inf:
         raise ModelError(f"chain {chain}: the log density is +inf at the start {_short(q)}: the density is improper")
     if not np.isfinite(value):
-        outside = ""
-        if value == -np.inf:
+        words = model.core.failures().words_at(q)
+        if value == -np.inf and not words:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
-            outside = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
-        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{outside}")
+            words = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
+        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{words}")
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
-        raise InitError(f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}")
+        words = model.core.failures().words_at(q)
+        raise InitError(
+            f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}"
+        )
 
 
 def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
@@ -93,8 +98,9 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None
     if not_positive is not None:
         raise not_positive
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
+    said = model.core.failures().words_at(q)
     raise InitError(
-        f"chain {chain}: no start found in {MAX_TRIES} tries, uniform on (-2, 2); not finite: {counts}. "
+        f"chain {chain}: no start found in {MAX_TRIES} tries, uniform on (-2, 2); not finite: {counts}{said}. "
         "Give initvals where the density is positive."
     )
 
@@ -105,8 +111,8 @@ def check_returns(model: Model, q: np.ndarray) -> None:
     if core.own:
         return
     log_density, gradient = model._functions["log_density"], model._functions["gradient"]
-    with np.errstate(all="ignore"):
-        argument = q.copy()
+    argument = q.copy()
+    with np.errstate(all="ignore"), contextlib.suppress(EvaluationError):  # said again by the check of the start
         as_float(log_density(argument, model.data), "log_density")
         if argument_count(gradient) > 2:
             gradient(argument, model.data, np.zeros(model.dim))
@@ -136,7 +142,7 @@ def check_gradient(model: Model, q: np.ndarray) -> None:
             ahead, behind = (model.log_density(q + s * step * direction) for s in (1, -1))
             difference = (ahead - behind) / (2 * step)
             round_off = 1e-15 * (abs(value) + abs(ahead) + abs(behind)) * model.dim**0.5 / step
-            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + 1e-6
+            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + model.noise / step + 1e-6
             if agrees or not np.isfinite(difference) or retried:
                 break
             retried = True

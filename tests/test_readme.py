@@ -10,6 +10,8 @@ import scipy.special
 
 import refhmc
 
+import refhmc
+
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
@@ -58,3 +60,16 @@ def test_the_kits_example_finds_the_slip():
     assert not names["report"].ok
     assert names["report"].row("elapsed time").status == "FAIL"
     assert names["report"].severity == "inefficient"
+
+
+def test_the_growth_curve_is_a_model():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    example = next(block for block in blocks if "refhmc.models.ODE(" in block)
+    names: dict = {"np": np, "refhmc": refhmc}
+    few = "refhmc.sample(growth, draws=5, tune=0, chains=1, progressbar=False, "
+    exec(compile(example.replace("refhmc.sample(growth, ", few), "README", "exec"), names)
+    model, q = names["growth"], np.array([0.9, 1.1])
+    t, (r, K) = np.arange(5.0), q
+    x = K / (1 + (K / 0.1 - 1) * np.exp(-r * t))
+    exact = -0.5 * np.sum(((names["y"][:, 0] - x) / 0.05) ** 2) - 0.5 * np.sum((q - 1) ** 2)
+    np.testing.assert_allclose(model.log_density(q), exact, rtol=1e-7)

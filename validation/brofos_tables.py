@@ -75,6 +75,8 @@ class Table:
     same: bool
     varies: bool = False
     notes: str = ""
+    paper_draws: int = PAPER_DRAWS
+    pilot: int = 200  # draws from which ``--budget`` learns what a row costs
     reasons: dict[tuple, str] = dataclasses.field(default_factory=dict)
 
     def reason(self, step: float, steps: int, method: str, figure: str) -> str:
@@ -107,7 +109,7 @@ def plan(table: Table, row: tuple, chosen) -> tuple[int, int]:
     """Trials and draws of a row. With ``--budget``: what fits its processor seconds, trials first, then draws."""
     if not chosen.budget:
         return chosen.trials, chosen.draws
-    pilot = min(200, chosen.draws)
+    pilot = min(table.pilot, chosen.draws)
     affordable = chosen.budget / (row_chains(table, row, 1, pilot, chosen.seed + 1, 1).seconds / pilot)
     trials = int(min(max(affordable // chosen.draws, 1), chosen.trials))
     return trials, chosen.draws if trials > 1 else int(min(max(affordable, chosen.least_draws), chosen.draws)) // 2 * 2
@@ -119,10 +121,10 @@ def batch_error(accepted: np.ndarray, batches: int = 20) -> float:
     return float(np.std(means, ddof=1) / math.sqrt(batches))
 
 
-def row_figures(chains: Chains) -> dict[str, Any]:
-    """What a row reports; effective sizes are per 10,000 draws."""
+def row_figures(chains: Chains, paper_draws: int = PAPER_DRAWS) -> dict[str, Any]:
+    """What a row reports; effective sizes and seconds are per ``paper_draws`` draws."""
     trials, draws = chains.draws.shape[:2]
-    sizes = effective_sizes(chains.draws, HALVES) * PAPER_DRAWS / draws
+    sizes = effective_sizes(chains.draws, HALVES) * paper_draws / draws
     accepted = chains.stats["is_accepted"]
     figures = {
         "acceptance": over_trials(accepted.mean(axis=1)),
@@ -130,17 +132,17 @@ def row_figures(chains: Chains) -> dict[str, Any]:
         "min_ess": over_trials(sizes.min(axis=1)),
     }
     for name, figure in figures.items():
-        figure.length = draws / PAPER_DRAWS
+        figure.length = draws / paper_draws
         if trials < FEWEST:
             figure.error = batch_error(accepted) if name == "acceptance" else math.nan
-    seconds = chains.seconds * PAPER_DRAWS / draws
+    seconds = chains.seconds * paper_draws / draws
     return {
         "trials": trials,
         "draws": draws,
         **figures,
         "solver_failed": float(chains.stats["solver_failed"].mean()),
         "iterations_per_transition": float(chains.stats["solver_iterations"].mean()),
-        "seconds_per_10000_draws": seconds,
+        f"seconds_per_{paper_draws}_draws": seconds,
         "mean_ess_per_second": figures["mean_ess"].value / seconds,
         "min_ess_per_second": figures["min_ess"].value / seconds,
     }
@@ -156,7 +158,8 @@ def against_paper(table: Table, row: tuple, ours: dict, printed: dict, compariso
         theirs = Estimate(printed[IN_PAPER[figure]], printed[f"{IN_PAPER[figure]}_se"])
         spread = math.sqrt(ours[figure].n + 1) if table.varies else 1.0
         result = compare(dataclasses.replace(ours[figure], error=spread * ours[figure].error), theirs)
-        capped = ours["draws"] < PAPER_DRAWS and ours[figure].value > 0.95 * PAPER_DRAWS * math.log10(ours["draws"])
+        most = 0.95 * table.paper_draws * math.log10(ours["draws"])
+        capped = ours["draws"] < table.paper_draws and ours[figure].value > most
         reason = "at ArviZ's cap for our shorter chain" if capped else table.reason(*row, figure)
         word = verdict(result.p, comparisons, reason=reason)
         out[figure] = {"paper": theirs, "z": result.z, "p": result.p, "verdict": word}
@@ -280,10 +283,10 @@ def report(table: Table, rows: list[dict], chosen) -> None:
         if counts["compared"]
         else "The paper's table was not at hand: our figures alone.",
         "Acceptance is the fraction of proposals accepted. ESS is ArviZ's bulk ESS of each coordinate, the chain given as "
-        "two halves; mean and least over the coordinates, per 10,000 draws, averaged over the trials. ArviZ reports at "
-        f"most n log10 n, {40_000:,} for 10,000 draws. ± is a standard error; with fewer than {FEWEST} trials that of the ESS "
-        "is not ours but the paper's, scaled to our number of draws. Seconds are processor seconds of one chain, taken on "
-        "a machine with other work on it: compare the speeds roughly.",
+        f"two halves; mean and least over the coordinates, per {table.paper_draws:,} draws, averaged over the trials. ArviZ "
+        f"reports at most n log10 n, {table.paper_draws * math.log10(table.paper_draws):,.0f} for as many. ± is a standard "
+        f"error; with fewer than {FEWEST} trials that of the ESS is not ours but the paper's, scaled to our number of draws. "
+        "Seconds are processor seconds of one chain, taken on a machine with other work on it: compare the speeds roughly.",
         result_table(rows),
         f"Mean ESS per second, ours and the published. {speed_text(rows)}",
         speed_table(rows),
@@ -315,12 +318,18 @@ def make(table: Table, chosen) -> None:
         if row in done or (chosen.steps and row[1] not in chosen.steps):
             continue
         trials, draws = plan(table, row, chosen)
-        figures = row_figures(row_chains(table, row, trials, draws, chosen.seed, chosen.cores))
+        figures = row_figures(row_chains(table, row, trials, draws, chosen.seed, chosen.cores), table.paper_draws)
         rows.append({"step_size": row[0], "n_steps": row[1], "method": row[2], **figures})
         rows.sort(key=lambda r: table.rows.index((r["step_size"], r["n_steps"], r["method"])))
         report(table, rows, chosen)
         shown = [f"{name} {figures[name]}" for name in FIGURES]
-        print(*row, f"{trials} x {draws}", *shown, f"{figures['seconds_per_10000_draws']:.2f} s", flush=True)
+        print(
+            *row,
+            f"{trials} x {draws}",
+            *shown,
+            f"{figures[f'seconds_per_{table.paper_draws}_draws']:.2f} s",
+            flush=True,
+        )
     report(table, rows, chosen)
     print(plain(summary(rows)))
 

@@ -24,6 +24,8 @@ _HOME = {
     "CellGrid": "cell_grid",
     "ClosedPopulation": "closed_population",
     "StochasticVolatility": "stochastic_volatility",
+    "FitzHughNagumo": "fitzhugh_nagumo",
+    "ODE": "ode",
 }
 
 __all__ = [*_HOME, "by_name"]
@@ -68,4 +70,5 @@ def by_name() -> dict:
         "cell-grid": maker("CellGrid"),
         "closed-population": maker("ClosedPopulation"),
         "stochastic-volatility": maker("StochasticVolatility"),
+        "fitzhugh-nagumo": maker("FitzHughNagumo"),
     }

@@ -1,0 +1,128 @@
+"""The FitzHugh-Nagumo model of a nerve cell: both states observed with noise (Brofos and Lederman 2021, sec. 4.5).
+
+    dv/dt = c (v - v^3/3 + r)
+    dr/dt = -(v - a + b r) / c            theta = (a, b, c) = (theta_1, theta_2, theta_3), each N(0, 1)
+
+    (v, r) = (-1, 1) at time 0;  v_n, r_n ~ N(their values at time t_n, sigma),  n = 1..200, t_n equally spaced on [0, 10]
+
+Posterior, metric (eq. 20) and derivatives: :mod:`refhmc.models.ode`. With z = (v, r, a, b, c), e = v - a + b r, the first
+and second derivatives of the right-hand side are, the rest being zero,
+
+    f_1:   v: c (1 - v^2)    r: c    c: f_1 / c          vv: -2 c v    vc: 1 - v^2    rc: 1
+    f_2:   v: -1/c    r: -b/c    a: 1/c    b: -r/c    c: e/c^2
+           vc: 1/c^2    rb: -1/c    rc: b/c^2    ac: -1/c^2    bc: r/c^2    cc: -2 e/c^3
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.compiled import jit
+from refhmc.datasets import load_json
+from refhmc.errors import ShapeError
+from refhmc.model import Model
+from refhmc.models import ode
+from refhmc.reference import Reference
+from refhmc.sensitivities import augmented
+
+TRUTH = np.array([0.2, 0.2, 3.0])
+START = np.array([-1.0, 1.0])
+SIGMA = 0.5
+
+
+@jit
+def rhs(t, x, theta, out):
+    v, r = x[0], x[1]
+    a, b, c = theta[0], theta[1], theta[2]
+    out[0] = c * (v - v * v * v / 3 + r)
+    out[1] = -(v - a + b * r) / c
+
+
+@jit
+def jacobian(t, x, theta, out):
+    v, r = x[0], x[1]
+    a, b, c = theta[0], theta[1], theta[2]
+    i = 1 / c
+    out[0, 0] = c * (1 - v * v)
+    out[0, 1] = c
+    out[0, 4] = v - v * v * v / 3 + r
+    out[1, 0] = -i
+    out[1, 1] = -b * i
+    out[1, 2] = i
+    out[1, 3] = -r * i
+    out[1, 4] = (v - a + b * r) * i * i
+
+
+@jit
+def hessian(t, x, theta, out):
+    v, r = x[0], x[1]
+    a, b, c = theta[0], theta[1], theta[2]
+    i = 1 / c
+    out[0, 0, 0] = -2 * c * v
+    out[0, 0, 4] = out[0, 4, 0] = 1 - v * v
+    out[0, 1, 4] = out[0, 4, 1] = 1
+    out[1, 0, 4] = out[1, 4, 0] = i * i
+    out[1, 1, 3] = out[1, 3, 1] = -i
+    out[1, 1, 4] = out[1, 4, 1] = b * i * i
+    out[1, 2, 4] = out[1, 4, 2] = -i * i
+    out[1, 3, 4] = out[1, 4, 3] = r * i * i
+    out[1, 4, 4] = -2 * (v - a + b * r) * i * i * i
+
+
+@jit
+def equations(u, t, work):
+    augmented(rhs, jacobian, hessian, 2, 3, u, t, work)
+
+
+def observation_times(n: int = 200) -> np.ndarray:
+    """``n`` equally spaced times on [0, 10]."""
+    return np.linspace(0.0, 10.0, n)
+
+
+def posterior(y, times, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.Problem:
+    """The problem behind the model."""
+    return ode.make_problem(
+        (rhs, jacobian, hessian),
+        equations,
+        START,
+        times,
+        0.0,
+        y,
+        sigma,
+        np.zeros(3),
+        1.0,
+        tolerance,
+        5000,
+        "fitzhugh-nagumo",
+    )
+
+
+def simulate(rng: np.random.Generator, times=None, sigma: float = SIGMA) -> np.ndarray:
+    """Observations (T, 2) of the solution for a = b = 0.2, c = 3."""
+    times = observation_times() if times is None else times
+    states = posterior(np.zeros((len(times), 2)), times, sigma).solve(TRUTH, order=0).states
+    return states + sigma * rng.standard_normal(states.shape)
+
+
+def FitzHughNagumo(y=None, times=None, sigma: float = SIGMA, tolerance: float = 1e-12) -> Model:
+    """Posterior of a, b and c given observations ``y`` (T, 2) of v and r at ``times`` (T,), standard deviation ``sigma``.
+
+    Without ``y``: 200 observations on [0, 10] made with a = b = 0.2, c = 3, sigma = 1/2 and NumPy's generator seeded with
+    20210205 (``simulate``). ``times``: T equally spaced ones on [0, 10]. ``tolerance``: of the ODE's solver.
+    A chain starts at a = b = 0.2, c = 3 if it is given no start.
+    ``model.data.solve(q, order)``: states and sensitivities. Where the ODE has no solution, as for most c < 0, the log
+    density is -inf.
+    """
+    reference = None
+    if y is None:
+        if times is not None or sigma != SIGMA:
+            raise ValueError("times and sigma go with y")
+        known = load_json("fitzhugh_nagumo")
+        y = known["y"]
+        answer = (np.array(known[key]) for key in ("mean", "variance", "mean_se", "variance_se"))
+        reference = Reference("quadrature (python -m validation.fitzhugh_nagumo_posterior)", *answer)
+    y = np.asarray(y, dtype=float)
+    if y.ndim != 2 or y.shape[1] != 2:
+        raise ShapeError(f"y: expected (T, 2), got {y.shape}")
+    problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
+    return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference)
