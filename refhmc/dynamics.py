@@ -109,6 +109,8 @@ def make_discontinuous_dynamics(model, metric) -> Dynamics:
     return Dynamics(
         metric, integrator, model.core.tuple_for_changes, pointers, vecs, np.zeros((0, d, d)), notes, POINT_ROWS
     )
+
+
 def refresh_of(metric):
     """The compiled momentum draw of a metric."""
     if metric.position_dependent:

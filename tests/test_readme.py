@@ -10,8 +10,6 @@ import scipy.special
 
 import refhmc
 
-import refhmc
-
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
