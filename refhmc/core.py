@@ -358,7 +358,7 @@ class Core:
             except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
-                    f"{_first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
                     PythonModelWarning,
                     stacklevel=2,
                 )
@@ -452,7 +452,7 @@ class Core:
                     return compiled, _compile_user_function("value_and_gradient", both, self._unpack)
                 return compiled, _both(compiled, adapted, **OPTIONS)
             except CANNOT_COMPILE as error:
-                self.why_python = f"Numba could not compile its log density and gradient: {_first_words(error)}"
+                self.why_python = f"Numba could not compile its log density and gradient: {first_words(error)}"
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
 
     def python_log_density(self, q: np.ndarray) -> float:
@@ -542,7 +542,8 @@ def as_array(value: Any, shape: tuple, what: str) -> np.ndarray:
     return array.astype(float)
 
 
-def _first_words(error: Exception) -> str:
+def first_words(error: Exception) -> str:
+    """The line of Numba's message that tells what it could not compile."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in nopython", "During", "File", "<source"))]
     return (telling or lines or [type(error).__name__])[0][:160]

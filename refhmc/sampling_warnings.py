@@ -78,7 +78,9 @@ def _divergences(names, draws, stats, starts, unevaluated) -> list[str]:
         why = f"{no_metric} met a metric that is not positive definite"
         advice = "refhmc.metrics.SoftAbs() is positive definite everywhere."
     if said:
-        why = f"{said} met a position where the model could not be evaluated" + (f", {why}" if said < count else "")
+        why = f"{said} met a position where the model could not be evaluated" + (
+            f", in the others {why}" if said < count else ""
+        )
         advice = "What the model said is in a warning of its own."
     return [
         f"{count} of {diverging.size} transitions ({100 * count / diverging.size:.2g} %) diverged after warm-up "
@@ -98,8 +100,8 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
         first = ", ".join(f"{x:.4g}" for x in same[0]["first_position"])
         found.append(
             f"The model could not be evaluated at {many}, in {after} transitions after warm-up and {warm} of warm-up "
-            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message}. They count as positions of "
-            "density zero. If they lie where the posterior has mass, the draws are biased; else a smaller step_size, a start "
+            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message.rstrip('.')}. They "
+            "count as positions of density zero. If they lie where the posterior has mass, the draws are biased; else a smaller step_size, a start "
             "nearer to the posterior or a narrower prior avoids them."
         )
     return found

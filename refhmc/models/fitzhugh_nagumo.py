@@ -119,8 +119,11 @@ def FitzHughNagumo(y=None, times=None, sigma: float = SIGMA, tolerance: float = 
             raise ValueError("times and sigma go with y")
         known = load_json("fitzhugh_nagumo")
         y = known["y"]
-        answer = (np.array(known[key]) for key in ("mean", "variance", "mean_se", "variance_se"))
-        reference = Reference("quadrature (python -m validation.fitzhugh_nagumo_posterior)", *answer)
+        mean, variance, mean_se, variance_se = (
+            np.array(known[key]) for key in ("mean", "variance", "mean_se", "variance_se")
+        )
+        source = "quadrature (python -m validation.fitzhugh_nagumo_posterior)"
+        reference = Reference(source, mean, variance, mean_se, variance_se)
     y = np.asarray(y, dtype=float)
     if y.ndim != 2 or y.shape[1] != 2:
         raise ShapeError(f"y: expected (T, 2), got {y.shape}")

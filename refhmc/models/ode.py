@@ -31,7 +31,7 @@ from scipy.integrate import ODEintWarning, odeint
 
 from refhmc import types
 from refhmc.compiled import OPTIONS, compile_pointer, plain
-from refhmc.core import argument_count
+from refhmc.core import argument_count, first_words
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
 from refhmc.model import Model
 from refhmc.reference import Reference
@@ -103,7 +103,7 @@ def compiled_equations(functions: tuple[Callable, Callable, Callable], n: int, p
         return fast(equations)
     except NumbaError as error:
         warnings.warn(
-            f"the ODE of {name!r} runs as Python (Numba could not compile it: {str(error).strip().splitlines()[0][:120]}), "
+            f"the ODE of {name!r} runs as Python (Numba could not compile it: {first_words(error)}), "
             "which takes some fifty times as long",
             PythonModelWarning,
             stacklevel=4,
