@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +91,7 @@ class Gibbs:
     def named(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """All statistics of the draws by name."""
         parts = rows.reshape(*rows.shape[:-1], len(self.blocks), S.N_STATS)
-        whole = S.named(parts[..., -1, :], ("lp",))
+        whole: dict[str, Any] = dict(S.named(parts[..., -1, :], ("lp",)))
         whole["acceptance_rate"] = parts[..., S.ACCEPTANCE_RATE].mean(axis=-1)
         whole["n_steps"] = parts[..., S.N_STEPS].sum(axis=-1).astype(np.int64)
         whole["diverging"] = parts[..., S.DIVERGING].astype(bool).any(axis=-1)
