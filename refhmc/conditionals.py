@@ -18,7 +18,7 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -134,7 +134,7 @@ def restricted_trace(joint: Callable, code: int) -> Callable:
 class Restricted(NamedTuple):
     """The functions of a model's blocks, of all alike (which block is said by the data), and the joint data."""
 
-    functions: dict[str, Callable]
+    functions: dict[str, Any]
     joint_data: np.ndarray
 
 
@@ -158,7 +158,11 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
     keys = [key for key in DERIVED if model.has(key)]
     pointer = python_value_and_gradient if as_python else core.tuple[0]
     log_density, gradient, value_and_gradient = restricted_value_and_gradient(pointer)
-    functions = {"log_density": log_density, "gradient": gradient, "value_and_gradient": value_and_gradient}
+    functions: dict[str, Any] = {
+        "log_density": log_density,
+        "gradient": gradient,
+        "value_and_gradient": value_and_gradient,
+    }
     for key in keys:
         restrict, trampoline = (
             (restricted_matrix, python_metric) if DERIVATIVES[key][1] == 2 else (restricted_trace, python_trace)
@@ -172,6 +176,7 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
 
 def general_conditional(model: Model, indices: np.ndarray) -> Conditional:
     """The conditional of any block of any model, restricted from the joint functions."""
+    functions: dict[str, Any]
     functions, joint_data = restricted(model)
     d, m = model.dim, len(indices)
     header = [d, m, *joint_data.shape]

@@ -383,7 +383,7 @@ class Core:
             except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
-                    f"{_first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
                     PythonModelWarning,
                     stacklevel=2,
                 )

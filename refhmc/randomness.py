@@ -15,6 +15,8 @@ NUTS               for each doubling: one for the direction (forward if u < 1/2)
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
                    far); if the subtree is valid, one for the subtree (its candidate becomes the tree's if
                    u < subtree's weight / tree's weight)
+Gibbs              for each block in turn, the randomness of its kernel's transition with d the block's dimension, and
+                   after it that of the block's own step-size search where warm-up starts one (before the first, too)
 step-size search   d standard normals for each step size it tries; DHMC's search for a jump size asks for none
 
 A chain's generator is PCG64(SeedSequence(entropy, spawn_key=(k,))) for chain k; a random start is drawn from it first,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -90,11 +91,11 @@ class Gibbs:
     def named(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """All statistics of the draws by name."""
         parts = rows.reshape(*rows.shape[:-1], len(self.blocks), S.N_STATS)
-        whole = S.named(parts[..., -1, :], ("lp",))
+        whole: dict[str, Any] = dict(S.named(parts[..., -1, :], ("lp",)))
         whole["acceptance_rate"] = parts[..., S.ACCEPTANCE_RATE].mean(axis=-1)
         whole["n_steps"] = parts[..., S.N_STEPS].sum(axis=-1).astype(np.int64)
-        whole["diverging"] = parts[..., S.DIVERGING].astype(bool).any(axis=-1)
-        whole["is_accepted"] = parts[..., S.IS_ACCEPTED].astype(bool).any(axis=-1)
+        whole["diverging"] = np.any(parts[..., S.DIVERGING] != 0, axis=-1)
+        whole["is_accepted"] = np.any(parts[..., S.IS_ACCEPTED] != 0, axis=-1)
         for block, part in self.split(rows).items():
             whole |= {f"{name}_{block}": value for name, value in part.items() if name not in NOT_OF_BLOCKS}
         return whole

@@ -26,7 +26,10 @@ class _Euclidean:
     """What the constant metrics have in common."""
 
     position_dependent = False
-    reads = (None, None)
+
+    @property
+    def reads(self) -> tuple:
+        return (None, None)
 
     @property
     def geometry(self) -> tuple:

@@ -119,9 +119,7 @@ def FitzHughNagumo(y=None, times=None, sigma: float = SIGMA, tolerance: float = 
             raise ValueError("times and sigma go with y")
         known = load_json("fitzhugh_nagumo")
         y = known["y"]
-        mean, variance, mean_se, variance_se = (
-            np.array(known[key]) for key in ("mean", "variance", "mean_se", "variance_se")
-        )
+        mean, variance, mean_se, variance_se = (np.array(known[key]) for key in Reference._fields[1:5])
         source = "quadrature (python -m validation.fitzhugh_nagumo_posterior)"
         reference = Reference(source, mean, variance, mean_se, variance_se)
     y = np.asarray(y, dtype=float)
