@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 
 import numpy as np
 
@@ -95,6 +96,45 @@ def step(r):
     return {"q": t.q[-1], "p": t.p[-1], "energy_error": t.energy[-1] - t.energy[0]}
 
 
+def staircase_log_density(q, data):
+    log_w, mean, s = data
+    n = math.floor(q[1])
+    if n < 0 or n >= log_w.shape[0]:
+        return -np.inf
+    return log_w[n] - 0.5 * ((q[0] - mean[n]) / s[n]) ** 2 - math.log(s[n])
+
+
+def staircase_gradient(q, data):
+    _, mean, s = data
+    n = math.floor(q[1])
+    return np.array([(mean[n] - q[0]) / s[n] ** 2, 0.0])
+
+
+@functools.cache
+def jumping(name, coordinates):
+    """The target as a model that is told where it jumps; whether it does, the equations do not ask."""
+    if name == "staircase":
+        data = golden_vectors.targets()[name].data
+        parts = tuple(data[key] for key in ("log_w", "mean", "s"))
+        functions = {"log_density": staircase_log_density, "gradient": staircase_gradient}
+        return refhmc.Model(2, **functions, data=parts, discontinuous=coordinates, name=name)
+    smooth = model(name)
+    functions = {key: smooth._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
+    return refhmc.Model(smooth.dim, **functions, data=smooth.data, discontinuous=coordinates, name=name)
+
+
+def discontinuous_step(r):
+    a, coordinates = r.args, tuple(int(j) for j in r.args["discontinuous"])
+    of = jumping(r.target, coordinates)
+    sizes = np.array(a.get("inverse_mass", np.ones(of.dim)))
+    sizes[list(coordinates)] **= 2  # refhmc's variances: 1/m_j is their root
+    H = refhmc.DiscontinuousHamiltonian(of, refhmc.metrics.Diagonal(sizes))
+    q, p = r.inputs["q"], r.inputs["p"]
+    for order in a["orders"]:
+        q, p, _, _ = H.step(q, p, a["eps"], order)
+    return {"q": q, "p": p, "energy_error": H.energy(q, p) - H.energy(r.inputs["q"], r.inputs["p"])}
+
+
 def transition(r):
     a = r.args
     if a["kernel"] == "hmc":
@@ -145,6 +185,7 @@ ANSWERS = {
     "metric": mass,
     "dH": force,
     "step": step,
+    "discontinuous_step": discontinuous_step,
     "transition": transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,
