@@ -10,23 +10,10 @@ import os
 import pathlib
 import sys
 
+from refhmc.vocabulary import METRICS, integrator_class, metric_class
+
 INTERRUPTED = 130
-# Names on the command line -> classes of refhmc.metrics and refhmc.integrators.
-METRICS = {
-    "identity": "Identity",
-    "diagonal": "Diagonal",
-    "dense": "Dense",
-    "fisher": "Fisher",
-    "softabs": "SoftAbs",
-    "diagonal-softabs": "DiagonalSoftAbs",
-    "outer-product-softabs": "OuterProductSoftAbs",
-    "diagonal-outer-product-softabs": "DiagonalOuterProductSoftAbs",
-}
-INTEGRATORS = {
-    "leapfrog": "Leapfrog",
-    "implicit-midpoint": "ImplicitMidpoint",
-    "generalized-leapfrog": "GeneralizedLeapfrog",
-}
+SAMPLE_INTEGRATORS = ("leapfrog", "implicit-midpoint", "generalized-leapfrog")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,9 +47,9 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument(
         "--kernel", choices=["nuts", "hmc", "dhmc"], help="default: nuts, or dhmc where a coordinate jumps"
     )
-    sample.add_argument("--metric", choices=list(METRICS), default="diagonal")
+    sample.add_argument("--metric", choices=[name.replace("_", "-") for name in METRICS], default="diagonal")
     sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
-    sample.add_argument("--integrator", choices=list(INTEGRATORS), help="default: what suits the metric")
+    sample.add_argument("--integrator", choices=SAMPLE_INTEGRATORS, help="default: what suits the metric")
     sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
     sample.add_argument("--step-size", type=float, help="default: adapted")
     sample.add_argument("--n-steps", type=int, help="HMC, DHMC: steps of a trajectory")
@@ -162,14 +149,14 @@ def metric_and_integrator(options) -> tuple:
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
     if alpha and "softabs" not in options.metric:
         raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {options.metric}")
-    metric = getattr(refhmc.metrics, METRICS[options.metric])(**alpha)
+    metric = metric_class(options.metric)(**alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
     if options.integrator in (None, "leapfrog"):
         if tolerance and not (metric.position_dependent and options.integrator is None):
             raise ValueError("--tolerance belongs to the implicit integrators")
         implicit = refhmc.integrators.ImplicitMidpoint(**tolerance) if tolerance else None
         return metric, refhmc.integrators.Leapfrog() if options.integrator else implicit
-    return metric, getattr(refhmc.integrators, INTEGRATORS[options.integrator])(**tolerance)
+    return metric, integrator_class(options.integrator)(**tolerance)
 
 
 def run_models(options) -> int:

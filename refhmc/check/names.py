@@ -19,26 +19,8 @@ import numpy as np
 
 from refhmc.check import targets
 from refhmc.check.protocol import BAD_REQUEST, NOT_SUPPORTED, Refusal, array, number
+from refhmc.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
 
-METRICS = {
-    "identity": "Identity",
-    "diagonal": "Diagonal",
-    "dense": "Dense",
-    "fisher": "Fisher",
-    "softabs": "SoftAbs",
-    "diagonal_softabs": "DiagonalSoftAbs",
-    "outer_product_softabs": "OuterProductSoftAbs",
-    "diagonal_outer_product_softabs": "DiagonalOuterProductSoftAbs",
-}
-METHODS = {
-    "leapfrog": "Leapfrog",
-    "implicit_midpoint": "ImplicitMidpoint",
-    "generalized_leapfrog": "GeneralizedLeapfrog",
-    "explicit_tao": "ExplicitTao",
-    "projected_tao": "ProjectedTao",
-    "yoshida": "Yoshida",
-    "suzuki": "Suzuki",
-}
 # What the number in "name(number)" is.
 _IN_BRACKETS = {"diagonal": "variances", "explicit_tao": "omega", "projected_tao": "omega"}
 # The constructors of the targets that can be made with other arguments than the canonical ones.
@@ -113,20 +95,18 @@ def model_of(law: targets.Target):
 
 def metric(wanted=None):
     """The metric of that description; None is the identity."""
-    import refhmc
 
     name, options = _described("identity" if wanted is None else wanted, METRICS, "metric", "alpha")
-    return _made(getattr(refhmc.metrics, METRICS[name]), name, options)
+    return _made(metric_class(name), name, options)
 
 
 def method(wanted, **solver):
     """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
-    import refhmc
 
-    name, options = _described("leapfrog" if wanted is None else wanted, METHODS, "method", "base")
+    name, options = _described("leapfrog" if wanted is None else wanted, INTEGRATORS, "method", "base")
     if name in ("yoshida", "suzuki"):
         options["base"] = method(options.get("base", "leapfrog"), **solver)
-    kind = getattr(refhmc.integrators, METHODS[name])
+    kind = integrator_class(name)
     if name in ("implicit_midpoint", "generalized_leapfrog", "projected_tao"):
         options = {**solver, **options}
     return _made(kind, name, options)

@@ -53,6 +53,7 @@ from refhmc.check.protocol import (
     number,
     parse,
 )
+from refhmc.vocabulary import INTEGRATORS, METRICS
 
 SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
 SOLVER_ITERATIONS = 1000
@@ -152,8 +153,8 @@ def capabilities(request: dict) -> dict:
         "version": refhmc.__version__,
         "ops": [*OPS, "batch", "evidence"],
         "targets": names.known_targets(),
-        "metrics": list(names.METRICS),
-        "methods": list(names.METHODS),
+        "metrics": list(METRICS),
+        "methods": list(INTEGRATORS),
         "kernels": ["hmc", "nuts"],
         "eps": "0.1",
         "digits": DIGITS,

@@ -12,25 +12,9 @@ import refhmc
 from refhmc import adaptation
 from refhmc.check import golden_vectors
 from refhmc.check.report import Report
+from refhmc.vocabulary import integrator_class, metric_class
 
 SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
-METRICS = {
-    "identity": "Identity",
-    "diagonal": "Diagonal",
-    "dense": "Dense",
-    "fisher": "Fisher",
-    "softabs": "SoftAbs",
-    "diagonal-softabs": "DiagonalSoftAbs",
-    "outer-product-softabs": "OuterProductSoftAbs",
-    "diagonal-outer-product-softabs": "DiagonalOuterProductSoftAbs",
-}
-INTEGRATORS = {
-    "leapfrog": "Leapfrog",
-    "implicit-midpoint": "ImplicitMidpoint",
-    "generalized-leapfrog": "GeneralizedLeapfrog",
-    "explicit-tao": "ExplicitTao",
-    "projected-tao": "ProjectedTao",
-}
 
 
 @functools.cache
@@ -56,12 +40,12 @@ def metric(args):
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
-    return getattr(refhmc.metrics, METRICS[args["metric"]])(**options)
+    return metric_class(args["metric"])(**options)
 
 
 def integrator(args):
     options = {"omega": args["omega"]} if "omega" in args else {}
-    make = getattr(refhmc.integrators, INTEGRATORS[args["integrator"]])
+    make = integrator_class(args["integrator"])
     if make.implicit:
         options |= {"tolerance": SOLVER_TOLERANCE, "max_iterations": 1000}
     base = make(**options)
