@@ -114,10 +114,10 @@ def _as_named(cls: type, gather: Callable) -> Callable:
 
 
 def _is_core(function: Callable | None) -> bool:
-    """refhmc's own: compiled, in place, reading the packed data directly."""
+    """refhmc's own: compiled, in place, reading the packed data directly. (The kit's are written as a user would.)"""
     text = getattr(function, "py_func", function)
     module = getattr(text, "__module__", None) or ""
-    return module.startswith("refhmc.") and module != "refhmc.core"
+    return module.startswith("refhmc.") and module != "refhmc.core" and not module.startswith("refhmc.check.")
 
 
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
