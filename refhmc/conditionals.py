@@ -5,8 +5,9 @@ gradient, its Hessian a block of the joint Hessian, and with a matrix M of the b
 
     sum_ij M_ij d hessian_ij / dq_k,  i, j, k in the block,     is a part of the joint ``trace``
 
-and so for the Fisher metric: every conditional follows from the joint model, at the joint model's cost. A model may bring
-conditionals written by hand, which are cheaper or have a better metric (:mod:`refhmc.models.stochastic_volatility`).
+and so for the Fisher metric, and for the change of the log density where a coordinate jumps: every conditional follows from
+the joint model, at the joint model's cost. A model may bring conditionals written by hand, which are cheaper or have a
+better metric (:mod:`refhmc.models.stochastic_volatility`).
 
 A conditional is a model of its own whose data hold what it must know of the other coordinates. ``condition(q, data)``
 writes that: it is all that happens between two blocks.
@@ -25,7 +26,15 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from refhmc.compiled import OPTIONS, jit
-from refhmc.core import DERIVATIVES, python_metric, python_trace, python_value_and_gradient
+from refhmc.core import (
+    CHANGE_ROWS,
+    COORDINATE,
+    DERIVATIVES,
+    NEW_VALUE,
+    python_metric,
+    python_trace,
+    python_value_and_gradient,
+)
 from refhmc.model import Model
 
 # What a conditional cannot be made from without forming a tensor of the joint model.
@@ -131,6 +140,20 @@ def restricted_trace(joint: Callable, code: int) -> Callable:
     return numba.njit(**OPTIONS)(contraction)
 
 
+def restricted_change(joint: Callable) -> Callable:
+    """``log_density_change`` of a block from the joint model's change, in the protocol of the core."""
+
+    def change(x, data, j, new_value):
+        q, block, _, joint_data = parts(data)
+        place(x, q, block)
+        call = np.zeros((CHANGE_ROWS, 1))
+        call[COORDINATE, 0], call[NEW_VALUE, 0] = block[j], new_value
+        joint(q, joint_data, call)
+        return call[COORDINATE, 0]
+
+    return numba.njit(**OPTIONS)(change)
+
+
 class Restricted(NamedTuple):
     """The functions of a model's blocks, of all alike (which block is said by the data), and the joint data."""
 
@@ -171,6 +194,10 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
             functions[key] = restrict(trampoline, list(DERIVATIVES).index(key))
         else:
             functions[key] = restrict(core._pointer(key), -1)
+    if model._functions["log_density_change"] is not None and not as_python:
+        joint, change, _, _ = core.tuple_for_changes
+        if joint is core.tuple[0]:  # compiled, too; else a block has the full density
+            functions["log_density_change"] = restricted_change(change)
     return Restricted(functions, core.data_for_trampolines() if as_python else core.data)
 
 
@@ -182,7 +209,12 @@ def general_conditional(model: Model, indices: np.ndarray) -> Conditional:
     header = [d, m, *joint_data.shape]
     data = np.concatenate([header, np.zeros(d), indices, np.zeros(d), joint_data.ravel()])[None, :]
     names = [model.names[i] for i in indices]
-    block = Model(m, **functions, data=data, names=names, name=f"{model.name}, {m} of {d} coordinates")
+    jumps = np.flatnonzero(np.isin(indices, model.discontinuous)).tolist()
+    if not jumps:
+        functions = {key: f for key, f in functions.items() if key != "log_density_change"}
+    block = Model(
+        m, **functions, data=data, names=names, discontinuous=jumps, name=f"{model.name}, {m} of {d} coordinates"
+    )
     block.joint = model
     return Conditional(indices, block, condition_generally)
 

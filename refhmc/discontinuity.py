@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.kernels import HMC, NUTS
+from refhmc.conditionals import conditional
+from refhmc.kernels import HMC, NUTS, Gibbs
 
 PARTS, HALVINGS = 16, 30
 LEAST_JUMP = 0.05
@@ -90,6 +91,10 @@ def declared(model, kernel, q: np.ndarray) -> str | None:
     ``q`` is a start; a jump is looked for from there along the first of those coordinates.
     """
     J = model.discontinuous
+    if isinstance(kernel, Gibbs):
+        blocks = zip(kernel.indices(model), kernel.kernels, strict=True)
+        said = (declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
+        return next((text for text in said if text), None)
     if not isinstance(kernel, HMC | NUTS) or len(J) == 0:
         return None
     jump, probe = None, _Probe(model, 0)

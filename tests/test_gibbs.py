@@ -14,6 +14,7 @@ import scipy.stats
 from test_checkpoint import stop_after
 from test_hmc import LAWS
 from test_hmc import model as model_of_law
+from test_posteriors import z_scores
 
 import refhmc
 from refhmc import HMC, NUTS, Gibbs
@@ -195,7 +196,7 @@ LAW_KERNELS = {
 }
 LAW_MODELS = {"funnel": FUNNEL, "gaussian": model_of_law("gaussian")}
 CASES = [(name, which) for name in LAW_KERNELS for which in LAW_KERNELS[name]]
-N_COMPARISONS = 7 * len(CASES)
+N_COMPARISONS = 7 * len(CASES) + 4
 
 
 @pytest.mark.parametrize(("name", "which"), CASES)
@@ -338,3 +339,38 @@ def test_a_diagonal_metric_from_gradients_and_arviz():
     result = refhmc.sample(FUNNEL, kernel, draws=50, tune=100, chains=2, random_seed=2, progressbar=False)
     assert {"v", "x"} <= set(result["posterior"].data_vars)
     assert "step_size_v" in result["sample_stats"].data_vars
+
+
+# --------------------------------------------------------------------------------------- blocks that jump
+
+
+def test_a_block_that_jumps_has_the_joint_models_change():
+    animals = refhmc.models.ClosedPopulation()
+    q = np.array(animals.initial, dtype=float)
+    J = animals.discontinuous.tolist()
+    part = refhmc.conditional(animals, J, q)
+    assert part.discontinuous.tolist() == [0]
+    for new in (q[J[0]] - 0.3, q[J[0]] + 0.8, q[J[0]] + 40.0):
+        assert part.log_density_change(q[J], 0, new) == animals.log_density_change(q, J[0], new)
+    smooth = [i for i in range(animals.dim) if i not in J]
+    assert len(refhmc.conditional(animals, smooth, q).discontinuous) == 0
+
+
+def test_discontinuous_hmc_alternating_with_nuts_finds_the_exact_posterior():
+    animals = refhmc.models.ClosedPopulation()
+    J = tuple(animals.discontinuous.tolist())
+    smooth = tuple(i for i in range(animals.dim) if i not in J)
+    kernel = Gibbs({smooth: NUTS(), J: refhmc.DHMC(n_steps=10)})
+    result = refhmc.sample(animals, kernel, draws=4000, tune=500, chains=4, random_seed=5, **QUIET)
+    assert not [text for text in result.warnings if "jumps" in text]
+    z = z_scores(animals, result)
+    assert np.abs(z).max() < scipy.stats.norm.isf(FAMILY_ALPHA / N_COMPARISONS / 2), z
+
+
+def test_a_block_that_jumps_under_a_smooth_kernel_is_warned_of():
+    animals = refhmc.models.ClosedPopulation()
+    J = tuple(animals.discontinuous.tolist())
+    smooth = tuple(i for i in range(animals.dim) if i not in J)
+    with pytest.warns(refhmc.errors.DiscontinuityWarning, match="NUTS follows the gradient"):
+        kernel = Gibbs({smooth: NUTS(step_size=0.1), J: NUTS(step_size=0.1)})
+        refhmc.sample(animals, kernel, draws=2, tune=0, chains=1, random_seed=1, **QUIET)

@@ -3,7 +3,7 @@
 The reference integrator is Gragg's, Bulirsch's and Stoer's: the modified midpoint rule extrapolated to step zero. It runs the
 equations' own text on complex numbers, so that the complex step in theta, Im f(theta + ih e_k) / h, is the derivative of
 its solution without cancellation. Against it, LSODA at tolerance 1e-12 must give states to 1e-10, first sensitivities to
-1e-9 and second ones to 1e-8, relative to the largest of each (found: 1e-11, 1e-11, 1e-10): an error of one step grows along
+1e-9 and second ones to 1e-8, relative to the largest of each: an error of one step grows along
 the path as the sensitivities do. The posterior's derivatives are sums of these: 1e-8.
 
 Random checks: z of all means of a test against quadrature; the chance that any of this file's fails is below 1e-4.

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from refhmc import sample_stats as S
+from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
 
@@ -31,6 +32,8 @@ NOT_OF_BLOCKS = ("lp", "energy")
 @dataclass(frozen=True, eq=False)
 class Gibbs:
     """``Gibbs({"v": HMC(...), "x": NUTS(...)})``: a kernel for each block, in the order of their turns.
+
+    A block with coordinates that jump is ``DHMC``'s.
 
     A block is a variable's name, a tuple of names, or a tuple of indices of coordinates. Names are those of the model's
     coordinates (``v``, ``x`` for all of ``x[0], x[1], ...``, or ``x[3]``) or of its constrained variables, which stand
@@ -54,10 +57,9 @@ class Gibbs:
         if not isinstance(self.blocks, Mapping) or not self.blocks:
             raise ValueError(f"blocks must map names or indices to kernels, got {self.blocks!r}")
         for block, kernel in self.blocks.items():
-            if not isinstance(kernel, HMC | NUTS):
-                raise TypeError(
-                    f"block {block!r}: the kernel must be refhmc.HMC(...) or refhmc.NUTS(...), got {kernel!r}"
-                )
+            if not isinstance(kernel, HMC | NUTS | DHMC):
+                kinds = "refhmc.HMC(...), NUTS(...) or DHMC(...)"
+                raise TypeError(f"block {block!r}: the kernel must be {kinds}, got {kernel!r}")
         names = self.names
         if len(set(names)) < len(names):
             raise ValueError(f"two blocks have one name: {names}")
