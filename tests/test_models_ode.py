@@ -285,12 +285,12 @@ def sampled(kernel, sample, **options):
 
 def test_nuts_finds_the_posterior(model, sample):
     kernel = refhmc.NUTS(metric=refhmc.metrics.Dense())
-    result = sampled(kernel, sample, draws=200, tune=200, chains=4)
+    result = sampled(kernel, sample, draws=100, tune=150, chains=4)
     assert (np.abs(z_of_means(model, result)) < BOUND).all()
 
 
 def test_hmc_on_the_fisher_metric_finds_the_posterior(model, sample):
-    result = sampled(FISHER, sample, draws=60, tune=0, chains=4, initvals=model.reference.mean)
+    result = sampled(FISHER, sample, draws=30, tune=0, chains=4, initvals=model.reference.mean)
     assert result.sample_stats["is_accepted"].mean() > 0.9
     assert (np.abs(z_of_means(model, result)) < BOUND).all()
 
