@@ -94,9 +94,9 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
         first = ", ".join(f"{x:.4g}" for x in same[0]["first_position"])
         found.append(
             f"The model could not be evaluated at {many}, in {after} transitions after warm-up and {warm} of warm-up "
-            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): "
-            f"{message.rstrip('.')}. They count as positions of density zero. If they lie where the posterior has mass, the draws are biased; else a smaller step_size, a start "
-            "nearer to the posterior or a narrower prior avoids them."
+            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message.rstrip('.')}. "
+            "They count as positions of density zero. If they lie where the posterior has mass, the draws are biased; else a "
+            "smaller step_size, a start nearer to the posterior or a narrower prior avoids them."
         )
     return found
 
