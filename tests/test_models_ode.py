@@ -273,7 +273,7 @@ def z_of_means(model, result):
     return np.concatenate(found)
 
 
-BOUND = scipy.stats.norm.isf(FAMILY_ALPHA / 4 / 6 / 2)  # four tests of six z each
+BOUND = scipy.stats.norm.isf(FAMILY_ALPHA / 3 / 6 / 2)  # three tests of six z each
 FISHER = refhmc.HMC(step_size=0.5, n_steps=3, step_jitter=0.2, metric=refhmc.metrics.Fisher())
 
 
@@ -281,12 +281,6 @@ def sampled(kernel, sample, **options):
     # A tolerance of 1e-8 moves the log density by 1e-6 and takes half the time.
     loose = refhmc.models.FitzHughNagumo(tolerance=1e-8)
     return sample(loose, kernel, random_seed=20261121, **options)
-
-
-def test_nuts_finds_the_posterior(model, sample):
-    kernel = refhmc.NUTS(metric=refhmc.metrics.Dense())
-    result = sampled(kernel, sample, draws=100, tune=150, chains=4)
-    assert (np.abs(z_of_means(model, result)) < BOUND).all()
 
 
 def test_hmc_on_the_fisher_metric_finds_the_posterior(model, sample):

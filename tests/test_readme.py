@@ -64,8 +64,9 @@ def test_the_growth_curve_is_a_model():
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     example = next(block for block in blocks if "refhmc.models.ODE(" in block)
     names: dict = {"np": np, "refhmc": refhmc}
-    few = "refhmc.sample(growth, draws=5, tune=0, chains=1, progressbar=False, "
-    exec(compile(example.replace("refhmc.sample(growth, ", few), "README", "exec"), names)
+    few = "initvals=[1, 1], draws=5, tune=0, chains=1, progressbar=False)"
+    assert "initvals=[1, 1])" in example
+    exec(compile(example.replace("initvals=[1, 1])", few), "README", "exec"), names)
     model, q = names["growth"], np.array([0.9, 1.1])
     t, (r, K) = np.arange(5.0), q
     x = K / (1 + (K / 0.1 - 1) * np.exp(-r * t))
