@@ -144,7 +144,7 @@ def test_a_model_and_a_kernel_with_keys_in_jax(jax):
     def judged(factor):
         several = jax.jit(jax.vmap(lambda key, q: kernel(key, q, factor)))
         called = rc.adapters.kernel_with_key(lambda key, q: several(jax.random.split(key, len(q)), q), jax.random.key)
-        return rc.sampler(called, target="gaussian", batched=True, seconds=20, like=like)
+        return rc.sampler(called, target=rc.targets.normal(3), batched=True, seconds=20, like=like)
 
     assert judged(1.0).ok
     assert judged(1.1).severity == "wrong law"
@@ -188,7 +188,7 @@ def test_a_kernel_on_torchs_global_generator():
         states = {"get_state": torch.get_rng_state, "set_state": torch.set_rng_state}
         called = rc.adapters.kernel_with_global_seed(lambda q: kernel(q, factor), seed=torch.manual_seed, **states)
         like = torch.zeros(1, dtype=torch.float64)
-        return rc.sampler(called, target="gaussian", batched=True, seconds=20, like=like)
+        return rc.sampler(called, target=rc.targets.normal(3), batched=True, seconds=20, like=like)
 
     assert judged(1.0).ok
     assert judged(1.1).severity == "wrong law"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 
@@ -194,7 +195,11 @@ def own_results(op):
     return answered(r for target in stretched for r in golden_vectors.records(op, target))
 
 
-def report() -> Report:
-    """All of refhmc's answers, compared."""
-    lines = (line for op in ANSWERS for line in own_results(op))
+def report(every: int = 1) -> Report:
+    """refhmc's answers to every so many of the records of each operation, compared."""
+    stretched = {"warmup_schedule": "stretched"}
+    asked = (
+        r for op in ANSWERS for r in itertools.islice(golden_vectors.records(op, stretched.get(op)), 0, None, every)
+    )
+    lines = answered(asked)
     return golden_vectors.compare(lines, solver_tolerance=SOLVER_TOLERANCE)

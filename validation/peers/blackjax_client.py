@@ -59,7 +59,13 @@ def funnel(q):
     return -v * v / 18 + 0.5 * len(x) * v - 0.5 * jnp.exp(v) * jnp.sum(x * x)
 
 
-TARGETS = {"funnel": funnel, "gaussian": lambda q: -0.5 * jnp.sum(q * q)}
+def gaussian(q):
+    """The kit's: N((0.5, -1), [[1, 0.5], [0.5, 2]])."""
+    x = q - jnp.array([0.5, -1.0])
+    return -0.5 * x @ jnp.linalg.solve(jnp.array([[1.0, 0.5], [0.5, 2.0]]), x)
+
+
+TARGETS = {"funnel": funnel, "gaussian": gaussian}
 
 
 def main() -> None:
