@@ -20,14 +20,13 @@ import numpy as np
 import refhmc
 from refhmc.diagnostics import reversibility_violation, volume_violation
 from refhmc.models.stochastic_volatility import TRUTH, StochasticVolatility, simulate, unconstrain
-from validation.brofos_tables import FEWEST, HALVES, METHODS, batch_error, integrator
+from validation.brofos_tables import METHODS, integrator, row_figures
 from validation.common import (
     Chains,
     Estimate,
     alarm_text,
     command_line,
     compare,
-    effective_sizes,
     join,
     markdown,
     number,
@@ -146,27 +145,9 @@ def published_acceptance(block, p: np.ndarray, rng: np.random.Generator) -> floa
 # ------------------------------------------------------------------------------------------------------- comparison
 
 
-def row_figures(method: str, chains: Chains, found: list[dict[str, np.ndarray]]) -> dict[str, Any]:
+def figures_of(method: str, chains: Chains, found: list[dict[str, np.ndarray]]) -> dict[str, Any]:
     """What a row reports; effective sizes are per 20,000 draws."""
-    trials, draws = chains.draws.shape[:2]
-    sizes = effective_sizes(chains.draws, HALVES) * PAPER_DRAWS / draws
-    accepted = chains.stats["is_accepted_beta_sigma_phi"]
-    figures = {
-        "acceptance": over_trials(accepted.mean(axis=1)),
-        "mean_ess": over_trials(sizes.mean(axis=1)),
-        "min_ess": over_trials(sizes.min(axis=1)),
-    }
-    for name, figure in figures.items():
-        figure.length = draws / PAPER_DRAWS
-        if trials < FEWEST:
-            figure.error = batch_error(accepted) if name == "acceptance" else math.nan
-    seconds = chains.seconds * PAPER_DRAWS / draws
-    row: dict[str, Any] = {"method": method, "trials": trials, "draws": draws, **figures}
-    row["seconds_per_20000_draws"] = seconds
-    row["mean_ess_per_second"] = figures["mean_ess"].value / seconds
-    row["min_ess_per_second"] = figures["min_ess"].value / seconds
-    row["solver_failed"] = float(chains.stats["solver_failed_beta_sigma_phi"].mean())
-    row["iterations_per_transition"] = float(chains.stats["solver_iterations_beta_sigma_phi"].mean())
+    row = {"method": method, **row_figures(chains, PAPER_DRAWS, "_beta_sigma_phi")}
     row["acceptance_of_x"] = float(chains.stats["is_accepted_x"].mean())
     row["acceptance_by_published_rule"] = over_trials([each["published_rule"].mean() for each in found])
     for measure in ("volume", "symmetry"):
@@ -267,7 +248,7 @@ def make(chosen) -> None:
     rows: list[dict[str, Any]] = []
     for method in METHODS:
         begin = time.perf_counter()
-        row = row_figures(method, *row_chains(method, chosen))
+        row = figures_of(method, *row_chains(method, chosen))
         if method in printed:
             add_comparison(row, printed[method])
         rows.append(row)

@@ -121,11 +121,11 @@ def batch_error(accepted: np.ndarray, batches: int = 20) -> float:
     return float(np.std(means, ddof=1) / math.sqrt(batches))
 
 
-def row_figures(chains: Chains, paper_draws: int = PAPER_DRAWS) -> dict[str, Any]:
-    """What a row reports; effective sizes and seconds are per ``paper_draws`` draws."""
+def row_figures(chains: Chains, paper_draws: int = PAPER_DRAWS, block: str = "") -> dict[str, Any]:
+    """What a row reports; effective sizes and seconds are per ``paper_draws`` draws. ``block``: of Gibbs, ``_name``."""
     trials, draws = chains.draws.shape[:2]
     sizes = effective_sizes(chains.draws, HALVES) * paper_draws / draws
-    accepted = chains.stats["is_accepted"]
+    accepted = chains.stats[f"is_accepted{block}"]
     figures = {
         "acceptance": over_trials(accepted.mean(axis=1)),
         "mean_ess": over_trials(sizes.mean(axis=1)),
@@ -140,8 +140,8 @@ def row_figures(chains: Chains, paper_draws: int = PAPER_DRAWS) -> dict[str, Any
         "trials": trials,
         "draws": draws,
         **figures,
-        "solver_failed": float(chains.stats["solver_failed"].mean()),
-        "iterations_per_transition": float(chains.stats["solver_iterations"].mean()),
+        "solver_failed": float(chains.stats[f"solver_failed{block}"].mean()),
+        "iterations_per_transition": float(chains.stats[f"solver_iterations{block}"].mean()),
         f"seconds_per_{paper_draws}_draws": seconds,
         "mean_ess_per_second": figures["mean_ess"].value / seconds,
         "min_ess_per_second": figures["min_ess"].value / seconds,

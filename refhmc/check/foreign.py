@@ -192,7 +192,7 @@ def _first_line(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------------- running the checks
 
 
-def _watched(job: Callable[[], Any], seconds: float | None):
+def watched(job: Callable[[], Any], seconds: float | None):
     """``job()`` in a thread; Misconduct when a foreign call in it takes longer than ``seconds``."""
     if seconds is None:
         return job()
@@ -255,7 +255,7 @@ def examine(
             rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
             continue
         try:
-            found = _watched(function, seconds_per_call)
+            found = watched(function, seconds_per_call)
             rows.extend([found] if isinstance(found, Row) else found)
         except Misconduct as wrong:
             hangs += "did not come back" in str(wrong)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check.flow import Energy
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, _watched, examine
+from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, examine, watched
 from refhmc.check.integrator_energy import energy_error, shadow_energy
 from refhmc.check.integrator_examination import Examination
 from refhmc.check.integrator_expansion import elapsed_time, order, small_step
@@ -187,7 +187,7 @@ def _dimension(step, H, eps, like, seconds) -> int:
 
     for d in (2, 3, 1, 4, 5, 6, 8, 10):
         try:
-            if _watched(functools.partial(works, d), seconds):
+            if watched(functools.partial(works, d), seconds):
                 return d
         except Misconduct as wrong:
             if "did not come back" in str(wrong):

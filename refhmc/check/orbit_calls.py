@@ -21,6 +21,7 @@ from refhmc.check.report import PASS, Row, judged
 
 
 def leap_reversible(work: Work) -> Row:
+    """The map and its inverse undo each other: without that there is no orbit."""
     walker = work.prepare()
     worst, tolerance = 0.0, 0.0
     for q, p in work.places():
@@ -47,6 +48,7 @@ def _undone(work: Work, orbit: states.Orbit) -> bool:
 
 
 def answers(work: Work) -> Row:
+    """It answers a position, and the same one to the same draws; finds out how it wants to be called."""
     work.prepare()
     places, depth = work.places(), work.depth if work.takes_depth else None
     with np.errstate(all="ignore"):

@@ -20,6 +20,7 @@ from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PAS
 
 
 def stays(work: Work) -> Row:
+    """Every end is a state of the orbit it began on."""
     work.require()
     name = "stays on the orbit"
     if not work.tables:
@@ -104,6 +105,7 @@ def depths(work: Work) -> Row:
 
 
 def directions(work: Work) -> Row:
+    """It goes both ways along the orbit."""
     work.require()
     moves = [
         (end - i, p) for _, t in work.tables for i in t.rows for end, p in t.law(i).items() if isinstance(end, int)

@@ -25,6 +25,7 @@ from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row
 
 
 def invariance(work: Work) -> list[Row]:
+    """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
     walker = work.require()
     found: list[Finding] = []
     depths = range(1, work.depth + 1) if work.takes_depth else [work.depth]
@@ -55,6 +56,7 @@ def _own_points(work: Work, depth: int, rng) -> list[states.Orbit]:
 
 
 def large_steps(work: Work) -> Row:
+    """The same across peaks of energy, where a trajectory diverges or must go on."""
     walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 4])
     depth, reach = work.depth, 2**work.depth - 1
     orbits = states.barriers(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
@@ -102,6 +104,7 @@ def _persists(work: Work, finding: Finding) -> bool:
 
 
 def wall(work: Work) -> list[Row]:
+    """The same beside states of density zero, at which nothing may end."""
     walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 5])
     depth, reach = work.depth, 2**work.depth - 1
     orbits = states.walls(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
@@ -126,6 +129,7 @@ def wall(work: Work) -> list[Row]:
 
 
 def limit(work: Work) -> Row:
+    """The same where a peak is above the divergence threshold seen from one state and below it from another."""
     walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 6])
     limit = 1000.0 if work.threshold is None else float(work.threshold)
     name, reach = "divergence threshold", 2**work.depth - 1

@@ -11,6 +11,7 @@ from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row, not_run
 
 
 def notes(work: Work) -> list[str]:
+    """What was detected on the way."""
     said = list(dict.fromkeys(work.said))
     if work.unit_mass:
         said.append("unit mass: H = |p|^2 / 2 - log density")
@@ -26,6 +27,7 @@ def notes(work: Work) -> list[str]:
 
 
 def diagnose(work: Work, rows: dict[str, Row]) -> list[str]:
+    """What the failing rows are typical of."""
     failing = {name for name, row in rows.items() if row.status == FAIL}
     if "stays on the orbit" in failing and rows["stays on the orbit"].severity == WRONG_LAW:
         return [

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 
 from refhmc import sample_stats as S
 from refhmc.compiled import jit
-from refhmc.kernels.hmc import MAX_STEPS
+from refhmc.kernels.hmc import MAX_STEPS, decide
 from refhmc.kernels.options import check_options
 from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
 from refhmc.metrics.laplace import JUMPS, ORDER, energy
-from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_point, copy_state
-from refhmc.randomness import flip, uniform
+from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_point
+from refhmc.randomness import uniform
 from refhmc.types import (
     CANDIDATE,
     FLIPS,
@@ -181,28 +181,10 @@ def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
         if abs(H - H0) > abs(worst):
             worst = H - H0
 
-    finite = math.isfinite(H)
-    accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
-    accepted = flip(randomness, accept_probability)
-    if accepted:
-        copy_state(points[STATE], z)
-    stats[S.LP] = points[STATE, LOG_DENSITY, 0]
-    stats[S.ENERGY] = H if accepted else H0
-    stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
-    stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
-    stats[S.ACCEPTANCE_RATE] = accept_probability
-    reason = S.reason(notes) if not finite else S.DIVERGED
-    stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
-    stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
-    stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
-    stats[S.INDEX_IN_TRAJECTORY] = done if accepted else 0
-    stats[S.IS_ACCEPTED] = accepted
     if notes[TRIES] > 0:
         stats[S.NO_FLIP_RATE] = 1 - notes[FLIPS] / notes[TRIES]
         stats[S.NO_FLIP_PROBABILITY] = notes[PASSING] / notes[TRIES]
     else:  # nothing that jumps, or a failure before the first move
         stats[S.NO_FLIP_RATE] = stats[S.NO_FLIP_PROBABILITY] = n_discontinuous == 0
     stats[S.N_DENSITY_EVALUATIONS] = notes[N_DENSITIES] + notes[N_GRADIENTS]
-    if accepted:
-        return S.ACCEPTED
-    return reason if not finite or stats[S.DIVERGING] else S.REJECTED
+    return decide(points, randomness, (H0, H, lowest, highest, worst), eps, nominal, done, notes, stats)

@@ -103,17 +103,28 @@ def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
         if abs(H - H0) > abs(worst):
             worst = H - H0
 
+    energies = (H0, H, lowest, highest, worst)
+    return decide(points, randomness, energies, eps, nominal, done, dynamics[4], stats)
+
+
+@jit
+def decide(points, randomness, energies, eps, nominal, done, notes, stats):
+    """Take ``points[CANDIDATE]`` with probability min(1, exp(H0 - H)), fill in the statistics; the outcome.
+
+    ``energies``: H0, H (not finite: rejected), the least and the largest on the trajectory, the largest error.
+    """
+    H0, H, lowest, highest, worst = energies
     finite = math.isfinite(H)
     accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
     accepted = flip(randomness, accept_probability)
     if accepted:
-        copy_state(points[STATE], z)
+        copy_state(points[STATE], points[CANDIDATE])
     stats[S.LP] = points[STATE, LOG_DENSITY, 0]
     stats[S.ENERGY] = H if accepted else H0
     stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
     stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
     stats[S.ACCEPTANCE_RATE] = accept_probability
-    reason = S.reason(dynamics[4]) if not finite else S.DIVERGED
+    reason = S.reason(notes) if not finite else S.DIVERGED
     stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
     stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
     stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
