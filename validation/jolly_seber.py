@@ -34,8 +34,8 @@ from validation.common import (
 )
 
 CHAINS = 4
-LENGTHS = (10, 25, 50)
-TABLE_LENGTH = 25
+LENGTHS = (10, 20, 50)
+TABLE_LENGTH = 20
 NAMES = [f"{base}[{i}]" for base, T in (("p", 13), ("phi", 12), ("log U", 13)) for i in range(1, T + 1)]
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
@@ -63,8 +63,8 @@ def values_of(model, draws: np.ndarray) -> np.ndarray:
     return np.concatenate([named["p"], named["phi"], np.log(named["U"])], axis=2)
 
 
-def by_dhmc(model, n_steps: int | None, draws: int, seed: int, cores: int) -> Run:
-    kernel = refhmc.DHMC() if n_steps is None else refhmc.DHMC(n_steps=n_steps)
+def by_dhmc(model, n_steps: int, draws: int, seed: int, cores: int) -> Run:
+    kernel = refhmc.DHMC(n_steps=n_steps)
     options = {"chains": CHAINS, "cores": cores, "progressbar": False, "raw": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,8 +77,7 @@ def by_dhmc(model, n_steps: int | None, draws: int, seed: int, cores: int) -> Ru
     changes = float(np.mean(stats["n_density_evaluations"])) - gradients
     note = f"step {np.mean(stats['step_size_nom']):.3f}, accepted {np.mean(stats['acceptance_rate']):.2f}, "
     note += f"not turned back {np.mean(stats['no_flip_rate']):.2f}"
-    length = "length pi/2 (default)" if n_steps is None else f"{n_steps} steps"
-    return Run(f"DHMC, {length}", values_of(model, result.draws), gradients, changes, seconds, note)
+    return Run(f"DHMC, {n_steps} steps", values_of(model, result.draws), gradients, changes, seconds, note)
 
 
 def by_metropolis(model, sweeps: int, seed: int) -> Run:
@@ -193,11 +192,11 @@ def main() -> None:
     sweeps = 5 * chosen.draws
     model, summary = refhmc.models.JollySeber(), load_json("jolly_seber_posterior")["summary"]
     runs = []
-    for k, n_steps in enumerate((None, *LENGTHS)):
+    for k, n_steps in enumerate(LENGTHS):
         runs.append(by_dhmc(model, n_steps, chosen.draws, chosen.seed + k, chosen.cores))
         print(runs[-1].sampler, runs[-1].note, f"{runs[-1].seconds:.0f} s", flush=True)
     runs.append(by_metropolis(model, sweeps, chosen.seed + 9))
-    table, differ, largest = posterior_table(posterior_rows(runs[1 + LENGTHS.index(TABLE_LENGTH)], summary))
+    table, differ, largest = posterior_table(posterior_rows(runs[LENGTHS.index(TABLE_LENGTH)], summary))
     text, data = efficiency_table(runs)
     comparisons = len(NAMES) * (1 + len(QUANTILES))
     words = f"{comparisons - differ} of {comparisons} comparisons agree; the largest |z| is {largest:.1f}."
@@ -218,7 +217,7 @@ def main() -> None:
     ]
     print(table, words, text, sep="\n\n")
     if not chosen.quick:
-        draw_figure(runs[1 + LENGTHS.index(TABLE_LENGTH)], summary)
+        draw_figure(runs[LENGTHS.index(TABLE_LENGTH)], summary)
         facts = {"draws": chosen.draws, "seed": chosen.seed, "largest_z": largest, "differ": differ, "efficiency": data}
         write_results("jolly_seber", "Jolly-Seber by discontinuous HMC", "\n\n".join(parts), facts)
 

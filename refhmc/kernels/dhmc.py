@@ -50,6 +50,8 @@ from refhmc.types import (
     TRIES,
 )
 
+DEFAULT_STEPS = 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class DHMC:
@@ -57,7 +59,8 @@ class DHMC:
 
     step_size : the step; ``None`` adapts it, and the masses' common factor, in warm-up.
     n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
-        1,024; give one of the two. Neither: length pi/2.
+        1,024; give one of the two. Neither: 20 steps. (The step is as large as the jumps allow, about a standard deviation, so
+        that the length pi/2 of a Gaussian would be two steps.)
     step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of n_steps.
     metric : ``Diagonal()``, adapted, by default, or ``Diagonal(variances)``, ``Identity()``: M_i^-1 is the variance of a
         smooth coordinate, 1/m_j the standard deviation of a discontinuous one.
@@ -113,14 +116,12 @@ class DHMC:
         return dhmc
 
     def settings(self) -> dict[int, float]:
-        length = self.trajectory_length
-        if self.n_steps is None and length is None:
-            length = math.pi / 2
+        neither = self.n_steps is None and self.trajectory_length is None
         return {
             SET_JITTER: self.step_jitter,
             SET_LENGTH_JITTER: self.length_jitter,
-            SET_N_STEPS: self.n_steps or 0,
-            SET_TRAJECTORY: length or 0.0,
+            SET_N_STEPS: DEFAULT_STEPS if neither else self.n_steps or 0,
+            SET_TRAJECTORY: self.trajectory_length or 0.0,
         }
 
 

@@ -77,11 +77,22 @@ def field(model, geometry, p, phi, tau, vecs, mats, notes, velocity, slope):
 
 @jit_part
 def half_log_det(vecs, notes):
-    """1/2 log det G at the settled position; only energies need it, the forces do not."""
-    total = 0.0
+    """1/2 log det G at the settled position; only energies need it, the forces do not.
+
+    One logarithm for a product of many scales, taken before it can leave the range of a double.
+    """
+    total, product = 0.0, 1.0
     if notes[LOG_DET_WEIGHT] != 0:
         for i in range(vecs.shape[1]):
-            total += np.log(vecs[SCALES, i])
+            scale = vecs[SCALES, i]
+            if 1e-140 < scale < 1e140:
+                product *= scale
+                if not 1e-140 < product < 1e140:
+                    total += np.log(product)
+                    product = 1.0
+            else:
+                total += np.log(scale)
+        total += np.log(product)
     return notes[LOG_DET_WEIGHT] * total
 
 
