@@ -50,6 +50,7 @@ from refhmc.types import (
     GRADIENTS,
     ITERATIONS,
     JUMPING,
+    METRIC_CONDITION,
     METRICS,
     N_CONTROL,
     N_DENSITIES,
@@ -152,6 +153,7 @@ def close_notes(notes, stats, control):
     stats[S.SOLVER_RESIDUAL] = notes[RESIDUAL]
     stats[S.SOLVER_FAILED_FLAG] = notes[FAILURE] == S.SOLVER_FAILED or notes[FAILURE] == S.NOT_REVERSIBLE
     stats[S.REVERSIBILITY_ERROR] = notes[REVERSAL]
+    stats[S.METRIC_COND] = notes[METRIC_CONDITION]
     stats[S.N_GRADIENT_EVALUATIONS] = notes[N_GRADIENTS]
     stats[S.N_METRIC_EVALUATIONS] = notes[N_METRICS]
     stats[S.N_TRACE_EVALUATIONS] = notes[N_TRACES]

@@ -23,6 +23,8 @@ solver_iterations         implicit methods: iterations of all the solves of the 
 solver_residual           largest change of a coordinate in the last iteration of a solve that converged
 solver_failed             a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
 reversibility_error       with ``reversibility_check=True``: the largest difference after a step and back
+metric_cond               metrics that depend on the position: condition number of G where the transition started, from which
+                          the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
 n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
 n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition
 n_trace_evaluations
@@ -69,8 +71,9 @@ from refhmc.types import FAILURE
     NO_FLIP_RATE,
     NO_FLIP_PROBABILITY,
     N_DENSITY_EVALUATIONS,
-) = range(25)
-N_STATS = 25
+    METRIC_COND,
+) = range(26)
+N_STATS = 26
 
 FLOATS = {
     "lp": LP,
@@ -85,6 +88,7 @@ FLOATS = {
     "no_flip_rate": NO_FLIP_RATE,
     "no_flip_probability": NO_FLIP_PROBABILITY,
     "reversibility_error": REVERSIBILITY_ERROR,
+    "metric_cond": METRIC_COND,
 }
 COUNTS = {
     "n_steps": N_STEPS,

@@ -85,8 +85,8 @@ ALPHA, AS_PUBLISHED, TOLERANCE, MAX_ITERATIONS, MEMORY, CHECK_REVERSAL, OMEGA, N
 N_DISCONTINUOUS, FULL_DENSITY = range(13, 15)
 READS_BANDS = 15  # whether a tridiagonal metric takes its bands from the model
 # what is known at vecs[HERE]: whether the metric is settled (1), or failed to (-1), and the parts that are made when
-# they are first needed; pairs of Anderson's history;
-SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS = range(16, 22)
+# they are first needed; pairs of Anderson's history; the condition of the metric that the last momentum was drawn from.
+SETTLED, HAS_VALUE, HAS_MORE, LOG_DENSITY_HERE, LOG_DET_WEIGHT, PAIRS, METRIC_CONDITION = range(16, 23)
 # what happened since the counts were last set to zero: why there is no energy, iterations and largest residual of the
 # solves, largest reversal error; evaluations, N_FIELDS those of (dH/dp, dH/dq).
 FAILURE, ITERATIONS, RESIDUAL, REVERSAL, N_GRADIENTS, N_METRICS, N_TRACES, N_FIELDS = range(24, 32)

@@ -248,6 +248,24 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     assert not set(OF_A_METRIC) & set(mixed)
 
 
+@pytest.mark.parametrize("kernel", [refhmc.HMC, refhmc.NUTS])
+@pytest.mark.parametrize(
+    "metric", [Fisher(), SoftAbs(), refhmc.metrics.DiagonalSoftAbs(), refhmc.metrics.OuterProductSoftAbs()]
+)
+def test_condition_of_the_metric_where_a_transition_started(kernel, metric, sample):
+    model = model_of("banana")
+    result = sample(model, kernel(step_size=0.1, metric=metric), draws=40, tune=0, chains=1, random_seed=1)
+    H = refhmc.Hamiltonian(model, metric)
+    told = result.sample_stats["metric_cond"][0, 1:]
+    masses = [H.mass(q) for q in result.draws[0, :-1]]
+    condition = np.array([np.linalg.cond(G) for G in masses])
+    if isinstance(metric, Fisher):  # a lower bound
+        assert np.all(told <= condition * (1 + 1e-12))
+        pivots = np.array([np.diag(np.linalg.cholesky(G)) ** 2 for G in masses])
+        condition = pivots.max(axis=1) / pivots.min(axis=1)
+    np.testing.assert_allclose(told, condition, rtol=1e-9)
+
+
 def test_a_failing_solver_is_warned_of(sample):
     """Steps that are too large: outcomes named, the chain goes on, a warning says what to do."""
     kernel = refhmc.HMC(step_size=0.5, n_steps=4, metric=Fisher(), integrator=GeneralizedLeapfrog())

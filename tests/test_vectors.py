@@ -116,6 +116,18 @@ def test_a_fiftieth_comes_out_again_at_90_digits():
         assert records.agrees(r, 90), r["id"]
 
 
+def test_the_generator_answers_inputs_of_ones_own(capsys):
+    pytest.importorskip("mpmath")
+    from validation.vectors import __main__ as program
+
+    stored = next(r for r in gv.lines() if r["op"] == "step" and r["target"] == "banana")
+    inputs = {key: stored[key] for key in ("id", "op", "target", "args", "q", "p")}
+    assert program.answer([json.dumps(inputs), '{"op": "grad", "target": "moon", "q": ["0x1p+0"]}']) == 1
+    again, refused = map(json.loads, capsys.readouterr().out.splitlines())
+    assert again == stored
+    assert "no target 'moon'; there are: gaussian, banana" in refused["error"]
+
+
 # ------------------------------------------------------------------------------------------------- what is wrong
 
 

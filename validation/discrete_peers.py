@@ -273,8 +273,8 @@ def main() -> None:
     numpyro.enable_x64()
     foot = (
         f"ArviZ's bulk ESS of a chain by itself, with standard errors over {CHAINS} chains; the least is over all parameters "
-        "(logs of population sizes). NumPyro's in the modified form; MixedHMC "
-        "with as many discrete updates as sites, ten times as many in the random walk. A sampler that tries all values is not run "
+        "(logs of population sizes). NumPyro's in the modified form; MixedHMC with as many discrete updates as sites, ten "
+        "times as many in the random walk. A sampler that tries all values is not run "
         f"where they are more than {MOST_VALUES:,}: its figures follow from their number. "
         f"NumPyro {numpyro.__version__}, JAX {jax.__version__}, double precision. Warm-up, and MixedHMC's gradients after a "
         "discrete move, are not counted."

@@ -27,5 +27,5 @@ def solver_statistics(kernel) -> tuple[str, ...]:
         if integrator.reversibility_check:
             names += ("reversibility_error",)
     if metric.position_dependent:
-        names += ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+        names += ("metric_cond", "n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
     return names

@@ -30,6 +30,7 @@ from refhmc.types import (
     HERE,
     LOG_DENSITY_HERE,
     LOG_DET_WEIGHT,
+    METRIC_CONDITION,
     N_FIELDS,
     N_GRADIENTS,
     N_METRICS,
@@ -111,11 +112,22 @@ def energy(model, geometry, z, vecs, mats, notes):
     return H
 
 
+@jit_part
+def condition(vecs):
+    """The ratio of the extreme scales: eigenvalues of G, of ``Fisher`` the pivots of its factorisation."""
+    least = largest = vecs[SCALES, 0]
+    for i in range(vecs.shape[1]):
+        least = min(least, vecs[SCALES, i])
+        largest = max(largest, vecs[SCALES, i])
+    return largest / least
+
+
 @jit
 def refresh(model, geometry, z, normals, vecs, mats, notes):
     """A momentum made from standard normals into the point ``z``; returns H there. Copies start on the diagonal."""
     if not settle(model, geometry, z[Q], vecs, mats, notes):
         return math.nan
+    notes[METRIC_CONDITION] = condition(vecs)
     geometry[3](normals, vecs, mats, notes, z[P])
     put_copies(z)
     return energy(model, geometry, z, vecs, mats, notes)

@@ -1,4 +1,4 @@
-"""The command line, see the package's text. Exit status: 0 all as stored, 1 something differs, 2 usage."""
+"""The command line, see the package's text. Exit status: 0 all as stored, or answered, 1 something is not, 2 usage."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", metavar="SHARE", type=share, help="compare a random share (5%% or 0.05) with new ones"
     )
     parser.add_argument("--sample", metavar="SHARE", type=share, dest="check", help="the same")
+    parser.add_argument(
+        "--answer",
+        action="store_true",
+        help="read records without answers from standard input, print them with answers",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--digits", type=int, default=records.DIGITS, help="working precision of the comparison")
     options = parser.parse_args(arguments)
@@ -31,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in chosen if name not in FILES]
     if unknown:
         parser.error(f"no file {unknown[0]!r}; there are: {', '.join(FILES)}")
+    if options.answer:
+        return answer(sys.stdin)
     if options.check is not None:
         return compare(chosen, options)
     return make(chosen, options)
@@ -78,6 +85,19 @@ def compare(chosen, options) -> int:
     different = [r["id"] for r in picked if not records.agrees(r, options.digits)]
     report(different, f"{len(picked)} of {len(wanted)} made anew at {options.digits} digits", started)
     return 1 if different else 0
+
+
+def answer(lines) -> int:
+    """Inputs in the records' own words, a JSON object a line, to whole records; a line's error in its place."""
+    failed = 0
+    for number, text in enumerate(filter(str.strip, lines), 1):
+        try:
+            record = {"v": records.FORMAT_VERSION, "id": f"line {number}", "args": {}, **json.loads(text)}
+            out = records.made(record)
+        except Exception as wrong:
+            failed, out = failed + 1, {"line": number, "error": f"{type(wrong).__name__}: {wrong}"}
+        print(records.line(out), flush=True)
+    return 1 if failed else 0
 
 
 def report(different: list[str], what: str, started: float) -> None:

@@ -70,7 +70,10 @@ class Question:
     def __init__(self, record, noise):
         self.record, self.noise = record, noise
         self.args = parsed(record["args"])
-        self.target = (TARGETS | JUMPING).get(record["target"])
+        known = TARGETS | JUMPING
+        if record["target"] not in known and "q" in record:
+            raise ValueError(f"no target {record['target']!r}; there are: {', '.join(known)}")
+        self.target = known.get(record["target"])
         self.c = self.target.ready(noise) if self.target else None
 
     def vector(self, key):
@@ -229,6 +232,8 @@ def size(value):
 def answer(record, noise=None, wanted=DIGITS):
     """(fields, facts) of a record at ``wanted`` digits; facts may hold H, margin and scale."""
     noise = Exact() if noise is None else noise
+    if record["op"] not in OPERATIONS:
+        raise ValueError(f"no op {record['op']!r}; there are: {', '.join(OPERATIONS)}")
     with digits(wanted, differences(record)):
         result = OPERATIONS[record["op"]](Question(record, noise))
         out, facts = result if isinstance(result, tuple) else (result, {})
