@@ -93,22 +93,29 @@ class Subject:
 
 
 def mass_of_energy(s: Subject, q: np.ndarray) -> np.ndarray:
-    """G(q) with G^-1 the second differences of H in p, exact for a quadratic whatever their width."""
+    """G(q) with G^-1 the second differences of H in p, exact for a quadratic whatever their width.
+
+    NaN where G^-1, scaled to a unit diagonal, has an eigenvalue that rounding cannot tell from zero: G is not in H there.
+    """
     d, H = len(q), s.at("H")
     zero, here = np.zeros(d), H(q, np.zeros(d))
     widths = [width_along(lambda p: H(q, p), zero, u, unit=max(1.0, abs(float(here)))) for u in np.eye(d)]
     steps = np.eye(d) * np.array(widths)
-    single = [0.5 * (H(q, u) + H(q, -u)) - here for u in steps]
-    A = np.zeros((d, d))
+    single = np.array([0.5 * (H(q, u) + H(q, -u)) - here for u in steps])
+    A, largest = np.zeros((d, d)), max(abs(float(here)), np.abs(single).max())
     for i in range(d):
         A[i, i] = 2 * single[i] / widths[i] ** 2
         for j in range(i):
             both = 0.5 * (H(q, steps[i] + steps[j]) + H(q, -steps[i] - steps[j])) - here
             A[i, j] = A[j, i] = (both - single[i] - single[j]) / (widths[i] * widths[j])
-    try:
-        return np.linalg.inv(A) if np.isfinite(A).all() else np.full((d, d), np.nan)
-    except np.linalg.LinAlgError:
-        return np.full((d, d), np.nan)
+            largest = max(largest, abs(both))
+    unknown = np.full((d, d), np.nan)
+    if not np.isfinite(A).all() or not single.all():
+        return unknown
+    root = np.sqrt(np.abs(np.diag(A)))
+    least = np.abs(np.linalg.eigvalsh(A / np.outer(root, root))).min()
+    rounding = ROUNDING * d * s.epsilon("H") * largest / np.abs(single).min()
+    return np.linalg.inv(A) if least > rounding else unknown
 
 
 def condition(G: np.ndarray) -> float:
