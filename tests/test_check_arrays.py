@@ -118,7 +118,7 @@ def test_a_step_in_jax(jax, dtype):
     like = jnp.zeros(1, dtype=dtype)
     right = rc.integrator(step, H=H, dim=3, eps=0.1, like=like)
     assert right.ok, str(right)
-    assert any("float32" in note for note in right.notes) == (dtype == "float32"), str(right)
+    assert any("(float32)" in note for note in right.notes) == (dtype == "float32"), str(right)
     wrong = rc.integrator(lambda q, p, eps, n: step(q, p, eps, n, 0.5), H=H, dim=3, eps=0.1, like=like)
     assert {row.name for row in wrong.failures} & {"order", "elapsed time", "small step"}, str(wrong)
 

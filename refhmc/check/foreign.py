@@ -277,7 +277,9 @@ def examine(
     said = list(_guarded(notes, "notes"))
     coarse = max((f.epsilon for f in foreign), default=2.0**-52)
     if coarse > 2.0**-52:
-        said.insert(0, f"answers have {-round(np.log2(coarse))} bits: judged with tolerances of that precision")
+        bits = -round(np.log2(coarse))
+        kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
+        said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
     by_name = {row.name: row for row in rows}
     more = {} if false_alarm is None else {"false_alarm": false_alarm}
     likely = _guarded(lambda: diagnose(by_name), "diagnosis")
