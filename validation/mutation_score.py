@@ -18,11 +18,11 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from refhmc.check.selftest import PLANNED
 from validation.common import markdown, write_results
 
 TESTS = pathlib.Path(__file__).parents[1] / "tests"
 SEEDS = 20
-PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))
 
 
 def areas() -> list[str]:

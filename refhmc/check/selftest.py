@@ -1,23 +1,27 @@
-"""``refhmc selftest``: the proof once more, on the machine of whoever asks.
+"""``refhmc selftest``: the proof once more, on the machine of whoever asks, in less than two minutes.
 
-Three parts, in less than two minutes once refhmc is compiled: refhmc against one in ten of the golden vectors, which were made
-without it; its integrators, models, metrics and kernels under its own conformance kit; and the kit itself on code with
-planted bugs, which it must find, and on their correct twins, which it must not fail.
+Three parts: refhmc against one in ten of the golden vectors, which were made without it; its integrators, models, metrics and
+kernels under its own conformance kit; and the kit itself on code with planted bugs, which it must find, and on their correct
+twins, which it must not fail. The vectors have a process of their own: where refhmc is not yet compiled they take as long as
+all the rest. Of the planted bugs as many are tried as the time allows, first those of the plan, P01 to P25.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
+import itertools
+import multiprocessing
 import pathlib
 import pkgutil
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-SECONDS = 100.0  # after so many no further planted bug is begun
+SECONDS = 105.0  # after so many no further planted bug is begun
+PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))  # ids begin so; the other bugs came later
 
 
 class Outcome(NamedTuple):
@@ -32,21 +36,41 @@ class Outcome(NamedTuple):
 def outcomes() -> Iterator[Outcome]:
     """The proof, line by line."""
     begin = time.monotonic()
-    for what, make in own_reports():
-        yield _timed(what, make, lambda report: report.ok)
-    found = _mutants()
-    if found is None:
-        return
-    for area in sorted(module.name for module in pkgutil.iter_modules(found.__path__)):
-        for pair in importlib.import_module(f"{found.__name__}.{area}").PAIRS:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
+        vectors = beside.submit(golden_vectors)
+        for what, make in own_reports():
+            yield _timed(what, make, lambda report: report.ok)
+        for pair in planted_bugs():
             if time.monotonic() - begin > SECONDS:
-                return
+                break
             yield _timed(
                 f"{pair.id} found: {pair.what}", lambda pair=pair: pair.wrong(0), lambda r, p=pair: found_by(r, p)
             )
             yield _timed(
                 f"{pair.id}'s correct twin", lambda pair=pair: pair.right(0), lambda report: not report.failures
             )
+        yield vectors.result()
+
+
+def golden_vectors() -> Outcome:
+    """refhmc's answers to one in ten of the golden vectors."""
+    from refhmc.check import own_answers
+
+    return _timed("golden vectors, one in ten", lambda: own_answers.report(every=10), lambda report: report.ok)
+
+
+def planted_bugs() -> list:
+    """The pairs of ``tests/mutants``, those of the plan first, then of each area one in turn; none where there are none."""
+    found = _mutants()
+    if found is None:
+        return []
+    first, areas = [], []
+    for area in sorted(module.name for module in pkgutil.iter_modules(found.__path__)):
+        pairs = importlib.import_module(f"{found.__name__}.{area}").PAIRS
+        first += [pair for pair in pairs if pair.id[:3] in PLANNED]
+        areas.append([pair for pair in pairs if pair.id[:3] not in PLANNED])
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*areas))
+    return sorted(first, key=lambda pair: pair.id) + [pair for pair in in_turn if pair is not None]
 
 
 def found_by(report, pair) -> bool:
@@ -65,9 +89,8 @@ def own_reports() -> Iterator[tuple]:
     """refhmc's own parts as subjects: (what, how to make the report)."""
     import refhmc
     import refhmc.check as rc
-    from refhmc.check import adapters, own_answers
+    from refhmc.check import adapters
 
-    yield "golden vectors, one in ten", functools.partial(own_answers.report, every=10)
     I, M = refhmc.integrators, refhmc.metrics  # noqa: E741
     banana, funnel = refhmc.models.Banana(), refhmc.models.Funnel(2)
     euclidean, curved = refhmc.Hamiltonian(funnel, M.Identity()), refhmc.Hamiltonian(banana, M.Fisher())

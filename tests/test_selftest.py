@@ -1,0 +1,78 @@
+"""``refhmc selftest``: in what order it goes, and that it says when something is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import pkgutil
+import types
+
+import mutants
+import pytest
+
+from refhmc.check import selftest
+
+
+def test_planned_bugs_come_first_and_every_area_has_its_turn():
+    pairs = selftest.planted_bugs()
+    planned = [pair.id for pair in pairs if pair.id[:3] in selftest.PLANNED]
+    assert [pair.id for pair in pairs[: len(planned)]] == sorted(planned)
+    assert {name[:3] for name in planned} == set(selftest.PLANNED)
+    folder = pathlib.Path(mutants.__file__).parent
+    area = {}
+    for name in (module.name for module in pkgutil.iter_modules([str(folder)])):
+        area |= {pair.id: name for pair in importlib.import_module(f"mutants.{name}").PAIRS}
+    assert {pair.id for pair in pairs} == set(area)
+    turn = [area[pair.id] for pair in pairs[len(planned) :]]
+    assert len(set(turn[: len(set(turn))])) == len(set(turn))
+
+
+def report_of(ok: bool, failed: tuple[str, ...] = (), severity: str = ""):
+    rows = [types.SimpleNamespace(name=name, status="FAIL") for name in failed]
+    return types.SimpleNamespace(ok=ok, failures=rows, severity=severity)
+
+
+def pair_of(found: bool, twin_fails: bool):
+    wrong = report_of(False, ("reversible",) if found else ("order",), "wrong law")
+    right = report_of(not twin_fails, ("order",) if twin_fails else ())
+    return types.SimpleNamespace(
+        id="X",
+        what="a bug",
+        expected=("reversible",),
+        severity="wrong law",
+        wrong=lambda _: wrong,
+        right=lambda _: right,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "found", "twin_fails", "wrong"),
+    [(True, True, False, 0), (False, True, False, 1), (True, False, False, 1), (True, True, True, 1)],
+)
+def test_what_is_not_as_it_should_be_is_printed_and_the_exit_status(monkeypatch, capsys, own, found, twin_fails, wrong):
+    vectors = selftest.Outcome("golden vectors", True, 0.0)
+    beside = types.SimpleNamespace(submit=lambda _: types.SimpleNamespace(result=lambda: vectors))
+
+    class Pool:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return beside
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(selftest, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(selftest, "own_reports", lambda: [("a part", lambda: report_of(own))])
+    monkeypatch.setattr(selftest, "planted_bugs", lambda: [pair_of(found, twin_fails)])
+    assert selftest.run() == (1 if wrong else 0)
+    printed = capsys.readouterr().out
+    assert printed.count("FAIL ") == wrong
+    assert ("everything as it should be" in printed) == (wrong == 0)
+    assert printed.splitlines()[3].endswith("golden vectors")
+
+
+@pytest.mark.slow
+def test_the_proof_comes_out_as_it_should(capsys):
+    assert selftest.run() == 0, capsys.readouterr().out
