@@ -60,7 +60,7 @@ def golden_vectors() -> Outcome:
 
 
 def planted_bugs() -> list:
-    """The pairs of ``tests/mutants``, those of the plan first, then of each area one in turn; none where there are none."""
+    """The pairs of ``tests/mutants``: the plan's, their variants, then of each area one in turn. None where there are none."""
     found = _mutants()
     if found is None:
         return []
@@ -70,7 +70,7 @@ def planted_bugs() -> list:
         first += [pair for pair in pairs if pair.id[:3] in PLANNED]
         areas.append([pair for pair in pairs if pair.id[:3] not in PLANNED])
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*areas))
-    return sorted(first, key=lambda pair: pair.id) + [pair for pair in in_turn if pair is not None]
+    return sorted(first, key=lambda pair: (len(pair.id) > 3, pair.id)) + [pair for pair in in_turn if pair is not None]
 
 
 def found_by(report, pair) -> bool:
