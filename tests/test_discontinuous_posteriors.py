@@ -97,7 +97,7 @@ def jolly_seber(sample, draws: int, tune: int):
         z[name] = (ours.mean() - row["mean"]) / np.hypot(ours.std() / np.sqrt(size[k]), row["mcse_mean"])
         for level, key in ((0.05, "q05"), (0.5, "q50"), (0.95, "q95")):
             # The logs of integers have ties: P(x < quantile) <= level <= P(x <= quantile).
-            between = np.stack([ours < row[key] - 1e-9, ours <= row[key] + 1e-9], axis=2)
+            between = np.stack([ours < row[key] - 1e-6, ours <= row[key] + 1e-6], axis=2)  # the row has eight digits
             sizes = plain_ess(between.astype(float))
             below, up_to = z_of_shares(between, np.full(2, level)) / np.sqrt(1 + sizes / row["ess"])
             z[f"{name} {key}"] = max(below, 0.0) + min(up_to, 0.0)

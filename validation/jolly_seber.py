@@ -95,8 +95,11 @@ def share_below(x: np.ndarray, quantile: float, level: float) -> Estimate:
 
     Its error is that of a share which is ``level``.
     """
-    shares = []
-    for indicator in (x < quantile - 1e-9, x <= quantile + 1e-9):
+    shares, tie = (
+        [],
+        1e-6,
+    )  # the reference's figures have eight digits; logs of neighbouring integers differ by 2e-4 and more
+    for indicator in (x < quantile - tie, x <= quantile + tie):
         size = min(float(mean_sizes(indicator.astype(float)[..., None])[0]), x.size)
         shares.append(Estimate(float(indicator.mean()), float(np.sqrt(level * (1 - level) / size)), int(size)))
     low, high = shares
