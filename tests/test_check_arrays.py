@@ -109,8 +109,8 @@ def jax_energy(jax):
 def test_a_step_in_jax(jax, dtype):
     import jax.numpy as jnp
 
-    H = jax_energy(jax)
-    slope = jax.grad(lambda q: H(q, jnp.zeros_like(q)))
+    H = jax.jit(jax_energy(jax))
+    slope = jax.jit(jax.grad(lambda q: H(q, jnp.zeros_like(q))))
 
     def step(q, p, eps, n, drift=1.0):
         return leapfrog(slope, q, p, jnp.asarray(eps, q.dtype), n, drift)
@@ -129,10 +129,10 @@ def test_a_model_and_a_kernel_with_keys_in_jax(jax):
     def log_density(q):
         return -0.5 * jnp.sum((q / WIDTHS) ** 2) - 0.25 * jnp.sum(q**4)
 
-    gradient = jax.grad(log_density)
+    gradient = jax.jit(jax.grad(log_density))
     like = jnp.zeros(1)
-    assert rc.model(log_density, gradient, jax.hessian(log_density), dim=3, like=like).ok
-    assert not rc.model(log_density, lambda q: 1.001 * gradient(q), dim=3, like=like).ok
+    assert rc.model(jax.jit(log_density), gradient, jax.jit(jax.hessian(log_density)), dim=3, like=like).ok
+    assert not rc.model(jax.jit(log_density), lambda q: 1.001 * gradient(q), dim=3, like=like).ok
 
     def kernel(key, q, factor=1.0):
         first, second = jax.random.split(key)
