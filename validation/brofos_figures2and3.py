@@ -13,6 +13,7 @@ infinite. (The published code goes on with the last iterate.)
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 
@@ -28,6 +29,7 @@ from validation.common import command_line, in_processes, markdown, number, run_
 
 TOLERANCES = (1e-9, 1e-6, 1e-3)
 METHODS = ("I.M.(a)", "G.L.F.(a)")
+POINTS = ("points", "volume_points", "accurate_points")
 MEASURES = ("reversibility", "volume", "volume_accurate")
 IN_WORDS = {
     "reversibility": "reversibility",
@@ -41,6 +43,9 @@ FIGURES = {
     3: ("funnel", [(step, 20) for step in (0.1, 0.2, 0.5)]),
     4: ("FitzHugh-Nagumo", [(1.0, steps) for steps in (1, 2, 5)]),
 }
+# Trials, and draws of a trial for reversibility, volume by the paper's width, volume by extrapolated differences (some 20
+# times as dear). In figure 4 a trajectory takes seconds; the paper has ten trials there, too.
+SIZES = {2: (10, 100, 100, 20), 3: (10, 100, 100, 20), 4: (2, 8, 4, 0)}
 CAVEATS = {
     2: "At step 0.1 and fifty steps the extrapolated differences fail: the map there stretches by factors of 50 and more, the "
     "widths, from 0.2 of the local scale down, are too wide, and the extrapolation's own estimate of its error (which "
@@ -119,7 +124,7 @@ def gather(rows: list[dict]) -> list[dict]:
         cell["failed"] = [float(np.mean([r["failed"] for r in group])) for group in (im, glf)]
         for measure in MEASURES:
             a, b = (np.array([r[measure] for r in group]) for group in (im, glf))
-            both = [middle(a), middle(b)]
+            both = [float(np.median(a)), float(np.median(b))]  # NaN where nothing was measured
             cell[measure] = {"im": both[0], "glf": both[1], "factor": both[1] / both[0]}
             cell[measure]["trials_im_better"] = float(np.mean(b > a))
         out.append(cell)
@@ -145,7 +150,9 @@ def checks(cells: list[dict]) -> dict[str, dict]:
 
 
 def scientific(x: float) -> str:
-    """1.2e-03; "all failed" for a median that is infinite."""
+    """1.2e-03; "more than half failed" for a median that is infinite, a dash where nothing was measured."""
+    if math.isnan(x):
+        return "–"
     return f"{x:.1e}" if math.isfinite(x) else "more than half failed"
 
 
@@ -164,6 +171,7 @@ def text_of(figure: int, cells: list[dict], chosen) -> str:
             f"{IN_WORDS[name]}: I.M. better in {c['im_better']} of {c['cells']}, by a factor of ten or more in "
             f"{c['factor_ten_or_more']}, median factor {number(c['median_factor'])}"
             for name, c in found.items()
+            if c["cells"]
         )
         + ".",
     ]
@@ -189,18 +197,19 @@ def draw(figure: int, rows: list[dict], name: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cells = FIGURES[figure][1]
-    picture, axes = plt.subplots(2, len(cells), figsize=(3.1 * len(cells), 5.6), squeeze=False, sharex="col")
+    cells, shown = FIGURES[figure][1], [m for m in MEASURES[1:] if not all(math.isnan(row[m]) for row in rows)]
+    size = 3.1 * len(cells), 0.4 + 2.6 * len(shown)
+    picture, axes = plt.subplots(len(shown), len(cells), figsize=size, squeeze=False, sharex="col")
     colours = dict(zip(TOLERANCES, ("tab:blue", "tab:orange", "tab:green"), strict=True))
     for column, (step, steps) in enumerate(cells):
-        for axis, measure in zip(axes[:, column], MEASURES[1:], strict=True):
+        for axis, measure in zip(axes[:, column], shown, strict=True):
             for row in rows:
                 if (row["step_size"], row["n_steps"]) == (step, steps):
                     symbol = "." if row["method"].startswith("I") else "+"
                     axis.plot(row["reversibility"], row[measure], symbol, color=colours[row["tolerance"]])
             axis.set(xscale="log", yscale="log", ylabel=IN_WORDS[measure] if column == 0 else "")
         axes[0, column].set_title(f"step {step}, {steps} steps", fontsize=9)
-        axes[1, column].set_xlabel("reversibility")
+        axes[-1, column].set_xlabel("reversibility")
     for tolerance, colour in colours.items():
         axes[0, 0].plot([], [], "s", color=colour, label=f"tolerance {tolerance:.0e}")
     axes[0, 0].plot([], [], "k.", label="implicit midpoint")
@@ -214,6 +223,9 @@ def draw(figure: int, rows: list[dict], name: str) -> None:
 def make(figure: int, chosen) -> None:
     """Run, draw and write one figure."""
     begin = time.perf_counter()
+    for option, default in zip(("trials", *POINTS), SIZES[figure], strict=True):
+        if getattr(chosen, option) is None:
+            setattr(chosen, option, default)
     points = (chosen.points, chosen.volume_points, chosen.accurate_points)
     jobs = [
         (figure, step, steps, chosen.seed, trial, points)
@@ -232,10 +244,10 @@ def make(figure: int, chosen) -> None:
 
 if __name__ == "__main__":
     options: dict = {"figure": {"type": int, "choices": (2, 3, 4), "nargs": "+", "default": [2, 3]}}
-    for option, default in (("points", 100), ("volume-points", 100), ("accurate-points", 20)):
-        options[option] = {"type": int, "default": default, "help": "draws of a trial (default %(default)s)"}
-    chosen = command_line(__doc__, **options)
+    for option in POINTS:
+        options[option] = {"type": int, "help": "draws of a trial (default: by figure)"}
+    chosen = command_line(__doc__, trials=None, **options)
     if chosen.quick:
         chosen.points, chosen.volume_points, chosen.accurate_points = 4, 3, 2
     for figure in chosen.figure:
-        make(figure, chosen)
+        make(figure, copy.copy(chosen))

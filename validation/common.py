@@ -43,7 +43,7 @@ PAPER_TRIALS = 10
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def command_line(doc: str | None, trials: int = 10, draws: int = 10_000, **more: Any) -> argparse.Namespace:
+def command_line(doc: str | None, trials: int | None = 10, draws: int = 10_000, **more: Any) -> argparse.Namespace:
     """Options every command has. ``more``: further options by name, each a dict for ``add_argument``."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0])
     parser.add_argument("--trials", type=int, default=trials, help="independent repetitions (default %(default)s)")
@@ -55,7 +55,7 @@ def command_line(doc: str | None, trials: int = 10, draws: int = 10_000, **more:
         parser.add_argument(f"--{name.replace('_', '-')}", **options)
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.trials, chosen.draws = min(chosen.trials, 2), min(chosen.draws, 500)
+        chosen.trials, chosen.draws = min(chosen.trials or 2, 2), min(chosen.draws, 500)
     return chosen
 
 
