@@ -198,7 +198,6 @@ OWN = {
     "midpoint-loose": (ImplicitMidpoint(), "banana", Fisher()),
     "yoshida-midpoint": (Yoshida(ImplicitMidpoint(tolerance=TIGHT)), "banana", Fisher()),
 }
-QUICK = ("leapfrog",)
 
 
 def own(name: str, **more):
@@ -208,14 +207,7 @@ def own(name: str, **more):
     return rc.integrator(integrator, refhmc.Hamiltonian(model, metric), eps=0.05, claims=claims, **more)
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_refhmc_s_own_integrators_pass(name):
-    report = own(name)
-    assert report.ok, str(report)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in OWN if name not in QUICK])
+@pytest.mark.parametrize("name", OWN)
 def test_all_of_refhmc_s_integrators_pass(name):
     report = own(name)
     assert report.ok, str(report)

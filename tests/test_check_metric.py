@@ -51,7 +51,6 @@ def test_our_hamiltonian_passes():
     assert passed >= {"positive definite", "energy", "force", "velocity", "momentum law"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RIEMANNIAN)
 @pytest.mark.parametrize("model", ["banana", "funnel-3", "gaussian-3", "logistic"])
 def test_all_our_metrics_pass(model, name):
@@ -60,7 +59,6 @@ def test_all_our_metrics_pass(model, name):
     assert report.row("answers").status == "PASS"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "metric",
     [refhmc.metrics.Identity(), refhmc.metrics.Diagonal(0.7), refhmc.metrics.Dense(np.array([[2.0, 0.5], [0.5, 1.0]]))],

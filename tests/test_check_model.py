@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from mutants import models as mutants
 
+import refhmc
 import refhmc.check as rc
 from refhmc.check.places import infer_dim, short, simplest
 from refhmc.check.slopes import noise_along, second_along, slope_along, width_along
-from tests.riemannian_cases import MODELS, small_logistic
+from tests.riemannian_cases import MODELS
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ("P13", "P14", "P15", "half", "third", "buffer", "support")
+UNDECIDED = {"eight-schools-centered": ["metric"]}  # its Fisher metric is singular to rounding at a small tau
 QUICK_ODD = ("float32", "kink at zero", "-inf outside", "scales 1e-6 to 1e6", "steps")
 
 
@@ -50,17 +52,80 @@ def test_odd_code_passes_whatever_the_seed(name):
         assert report.ok, str(report)
 
 
-def test_our_logistic_regression_passes():
-    report = rc.model(small_logistic())
-    assert report.ok, str(report)
-    assert not report.inconclusive, str(report)
+Y = refhmc.models.FitzHughNagumo().data.y
+# Data of a size that takes seconds; "normal-100" is the model of "gaussian-3".
+OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
+    "stochastic-volatility": lambda: refhmc.models.StochasticVolatility(T=12),
+    "fitzhugh-nagumo": lambda: refhmc.models.FitzHughNagumo(Y[:20], times=np.linspace(0.0, 1.0, 20)),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", OURS)
 def test_all_our_models_pass(name):
-    report = rc.model(MODELS[name]())
+    report = rc.model(OURS[name]())
     assert report.ok, str(report)
+    assert [row.name for row in report.inconclusive] == UNDECIDED.get(name, []), str(report)
+
+
+# --------------------------------------------------------------------------------------------- densities that jump
+
+
+class Steps:
+    """N(0, 1) in q_0; in q_1 the density of floor(q_1) = 0, 1, 2 or 3 with probabilities .4, .3, .2, .1."""
+
+    levels = np.log([0.4, 0.3, 0.2, 0.1])
+
+    def log_density(self, q):
+        return -0.5 * q[0] ** 2 + self.levels[int(q[1])] if 0 <= q[1] < 4 else -np.inf
+
+    def gradient(self, q):
+        return np.array([-q[0], 0.0])
+
+    def draw(self, rng, n):
+        whole = rng.choice(4, n, p=np.exp(self.levels))
+        return np.column_stack([rng.standard_normal(n), whole + rng.random(n)])
+
+
+def test_a_density_that_jumps_in_the_coordinates_named_passes():
+    steps = Steps()
+    report = rc.model(steps.log_density, steps.gradient, reference=steps, discontinuous=[1], dim=2)
+    assert report.ok, str(report)
+    assert report.row("exact draws").status == report.row("gradient").status == "PASS"
+
+
+def test_an_undeclared_jump_is_named_and_not_called_a_wrong_law():
+    steps = Steps()
+    row = rc.model(steps.log_density, steps.gradient, reference=steps, dim=2).row("exact draws")
+    assert row.status == "INCONCLUSIVE"
+    assert "logp jumps in coordinate 1" in row.basis
+    assert "discontinuous=" in row.basis
+
+
+def test_beside_a_jump_a_wrong_smooth_coordinate_is_found():
+    steps = Steps()
+    report = rc.model(
+        steps.log_density, lambda q: np.array([-0.5 * q[0], 0.0]), reference=steps, discontinuous=[1], dim=2
+    )
+    assert {row.name for row in report.failures} >= {"gradient", "exact draws"}
+    assert "[0]" in report.row("gradient").case
+
+
+def test_where_every_coordinate_jumps_no_derivative_is_judged():
+    steps = Steps()
+    report = rc.model(steps.log_density, steps.gradient, reference=steps, discontinuous=[0, 1], dim=2)
+    assert report.row("gradient").status == "NOT RUN"
+    assert "jumps in every coordinate" in report.row("gradient").basis
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        rc.model(steps.log_density, steps.gradient, discontinuous=[2], dim=2)
+
+
+def test_a_tensor_of_too_many_numbers_is_not_asked_for():
+    def third(q):
+        raise MemoryError
+
+    report = rc.model(lambda q: -0.5 * float(q @ q), lambda q: -q, third=third, dim=500)
+    assert report.ok, str(report)
+    assert report.row("third derivative").basis == "third has 500^3 numbers: look at it in fewer dimensions"
 
 
 # ---------------------------------------------------------------------------------------------------- diagnosis

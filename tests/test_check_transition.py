@@ -158,7 +158,6 @@ def test_refhmc_s_hmc_passes():
     assert report.row("detailed balance").status == PASS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "riemannian", "generalized"])
 def test_refhmc_s_other_hmc_kernels_pass(name):
     if name == "dense":
@@ -173,7 +172,6 @@ def test_refhmc_s_other_hmc_kernels_pass(name):
     assert report.row("detailed balance").status == PASS
 
 
-@pytest.mark.slow
 def test_refhmc_s_nuts_does_not_fail():
     kernel = refhmc.NUTS(step_size=0.5, metric=refhmc.metrics.Identity())
     report = rc.transition(kernel, refhmc.Hamiltonian(gaussian()), n_points=3)

@@ -192,6 +192,17 @@ def test_process_where_the_covariance_is_not_positive_definite():
     assert not model.trace(q, np.ones((3, 3))).any()
 
 
+def test_process_of_a_length_scale_whose_square_is_below_every_number():
+    """K is diagonal to rounding from rho = e^-30 on; at e^-500 1 / rho^2 overflows, and the derivatives are the same."""
+    model = GaussianProcessRegression()
+    near, far = np.array([-30.0, 0.3, -0.4]), np.array([-500.0, 0.3, -0.4])
+    assert model.gradient(far)[0] == 25.0
+    for key in ("gradient", "hessian", "third_derivative", "fisher", "fisher_derivative"):
+        np.testing.assert_allclose(getattr(model, key)(far), getattr(model, key)(near), rtol=1e-9, atol=1e-11)
+    M = np.array([[1.0, 2.0, 0.0], [2.0, 3.0, 1.0], [0.0, 1.0, 4.0]])
+    np.testing.assert_allclose(model.trace(far, M), model.trace(near, M), rtol=1e-9, atol=1e-11)
+
+
 def test_ar_with_a_singular_design():
     """A constant series: its lags are the constant, many times; only the sum of squares matters."""
     model = AR(y=np.full(9, 2.0), K=2)

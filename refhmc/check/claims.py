@@ -62,12 +62,18 @@ def quietly(checks: Sequence[tuple[str, Callable]]) -> list[tuple[str, Callable]
     return [(name, quiet(check)) for name, check in checks]
 
 
-def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d)."""
-    if dim <= ALL_COORDINATES:
-        return np.eye(dim)
-    chosen = np.sort(rng.choice(dim, 8, replace=False))
-    return np.concatenate([np.eye(dim)[chosen], rng.choice([-1.0, 1.0], (8, dim)) * scales / np.sqrt(dim)])
+def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth=None) -> np.ndarray:
+    """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d).
+
+    ``smooth`` (d,) is False at coordinates that are not to be moved.
+    """
+    smooth = np.ones(dim, dtype=bool) if smooth is None else smooth
+    among = np.flatnonzero(smooth)
+    if len(among) <= ALL_COORDINATES:
+        return np.eye(dim)[among]
+    chosen = np.sort(rng.choice(among, 8, replace=False))
+    dense = rng.choice([-1.0, 1.0], (8, dim)) * scales * smooth / np.sqrt(len(among))
+    return np.concatenate([np.eye(dim)[chosen], dense])
 
 
 def claim_at(
@@ -92,6 +98,7 @@ def claim_at(
     # One direction that moves every coordinate by about its own width, for the noise of both.
     weights = np.abs(directions) * widths[:, None]
     every = np.where(np.arange(len(q)) % 2, -1.0, 1.0) * np.where(weights > 0, weights, np.inf).min(axis=0)
+    every = np.where((weights > 0).any(axis=0), every, 0.0)
     every = np.clip(every, -100 * np.maximum(1.0, np.abs(q)), 100 * np.maximum(1.0, np.abs(q))) / np.sqrt(len(q))
     noise_f = noise_along(f, q, every, epsilon, least)
     noise = noise_along(lambda x: np.real(claimed(x)), q, every, claim_epsilon)

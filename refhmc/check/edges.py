@@ -16,11 +16,12 @@ def smooth_row(s: Subject) -> Row:
     """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
     s.need()
     assert s.frame is not None
+    some = s.directions()[0]
     rng, logp = np.random.default_rng([s.seed, 5]), s.at("logp")
     lines, found = 0, []
     for n in range(4):
-        z = rng.standard_normal(len(s.frame.centre)) if n else np.eye(len(s.frame.centre))[0] * 1.5
-        u = s.frame.scales * z
+        z = rng.standard_normal(len(s.frame.centre)) if n else some * 1.5
+        u = s.frame.scales * z * s.smooth
         begin = s.frame.centre + 0.1 * s.frame.scales * rng.standard_normal(len(z))
         t = np.linspace(-2.0, 2.0, 121) + 0.001 * rng.uniform()
         values = np.array([float(np.real(logp(begin + x * u))) for x in t])
@@ -41,6 +42,22 @@ def smooth_row(s: Subject) -> Row:
         why = f"{found[0]} ({len(found)} of {lines} lines): no error in itself; energy errors do not fall with the step there"
         return Row("smooth", INCONCLUSIVE, basis=why, severity=INEFFICIENT)
     return Row("smooth", PASS, basis=f"no kink or jump found on {lines} lines", severity=INEFFICIENT)
+
+
+def jump_along(s: Subject, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
+    """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
+    t = np.linspace(-1.0, 1.0, 121)
+
+    def on_line(x):
+        return float(np.real(s.at("logp")(begin + x * u)))
+
+    values = np.array([on_line(x) for x in t])
+    finite = np.isfinite(values)
+    if finite.sum() < 20:
+        return None
+    noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[finite]).max()))
+    kind, at = _sharpest(on_line, t, values, noise)
+    return begin + at * u if kind == "jump" else None
 
 
 def _sharpest(f: Callable[[float], float], t: np.ndarray, values: np.ndarray, noise: float) -> tuple[str, float]:

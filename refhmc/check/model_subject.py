@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.check.claims import ALL_COORDINATES, Claim
+from refhmc.check.claims import ALL_COORDINATES, Claim, directions_at
 from refhmc.check.foreign import Foreign, Misconduct, NotApplicable, text_of
 from refhmc.check.places import Frame, inside_test
 from refhmc.check.slopes import noise_along, width_along
@@ -55,11 +55,15 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
             function.function(*((np.random.default_rng(0), q) if key == "draw_p" else arguments.get(key, (q,))))
 
 
+LARGEST_TENSOR = 2**26  # numbers, half a GiB
+
+
 class Subject:
     """The functions under examination, where they are looked at, and what has been found so far."""
 
-    def __init__(self, functions, support, points, seed, like):
+    def __init__(self, functions, support, points, seed, like, discontinuous=()):
         self.like, self.support, self.points = like, support, points
+        self.discontinuous = sorted({int(k) for k in discontinuous})
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
         self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
@@ -75,6 +79,7 @@ class Subject:
         self.widths: dict[bytes, np.ndarray] = {}
         self.failed: set[str] = set()
         self.broken: set[str] = set()
+        self.too_large: set[str] = set()
         self.notes: list[str] = []
         self.reference = None
 
@@ -83,6 +88,29 @@ class Subject:
     def shape(self, key: str) -> tuple[int, ...]:
         rank = {"logp": 0, "grad": 1, "hess": 2, "metric": 2, "third": 3, "metric_derivative": 3}[key]
         return (self.dim or 0,) * rank
+
+    def leave_out_large_tensors(self) -> None:
+        """Those of d^3 numbers, where that is too many."""
+        if (self.dim or 0) ** 3 > LARGEST_TENSOR:
+            self.too_large |= {"third", "metric_derivative"} & set(self.functions)
+            self.functions = {key: f for key, f in self.functions.items() if key not in self.too_large}
+
+    @property
+    def smooth(self) -> np.ndarray:
+        """(d,), False at the coordinates in which logp is known to jump: no derivative is taken along those."""
+        mask = np.ones(self.dim or 0, dtype=bool)
+        mask[self.discontinuous] = False
+        return mask
+
+    def directions(self, rng: np.random.Generator | None = None) -> np.ndarray:
+        """(K, d), to take derivatives along: with ``rng`` some of many coordinates, without it every one."""
+        assert self.frame is not None
+        assert self.dim is not None
+        if not self.smooth.any():
+            raise NotApplicable("logp jumps in every coordinate")
+        if rng is None:
+            return np.eye(self.dim)[self.smooth]
+        return directions_at(self.dim, self.frame.scales, rng, self.smooth)
 
     def strictly(self, key: str, q: np.ndarray) -> np.ndarray:
         answer = self.functions[key].vector(self.shape(key), q)
@@ -114,6 +142,8 @@ class Subject:
 
     def need(self, *keys: str) -> None:
         for key in keys:
+            if key in self.too_large:
+                raise NotApplicable(f"{key} has {self.dim}^3 numbers: look at it in fewer dimensions")
             if key not in self.functions:
                 raise NotApplicable(f"no {key} was given")
             if key in self.broken:
@@ -125,18 +155,18 @@ class Subject:
 def noise_of_logp(s: Subject) -> float:
     """Relative to max(1, |logp|), the largest of a few places."""
     assert s.frame is not None
-    logp, u = s.at("logp"), s.frame.scales / np.sqrt(len(s.frame.scales))
+    logp, u = s.at("logp"), s.frame.scales * s.smooth / np.sqrt(len(s.frame.scales))
     places = s.asymmetric[:2] + s.ordinary[:1]
     return max(float(noise_along(logp, q, u, 2.0**-52) / max(1.0, abs(float(logp(q))))) for q in places)
 
 
 def widths_at(s: Subject, q: np.ndarray) -> np.ndarray:
-    """The lengths on which logp bends along the coordinates at q."""
+    """The lengths on which logp bends along the coordinates at q; where it jumps, the frame's."""
     assert s.frame is not None
     logp, key = s.at("logp"), q.tobytes()
     if key not in s.widths:
-        pairs = zip(np.eye(len(q)), s.frame.scales, strict=True)
-        s.widths[key] = np.array([width_along(logp, q, u, start=w) for u, w in pairs])
+        triples = zip(np.eye(len(q)), s.frame.scales, s.smooth, strict=True)
+        s.widths[key] = np.array([width_along(logp, q, u, start=w) if smooth else w for u, w, smooth in triples])
     return s.widths[key]
 
 

@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from refhmc.check.claims import ALL_COORDINATES, Claim, claim_at, directions_at, quietly, row_of
+from refhmc.check.claims import ALL_COORDINATES, Claim, claim_at, quietly, row_of
 from refhmc.check.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.edges import smooth_row, support_row
 from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, Undecided, examine, text_of
@@ -62,6 +62,7 @@ def model(
     reference=None,
     constrained: tuple[Callable, Callable] | None = None,
     normalised: bool = False,
+    discontinuous: Sequence[int] | None = None,
     points=None,
     seed: int = 20261121,
     like=None,
@@ -83,18 +84,32 @@ def model(
         object with ``draw(rng, n)``, exact draws (n, d) of q.
     constrained : (log density of x, q -> x): L should be that density carried over to q.
     normalised : L claims to integrate to one (d <= 2).
+    discontinuous : indices of the coordinates in which L jumps (needs ``dim``): derivatives are taken along the others only.
     points : further places (n, d) to look at; the first is where the search for a centre begins.
 
-    Returns a :class:`Report`. TypeError for a subject that is not callable, ValueError for points of another shape.
+    A :class:`refhmc.Model` brings its ``dim``, ``reference``, ``discontinuous`` and ``initial`` along.
+
+    Returns a :class:`Report`. TypeError for a subject that is not callable, ValueError for points of another shape and for
+    indices of no coordinate.
     """
+    if discontinuous is None:
+        discontinuous = getattr(logp, "discontinuous", ())
+    if points is None:
+        points = getattr(logp, "initial", None)
     s = Subject(
         functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metric_trace),
         support,
         points,
         seed,
         like,
+        discontinuous,
     )
     s.dim = dim if dim is not None else getattr(logp, "dim", None)
+    if s.discontinuous and s.dim is None:
+        raise ValueError("discontinuous= needs dim=")
+    if any(not 0 <= k < s.dim for k in s.discontinuous):
+        raise ValueError(f"discontinuous: indices are whole numbers from 0 to {s.dim - 1}, got {s.discontinuous}")
+    s.leave_out_large_tensors()
     if hasattr(logp, "core"):  # one of ours: what it compiles at its first calls is not the subject's time
         warm_up(s.functions, s.dim or 1)
     s.reference = reference if reference is not None else getattr(logp, "reference", None)
@@ -140,6 +155,7 @@ def model(
 def _answers(s: Subject):
     s.dim = _dimension(s)
     s.settings["dim"] = s.dim
+    s.leave_out_large_tensors()
     _split_pair(s)
     points = as_points(s.points, s.dim)
     logp = s.at("logp")
@@ -341,7 +357,7 @@ def _gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = N
     key = (q.tobytes(), None if directions is None else directions.tobytes())
     if key not in s.seen:
         rng = np.random.default_rng([s.seed, 1])
-        u = directions_at(len(q), s.frame.scales, rng) if directions is None else directions
+        u = s.directions(rng) if directions is None else directions
         starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
         s.seen[key] = claim_at(
             s.at("logp"),
@@ -369,11 +385,11 @@ def _gradient(s: Subject, name: str, places: Sequence[np.ndarray], said: str = "
 def _gradient_case(s: Subject, claim: Claim, index: tuple[int, ...]) -> str:
     u = claim.directions[index[-1]]
     if np.count_nonzero(u) != 1:  # of many coordinates: find one that is wrong
-        every = _gradient_claim(s, claim.q, np.eye(len(claim.q)))
+        every = _gradient_claim(s, claim.q, s.directions())
         if not (every.excess() > 1).any():
             numbers = f"{claim.value[index]:.9g}; differences of {s.names['logp']}: {claim.truth[index]:.9g}"
             return f"{s.call('grad', claim.q)} @ np.array({text_of(u)})  # {numbers}"
-        u = np.eye(len(claim.q))[int(np.argmax(every.excess()))]
+        u = s.directions()[int(np.argmax(every.excess()))]
 
     def fails(q):
         return s.good(q) and bool((_gradient_claim(s, q, u[None]).excess() > 1).any())
@@ -387,6 +403,7 @@ def _gradient_case(s: Subject, claim: Claim, index: tuple[int, ...]) -> str:
 def _large(s: Subject) -> Row:
     """Out to a thousand scales, where a clipped or saturated gradient shows."""
     s.need("grad")
+    s.directions()
     assert s.frame is not None
     assert s.dim is not None
     rng, places = np.random.default_rng([s.seed, 2]), []
@@ -416,6 +433,7 @@ def _precision(s: Subject) -> Row:
     """A float64 answer that is good to eight digits only: the same coordinate is off in most places, by more than our error."""
     name = "gradient precision"
     s.need("grad")
+    s.directions()
     if "gradient" in s.failed:
         raise NotApplicable("the gradient itself is wrong")
     found = [c for key in ("gradient", "gradient at asymmetric points") for c in s.claims.get(key, ())]
@@ -467,7 +485,7 @@ def _tensor_claim(s: Subject, lower: str, higher: str, q: np.ndarray, directions
             diagonal = np.sqrt(np.abs(np.diag(s.at("metric")(q))))
             unit = np.maximum(np.outer(diagonal, diagonal), unit)
     rng = np.random.default_rng([s.seed, 3])
-    u = directions_at(len(q), s.frame.scales, rng) if directions is None else directions
+    u = s.directions(rng) if directions is None else directions
     starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ widths, 0.1)
     return claim_at(
         s.at(lower),
@@ -509,9 +527,9 @@ def _hessian_of_logp(s: Subject) -> Row:
     number, tolerance, case, places = 0.0, np.inf, "", places_of(s, 5)
     for q in places:
         widths, said = widths_at(s, q), s.strictly("hess", q)
-        noise = noise_along(s.at("logp"), q, widths / np.sqrt(len(q)), s.epsilon("logp"), 1.0)
+        noise = noise_along(s.at("logp"), q, widths * s.smooth / np.sqrt(len(q)), s.epsilon("logp"), 1.0)
         unit = np.eye(len(q)) * widths
-        pairs = [(i, j) for i in range(len(q)) for j in range(i + 1)]
+        pairs = [(i, j) for i in np.flatnonzero(s.smooth) for j in np.flatnonzero(s.smooth[: i + 1])]
         for i, j in pairs if len(pairs) <= 100 else [pairs[n] for n in s.rng.choice(len(pairs), 100, replace=False)]:
             u = unit[i] + unit[j] if i != j else unit[i]
             truth, error = second_along(s.at("logp"), q, u, width_along(s.at("logp"), q, u, start=0.5), noise)
@@ -554,7 +572,7 @@ def _symmetric(s: Subject, name: str, key: str, severity: str) -> Row:
         scaled = T
         for axis in range(T.ndim):
             scaled = scaled * widths.reshape([-1 if a == axis else 1 for a in range(T.ndim)])
-        noise = noise_along(s.at(key), q, widths / np.sqrt(len(q)), s.epsilon(key))
+        noise = noise_along(s.at(key), q, widths * s.smooth / np.sqrt(len(q)), s.epsilon(key))
         weight = np.abs(scaled).max(initial=1.0) / np.maximum(np.abs(T).max(initial=0.0), 1e-300)
         allowed = 64 * s.epsilon(key) * np.abs(scaled).max(initial=1.0)
         if np.isfinite(noise).all():
@@ -592,7 +610,7 @@ def _trace(s: Subject, name: str, tensor: str, lower: str) -> Row:
         def claimed(x, contract=contract, M=M):
             return contract.vector((len(x),), x, M)
 
-        u = directions_at(s.dim, s.frame.scales, rng)
+        u = s.directions(rng)
         starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ widths, 0.1)
         size = float(np.abs(M * value(q)).sum())
         found.append(

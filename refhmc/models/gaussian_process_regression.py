@@ -49,10 +49,10 @@ FACTOR = ((1.0, 2.0, 0.0), (2.0, 2.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 @jit
 def covariance(q, x, K):
     """K's lower triangle."""
-    scale, variance = -0.5 * np.exp(-2 * q[0]), np.exp(2 * q[1])
+    inverse, variance = np.exp(-q[0]), np.exp(2 * q[1])
     for i in range(x.shape[0]):
         for j in range(i):
-            K[i, j] = variance * np.exp(scale * (x[i] - x[j]) ** 2)
+            K[i, j] = variance * np.exp(-0.5 * ((x[i] - x[j]) * inverse) ** 2)
         K[i, i] = variance + np.exp(q[2])
 
 
@@ -125,7 +125,9 @@ def value_and_gradient(q, data, out):
             weighted += WC * (x[i] - x[j]) ** 2
         diagonal += beta[i] * beta[i] - P[i, i]
     rho, variance, sigma = np.exp(q[0]), np.exp(2 * q[1]), np.exp(q[2])
-    out[0] = weighted * np.exp(-2 * q[0]) + 25 - 4 * rho
+    out[0] = 25 - 4 * rho
+    if weighted != 0:  # zero where rho is so small that its square's inverse may overflow
+        out[0] += weighted * np.exp(-2 * q[0])
     out[1] = 2 * below + variance * diagonal + 1 - 0.25 * variance
     out[2] = 0.5 * sigma * diagonal + 1 - sigma * sigma
     return value
@@ -152,11 +154,13 @@ def parts(q, data):
     solve_lower(K[1], beta)
     solve_lower_transposed(K[1], beta)
     invert(K[1], P)
-    variance, sigma = np.exp(2 * q[1]), np.exp(q[2])
+    inverse, variance, sigma = np.exp(-q[0]), np.exp(2 * q[1]), np.exp(q[2])
     for i in range(n):
         for j in range(n):
-            w = (x[i] - x[j]) ** 2 * np.exp(-2 * q[0])
+            w = ((x[i] - x[j]) * inverse) ** 2
             C = variance * np.exp(-0.5 * w)
+            if C == 0:  # w may have overflowed
+                w = C
             K[0, i, j] = w * C
             K[1, i, j] = 2 * C
             K[2, i, j] = sigma if i == j else 0.0
