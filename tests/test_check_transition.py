@@ -172,6 +172,24 @@ def test_refhmc_s_other_hmc_kernels_pass(name):
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.parametrize(("model", "step_size"), [(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)])
+def test_refhmc_s_discontinuous_hmc_does_not_fail(model, step_size):
+    report = rc.transition(
+        refhmc.DHMC(step_size=step_size, n_steps=3), refhmc.Hamiltonian(model()), n_points=3, seconds=6.0
+    )
+    assert report.ok, report
+    assert report.row("stationarity").status == PASS
+
+
+def test_a_kernel_that_rejects_everything_is_not_called_stationary():
+    kernel = refhmc.DHMC(step_size=0.3, n_steps=3)  # far too long for the change point's rates
+    row = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.ChangePoint()), n_points=3, seconds=6.0).row(
+        "stationarity"
+    )
+    assert row.status == "INCONCLUSIVE"
+    assert "is everything rejected?" in row.basis
+
+
 def test_refhmc_s_nuts_does_not_fail():
     kernel = refhmc.NUTS(step_size=0.5, metric=refhmc.metrics.Identity())
     report = rc.transition(kernel, refhmc.Hamiltonian(gaussian()), n_points=3)

@@ -230,18 +230,18 @@ def text_of(rows: list[dict[str, Any]], chosen) -> str:
 
 
 NOTES = (
-    "Acceptance is higher here. In the authors' program (JamesBrofos/Evaluating-the-Implicit-Midpoint-Integrator on GitHub, "
-    "75859c1) the trajectory of the parameter block follows a Hamiltonian without the log-Jacobian of (log sigma, atanh "
+    "Acceptance is higher here. In the authors' program (JamesBrofos/Evaluating-the-Implicit-Midpoint-Integrator on GitHub,"
+    " 75859c1) the trajectory of the parameter block follows a Hamiltonian without the log-Jacobian of (log sigma, atanh "
     "phi), which enters the decision alone: this keeps the target, at the cost of acceptance. Applied to the draws of our "
     "chains that rule accepts {rule:.2f} on average. The rest of the way to the printed 0.46 to 0.53, and the printed "
     "violations of G.L.F., are not in that program either: transcribed by hand (it is not part of this repository) and run "
     "with fixed numbers of steps for 300 or 400 draws on four data sets of its own, it accepted 0.63 to 0.83 by G.L.F. and "
-    "0.68 to 0.86 by I.M., no solve of its checks failed, and its violations were those of the table's columns `ours`: of "
-    "G.L.F. at p10, median and p90 1.1e-6, 4e-6, 2e-5 in symmetry and 1.2e-7, 8e-7, 4e-6 in volume, of I.M.(b) 1.3e-6, "
-    "2.9e-6, 4.7e-6 and 7e-8, 2e-7, 5e-7. So these printed figures belong to another version of it. A draw took it 12 to 58 "
-    "times as long as ours, beside it. (Its prior also lacks the Jacobian of sigma^2, a factor sigma; ours is that of the "
-    "paper's text.) A failed solve counts as infinite violation "
-    "here, where their code goes on with the last iterate; none failed. ESS varies much between data sets and short chains: "
+    "0.68 to 0.86 by I.M., no solve of its checks failed, and its violations were those of the columns `ours` to a factor "
+    "of three: of G.L.F. at p10, median and p90 1.1e-6, 4e-6, 2e-5 in symmetry and 1.2e-7, 8e-7, 4e-6 in volume, of I.M.(b)"
+    " 1.3e-6, 2.9e-6, 4.7e-6 and 7e-8, 2e-7, 5e-7. So these printed figures belong to another version of it. A draw took it"
+    " 12 to 58 times as long as ours, beside it. (Its prior also lacks the Jacobian of sigma^2, a factor sigma; ours is "
+    "that of the paper's text.) A failed solve counts as infinite violation here, where their code goes on with the last "
+    "iterate; none failed. ESS varies much between data sets and short chains: "
     "`--full` for a sharp comparison."
 )
 

@@ -17,6 +17,7 @@ from refhmc.check.slopes import noise_along
 
 
 def symmetric(s: Subject) -> Row:
+    """G = G' to rounding, at all the places."""
     s.need("G")
     assert s.frame is not None
     worst, tolerance, case = 0.0, 1.0, ""

@@ -26,6 +26,7 @@ def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
 
 
 def log_det_row(s: Subject) -> Row:
+    """log |G| as it is said against that of G itself, up to a constant."""
     s.need("log_det")
     usable = usable_places(s)
     said = np.array([float(s.strictly("log_det", q)) for q, _, _ in usable])
@@ -60,6 +61,7 @@ def log_det_row(s: Subject) -> Row:
 
 
 def solve_row(s: Subject) -> Row:
+    """G^-1 p as it is said, multiplied by G."""
     s.need("solve")
     worst = (0.0, 1.0, "")
     for q, G, blur in usable_places(s):

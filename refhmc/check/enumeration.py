@@ -240,6 +240,7 @@ class Answers(Draws):
         return max(0, len(self.prefix) - len(self.trail))
 
     def split(self, kind: str, log_p: Sequence[float]) -> int:
+        """The branch taken here, the others being left for later runs."""
         k = len(self.trail)
         if k < len(self.prefix):
             answer = self.prefix[k]

@@ -76,6 +76,7 @@ def position_law(energy: Callable) -> Callable[[np.ndarray], float]:
     found: dict[str, Any] = {}
 
     def form(d: int) -> str:
+        """How the energy depends on p in ``d`` dimensions."""
         rng = np.random.default_rng(7)
         ps = rng.standard_normal((3, d))
         rows = []

@@ -206,6 +206,7 @@ def _dimension(s: Subject, key: str) -> int:
     complaint: list[Misconduct] = []
 
     def tried(d: int):
+        """The shape that the function answers with in ``d`` dimensions; None where it refuses."""
         q = 0.125 + np.arange(d) / (4.0 * d)
         try:
             function = Foreign(s.functions[key].function, s.names[key], s.like)

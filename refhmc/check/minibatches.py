@@ -185,6 +185,7 @@ class _Work:
         return values.mean(axis=0), float(np.abs(values).max())
 
     def mean(self) -> Row:
+        """Over all batches, or over balanced sets of them, the mean gradient is the whole one."""
         name, worst = "mean over batches", None
         rng = np.random.default_rng([self.seed, 2])
         if self.gradient is None:
@@ -219,6 +220,7 @@ class _Work:
         return judged(name, error, tolerance, basis, case=case)
 
     def whole(self) -> Row:
+        """A batch of all the data gives the gradient itself."""
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
         name, q = "the whole as one batch", self._places()[-1]
@@ -366,6 +368,7 @@ class _Work:
             )
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
+        """What the failures are typical of, in words."""
         said = []
         if rows["mean over batches"].status == FAIL:
             what = {

@@ -197,6 +197,7 @@ def _dimension(s: Subject) -> int:
     complaint: list[Misconduct] = []
 
     def tried(d: int, keys: Sequence[str]):
+        """The shapes that the functions answer with in ``d`` dimensions; None where one refuses."""
         q = 0.125 + np.arange(d) / (4.0 * d)
         try:
             value = Foreign(s.functions["logp"].function, s.names["logp"], s.like).raw(q)

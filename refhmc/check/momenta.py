@@ -20,6 +20,7 @@ RATE = 1e-6  # of false alarms, all statistical tests of one report together
 
 
 def momentum_law(s: Subject) -> Row:
+    """p ~ N(0, G(q)): by the normals it is made of where they can be seen, else by draws."""
     s.need("draw_p")
     usable = usable_places(s, 5)
     try:

@@ -26,6 +26,7 @@ ALPHA = 1e-6  # false alarms of the sampled row
 
 
 def sampled(work: Work) -> Row:
+    """Where the enumeration did not end: from random starts with weights pi on one orbit, are the ends so distributed?"""
     work.require(sound=True)
     if not work.unfinished:
         raise NotApplicable("the enumerations were complete")

@@ -20,6 +20,7 @@ SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' g
 
 @functools.cache
 def model(name):
+    """refhmc's own model of that name."""
     m, data = refhmc.models, golden_vectors.targets()[name].data
     makers = {
         "gaussian": lambda: m.Gaussian(data["mean"], data["covariance"]),
@@ -38,6 +39,7 @@ def model(name):
 
 
 def metric(args):
+    """refhmc's own metric with these arguments."""
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
@@ -45,6 +47,7 @@ def metric(args):
 
 
 def integrator(args):
+    """refhmc's own integrator with these arguments, solved tightly."""
     options = {"omega": args["omega"]} if "omega" in args else {}
     make = integrator_class(args["integrator"])
     if make.implicit:
@@ -55,6 +58,7 @@ def integrator(args):
 
 
 def derivative(name):
+    """The answer to a request for the model's derivative of that name."""
     return lambda r: {r.op: getattr(model(r.target), name)(r.inputs["q"])}
 
 

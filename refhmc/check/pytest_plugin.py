@@ -236,6 +236,7 @@ _BUDGET = pytest.StashKey[Budget]()
 
 
 def pytest_addoption(parser) -> None:
+    """pytest's hook: the plug-in's options."""
     group = parser.getgroup("refhmc", "refhmc's conformance checks")
     group.addoption(
         "--refhmc-alpha",

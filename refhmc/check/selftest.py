@@ -3,8 +3,8 @@
 Three parts: refhmc against one in ten of the golden vectors, which were made without it; its integrators, models, metrics and
 kernels under its own conformance kit; and the kit itself on code with planted bugs, which it must find, and on their correct
 twins, which it must not fail. The first two have a process of their own. Of the planted bugs as many are tried as the time
-allows, first those of the plan, P01 to P25: in all less than two minutes. The first time after an installation it takes a
-minute more, while refhmc is compiled.
+allows, first those of the plan, P01 to P25: in all less than two minutes. The first time after an installation it takes one
+to two minutes more, while refhmc is compiled.
 """
 
 from __future__ import annotations

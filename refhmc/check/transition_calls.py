@@ -89,6 +89,7 @@ def _setting(case: Case, player: Player, q) -> Setting:
 
 
 def deterministic(case: Case) -> Row:
+    """Two calls on the same numbers give the same point."""
     player, setting = case.need()
     for k, q in enumerate(case.points[:3]):
         z = case.rng(3, k).standard_normal(case.dim)

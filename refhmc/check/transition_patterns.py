@@ -16,6 +16,7 @@ from refhmc.check.transition_case import Case
 
 
 def typical(case: Case, rows: dict[str, Row]) -> list[str]:
+    """What the rows that failed are typical of, in words."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if "stateless" in failed:

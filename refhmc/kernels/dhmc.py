@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from refhmc import sample_stats as S
 from refhmc.compiled import jit
 from refhmc.kernels.hmc import MAX_STEPS, decide
-from refhmc.kernels.options import check_options
+from refhmc.kernels.options import check_jitter, check_length, check_options
 from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
 from refhmc.metrics.laplace import JUMPS, ORDER, energy
 from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_point
@@ -59,8 +59,9 @@ class DHMC:
 
     step_size : the step; ``None`` adapts it, and the masses' common factor, in warm-up.
     n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
-        1,024; give one of the two. Neither: 20 steps. (The step is as large as the jumps allow, about a standard deviation, so
-        that the length pi/2 of a Gaussian would be two steps.)
+        1,024; give one of the two. Neither: 20 steps. (The step is as large as the jumps allow, and that is another share of
+        a standard deviation for each model: the length pi/2 of a Gaussian is two steps of the change point, twenty of
+        Jolly-Seber's.)
     step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of n_steps.
     metric : ``Diagonal()``, adapted, by default, or ``Diagonal(variances)``, ``Identity()``: M_i^-1 is the variance of a
         smooth coordinate, 1/m_j the standard deviation of a discontinuous one.
@@ -89,16 +90,8 @@ class DHMC:
             )
         if self.metric is not None and self.metric.learns == FROM_GRADIENTS:
             raise ValueError("DHMC learns its metric from draws: a discontinuous coordinate has no gradient")
-        if self.n_steps is not None and self.trajectory_length is not None:
-            raise ValueError("give n_steps or trajectory_length, not both")
-        if self.n_steps is not None and (int(self.n_steps) != self.n_steps or self.n_steps < 1):
-            raise ValueError(f"n_steps must be a whole number of at least 1, got {self.n_steps!r}")
-        length = self.trajectory_length
-        if length is not None and not (length > 0 and math.isfinite(length)):
-            raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
-        for name in ("step_jitter", "length_jitter"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        check_length(self)
+        check_jitter(self, "step_jitter", "length_jitter")
         if not 0 < self.target_no_flip < 1:
             raise ValueError(f"target_no_flip must lie between 0 and 1, got {self.target_no_flip!r}")
 

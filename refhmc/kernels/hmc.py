@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from refhmc import sample_stats as S
 from refhmc.compiled import jit
 from refhmc.integrators.advance import advance
-from refhmc.kernels.options import check_options, solver_statistics
+from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
 from refhmc.point import LOG_DENSITY, copy_point, copy_state
 from refhmc.randomness import flip, uniform
 from refhmc.types import CANDIDATE, SET_JITTER, SET_N_STEPS, SET_STEP_SIZE, SET_TRAJECTORY, STATE, STOP
@@ -47,15 +47,8 @@ class HMC:
 
     def __post_init__(self):
         check_options(self)
-        if self.n_steps is not None and self.trajectory_length is not None:
-            raise ValueError("give n_steps or trajectory_length, not both")
-        if self.n_steps is not None and (int(self.n_steps) != self.n_steps or self.n_steps < 1):
-            raise ValueError(f"n_steps must be a whole number of at least 1, got {self.n_steps!r}")
-        length = self.trajectory_length
-        if length is not None and not (length > 0 and math.isfinite(length)):
-            raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
-        if not 0 <= self.step_jitter < 1:
-            raise ValueError(f"step_jitter must lie in [0, 1), got {self.step_jitter!r}")
+        check_length(self)
+        check_jitter(self, "step_jitter")
 
     @property
     def statistics(self) -> tuple[str, ...]:

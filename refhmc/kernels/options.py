@@ -18,6 +18,24 @@ def check_options(kernel) -> None:
     resolve(kernel.metric, kernel.integrator)
 
 
+def check_length(kernel) -> None:
+    """Raise ValueError for a number of steps, or a length of the trajectory, that cannot be."""
+    if kernel.n_steps is not None and kernel.trajectory_length is not None:
+        raise ValueError("give n_steps or trajectory_length, not both")
+    if kernel.n_steps is not None and (int(kernel.n_steps) != kernel.n_steps or kernel.n_steps < 1):
+        raise ValueError(f"n_steps must be a whole number of at least 1, got {kernel.n_steps!r}")
+    length = kernel.trajectory_length
+    if length is not None and not (length > 0 and math.isfinite(length)):
+        raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
+
+
+def check_jitter(kernel, *names: str) -> None:
+    """Raise ValueError for a relative spread outside [0, 1)."""
+    for name in names:
+        if not 0 <= getattr(kernel, name) < 1:
+            raise ValueError(f"{name} must lie in [0, 1), got {getattr(kernel, name)!r}")
+
+
 def solver_statistics(kernel) -> tuple[str, ...]:
     """Names of the statistics that the kernel's metric and integrator add to its own."""
     metric, integrator = resolve(kernel.metric, kernel.integrator)

@@ -365,13 +365,8 @@ def trace(q, data, M, out):
         out[k] = -out[k]
 
 
-def LogisticRegression(
-    X, y, prior_scale: float = 1.0, *, reference: Reference | None = None, name: str = "logistic regression"
-) -> Model:
-    """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
-
-    Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
-    """
+def signed_rows(X, y) -> np.ndarray:
+    """The rows of X (n, d), those with a label y (n,) of zero turned round. Raises ShapeError, ValueError."""
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must be (n, d) with n and d at least 1, got {X.shape}")
@@ -381,11 +376,22 @@ def LogisticRegression(
         raise ValueError("X must be finite")
     if not np.isin(y, (0, 1)).all():
         raise ValueError(f"y must be zeros and ones, got {np.unique(y)[:5]}")
+    return (2 * y - 1)[:, None] * X
+
+
+def LogisticRegression(
+    X, y, prior_scale: float = 1.0, *, reference: Reference | None = None, name: str = "logistic regression"
+) -> Model:
+    """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
+
+    Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
+    """
+    rows = signed_rows(X, y)
     if not (isinstance(prior_scale, int | float) and 0 < prior_scale < np.inf):
         raise ValueError(f"prior_scale must be a positive number, got {prior_scale!r}")
-    n, d = X.shape
+    n, d = rows.shape
     data = np.zeros((d + 1, n))
-    data[:d] = ((2 * y - 1)[:, None] * X).T
+    data[:d] = rows.T
     data[d, 0] = prior_scale**-2.0
     return Model(
         d,

@@ -23,9 +23,9 @@ import numpy as np
 
 from refhmc import datasets
 from refhmc.compiled import jit, jit_allocating, jit_sum
-from refhmc.errors import ShapeError
 from refhmc.linalg import dot
 from refhmc.model import Model
+from refhmc.models.logistic_regression import signed_rows
 from refhmc.reference import Reference
 
 
@@ -121,22 +121,14 @@ def PACBayesClassifier(X=None, y=None, inverse_temperature: float = 1.0, prior_s
         raise ValueError("give both X and y, or neither")
     if X is None:
         X, y, *_ = datasets.heart()
-    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    if X.ndim != 2 or 0 in X.shape:
-        raise ShapeError(f"X must be (n, d) with n and d at least 1, got {X.shape}")
-    if y.shape != X.shape[:1]:
-        raise ShapeError(f"y must be ({X.shape[0]},) like the rows of X, got {y.shape}")
-    if not np.isfinite(X).all():
-        raise ValueError("X must be finite")
-    if not np.isin(y, (0, 1)).all():
-        raise ValueError(f"y must be zeros and ones, got {np.unique(y)[:5]}")
+    rows = signed_rows(X, y)
     if not (0 < inverse_temperature < np.inf and 0 < prior_scale < np.inf):
         raise ValueError("inverse_temperature and prior_scale must be positive numbers")
-    n, d = X.shape
+    n, d = rows.shape
     data = np.zeros((d + 2, n))
-    data[:d] = ((2 * y - 1)[:, None] * X).T
+    data[:d] = rows.T
     data[d, 0], data[d + 1, 0] = inverse_temperature, prior_scale**-2.0
-    reference = Arcs(data[:d].T, inverse_temperature, prior_scale).reference() if d == 2 else None
+    reference = Arcs(rows, inverse_temperature, prior_scale).reference() if d == 2 else None
     return Model(
         d,
         log_density,
