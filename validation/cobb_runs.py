@@ -23,11 +23,12 @@ from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao
 from refhmc.metrics import Identity, SoftAbs
 from validation import common
 from validation.betancourt_runs import geyer_ess
-from validation.cobb_published import PublishedExplicit
+from validation.cobb_published import JitteredSoftAbs, PublishedExplicit, PublishedImplicit
 
 N = 10
 L = 25
 OMEGA = 10.0
+ALPHA = 1e6
 VARIANCE = 9.0
 THRESHOLD = math.sqrt(1e-3)
 MOST = 1000  # iterations of a solve
@@ -54,8 +55,9 @@ def euclidean(step: float | None, **more) -> refhmc.HMC:
     return refhmc.HMC(step_size=step, n_steps=L, metric=Identity(), **more)
 
 
-def riemannian(integrator, step: float) -> refhmc.HMC:
-    return refhmc.HMC(step_size=step, n_steps=L, metric=SoftAbs(alpha=1e6), integrator=integrator)
+def riemannian(integrator, step: float, metric: SoftAbs | None = None) -> refhmc.HMC:
+    metric = SoftAbs(alpha=ALPHA) if metric is None else metric
+    return refhmc.HMC(step_size=step, n_steps=L, metric=metric, integrator=integrator)
 
 
 def implicit(tolerance: float = THRESHOLD) -> GeneralizedLeapfrog:
@@ -65,6 +67,7 @@ def implicit(tolerance: float = THRESHOLD) -> GeneralizedLeapfrog:
 def schemes() -> dict[str, Scheme]:
     """The four rows of the paper, and ours beside them."""
     published, tao = PublishedExplicit(omega=OMEGA), ExplicitTao(omega=OMEGA)
+    jittered = JitteredSoftAbs(alpha=ALPHA)
     projected = ProjectedTao(omega=OMEGA, tolerance=1e-6)
     return {
         "hmc_adapted": Scheme(
@@ -75,6 +78,20 @@ def schemes() -> dict[str, Scheme]:
             "implicit RMHMC, threshold as published", riemannian(implicit(), 0.15), 1000, 40, "Implicit RMHMC"
         ),
         "implicit_tight": Scheme("implicit RMHMC, tolerance 1e-6", riemannian(implicit(1e-6), 0.15), 1000, 40),
+        "implicit_jittered": Scheme(
+            "implicit RMHMC, the program's jitter",
+            riemannian(PublishedImplicit(tolerance=THRESHOLD, max_iterations=MOST), 0.15, jittered),
+            1000,
+            40,
+            "Implicit RMHMC",
+        ),
+        "published_jittered": Scheme(
+            "explicit, the program's binding and jitter, Omega = 10",
+            riemannian(published, 0.14, jittered),
+            1000,
+            40,
+            "Explicit RMHMC",
+        ),
         "published": Scheme(
             "explicit, the program's binding, Omega = 10", riemannian(published, 0.14), 1000, 40, "Explicit RMHMC"
         ),

@@ -105,10 +105,11 @@ def model(
         discontinuous,
     )
     s.dim = dim if dim is not None else getattr(logp, "dim", None)
-    if s.discontinuous and s.dim is None:
-        raise ValueError("discontinuous= needs dim=")
-    if any(not 0 <= k < s.dim for k in s.discontinuous):
-        raise ValueError(f"discontinuous: indices are whole numbers from 0 to {s.dim - 1}, got {s.discontinuous}")
+    if s.discontinuous:
+        if s.dim is None:
+            raise ValueError("discontinuous= needs dim=")
+        if not all(0 <= k < s.dim for k in s.discontinuous):
+            raise ValueError(f"discontinuous: indices are whole numbers from 0 to {s.dim - 1}, got {s.discontinuous}")
     s.leave_out_large_tensors()
     if hasattr(logp, "core"):  # one of ours: what it compiles at its first calls is not the subject's time
         warm_up(s.functions, s.dim or 1)
