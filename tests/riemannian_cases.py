@@ -60,6 +60,7 @@ MODELS = {
     ),
     "logistic": small_logistic,
     **refhmc.models.by_name(),
+    "stochastic-volatility": lambda: refhmc.models.StochasticVolatility(T=3),  # the usual T is 1,000
 }
 
 

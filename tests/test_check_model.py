@@ -55,7 +55,6 @@ def test_odd_code_passes_whatever_the_seed(name):
 Y = refhmc.models.FitzHughNagumo().data.y
 # Data of a size that takes seconds; "normal-100" is the model of "gaussian-3".
 OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
-    "stochastic-volatility": lambda: refhmc.models.StochasticVolatility(T=12),
     "fitzhugh-nagumo": lambda: refhmc.models.FitzHughNagumo(Y[:20], times=np.linspace(0.0, 1.0, 20)),
 }
 
