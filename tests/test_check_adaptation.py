@@ -12,7 +12,7 @@ from mutants import adaptation as mutants
 import refhmc
 import refhmc.check as rc
 from refhmc import adaptation
-from refhmc.check.adaptations import stan_windows
+from refhmc.check.adaptation_windows import stan_windows
 from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
 
 
