@@ -136,7 +136,7 @@ def draw_once(normals, vecs, mats, notes, p):
 
 @dataclass(frozen=True)
 class JitteredSoftAbs(SoftAbs):
-    """SoftAbs of the Hessian with new noise at every evaluation."""
+    """SoftAbs of the Hessian with new noise at every evaluation: a run cannot be repeated by its seed."""
 
     @property
     def geometry(self) -> tuple:
