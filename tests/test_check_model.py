@@ -64,6 +64,8 @@ def test_all_our_models_pass(name):
     report = rc.model(OURS[name]())
     assert report.ok, str(report)
     assert [row.name for row in report.inconclusive] == UNDECIDED.get(name, []), str(report)
+    if name in ("jolly-seber", "change-point", "pac-bayes", "cell-grid", "closed-population"):
+        assert report.row("change").status == "PASS", str(report)
 
 
 # --------------------------------------------------------------------------------------------- densities that jump
@@ -116,6 +118,29 @@ def test_where_every_coordinate_jumps_no_derivative_is_judged():
     assert "jumps in every coordinate" in report.row("gradient").basis
     with pytest.raises(ValueError, match="from 0 to 1"):
         rc.model(steps.log_density, steps.gradient, discontinuous=[2], dim=2)
+
+
+def step_change(q, j, x):
+    """L of Steps with q_j = x, less L."""
+    if j == 0:
+        return 0.5 * (q[0] ** 2 - x**2)
+    return Steps.levels[int(x)] - Steps.levels[int(q[1])] if 0 <= x < 4 else -np.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (step_change, ""),
+        (lambda q, j, x: -step_change(q, j, x), ", 1, "),  # the other way round
+        (lambda q, j, x: max(step_change(q, j, x), -50.0), "changes by -inf"),  # the support forgotten
+        (lambda q, j, x: step_change(q, j, x) + 1e-9 * (x > 2), ", 1, "),
+    ],
+)
+def test_the_change_that_discontinuous_hmc_asks_for(change, words):
+    steps = Steps()
+    row = rc.model(steps.log_density, steps.gradient, discontinuous=[1], change=change, dim=2).row("change")
+    assert row.status == ("FAIL" if words else "PASS")
+    assert words in row.case
 
 
 def test_a_tensor_of_too_many_numbers_is_not_asked_for():

@@ -14,7 +14,9 @@ from refhmc.check.places import Frame, inside_test
 from refhmc.check.slopes import noise_along, width_along
 
 
-def functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metric_trace) -> dict[str, Any]:
+def functions_of(
+    logp, grad, hess, third, metric, metric_derivative, trace, metric_trace, change=None
+) -> dict[str, Any]:
     """The caller's functions by name, those of a model object where they are not given themselves."""
     given = {
         "logp": logp,
@@ -25,6 +27,7 @@ def functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metr
         "metric_derivative": metric_derivative,
         "trace": trace,
         "metric_trace": metric_trace,
+        "change": change,
     }
     if not hasattr(logp, "log_density"):
         return given
@@ -37,6 +40,7 @@ def functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metr
         "metric_derivative": "fisher_derivative",
         "trace": "trace",
         "metric_trace": "fisher_trace",
+        "change": "log_density_change",
     }
     has = getattr(logp, "has", lambda attribute: hasattr(logp, attribute))
     for key, attribute in attributes.items():
@@ -49,7 +53,14 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
     """Call each once, off the clock."""
     q = np.zeros(dim)
     pair, matrix = (q, q), (q, np.eye(dim))
-    arguments = {"trace": matrix, "metric_trace": matrix, "H": pair, "grad_q": pair, "grad_p": pair}
+    arguments = {
+        "change": (q, 0, 0.5),
+        "trace": matrix,
+        "metric_trace": matrix,
+        "H": pair,
+        "grad_q": pair,
+        "grad_p": pair,
+    }
     for key, function in functions.items():
         with contextlib.suppress(Exception):
             function.function(*((np.random.default_rng(0), q) if key == "draw_p" else arguments.get(key, (q,))))

@@ -23,6 +23,7 @@ from refhmc.check.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.edges import smooth_row, support_row
 from refhmc.check.foreign import SECONDS_PER_CALL, examine
 from refhmc.check.model_answers import answers_row, answers_stay_row, deterministic_row
+from refhmc.check.model_change import change_row
 from refhmc.check.model_gradient import gradient_row, large_row, precision_row
 from refhmc.check.model_subject import Subject, functions_of, warm_up
 from refhmc.check.model_tensors import derivative_row, hessian_row, metric_row, symmetric_row, trace_row
@@ -46,6 +47,7 @@ def model(
     constrained: tuple[Callable, Callable] | None = None,
     normalised: bool = False,
     discontinuous: Sequence[int] | None = None,
+    change=None,
     points=None,
     seed: int = 20261121,
     like=None,
@@ -68,6 +70,7 @@ def model(
     constrained : (log density of x, q -> x): L should be that density carried over to q.
     normalised : L claims to integrate to one (d <= 2).
     discontinuous : indices of the coordinates in which L jumps (needs ``dim``): derivatives are taken along the others only.
+    change : (q, j, x) -> L(q with q_j = x) - L(q), as discontinuous HMC uses it.
     points : further places (n, d) to look at; the first is where the search for a centre begins.
 
     A :class:`refhmc.Model` brings its ``dim``, ``reference``, ``discontinuous`` and ``initial`` along.
@@ -80,7 +83,7 @@ def model(
     if points is None:
         points = getattr(logp, "initial", None)
     s = Subject(
-        functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metric_trace),
+        functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metric_trace, change),
         support,
         points,
         seed,
@@ -116,6 +119,7 @@ def model(
         ("metric trace", lambda: trace_row(s, "metric trace", "metric_derivative", "metric")),
         ("smooth", lambda: smooth_row(s)),
         ("support", lambda: support_row(s)),
+        ("change", lambda: change_row(s)),
         ("normaliser", lambda: normaliser_row(s, constrained, normalised)),
         ("exact draws", lambda: exact_draws_row(s)),
     ]
