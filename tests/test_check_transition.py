@@ -174,20 +174,17 @@ def test_refhmc_s_other_hmc_kernels_pass(name):
 
 @pytest.mark.parametrize(("model", "step_size"), [(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)])
 def test_refhmc_s_discontinuous_hmc_does_not_fail(model, step_size):
-    report = rc.transition(
-        refhmc.DHMC(step_size=step_size, n_steps=3), refhmc.Hamiltonian(model()), n_points=3, seconds=6.0
-    )
+    kernel = refhmc.DHMC(step_size=step_size, n_steps=3)
+    report = rc.transition(kernel, refhmc.Hamiltonian(model()), n_points=3, seconds=10.0)
     assert report.ok, report
-    assert report.row("stationarity").status == PASS
+    assert report.row("stateless").status == PASS
 
 
 def test_a_kernel_that_rejects_everything_is_not_called_stationary():
     kernel = refhmc.DHMC(step_size=0.3, n_steps=3)  # far too long for the change point's rates
-    row = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.ChangePoint()), n_points=3, seconds=6.0).row(
-        "stationarity"
-    )
-    assert row.status == "INCONCLUSIVE"
-    assert "is everything rejected?" in row.basis
+    report = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.ChangePoint()), n_points=3, seconds=4.0)
+    assert report.row("stationarity").status == "INCONCLUSIVE"
+    assert "is everything rejected?" in report.row("stationarity").basis
 
 
 def test_refhmc_s_nuts_does_not_fail():

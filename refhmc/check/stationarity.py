@@ -160,7 +160,7 @@ def _log_density(setting: Setting, start, noises, path) -> float:
 class Weighed(NamedTuple):
     """The largest |z|, of which function, from how many moves, and the change of f (in units of its sd) it would have seen.
 
-    ``z`` is NaN where the weights are too uneven to say.
+    ``z`` is NaN where the weights are too uneven to say, ``least`` zero where nothing moved.
     """
 
     z: float
@@ -207,6 +207,8 @@ def weigh_moves(move: Callable, log_pi: Callable, dim: int, rng: np.random.Gener
 
 
 def _judge(log_weights, changes, sizes, names) -> Weighed:
+    if not changes.any():
+        return Weighed(0.0, "", len(log_weights), 0.0)
     if len(log_weights) < 300:
         return Weighed(math.nan, "", len(log_weights), math.nan)
     w = np.exp(log_weights - log_weights.max())[:, None]

@@ -57,10 +57,10 @@ def stationarity(case: Case, setting: Setting) -> Row:
         if "did not come back" in str(wrong):
             raise
         return inconclusive("stationarity", f"from a point in the tails: {wrong}")
-    if math.isnan(found.z):
-        return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
     if found.least == 0:
         return inconclusive("stationarity", f"none of {found.moves} moves went anywhere: is everything rejected?")
+    if math.isnan(found.z):
+        return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
     if found.z >= LIMIT:
         basis = f"z of the mean change of {found.what} in {found.moves} weighted moves"
         return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{case.kernel.name}: {found.moves} moves")
