@@ -124,7 +124,7 @@ def test_transitions_keep_the_exact_law(integrator, metric, name, kind):
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_transitions_keep_the_exact_law_in_every_combination(integrator, metric, name, kind):
     least, _, moved = least_p_value(name, kernel_of(kind, name, RIEMANNIAN[metric], INTEGRATORS[integrator]), 6000, 3)
-    assert moved > 0.4
+    assert moved > 0.3  # chains that stand still keep every law
     assert least > FAMILY_ALPHA / 3 / N_SLOW_TESTS
 
 
