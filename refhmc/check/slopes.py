@@ -78,21 +78,48 @@ def width_along(
     return w
 
 
+FINE_GRID = 2.0**-20  # on which noise is measured, in units of the length on which f bends
+COARSEST = 2.0**-20  # what a step of rounding, not of f itself, may be in units of |f|; those of float32 are below 2^-23
+
+
 def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least=0.0) -> np.ndarray:
     """The standard deviation of f's errors near x, like f's answer; u has the length on which f bends.
 
     At least ``epsilon`` of |f|, and of ``least``. Infinite where f is not finite on any grid.
     """
     here = np.abs(np.asarray(f(x), dtype=float))
-    found = np.full(here.shape, -1.0)
-    for h in (2.0**-12, 2.0**-20, 2.0**-30):
-        values = np.array([f(x + i * h * u) for i in range(-3, 5)], dtype=float)
+
+    def on_grid(h):
+        return np.array([f(x + i * h * u) for i in range(-3, 5)], dtype=float)
+
+    found, still = np.full(here.shape, -1.0), np.zeros(here.shape, dtype=bool)
+    for h in (2.0**-12, FINE_GRID, 2.0**-30):
+        values = on_grid(h)
         if not np.isfinite(values).all():
             continue
         sixth = np.diff(values, n=6, axis=0)
         found = np.maximum(found, np.sqrt((sixth**2).mean(axis=0)) * 0.032898)  # 6! / sqrt(12!)
+        still = (values == values[0]).all(axis=0) if h == FINE_GRID else still
     found = np.where(found < 0, np.inf, found)
+    if still.any():
+        found = np.maximum(found, 0.5 * _granularity(on_grid, still, here))
     return np.maximum(found, epsilon * np.maximum(here, least))
+
+
+def _granularity(on_grid: Callable, still: np.ndarray, here: np.ndarray) -> np.ndarray:
+    """The least step of what stands still on a fine grid because it is rounded to coarser numbers than its type's; else 0.
+
+    (The differences of such a ladder may all be equal, and say nothing of it.)
+    """
+    found, h = np.zeros(here.shape), FINE_GRID
+    still = still & (on_grid(1.0) != on_grid(0.0)).any(axis=0)
+    while still.any() and h < 1:
+        h *= 4
+        steps = np.abs(np.diff(on_grid(h), axis=0))
+        least = np.where(steps > 0, steps, np.inf).min(axis=0)
+        found = np.where(still & (least <= COARSEST * here), least, found)
+        still = still & (least == np.inf)
+    return found
 
 
 def slope_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise, start: float | None = None) -> Slope:
