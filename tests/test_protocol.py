@@ -601,3 +601,32 @@ def test_the_planted_faults_of_the_client_in_cpp_are_found(compiled):
 def test_all_checks_on_the_shipped_clients(compiled, source, bug, status):
     outcome = check_program([compiled(source), "--bug", bug], eps=0.5, seconds=20)
     assert outcome.status() == status, str(outcome)
+
+
+JUMPS = """
+import math
+
+def logp(q):
+    return -0.5 * q[0] ** 2 - 0.7 * math.floor(q[1]) if 0 <= q[1] < 4 else -math.inf
+
+def grad(q):
+    return [-q[0], 0.0]
+
+def change(q, j, x):
+    if j == 0:
+        return 0.5 * (q[0] ** 2 - x**2)
+    return 0.7 * (math.floor(q[1]) - math.floor(x)) if 0 <= x < 4 else -math.inf
+
+def wrong(q, j, x):
+    return -change(q, j, x)
+"""
+
+
+@pytest.mark.parametrize(("change", "status"), [("change", 0), ("wrong", 1)])
+def test_the_command_examines_a_density_that_jumps(tmp_path, monkeypatch, capsys, change, status):
+    (tmp_path / "jumps.py").write_text(JUMPS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ("--dim", 2, "--discontinuous", 1, "--change", f"jumps:{change}")
+    assert command("check", "model", "jumps:logp", "jumps:grad", *words) == status
+    printed = capsys.readouterr().out
+    assert ("change                       PASS" in printed) == (status == 0)

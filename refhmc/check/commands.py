@@ -41,6 +41,8 @@ def add_commands(commands) -> None:
     check.add_argument("--metric", metavar="NAME", help="the metric of H, as softabs(1e6)")
     check.add_argument("--method", metavar="NAME", help="with --cmd: passed on to the program")
     check.add_argument("--dim", type=int)
+    check.add_argument("--discontinuous", type=int, nargs="+", metavar="J", help="coordinates in which a density jumps")
+    check.add_argument("--change", metavar="module:name", help="of a density that jumps: change(q, j, x)")
     check.add_argument("--eps", type=float)
     check.add_argument("--n", type=int, help="steps of a trajectory")
     check.add_argument("--depth", type=int, help="of a tree sampler's tree")
@@ -106,6 +108,8 @@ def _check_function(options) -> int:
     given = {
         "H": _hamiltonian(options),
         "target": options.target,
+        "discontinuous": options.discontinuous,
+        "change": None if options.change is None else _loaded(options.change),
         "name": options.subject[0],
         **{key: getattr(options, key) for key in ("dim", "eps", "n", "depth", "claims", "alpha", "seconds", "seed")},
     }

@@ -79,7 +79,9 @@ def width_along(
 
 
 FINE_GRID = 2.0**-20  # on which noise is measured, in units of the length on which f bends
-COARSEST = 2.0**-20  # what a step of rounding, not of f itself, may be in units of |f|; those of float32 are below 2^-23
+COARSEST = (
+    2.0**-20
+)  # what a step of rounding, not of f itself, may be in units of |f|; those of float32 are below 2^-23
 
 
 def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least=0.0) -> np.ndarray:
