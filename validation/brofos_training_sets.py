@@ -23,7 +23,7 @@ from validation.brofos_tables import integrator
 from validation.common import command_line, markdown, run_chains, write_results
 
 PAPER = {5: (0.20, 0.88), 6: (0.71, 0.97), 7: (0.05, 0.70)}  # G.L.F., I.M. at step 1, 5 steps
-CASES = [(number, size, "rank") for number in FILES for size in SIZES]
+CASES = [(number, size, "rank") for number in FILES for size in SIZES if number in SIZES[size]]
 CASES += [(5, "training", coding) for coding in CODINGS[1:]]
 SHORT_CHAINS, SHORT = 20, 20
 
@@ -70,14 +70,14 @@ def make(chosen) -> None:
 def found_text(out: list[dict]) -> str:
     """What the p's say of either size."""
     words = []
-    for size in SIZES:
+    for size in ("training", "test"):
         p = [min(row["glf"]["p"], row["im"]["p"]) for row in out if row["size"] == size and row["coding"] == "rank"]
         words.append(f"{size} sets' size: {', '.join(f'{x:.1g}' for x in p)}")
     return (
         f"The smaller p of the two integrators, table by table, of the {'; of the '.join(words)}. So the published "
         "acceptances look like those of fold 0's test rows (77, 300 and 100), not of its training rows (200, 468 and 170); "
         "for the breast cancer data the training rows are excluded whatever the coding, for the heart data the paper's "
-        "figures lie between the two."
+        "figures lie between the two, near those of sets of 120 rows."
     )
 
 
