@@ -150,6 +150,13 @@ def gaussian():
     return refhmc.models.Gaussian(np.zeros(2), [[1.0, 0.5], [0.5, 2.0]])
 
 
+def test_a_direction_is_a_decision_though_both_proposals_may_be_refused():
+    """At this seed the flips after it turn both down by themselves, at a point on the way there and not on the way back."""
+    report = mutants.report(mutants.ODD["a random direction"], 4, seconds=6.0)
+    assert not report.failures, report
+    assert report.row("detailed balance").status == PASS
+
+
 def test_refhmc_s_hmc_passes():
     model = gaussian()
     kernel = refhmc.HMC(step_size=0.8, n_steps=2, metric=refhmc.metrics.Identity())

@@ -120,11 +120,12 @@ def _cells(play, path, kind: str, free, takes: float) -> list[tuple[Step, float]
     script = answers(path)
 
     def outcome(u: float):
-        more = {k: [*script.get(k, [])] for k in {*script, "uniform", "exponential"}}
+        more = {k: [*script.get(k, [])] for k in {*script, "uniform", "exponential", "flip"}}
         more[kind].append(_as_answer(kind, u))
         # What is asked later gets the answers that usually let a proposal through.
         more["uniform"] += [takes] * 8
         more["exponential"] += [_as_answer("exponential", takes)] * 8
+        more["flip"] += [True] * 8
         played = play(more)
         return played.q.tobytes(), tuple(x.kind for x in played.asked)
 
