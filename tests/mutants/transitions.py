@@ -220,7 +220,9 @@ def multinomial(both_ways):
         path[0] = (path[0][0], -path[0][1])
         for _ in range(3):
             path.append(leapfrog(*path[-1], EPS, 1))
-        weights = np.exp([-energy(*z) for z in path])
+        H = np.array([energy(*z) for z in path])
+        H = np.where(np.isnan(H), np.inf, H)
+        weights = np.exp(H.min() - H)  # far out each by itself would be 0
         return path[draws.choice(weights / weights.sum())][0]
 
     return kernel
