@@ -41,8 +41,8 @@ NOTES = {
     "trials all have one such set, fold 0's: z sets its figure beside ours as one more set, with the spread over the sets, sd "
     "sqrt(1 + 1/n). So the rows of a table are one observation, not twelve. Of the heart disease data the paper's set is "
     "above ours in every row: sets of some 120 rows would fit best (`brofos_training_sets.md`). The ESS of chains that "
-    "hardly move does not grow in proportion to their length, so that ours, of short chains, come out too large: heart "
-    "disease, G.L.F.(b), 5 steps, three sets: 78 and 38 (mean and least) from the first 800 draws, 23 and 7 from 10,000, "
+    "hardly move does not grow in proportion to their length, so that ours come out too large where a row has few draws: "
+    "heart disease, G.L.F.(b), 5 steps, three sets: 78 and 38 (mean and least) from the first 800 draws, 23 and 7 from 10,000, "
     "where the paper has 29 and 8.",
 }
 

@@ -30,13 +30,13 @@ code, unlike in the authors' automatic differentiation, the explicit scheme is n
 than a solve to 1e-6.
 
 **KL of the Riemannian rows.** Of n independent draws it is about 1/n: the paper's 0.130 and 0.142 of 1,000 draws are those
-of 8 effective draws, and ours have many times that. The difference is the program's jitter, 0.01 times a uniform number
-added to the Hessian's diagonal at every evaluation, of which the paper says nothing. In the mouth of the funnel it is larger
-than the Hessian: the energy is no function, proposals are rejected there, and the implicit equations never converge, run to
-the end of their 1,000 iterations and are used all the same. The rows with the jitter repeat that (cobb_published.py, in
-double where the program is in single precision): KL and acceptance of both agree with the paper's (the explicit one's do
-without it too), and the implicit scheme's evaluations grow from 62 to 1,500 a draw. That is also where its three hours went,
-and why the explicit scheme, which solves nothing, came out faster.
+of 8 effective draws, and ours have many times that. The program's jitter accounts for the difference: 0.01 (a default of its
+integrators; the paper does not name it) times a uniform number added to the Hessian's diagonal at every evaluation. In the
+mouth of the funnel it is larger than the Hessian: the energy is no function, proposals are rejected, and implicit equations
+that do not converge run to the end of their 1,000 iterations and are used all the same. The rows with the jitter repeat that
+(cobb_published.py, in double where the program is in single precision): KL and acceptance of both agree with the paper's
+(the explicit one's do without it too), and the implicit scheme's evaluations grow from 62 to 1,500 a draw, which would
+account for its three hours too, and for an explicit scheme, which solves nothing, that came out faster.
 
 **KL of the HMC rows** is not explained so. The paper's figures, KL and acceptance of both, are those of the first 300 or so of
 our draws (cobb_lengths.md), not of 100,000; other numbers of steps (1 to 10) do not give them either."""

@@ -14,6 +14,7 @@ NEEDED_Z = 7.0  # two-sided below 3e-12 for each of the four statistics
 
 
 def frozen_row(case: Case) -> Row:
+    """After warm-up: one metric, and a step that is constant or varies without memory."""
     case.need()
     text = f"run({case.draws}, {case.tune}, {case.seed})"
     for name in ("inverse_metric", "metric"):

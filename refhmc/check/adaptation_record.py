@@ -150,6 +150,7 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
 
 
 def answers_row(case: Case) -> Row:
+    """The run is made once, and what it recorded is read."""
     if "run" not in case.foreign:
         return not_run("answers", "no run was given")
     case.record = record(case, case.draws, case.tune, case.seed)

@@ -103,6 +103,7 @@ def final_step_row(case: Case) -> Row:
 
 
 def dual_averaging_function_row(case: Case) -> Row:
+    """The caller's own recursion against the published one, on given acceptances."""
     f = case.function("dual_averaging")
     rng = np.random.default_rng(case.seed)
     worst, at, least = 0.0, "", math.inf

@@ -43,6 +43,7 @@ def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
 
 
 def windows_row(case: Case) -> Row:
+    """Where the metric changes during warm-up against Stan's windows."""
     if "schedule" in case.foreign:
         return schedule_function_row(case)
     metric = _recorded_metric(case)
@@ -61,6 +62,7 @@ def windows_row(case: Case) -> Row:
 
 
 def schedule_function_row(case: Case) -> Row:
+    """The caller's own schedule against Stan's, for several lengths of warm-up."""
     f = case.function("schedule")
     for tune in LENGTHS:
         phases = f.raw(tune)

@@ -30,6 +30,7 @@ SECONDS_IN_ALL = 20.0  # beyond about so much fewer places are looked at
 
 
 def answers_row(s: Subject):
+    """Finds the dimension and the places to look at; every function answers there in its shape."""
     s.dim = _dimension(s)
     s.settings["dim"] = s.dim
     s.leave_out_large_tensors()

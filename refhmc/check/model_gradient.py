@@ -21,6 +21,7 @@ OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow i
 
 
 def gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+    """The gradient at q against differences of logp, along some directions; kept for the next time."""
     assert s.frame is not None
     key = (q.tobytes(), None if directions is None else directions.tobytes())
     if key not in s.seen:

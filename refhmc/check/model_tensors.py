@@ -7,9 +7,7 @@ import numpy as np
 from refhmc.check.claims import Claim, claim_at, row_of
 from refhmc.check.foreign import NotApplicable, Undecided, text_of
 from refhmc.check.model_subject import Subject, places_of, widths_at
-from refhmc.check.places import (
-    simplest,
-)
+from refhmc.check.places import simplest
 from refhmc.check.report import FAIL, INEFFICIENT, WRONG_LAW, Row, judged
 from refhmc.check.slopes import noise_along, second_along, width_along
 

@@ -154,6 +154,7 @@ def _with_either_generator(subject: Foreign) -> Callable:
     draws_wanted = False
 
     def ask(rng, x):
+        """One move of the subject, whichever way it takes its randomness."""
         nonlocal draws_wanted
         if draws_wanted:
             return subject.raw(Draws(rng), x)
