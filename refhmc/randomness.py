@@ -6,10 +6,11 @@ sampler. The order is part of the specification:
 
 every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z;
                    on a metric that depends on the position, p = R z with the root R its text names)
-HMC                one uniform for the step's jitter (only if jitter > 0); one for the acceptance, always
-DHMC               one uniform for the step's jitter (only if jitter > 0); one for the length's (only if length_jitter > 0);
-                   before each step, for the order of its n discontinuous coordinates, one for each k = n-1, ..., 1
-                   (entry floor(u (k + 1)) of the order changes places with entry k); one for the acceptance, always.
+HMC                one uniform for the step's jitter (only if jitter > 0); one for the length's (only if length_jitter > 0);
+                   one for the acceptance, always
+DHMC               the jitters' uniforms as for HMC; before each step, for the order of its n discontinuous coordinates, one
+                   for each k = n-1, ..., 1 (entry floor(u (k + 1)) of the order changes places with entry k); one for the
+                   acceptance, always.
                    Of the momentum's normals z the discontinuous coordinates make p = m sign(z) (-log erfc(|z|/sqrt 2))
 NUTS               for each doubling: one for the direction (forward if u < 1/2); one for each new leaf after the
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so

@@ -59,6 +59,7 @@ def test_step_sizes(kernel, step_size):
         (lambda: refhmc.HMC(n_steps=2, trajectory_length=1.0), "n_steps or trajectory_length, not both"),
         (lambda: refhmc.HMC(trajectory_length=-1.0), "trajectory_length must be positive and finite, got -1.0"),
         (lambda: refhmc.HMC(step_jitter=1.0), r"step_jitter must lie in \[0, 1\), got 1.0"),
+        (lambda: refhmc.HMC(length_jitter=-0.1), r"length_jitter must lie in \[0, 1\), got -0.1"),
         (lambda: refhmc.NUTS(target_accept=1.0), "target_accept must lie between 0 and 1, got 1.0"),
         (lambda: refhmc.NUTS(max_treedepth=0), "max_treedepth must be a whole number from 1 to 30, got 0"),
     ],

@@ -17,7 +17,7 @@ KERNELS = {
     "nuts-diagonal": refhmc.NUTS(),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
     "nuts-gradients": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws and gradients")),
-    "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3),
+    "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3, length_jitter=0.5),
 }
 
 

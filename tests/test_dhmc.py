@@ -537,13 +537,14 @@ def test_without_a_jump_it_is_hmc():
     model, q = refhmc.models.EightSchools(), np.linspace(-1, 1, 10)
     rng = np.random.default_rng(1)
     for _ in range(20):
-        options = {"normals": rng.normal(size=10), "uniforms": rng.random(2)}
+        options = {"normals": rng.normal(size=10), "uniforms": rng.random(3)}
         kernels = (
-            refhmc.HMC(step_size=0.2, n_steps=7, step_jitter=0.3),
-            refhmc.DHMC(step_size=0.2, n_steps=7, step_jitter=0.3, length_jitter=0.0),
+            kind(step_size=0.2, n_steps=7, step_jitter=0.3, length_jitter=0.5) for kind in (refhmc.HMC, refhmc.DHMC)
         )
         hmc, dhmc = (refhmc.transition(model, kernel, q, **options) for kernel in kernels)
         assert np.array_equal(hmc.q, dhmc.q)
+        assert hmc.uniforms_used == 3
+        assert hmc.stats["n_steps"] == dhmc.stats["n_steps"] == round(7 * (0.5 + options["uniforms"][1]))
         assert dhmc.stats["no_flip_rate"] == 1
         q = hmc.q
 

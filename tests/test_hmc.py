@@ -176,8 +176,8 @@ def test_statistics_recomputed(name, metric, seed, step, n_steps, u, jitter, v):
 @given(**ANY_CASE, u=st.floats(0, 1, exclude_max=True))
 def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step, n_steps, u):
     H, q, p, step_size = case(name, metric, seed, step / 2)
-    kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=H.metric, step_jitter=0.2)
-    uniforms = np.array([0.7, u])
+    kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=H.metric, step_jitter=0.2, length_jitter=0.5)
+    uniforms = np.array([0.7, 0.2, u])
     got = refhmc.transition(H.model, kernel, q, momentum=p, uniforms=uniforms)
     chain = Chain(H.model, make_plan(H.model, kernel, 0), None)
     chain.start(q)
@@ -233,6 +233,43 @@ def test_jitter_is_uniform_and_reported():
     assert np.all(stats["int_time"] == 2 * stats["step_size"])
     _, stats = from_each(m, refhmc.HMC(step_size=0.4, n_steps=2), np.zeros((10, 3)), seed=1)
     assert np.all(stats["step_size"] == 0.4)
+
+
+def test_jittered_step_and_length_on_recorded_randomness():
+    """The step's uniform, the length's, the decision's, in that order; without jitter the decision's alone."""
+    m, q, p = model("banana"), np.array([0.3, -0.4]), np.array([0.5, 1.2])
+    H = refhmc.Hamiltonian(m, refhmc.metrics.Identity())
+    options = {"step_size": 0.04, "n_steps": 3, "metric": H.metric}
+    for jitters, uniforms, eps, steps in (
+        ({"step_jitter": 0.5, "length_jitter": 0.4}, [0.25, 0.9, 0.0], 0.03, 4),  # 3 (1 + .4 * .8) = 3.96
+        ({"length_jitter": 0.4}, [0.9, 0.0], 0.04, 4),
+        ({"length_jitter": 0.9}, [0.0, 0.0], 0.04, 1),  # 0.3, and a trajectory has a step at least
+        ({"step_jitter": 0.5}, [0.25, 0.0], 0.03, 3),
+        ({}, [0.0], 0.04, 3),
+    ):
+        got = refhmc.transition(m, refhmc.HMC(**options, **jitters), q, momentum=p, uniforms=uniforms)
+        path = refhmc.integrate(H, LEAPFROG, q, p, step_size=eps, n_steps=steps)
+        assert got.uniforms_used == len(uniforms)
+        assert np.array_equal(got.q, path.q[-1])
+        assert got.stats["n_steps"] == steps
+        assert got.stats["int_time"] == pytest.approx(steps * eps, rel=1e-15)
+
+
+@pytest.mark.parametrize("L", [1, 2, 5, 6])
+def test_a_number_of_steps_uniform_on_1_to_L(L):
+    """The settings that the docstring names, with a uniform in each of L equal parts of (0, 1)."""
+    m = model("gaussian")
+    kernel = refhmc.HMC(step_size=0.2, trajectory_length=0.2 * (L + 1) / 2, length_jitter=L / (L + 1))
+    for k in range(1, L + 1):
+        for u in ((k - 1 + 1e-9) / L, (k - 0.5) / L, (k - 1e-9) / L):
+            got = refhmc.transition(m, kernel, np.zeros(3), momentum=0.1 * np.ones(3), uniforms=[u, 0.5])
+            assert got.stats["n_steps"] == k
+
+
+def test_a_jittered_length_of_a_trajectory_is_bounded():
+    kernel = refhmc.HMC(step_size=1e-3, trajectory_length=1.0, length_jitter=0.5)
+    got = refhmc.transition(model("gaussian"), kernel, np.zeros(3), momentum=np.ones(3), uniforms=[0.9, 0.5])
+    assert got.stats["n_steps"] == MAX_STEPS
 
 
 def test_a_free_particle_loses_no_energy_and_is_always_accepted():
@@ -439,3 +476,11 @@ def test_a_transition_keeps_the_exact_law(name, metric):
     """Nine pairs. False alarm of the whole: 1e-6."""
     kernel = refhmc.HMC(step_size=LAWS[name][1], n_steps=5, step_jitter=0.2, metric=METRICS[metric](model(name).dim))
     assert_law_is_kept(name, kernel, 20_000, 1e-6 / 9)
+
+
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_a_transition_of_random_length_keeps_the_exact_law(name):
+    """The number of steps uniform on 1, ..., 9. False alarm of the whole: 1e-6."""
+    eps = LAWS[name][1]
+    kernel = refhmc.HMC(step_size=eps, trajectory_length=5 * eps, length_jitter=0.9, metric=refhmc.metrics.Identity())
+    assert_law_is_kept(name, kernel, 20_000, 1e-6 / 3)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from refhmc import sample_stats as S
 from refhmc.compiled import jit
-from refhmc.kernels.hmc import MAX_STEPS, decide
+from refhmc.kernels.hmc import decide, jittered_length, jittered_step
 from refhmc.kernels.options import check_jitter, check_length, check_options
 from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
 from refhmc.metrics.laplace import JUMPS, ORDER, energy
@@ -132,17 +132,6 @@ def draw_order(randomness, vecs, n):
 
 
 @jit
-def jittered_length(randomness, settings):
-    """Steps of this trajectory: those asked for, times 1 + j (2u - 1), rounded."""
-    length = settings[SET_N_STEPS]
-    if length == 0:
-        length = settings[SET_TRAJECTORY] / settings[SET_STEP_SIZE]
-    if settings[SET_LENGTH_JITTER] > 0:
-        length *= 1 + settings[SET_LENGTH_JITTER] * (2 * uniform(randomness) - 1)
-    return int(min(max(round(length), 1), MAX_STEPS)) if settings[SET_N_STEPS] == 0 else int(max(round(length), 1))
-
-
-@jit
 def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
     points, _, vecs, mats, _ = workspace
@@ -150,9 +139,7 @@ def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     n_discontinuous = int(notes[N_DISCONTINUOUS])
     notes[N_DENSITIES], notes[TRIES], notes[FLIPS], notes[PASSING] = 0.0, 0.0, 0.0, 0.0
     nominal = settings[SET_STEP_SIZE]
-    eps = nominal
-    if settings[SET_JITTER] > 0:
-        eps = nominal * (1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1))
+    eps = jittered_step(randomness, settings)
     n_steps = jittered_length(randomness, settings)
 
     z = points[CANDIDATE]

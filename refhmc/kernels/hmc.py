@@ -5,8 +5,10 @@
 Gram-Hansen's notes, Algorithm 2 with its errata (the denominator is exp(-U - K); the reversed momentum -p* makes the
 proposal symmetric and is not needed afterwards, since the momentum is drawn anew); Neal (2011), sec. 3.2.
 
-The step size may be jittered, eps (1 + j (2u - 1)) with u uniform, against periodic orbits. A trajectory is never cut
-short because its energy error is large, which would not be reversible; only a non-finite energy ends it.
+The step size may be jittered, eps (1 + j (2u - 1)) with u uniform, against periodic orbits; so may the number of steps, n to
+round(n (1 + l (2u - 1))). Both are drawn before the trajectory and without a look at the state: each value gives a kernel
+that keeps the target, and so does their mixture. A trajectory is never cut short because its energy error is large, which
+would not be reversible; only a non-finite energy ends it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
 from refhmc.point import LOG_DENSITY, copy_point, copy_state
 from refhmc.randomness import flip, uniform
-from refhmc.types import CANDIDATE, SET_JITTER, SET_N_STEPS, SET_STEP_SIZE, SET_TRAJECTORY, STATE, STOP
+from refhmc.types import (
+    CANDIDATE,
+    SET_JITTER,
+    SET_LENGTH_JITTER,
+    SET_N_STEPS,
+    SET_STEP_SIZE,
+    SET_TRAJECTORY,
+    STATE,
+    STOP,
+)
 
 MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
@@ -32,7 +43,11 @@ class HMC:
     step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
     n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
         1,024; give one of the two. Neither: length pi/2, which decorrelates a standard normal target in one draw.
-    step_jitter : relative half-width in [0, 1) of the uniform jitter of the step.
+    step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of the number of steps,
+        which is rounded after the jitter, to at least 1. To draw it uniformly from 1, ..., L, as the program of Brofos and
+        Lederman (2021) does by default (not in their tables' runs), give ``trajectory_length=step_size * (L + 1) / 2`` and
+        ``length_jitter=L / (L + 1)``. The programs of Betancourt (2013) and Cobb et al. (2019) have a fixed number;
+        Betancourt's jitters the step by 5 %.
     metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
         on the position. target_accept : default 0.8, and 0.95 there.
     """
@@ -41,6 +56,7 @@ class HMC:
     n_steps: int | None = None
     trajectory_length: float | None = None
     step_jitter: float = 0.0
+    length_jitter: float = 0.0
     metric: object = None
     integrator: object = None
     target_accept: float | None = None
@@ -48,7 +64,7 @@ class HMC:
     def __post_init__(self):
         check_options(self)
         check_length(self)
-        check_jitter(self, "step_jitter")
+        check_jitter(self, "step_jitter", "length_jitter")
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -67,20 +83,40 @@ class HMC:
         length = self.trajectory_length
         if self.n_steps is None and length is None:
             length = math.pi / 2
-        return {SET_JITTER: self.step_jitter, SET_N_STEPS: self.n_steps or 0, SET_TRAJECTORY: length or 0.0}
+        return {
+            SET_JITTER: self.step_jitter,
+            SET_LENGTH_JITTER: self.length_jitter,
+            SET_N_STEPS: self.n_steps or 0,
+            SET_TRAJECTORY: length or 0.0,
+        }
+
+
+@jit
+def jittered_step(randomness, settings):
+    """The step of this trajectory."""
+    eps = settings[SET_STEP_SIZE]
+    if settings[SET_JITTER] > 0:
+        eps *= 1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1)
+    return eps
+
+
+@jit
+def jittered_length(randomness, settings):
+    """Steps of this trajectory: those asked for, by the step before jitter, times 1 + l (2u - 1), rounded."""
+    length = settings[SET_N_STEPS]
+    if length == 0:
+        length = settings[SET_TRAJECTORY] / settings[SET_STEP_SIZE]
+    if settings[SET_LENGTH_JITTER] > 0:
+        length *= 1 + settings[SET_LENGTH_JITTER] * (2 * uniform(randomness) - 1)
+    return int(min(max(round(length), 1), MAX_STEPS)) if settings[SET_N_STEPS] == 0 else int(max(round(length), 1))
 
 
 @jit
 def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
     """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
     points, _, vecs, mats, _ = workspace
-    nominal = settings[SET_STEP_SIZE]
-    eps = nominal
-    if settings[SET_JITTER] > 0:
-        eps = nominal * (1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1))
-    n_steps = int(settings[SET_N_STEPS])
-    if n_steps == 0:
-        n_steps = int(min(max(round(settings[SET_TRAJECTORY] / nominal), 1), MAX_STEPS))
+    eps = jittered_step(randomness, settings)
+    n_steps = jittered_length(randomness, settings)
 
     z = points[CANDIDATE]
     copy_point(z, points[STATE])
@@ -97,7 +133,7 @@ def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
             worst = H - H0
 
     energies = (H0, H, lowest, highest, worst)
-    return decide(points, randomness, energies, eps, nominal, done, dynamics[4], stats)
+    return decide(points, randomness, energies, eps, settings[SET_STEP_SIZE], done, dynamics[4], stats)
 
 
 @jit
