@@ -1,13 +1,9 @@
 """What the commands on Betancourt (2013) share: the funnel's chains, and the effective sample size as the paper has it.
 
-The paper's ESS of n draws is n / (1 + 2 sum_i rho_i) with Geyer's (1992) initial monotone sequence: the sums
-Gamma_k = rho_{2k} + rho_{2k+1} of neighbouring autocorrelations are positive, decreasing and convex for a reversible chain, so
-
-    1 + 2 sum_{i >= 1} rho_i = -1 + 2 sum_{k < K} min(Gamma_0, ..., Gamma_k),     K the first k with Gamma_k <= 0
-
-It looks at one chain in the values themselves; ArviZ's bulk ESS splits the chain and replaces values by normal scores of
-their ranks. Both are reported, both capped at n log10 n: where successive draws are nearly opposite the sum is near 0, and
-the ESS of v has no bound. ESS of v^2 stands beside it, since such draws of v are good for E v and bad for var v.
+The paper's ESS is Geyer's initial monotone sequence (:func:`refhmc.diagnostics.geyer_ess`), of the values themselves; ArviZ's
+bulk ESS splits the chain and replaces values by normal scores of their ranks. Both are reported, both capped at n log10 n:
+where successive draws are nearly opposite the sum is near 0, and the ESS of v has no bound. ESS of v^2 stands beside it, since
+such draws of v are good for E v and bad for var v.
 
 A chain is made as the paper says: the start uniform on (-1, 1), warm-up, and then, timed by itself (the published program
 starts its clock after warm-up), the draws. Time is the processor's, of one core.
@@ -22,7 +18,8 @@ import os
 import numpy as np
 
 import refhmc
-from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
+from refhmc.diagnostics import autocovariances, geyer_ess
+from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.metrics import DiagonalOuterProductSoftAbs, DiagonalSoftAbs, Identity, SoftAbs
 from validation import common
 
@@ -48,9 +45,9 @@ def emhmc(**more) -> refhmc.HMC:
 
 
 def rmhmc(metric, integrator=None, **more) -> refhmc.HMC:
-    """RMHMC with the published program's settings: time 15, 5 % jitter, the step adapted to ``target_accept``."""
+    """RMHMC as the published program: time 15, 5 % jitter, the step adapted to ``target_accept``, unchecked steps."""
     options = {"trajectory_length": LENGTH, "step_jitter": JITTER, "target_accept": 0.95, **more}
-    return refhmc.HMC(metric=metric, integrator=integrator or GeneralizedLeapfrog(), **options)
+    return refhmc.HMC(metric=metric, integrator=integrator or GeneralizedLeapfrog(reversibility_check=False), **options)
 
 
 def softabs(integrator=None, **more) -> refhmc.HMC:
@@ -66,26 +63,10 @@ def outer_product(integrator=None, **more) -> refhmc.HMC:
     return rmhmc(DiagonalOuterProductSoftAbs(alpha=1.0), integrator, **options)
 
 
-# ---------------------------------------------------------------------------------------------- autocorrelation, ESS
-
-
-def autocorrelations(x: np.ndarray) -> np.ndarray:
-    """rho_0 ... rho_{n-1} of one chain, the sums divided by n."""
-    x = np.asarray(x, dtype=float) - np.mean(x)
-    size = 2 ** math.ceil(math.log2(2 * len(x)))
-    sums = np.fft.irfft(np.abs(np.fft.rfft(x, size)) ** 2, size)[: len(x)]
-    return sums / sums[0]
-
-
-def geyer_ess(x: np.ndarray) -> float:
-    """The paper's effective sample size; 1 for a chain that never moved."""
-    if np.ptp(x) == 0:
-        return 1.0
-    rho = autocorrelations(x)
-    pairs = rho[: len(rho) // 2 * 2].reshape(-1, 2).sum(axis=1)
-    below = np.flatnonzero(pairs <= 0)
-    kept = np.minimum.accumulate(pairs[: below[0]] if len(below) else pairs)
-    return len(x) / max(2 * float(kept.sum()) - 1, 1 / math.log10(len(x)))
+def autocorrelations(v: np.ndarray, lags: int) -> np.ndarray:
+    """rho_0 ... rho_lags of one chain; 1 of one that never moved."""
+    gamma = autocovariances(np.asarray(v)[None])
+    return gamma[: lags + 1] / gamma[0] if np.ptp(v) > 0 else np.ones(lags + 1)
 
 
 # ------------------------------------------------------------------------------------------------------- one chain
@@ -117,7 +98,7 @@ def run(kernel, seed: int, tune: int, draws: int, n: int = N) -> Run:
 def describe(v: np.ndarray, chains: common.Chains, step: float, warm_seconds: float) -> dict:
     """The row of a chain: acceptance, step, time, both ESS of v, moments of v with their errors."""
     stats = chains.stats
-    ess, square = geyer_ess(v), geyer_ess(v**2)
+    ess, square = geyer_ess(np.stack([v, v**2], axis=-1)[None])
     bulk = float(common.effective_sizes(v[None, :, None])[0, 0])
     failed = stats.get("solver_failed")
     return {
@@ -140,8 +121,9 @@ def describe(v: np.ndarray, chains: common.Chains, step: float, warm_seconds: fl
 def moments(v: np.ndarray) -> dict:
     """Mean and variance of v about the true mean, standard errors from the paper's ESS, z against N(0, 9)."""
     mean, square = float(v.mean()), float(np.mean(v**2))
-    mean_error = float(v.std()) / math.sqrt(geyer_ess(v))
-    square_error = float(np.std(v**2)) / math.sqrt(geyer_ess(v**2))
+    ess, square_ess = geyer_ess(np.stack([v, v**2], axis=-1)[None])
+    mean_error = float(v.std()) / math.sqrt(ess)
+    square_error = float(np.std(v**2)) / math.sqrt(square_ess)
     return {
         "mean": mean,
         "mean_error": mean_error,
@@ -150,6 +132,3 @@ def moments(v: np.ndarray) -> dict:
         "z_mean": mean / mean_error if mean_error > 0 else None,
         "z_second_moment": (square - VARIANCE) / square_error if square_error > 0 else None,
     }
-
-
-INTEGRATORS = {"generalised leapfrog": GeneralizedLeapfrog, "implicit midpoint": ImplicitMidpoint}

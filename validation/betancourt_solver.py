@@ -6,6 +6,7 @@ DiagonalSoftAbs on the funnel 50 + 1, generalised leapfrog at the paper's step 0
 integration times 15 and 25, several tolerances of the solver. The threshold delta of Algorithm 1 is not printed; an early
 version of the published program makes five iterations, whatever the change. An implicit map solved loosely is neither
 symplectic nor reversible, conserves less of H, and accepts less.
+Implicit steps are unchecked, as the paper's program takes them (reversibility_check=False): not exact.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def acceptance(length: float, tolerance: float) -> dict:
     """Acceptance rate over the chains, and the share of proposals whose solve failed."""
     model = refhmc.models.Funnel(runs.N)
     starts = model.reference.draw(np.random.default_rng(1), CHAINS)
-    kernel = runs.diagonal(GeneralizedLeapfrog(tolerance=tolerance), trajectory_length=length, step_size=STEP)
+    loose = GeneralizedLeapfrog(tolerance=tolerance, reversibility_check=False)
+    kernel = runs.diagonal(loose, trajectory_length=length, step_size=STEP)
     done = common.run_chains(model, kernel, draws=DRAWS, chains=CHAINS, seed=3, starts=starts, cores=1)
     rate = common.over_trials(done.stats["acceptance_rate"].mean(axis=1))
     return {

@@ -19,10 +19,10 @@ import math
 import numpy as np
 
 import refhmc
+from refhmc.diagnostics import geyer_ess
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao
 from refhmc.metrics import Identity, SoftAbs
 from validation import common
-from validation.betancourt_runs import geyer_ess
 from validation.cobb_published import JitteredSoftAbs, PublishedExplicit, PublishedImplicit
 
 N = 10
@@ -134,7 +134,7 @@ def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool =
 def facts(v: np.ndarray, stats: dict[str, np.ndarray], seconds: float) -> dict:
     """What one run says."""
     failed = stats.get("solver_failed")
-    ess, square = geyer_ess(v), geyer_ess(v**2)
+    ess, square = geyer_ess(np.stack([v, v**2], axis=-1)[None])
     return {
         "kl": divergence(v),
         "acceptance": float(stats["acceptance_rate"].mean()),
