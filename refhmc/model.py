@@ -10,8 +10,8 @@ Functions come in one of two protocols, told apart by the number of their argume
 a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``).
 
 In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.embedding`, the place of a
-threshold): those are named by ``discontinuous``, the gradient is zero in them by convention, and
-:class:`refhmc.DHMC` moves them one at a time by
+threshold): those are named by ``discontinuous``, the gradient and all further derivatives are zero in them by convention
+(they are those in the smooth coordinates, the others held), and :class:`refhmc.DHMC` moves them one at a time by
 
     log_density_change(q, data, j, new_value) = L(q with q[j] = new_value) - L(q)
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class Model:
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
+    absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
 
     Raises
     ------
@@ -93,6 +94,7 @@ class Model:
         name: str = "model",
         in_python: str = "",
         noise: float = 0.0,
+        absent: Mapping[str, str] | None = None,
     ):
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -106,6 +108,7 @@ class Model:
         self.data = data
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
+        self._absent = dict(absent or {})
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -149,6 +152,7 @@ class Model:
             "name": self.name,
             "in_python": self.in_python,
             "noise": self.noise,
+            "absent": self._absent,
         }
         return _rebuild, (positional, keywords)
 
@@ -310,12 +314,19 @@ class Model:
         self.core.in_place(key)(q, self.core.data, *M, out)
         return out
 
+    def why_absent(self, derivative: str) -> str:
+        """Why the model does not have that derivative, as far as that is known; else an empty string."""
+        if self.has(derivative):
+            return ""
+        if len(self.discontinuous) == self.dim:
+            return "all its coordinates are discontinuous, and derivatives are those in the smooth coordinates"
+        return self._absent.get(derivative, "")
+
     def require(self, key: str, needed_by: str) -> None:
-        """Raise :class:`MissingDerivativeError`, naming it, if the model lacks that derivative."""
+        """Raise :class:`MissingDerivativeError`, naming it, and why, if the model lacks that derivative."""
         if not self.has(key):
-            raise MissingDerivativeError(
-                f"model {self.name!r} has no {key}, and {needed_by} needs it: give refhmc.Model(..., {key}=...)"
-            )
+            more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...)"
+            raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
 
 
 def _rebuild(positional, keywords) -> Model:

@@ -147,6 +147,34 @@ def test_gradient_is_that_of_the_smooth_coordinates(name):
 
 
 @each
+def test_hessian_and_third_derivative_are_those_of_the_definition(name):
+    """u'Hu and T(u, u, u) along random directions u of the smooth coordinates, by differences of the text in 40 digits."""
+    make, _, text = CASES[name]
+    model, rng = make(), np.random.default_rng(18)
+    smooth = np.setdiff1d(np.arange(model.dim), model.discontinuous)
+    if len(smooth) == 0:
+        assert "all its coordinates are discontinuous" in model.why_absent("third_derivative")
+        return
+    for q in positions(model, 3):
+        H, T = model.hessian(q), model.third_derivative(q)
+        assert not H[model.discontinuous].any()
+        assert not T[model.discontinuous].any()
+        np.testing.assert_array_equal(H, H.T)
+        for axes in itertools.permutations(range(3)):
+            np.testing.assert_allclose(T, T.transpose(axes), rtol=0, atol=1e-13 * np.abs(T).max())
+        for _ in range(3):
+            u = np.zeros(model.dim)
+            u[smooth] = rng.standard_normal(len(smooth))
+
+            def line(t, q=q, u=u):
+                return text([mp.mpf(a) + t * mp.mpf(b) for a, b in zip(q, u, strict=True)])
+
+            for value, n in ((u @ H @ u, 2), (np.einsum("ijk,i,j,k", T, u, u, u), 3)):
+                exact = float(mp.diff(line, 0, n, h=mp.mpf(10) ** -8))
+                assert value == pytest.approx(exact, rel=1e-9, abs=1e-9 * np.abs(T).max())
+
+
+@each
 def test_incremental_change_is_the_difference_of_two_densities(name):
     make, _, text = CASES[name]
     model = make()

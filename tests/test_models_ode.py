@@ -21,7 +21,15 @@ import scipy.stats
 import refhmc
 from refhmc import differences
 from refhmc.compiled import plain
-from refhmc.errors import EvaluationError, GradientError, InitError, PythonModelWarning, SamplingWarning, ShapeError
+from refhmc.errors import (
+    EvaluationError,
+    GradientError,
+    InitError,
+    MissingDerivativeError,
+    PythonModelWarning,
+    SamplingWarning,
+    ShapeError,
+)
 from refhmc.models import fitzhugh_nagumo as fhn
 from refhmc.models.ode import ODE
 from refhmc.sensitivities import augmented, n_unknowns, work_for
@@ -55,23 +63,24 @@ def gbs(f, u, times):
     return np.array(path)
 
 
-rhs, jacobian, hessian = plain(fhn.rhs), plain(fhn.jacobian), plain(fhn.hessian)
+rhs, jacobian, hessian, third = (plain(f) for f in (fhn.rhs, fhn.jacobian, fhn.hessian, fhn.third))
 equations = plain(augmented)
 
 
 def solution(theta, order, times):
-    """x, S, W (as far as the order) of the reference integrator, for real or complex theta."""
+    """x, S, W, V (as far as the order) of the reference integrator, for real or complex theta."""
     theta = np.asarray(theta)
     u = np.zeros(n_unknowns(2, 3, order), dtype=theta.dtype)
     u[:2] = fhn.START
     work = work_for(u, theta, 2)
 
     def f(t, u):
-        equations(rhs, jacobian, hessian, 2, 3, u, t, work)
+        equations(rhs, jacobian, hessian, third, 2, 3, u, t, work)
         return work[: len(u)].copy()
 
     path = gbs(f, u, times)
-    return path[:, :2], path[:, 2:8].reshape(-1, 2, 3), path[:, 8:].reshape(len(times), 2, -1)
+    parts = path[:, 2:8], path[:, 8:20], path[:, 20:]
+    return path[:, :2], *(part.reshape(len(times), 2, -1) for part in parts)
 
 
 def along(theta, k):
@@ -104,13 +113,13 @@ def test_derivatives_of_the_right_hand_side():
     rng = np.random.default_rng(4)
     for _ in range(5):
         z = rng.standard_normal(5) + np.array([0, 0, 0, 0, 3])
-        shapes = ((rhs, (2,)), (jacobian, (2, 5)), (hessian, (2, 5, 5)))
+        shapes = ((rhs, (2,)), (jacobian, (2, 5)), (hessian, (2, 5, 5)), (third, (2, 5, 5, 5)))
         value = [np.zeros(shape) for _, shape in shapes]
         for (f, _), out in zip(shapes, value, strict=True):
             f(0.0, z[:2], z[2:], out)
         for k in range(5):
             w = along(z, k)
-            for order in (0, 1):
+            for order in (0, 1, 2):
                 out = np.zeros(shapes[order][1], dtype=complex)
                 shapes[order][0](0.0, w[:2], w[2:], out)
                 np.testing.assert_allclose(
@@ -121,17 +130,20 @@ def test_derivatives_of_the_right_hand_side():
 @pytest.mark.parametrize("theta", POSITIONS)
 def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
     times = few.data.times
-    states, S, W = few.data.solve(theta)
+    states, S, W, V = few.data.solve(theta, 3)
     finer = np.linspace(0, 10, 126)  # every fifth is one of the 26
     assert far(states, solution(np.array(theta), 0, finer)[0][::5]) < 1e-10
     assert len(times) == 26
     for k in range(3):
-        x, first, _ = solution(along(theta, k), 1, finer)
+        x, first, second_order, _ = solution(along(theta, k), 2, finer)
         assert far(S[:, :, k], x[::5].imag / differences.COMPLEX_STEP) < 1e-9
         second = first[::5].imag / differences.COMPLEX_STEP  # d S_a / d theta_k
         for a in range(3):
             pair = few.data.pair[a, k]
             assert far(W[:, :, pair], second[:, :, a]) < 1e-8
+            for b in range(3):
+                exact = second_order[::5, :, few.data.pair[a, b]].imag / differences.COMPLEX_STEP
+                assert far(V[:, :, few.data.triple[a, b, k]], exact) < 1e-7
 
 
 @pytest.mark.parametrize("theta", POSITIONS)
@@ -141,7 +153,7 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
     fisher, tensor = few.fisher(theta), few.fisher_derivative(theta)
     for k in range(3):
         w = along(theta, k)
-        x, S, _ = (part[::5] for part in solution(w, 1, finer))
+        x, S, W, _ = (part[::5] for part in solution(w, 2, finer))
         L = -0.5 * np.sum(((y - x) / 0.5) ** 2) - 0.5 * np.sum(w**2)
         g = np.einsum("tn,tna->a", (y - x) / 0.25, S) - w
         G = np.einsum("tna,tnb->ab", S, S) / 0.25 + np.eye(3)
@@ -153,8 +165,14 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
         assert far(few.hessian(theta)[:, k], g.imag / differences.COMPLEX_STEP) < 1e-8
         assert far(fisher, G.real) < 1e-8
         assert far(tensor[:, :, k], G.imag / differences.COMPLEX_STEP) < 1e-8
+        H = np.einsum("tn,tnab->ab", (y - x) / 0.25, W[:, :, few.data.pair]) - G
+        assert far(few.hessian(theta), H.real) < 1e-8
+        assert far(few.third_derivative(theta)[:, :, k], H.imag / differences.COMPLEX_STEP) < 1e-7
     M = np.random.default_rng(5).standard_normal((3, 3))
+    tensor = few.fisher_derivative(theta)  # of the solution that is kept, which has the third sensitivities by now
     np.testing.assert_allclose(few.fisher_trace(theta, M), np.einsum("ij,ijk->k", M, tensor), rtol=1e-12)
+    contraction = np.einsum("ij,ijk->k", M, few.third_derivative(theta))
+    np.testing.assert_allclose(few.trace(theta, M), contraction, rtol=1e-12)
 
 
 def test_the_metrics_derivative_by_extrapolated_differences(few):
@@ -175,9 +193,10 @@ def test_an_equation_whose_solution_is_known():
 
     def start(theta):
         x = np.exp(theta[1])
-        first, second = np.zeros((1, 2)), np.zeros((1, 2, 2))
-        first[0, 1] = second[0, 1, 1] = x
-        return np.array([x]), first, second
+        derivatives = [np.zeros((1, *[2] * order)) for order in (1, 2, 3)]
+        for each in derivatives:
+            each.flat[-1] = x  # all indices 1
+        return np.array([x]), *derivatives
 
     def decay(t, x, theta):
         return -np.exp(theta[0]) * x
@@ -191,10 +210,16 @@ def test_an_equation_whose_solution_is_known():
         out[0, 0, 1] = out[0, 1, 0] = -k
         out[0, 1, 1] = -k * x[0]
 
+    def third(t, x, theta, out):
+        k = np.exp(theta[0])
+        out[0, 0, 1, 1] = out[0, 1, 0, 1] = out[0, 1, 1, 0] = -k
+        out[0, 1, 1, 1] = -k * x[0]
+
     model = ODE(
         decay,
         slopes,
         curvature,
+        third,
         initial_state=start,
         start_time=0.0,
         times=times,
@@ -223,7 +248,15 @@ def test_an_equation_whose_solution_is_known():
     np.testing.assert_allclose(model.fisher(q), fisher, rtol=1e-9)
     tensor = np.einsum("t,tac,tb->abc", w, W, S)
     np.testing.assert_allclose(model.fisher_derivative(q), tensor + tensor.transpose(1, 0, 2), rtol=1e-9)
+    V, kt = np.empty((2, 2, 2, 2)), k * t  # d/da of e^(-kt) is -kt e^(-kt), k = e^a
+    V[:, 0, 0, 0], V[:, 1, 1, 1] = (-(kt**3) + 3 * kt**2 - kt) * x, x
+    V[:, 0, 0, 1] = V[:, 0, 1, 0] = V[:, 1, 0, 0] = W[:, 0, 0]
+    V[:, 0, 1, 1] = V[:, 1, 0, 1] = V[:, 1, 1, 0] = W[:, 0, 1]
+    crossed = np.einsum("t,tab,tc->abc", w, W, S)
+    whole = np.einsum("t,tabc->abc", w * r, V) - crossed - crossed.transpose(0, 2, 1) - crossed.transpose(2, 0, 1)
+    np.testing.assert_allclose(model.third_derivative(q), whole, rtol=1e-8)
     assert model.data.solve(q, 1).second is None
+    assert model.data.solve(q, 2).third is None
     assert model.runs_as_python == "its ODE is solved by SciPy"
 
 
@@ -240,10 +273,13 @@ def test_the_same_model_through_the_public_helper(few):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         own = ODE(fhn.rhs, fhn.jacobian, fhn.hessian, **arguments)
+        with_third = ODE(fhn.rhs, fhn.jacobian, fhn.hessian, fhn.third, **arguments)
     with pytest.warns(PythonModelWarning, match="runs as Python"):
-        python = ODE(lambda *a: f(*a) * float(str(1.0)), jacobian, hessian, **arguments)
+        python = ODE(lambda *a: f(*a) * float(str(1.0)), jacobian, hessian, third, **arguments)
     q = np.array(POSITIONS[1])
-    for model in (own, python):
+    for model in (with_third, python):
+        assert far(model.third_derivative(q), few.third_derivative(q)) < 1e-9
+    for model in (own, with_third, python):
         assert far(model.fisher_derivative(q), few.fisher_derivative(q)) < 1e-9
         assert far(model.gradient(q), few.gradient(q)) < 1e-9
 
@@ -463,6 +499,31 @@ def test_wrong_derivatives_are_named():
         ODE(growth, wrong, growth_hessian, **arguments)
     with pytest.raises(GradientError, match=r"hessian\[0, 1, 0\] of 'ode' is 0 "):
         ODE(growth, growth_jacobian, crooked, **arguments)
+    with pytest.raises(GradientError, match=r"third\[0, 0, 1, 0\] of 'ode' is 0 .*, where differences give 2"):
+        ODE(growth, growth_jacobian, growth_hessian, lambda t, x, theta, out: None, **arguments)
+
+
+def test_without_the_third_derivatives_of_the_right_hand_side_it_says_what_is_missing(bounded):
+    for key in ("third_derivative", "trace"):
+        assert "ODE(..., third=...)" in bounded.why_absent(key)
+        assert pickle.loads(pickle.dumps(bounded)).why_absent(key) == bounded.why_absent(key)
+    with pytest.raises(
+        MissingDerivativeError, match=r"third derivatives of the right-hand side, ODE\(..., third=...\)"
+    ):
+        bounded.third_derivative([0.5])
+    with pytest.raises(MissingDerivativeError, match=r"the metric SoftAbs needs it: .*ODE\(..., third=...\)"):
+        refhmc.Hamiltonian(bounded, refhmc.metrics.SoftAbs())
+    with pytest.raises(ValueError, match="sensitivities of order 3"):
+        bounded.data.solve([0.5], 3)
+
+
+def test_softabs_on_an_ode(few):
+    """The force from the third derivatives is the slope of the energy, by extrapolated differences."""
+    H, q = refhmc.Hamiltonian(few, refhmc.metrics.SoftAbs(alpha=1e-2)), np.array(POSITIONS[0])
+    p = H.draw_momentum(q, np.random.default_rng(7))
+    for k in range(3):
+        found = differences.ridders(lambda s, k=k: H.energy(q + s * np.eye(3)[k], p), width=0.02, levels=6)
+        assert H.grad_q(q, p)[k] == pytest.approx(float(found.value), rel=1e-6, abs=1e-6 * np.abs(H.grad_q(q, p)).max())
 
 
 def test_bad_arguments_of_fitzhugh_nagumo():

@@ -8,7 +8,8 @@ a_n = n, whose factor is 1. With S_t = y_1 + ... + y_t, s_k = S_{tau_{k+1}} - S_
 
     L = sum_k (a + s_k) log lambda_k - (b + l_k) lambda_k,     dL/d log lambda_k = a + s_k - (b + l_k) lambda_k
 
-and moving tau_k from t to t' adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (t' - t) (lambda_{k-1} - lambda_k): O(1).
+The second and the third derivative in log lambda_k are both -(b + l_k) lambda_k, all others zero. Moving tau_k from t to t'
+adds (S_t' - S_t) log(lambda_{k-1} / lambda_k) - (t' - t) (lambda_{k-1} - lambda_k): O(1).
 
 **Truth.** Given the tau, lambda_k ~ Gamma(a + s_k, b + l_k), and the rate of the counts from s + 1 to t integrates to
 
@@ -50,19 +51,27 @@ def change(q, k, data):
 
 
 @jit
+def inside(q, data):
+    """Whether the changes are in the support: 0 < tau_1 < ... < tau_K < T."""
+    outside = 0
+    for k in range(q.shape[0] // 2 + 1):
+        outside += not 0 <= change(q, k, data) < change(q, k + 1, data) < data.shape[1]
+    return outside == 0
+
+
+@jit
 def value_and_gradient(q, data, out):
     K = q.shape[0] // 2
     a, b = data[1, 0], data[1, 1]
     out[:] = 0.0
     L = 0.0 * q[0]
+    if not inside(q, data):
+        return -np.inf + 0.0 * q[0]
     for k in range(K + 1):
         start, stop = change(q, k, data), change(q, k + 1, data)
-        if not 0 <= start < stop < data.shape[1]:
-            out[:] = 0.0
-            return -np.inf + 0.0 * q[0]
-        shape, exposure = a + (data[0, stop] - data[0, start]), (b + (stop - start)) * np.exp(q[k])
-        L += shape * q[k] - exposure
-        out[k] = shape - exposure
+        shape, expected = a + (data[0, stop] - data[0, start]), (b + (stop - start)) * np.exp(q[k])
+        L += shape * q[k] - expected
+        out[k] = shape - expected
     return L
 
 
@@ -70,10 +79,10 @@ def value_and_gradient(q, data, out):
 def log_density(q, data):
     K = q.shape[0] // 2
     L = 0.0 * q[0]
+    if not inside(q, data):
+        return -np.inf + 0.0 * q[0]
     for k in range(K + 1):
         start, stop = change(q, k, data), change(q, k + 1, data)
-        if not 0 <= start < stop < data.shape[1]:
-            return -np.inf + 0.0 * q[0]
         L += (data[1, 0] + data[0, stop] - data[0, start]) * q[k] - (data[1, 1] + stop - start) * np.exp(q[k])
     return L
 
@@ -81,6 +90,36 @@ def log_density(q, data):
 @jit
 def gradient(q, data, out):
     value_and_gradient(q, data, out)
+
+
+@jit
+def curvature(q, k, data):
+    """(b + l_k) lambda_k"""
+    return (data[1, 1] + change(q, k + 1, data) - change(q, k, data)) * np.exp(q[k])
+
+
+@jit
+def hessian(q, data, out):
+    out[:] = 0.0
+    if inside(q, data):
+        for k in range(q.shape[0] // 2 + 1):
+            out[k, k] = -curvature(q, k, data)
+
+
+@jit
+def third_derivative(q, data, out):
+    out[:] = 0.0
+    if inside(q, data):
+        for k in range(q.shape[0] // 2 + 1):
+            out[k, k, k] = -curvature(q, k, data)
+
+
+@jit
+def trace(q, data, M, out):
+    out[:] = 0.0
+    if inside(q, data):
+        for k in range(q.shape[0] // 2 + 1):
+            out[k] = -M[k, k] * curvature(q, k, data)
 
 
 @jit
@@ -197,6 +236,9 @@ def ChangePoint(
         2 * K + 1,
         log_density,
         gradient,
+        hessian,
+        third_derivative,
+        trace,
         data=data,
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
         constrain=functools.partial(constrain, first_year=first),

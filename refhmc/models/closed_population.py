@@ -7,7 +7,7 @@ In T occasions, each animal being caught with probability p in each, M different
 q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.embedding`), s = p:
 
     L(q) = -log N + log N! - log (N - M)! + (n + 1) log s + (T N - n + 1) log(1 - s) - log log((N + 1) / N)
-    dL/dq_0 = n + 1 - (T N + 2) s
+    dL/dq_0 = n + 1 - (T N + 2) s,     d^2L = -(T N + 2) s (1 - s),     d^3L = -(T N + 2) s (1 - s) (1 - 2 s)
 
 Exactly, P(N | data) ~ 1/N N!/(N - M)! B(1 + n, 1 + T N - n) and p | N ~ Beta(1 + n, 1 + T N - n).
 
@@ -26,6 +26,7 @@ from refhmc.compiled import jit
 from refhmc.embedding import Embedding, log_integer, log_log_width
 from refhmc.model import Model
 from refhmc.reference import Reference
+from refhmc.transforms import expit, softplus
 
 T, CAPTURES, DISTINCT, LARGEST = range(4)
 
@@ -37,29 +38,23 @@ def log_of_integer(N, M):
 
 
 @jit
-def log1p_exp(x):
-    """log(1 + exp x) without overflow."""
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-@jit
 def value_and_gradient(q, data, out):
     out[0] = out[1] = 0.0
-    N = log_integer(q[1], 0)
+    N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
         return -math.inf
     caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
-    out[0] = caught - (caught + missed) * math.exp(-log1p_exp(-q[0]))
-    return log_of_integer(N, data[0, DISTINCT]) - caught * log1p_exp(-q[0]) - missed * log1p_exp(q[0])
+    out[0] = caught - (caught + missed) * expit(q[0])
+    return log_of_integer(N, data[0, DISTINCT]) - caught * softplus(-q[0]) - missed * softplus(q[0])
 
 
 @jit
 def log_density(q, data):
-    N = log_integer(q[1], 0)
+    N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
         return -math.inf
     caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
-    return log_of_integer(N, data[0, DISTINCT]) - caught * log1p_exp(-q[0]) - missed * log1p_exp(q[0])
+    return log_of_integer(N, data[0, DISTINCT]) - caught * softplus(-q[0]) - missed * softplus(q[0])
 
 
 @jit
@@ -68,19 +63,46 @@ def gradient(q, data, out):
 
 
 @jit
+def curvatures(q, data):
+    """The second and third derivative in q_0, 0 outside the support."""
+    N = log_integer(q[1].real, 0)
+    if data[0, DISTINCT] > N or data[0, LARGEST] < N:
+        return 0.0 * q[0], 0.0 * q[0]
+    second = -0.25 * (data[0, T] * N + 2) / np.cosh(0.5 * q[0]) ** 2  # s (1 - s) = 1 / (4 cosh^2(q_0 / 2))
+    return second, -second * np.tanh(0.5 * q[0])
+
+
+@jit
+def hessian(q, data, out):
+    out[:] = 0.0
+    out[0, 0] = curvatures(q, data)[0]
+
+
+@jit
+def third_derivative(q, data, out):
+    out[:] = 0.0
+    out[0, 0, 0] = curvatures(q, data)[1]
+
+
+@jit
+def trace(q, data, M, out):
+    out[0], out[1] = M[0, 0] * curvatures(q, data)[1], 0.0
+
+
+@jit
 def log_density_change(q, data, j, new_value):
     if j == 0:
         N = log_integer(q[1], 0)
         caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
-        less = log1p_exp(-new_value) - log1p_exp(-q[0])
-        return -caught * less - missed * (log1p_exp(new_value) - log1p_exp(q[0]))
+        less = softplus(-new_value) - softplus(-q[0])
+        return -caught * less - missed * (softplus(new_value) - softplus(q[0]))
     N, before = log_integer(new_value, 0), log_integer(q[1], 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
         return -math.inf
     if before == N:
         return 0.0
     M = data[0, DISTINCT]
-    return log_of_integer(N, M) - log_of_integer(before, M) - data[0, T] * (N - before) * log1p_exp(q[0])
+    return log_of_integer(N, M) - log_of_integer(before, M) - data[0, T] * (N - before) * softplus(q[0])
 
 
 def constrain(q: np.ndarray, embedding: Embedding) -> dict:
@@ -122,6 +144,9 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
         2,
         log_density,
         gradient,
+        hessian,
+        third_derivative,
+        trace,
         data=np.array([[occasions, captures, distinct, largest]], dtype=float),
         names=["logit_p", "log_N"],
         constrain=functools.partial(constrain, embedding=embedding),

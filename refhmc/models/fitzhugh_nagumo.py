@@ -5,12 +5,14 @@
 
     (v, r) = (-1, 1) at time 0;  v_n, r_n ~ N(their values at time t_n, sigma),  n = 1..200, t_n equally spaced on [0, 10]
 
-Posterior, metric (eq. 20) and derivatives: :mod:`refhmc.models.ode`. With z = (v, r, a, b, c), e = v - a + b r, the first
-and second derivatives of the right-hand side are, the rest being zero,
+Posterior, metric (eq. 20) and derivatives: :mod:`refhmc.models.ode`. With z = (v, r, a, b, c), e = v - a + b r, the first,
+second and third derivatives of the right-hand side are, the rest being zero,
 
     f_1:   v: c (1 - v^2)    r: c    c: f_1 / c          vv: -2 c v    vc: 1 - v^2    rc: 1
     f_2:   v: -1/c    r: -b/c    a: 1/c    b: -r/c    c: e/c^2
            vc: 1/c^2    rb: -1/c    rc: b/c^2    ac: -1/c^2    bc: r/c^2    cc: -2 e/c^3
+    f_1:   vvv: -2c    vvc: -2v
+    f_2:   vcc: -2/c^3    rbc: 1/c^2    rcc: -2 b/c^3    acc: 2/c^3    bcc: -2 r/c^3    ccc: 6 e/c^4
 """
 
 from __future__ import annotations
@@ -70,8 +72,29 @@ def hessian(t, x, theta, out):
 
 
 @jit
+def put(out, i, j, k, m, value):
+    """One third derivative of f_i, under all orders of its indices."""
+    out[i, j, k, m] = out[i, j, m, k] = out[i, k, j, m] = out[i, k, m, j] = out[i, m, j, k] = out[i, m, k, j] = value
+
+
+@jit
+def third(t, x, theta, out):
+    v, r = x[0], x[1]
+    a, b, c = theta[0], theta[1], theta[2]
+    i = 1 / c
+    put(out, 0, 0, 0, 0, -2 * c)
+    put(out, 0, 0, 0, 4, -2 * v)
+    put(out, 1, 0, 4, 4, -2 * i * i * i)
+    put(out, 1, 1, 3, 4, i * i)
+    put(out, 1, 1, 4, 4, -2 * b * i * i * i)
+    put(out, 1, 2, 4, 4, 2 * i * i * i)
+    put(out, 1, 3, 4, 4, -2 * r * i * i * i)
+    put(out, 1, 4, 4, 4, 6 * (v - a + b * r) * i * i * i * i)
+
+
+@jit
 def equations(u, t, work):
-    augmented(rhs, jacobian, hessian, 2, 3, u, t, work)
+    augmented(rhs, jacobian, hessian, third, 2, 3, u, t, work)
 
 
 def observation_times(n: int = 200) -> np.ndarray:
@@ -82,7 +105,7 @@ def observation_times(n: int = 200) -> np.ndarray:
 def posterior(y, times, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.Problem:
     """The problem behind the model."""
     return ode.make_problem(
-        (rhs, jacobian, hessian),
+        (rhs, jacobian, hessian, third),
         equations,
         START,
         times,

@@ -26,6 +26,26 @@ after i who lived on, what the later chi owe to the earlier ones adds up in
     logit phi_i: (z_{i+1} + m_{i+1} + 1) (1 - phi_i) - phi_i - A_i phi_i (1 - phi_i) (1 - (1 - p_{i+1}) chi_{i+1}) / chi_i
                  + phi_i (1 - phi_i) V_i [e/v + (e^2/v - 1) (1 - 2 phi_i) / 2v],     e = U_{i+1} - phi_i V_i, v = v_i
 
+**Hessian and third derivative** in the smooth coordinates, f_i for logit phi_i, q_i for logit p_i. In
+
+    log chi_i = softplus(y_i) - softplus(f_i),     y_i = f_i - softplus(q_{i+1}) + log chi_{i+1}
+
+only y_i is no function of one coordinate: w_i = expit(y_i), and from i + 1 to i the slopes and the curvatures of y go over by
+
+    Y_i = e(f_i) - p_{i+1} e(q_{i+1}) + w_{i+1} Y_{i+1} - phi_{i+1} e(f_{i+1}),     the last two not for i = T - 1
+    Q_i = -p'_{i+1} E(q_{i+1}) + w'_{i+1} Y_{i+1} Y_{i+1}' + w_{i+1} Q_{i+1} - phi'_{i+1} E(f_{i+1})
+
+(e a unit vector, E = e e', p' = p (1 - p) and so for phi and w, p'' = p' (1 - 2 p)). Then sum_i (R_i - r_i) log chi_i has
+
+    hessian  sum_i A_i [w'_i Y_i Y_i' - phi'_i E(f_i) - w_i p'_{i+1} E(q_{i+1})]
+    third    sum_i A_i [w''_i Y_i Y_i Y_i + w'_i (Y_i Q_i)_sym - phi''_i e(f_i)^3 - w_i p''_{i+1} e(q_{i+1})^3]
+
+with (Y Q)_sym = Y_a Q_bc + Y_b Q_ac + Y_c Q_ab. All else is diagonal. Of the weight, with k = e/v, derivatives in phi
+e_1 = -V, v_1 = V (1 - 2 phi), v_2 = -2 V, and the slope l_1 = k V + (k^2 - 1/v) v_1 / 2 as above,
+
+    k_1 = (e_1 - k v_1) / v              l_2 = k_1 V + (k k_1 + v_1/2v^2) v_1 + (k^2 - 1/v) v_2 / 2
+    k_2 = -(2 k_1 v_1 + k v_2) / v       l_3 = k_2 V + (k_1^2 + k k_2 + v_2/2v^2 - v_1^2/v^3) v_1 + 2 (k k_1 + v_1/2v^2) v_2
+
 A change of one U_i touches its own factors and at most two of the weights: O(1), where the whole density is O(T).
 
 ``data``, rows over the occasions: u; n + 1; z - u + 1; R - r (0 at T); z_{i+1} + m_{i+1} + 1 (0 at T); sigma_B^2, U_max.
@@ -37,7 +57,7 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
+from refhmc.compiled import jit, jit_allocating
 from refhmc.datasets import jolly_seber_reference, load_json
 from refhmc.embedding import Embedding, log_integer, log_log_width
 from refhmc.errors import ShapeError
@@ -127,6 +147,175 @@ def gradient(q, data, out):
     value_and_gradient(q, data, out)
 
 
+# ------------------------------------------------------------------------------------- second and third derivatives
+
+
+@jit
+def logistic_slopes(u):
+    """expit(u) and its first two derivatives."""
+    slope = 0.25 / np.cosh(0.5 * u) ** 2
+    return expit(u), slope, -slope * np.tanh(0.5 * u)
+
+
+@jit
+def weight_curvatures(U_next, U, i, phi, data):
+    """The second and third derivative of :func:`weight` in phi."""
+    V = U - data[0, i]
+    v, v1, v2 = data[5, 0] + phi * (1 - phi) * V, V * (1 - 2 * phi), -2 * V
+    k = (U_next - phi * V) / v
+    k1 = -(V + k * v1) / v
+    k2 = -(2 * k1 * v1 + k * v2) / v
+    half, half1 = 0.5 * (k * k - 1 / v), k * k1 + v1 / (2 * v * v)
+    half2 = k1 * k1 + k * k2 + v2 / (2 * v * v) - v1 * v1 / (v * v * v)
+    return k1 * V + half1 * v1 + half * v2, k2 * V + half2 * v1 + 2 * half1 * v2
+
+
+@jit
+def diagonal_terms(q, i, data):
+    """Second and third derivatives in logit p_i and in logit phi_i of all but the chi: four numbers."""
+    T = data.shape[1]
+    U = size(q[2 * T - 1 + i])
+    _, slope, curved = logistic_slopes(q[i])
+    factor = -(data[1, i] + U + data[2, i])
+    if i == T - 1:
+        return factor * slope, factor * curved, 0.0 * q[0], 0.0 * q[0]
+    phi, phi1, phi2 = logistic_slopes(q[T + i])
+    phi3 = phi1 * (1 - 6 * phi1)
+    U_next, exponent = size(q[2 * T + i]), -(data[4, i] + 1)
+    l1 = weight(U_next, U, i, phi, data)[1]
+    l2, l3 = weight_curvatures(U_next, U, i, phi, data)
+    second = exponent * phi1 + l2 * phi1 * phi1 + l1 * phi2
+    third = exponent * phi2 + l3 * phi1 * phi1 * phi1 + 3 * l2 * phi1 * phi2 + l1 * phi3
+    return factor * slope, factor * curved, second, third
+
+
+@jit
+def all_inside(q, data):
+    T = data.shape[1]
+    outside = 0
+    for i in range(T):
+        outside += not inside(size(q[2 * T - 1 + i]), i, data)
+    return outside == 0
+
+
+@jit
+def shares(q, data, y, A):
+    """y_i and A_i, (T - 1,) each."""
+    T = data.shape[1]
+    s = -softplus(q[T - 1])  # log((1 - p_{i+1}) chi_{i+1})
+    for i in range(T - 2, -1, -1):
+        y[i] = q[T + i] + s
+        s = softplus(y[i]) - softplus(q[T + i]) - softplus(q[i])
+    owed = 0.0 * q[0]
+    for i in range(T - 1):
+        A[i] = data[3, i] + owed
+        owed = A[i] * expit(y[i])
+
+
+@jit
+def one_earlier(q, y, i, Y, Q):
+    """Y_i and Q_i in place of those of i + 1; i = T - 2 needs zeros."""
+    T, m = y.shape[0] + 1, Y.shape[0]
+    if i < T - 2:
+        w, w1, _ = logistic_slopes(y[i + 1])
+        phi, phi1, _ = logistic_slopes(q[T + i + 1])
+        for a in range(m):
+            for b in range(m):
+                Q[a, b] = w * Q[a, b] + w1 * (Y[a] * Y[b])
+        for a in range(m):
+            Y[a] *= w
+        Q[T + i + 1, T + i + 1] -= phi1
+        Y[T + i + 1] -= phi
+    p, p1, _ = logistic_slopes(q[i + 1])
+    Y[T + i] += 1
+    Y[i + 1] -= p
+    Q[i + 1, i + 1] -= p1
+
+
+@jit_allocating
+def hessian(q, data, out):
+    T = data.shape[1]
+    m = 2 * T - 1
+    out[:] = 0.0
+    if not all_inside(q, data):
+        return
+    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
+    Q = np.zeros((m, m), q.dtype)
+    shares(q, data, y, A)
+    for i in range(T - 1, -1, -1):
+        second_p, _, second_phi, _ = diagonal_terms(q, i, data)
+        out[i, i] += second_p
+        if i == T - 1:
+            continue
+        one_earlier(q, y, i, Y, Q)
+        w, w1, _ = logistic_slopes(y[i])
+        for a in range(m):
+            for b in range(m):
+                out[a, b] += A[i] * w1 * (Y[a] * Y[b])
+        out[T + i, T + i] += second_phi - A[i] * logistic_slopes(q[T + i])[1]
+        out[i + 1, i + 1] -= A[i] * w * logistic_slopes(q[i + 1])[1]
+
+
+@jit_allocating
+def third_derivative(q, data, out):
+    T = data.shape[1]
+    m = 2 * T - 1
+    out[:] = 0.0
+    if not all_inside(q, data):
+        return
+    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
+    Q = np.zeros((m, m), q.dtype)
+    shares(q, data, y, A)
+    for i in range(T - 1, -1, -1):
+        _, third_p, _, third_phi = diagonal_terms(q, i, data)
+        out[i, i, i] += third_p
+        if i == T - 1:
+            continue
+        one_earlier(q, y, i, Y, Q)
+        w, w1, w2 = logistic_slopes(y[i])
+        for a in range(m):
+            for b in range(m):
+                for c in range(m):
+                    crossed = Y[a] * Q[b, c] + Y[b] * Q[a, c] + Y[c] * Q[a, b]
+                    out[a, b, c] += A[i] * (w2 * Y[a] * Y[b] * Y[c] + w1 * crossed)
+        out[T + i, T + i, T + i] += third_phi - A[i] * logistic_slopes(q[T + i])[2]
+        out[i + 1, i + 1, i + 1] -= A[i] * w * logistic_slopes(q[i + 1])[2]
+
+
+@jit_allocating
+def trace(q, data, M, out):
+    """The contraction of each term by itself: O(T^3), where the tensor costs O(T^4)."""
+    T = data.shape[1]
+    m = 2 * T - 1
+    out[:] = 0.0
+    if not all_inside(q, data):
+        return
+    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
+    Q, MY = np.zeros((m, m), q.dtype), np.zeros(m, q.dtype)
+    shares(q, data, y, A)
+    for i in range(T - 1, -1, -1):
+        _, third_p, _, third_phi = diagonal_terms(q, i, data)
+        out[i] += M[i, i] * third_p
+        if i == T - 1:
+            continue
+        one_earlier(q, y, i, Y, Q)
+        w, w1, w2 = logistic_slopes(y[i])
+        square = straight = 0.0 * q[0]  # Y'M Y and sum_ab M_ab Q_ab
+        for a in range(m):
+            MY[a] = 0.0
+            for b in range(m):
+                MY[a] += (M[a, b] + M[b, a]) * Y[b]
+                straight += M[a, b] * Q[a, b]
+            square += 0.5 * Y[a] * MY[a]
+        for c in range(m):
+            crossed = straight * Y[c]
+            for a in range(m):
+                crossed += Q[c, a] * MY[a]
+            out[c] += A[i] * (w2 * square * Y[c] + w1 * crossed)
+        out[T + i] += M[T + i, T + i] * (third_phi - A[i] * logistic_slopes(q[T + i])[2])
+        out[i + 1] -= M[i + 1, i + 1] * A[i] * w * logistic_slopes(q[i + 1])[2]
+
+
 @jit
 def log_density_change(q, data, j, new_value):
     T = data.shape[1]
@@ -205,6 +394,9 @@ def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: in
         3 * T - 1,
         log_density,
         gradient,
+        hessian,
+        third_derivative,
+        trace,
         data=data,
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,

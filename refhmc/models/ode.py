@@ -2,22 +2,25 @@
 
     y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a);      S, W: the sensitivities of x (:mod:`refhmc.sensitivities`)
 
-With r = y - x, w = 1/sigma^2 (0 where there is no observation) and P = diag(1 / s^2), sums over all observations,
+With V the third sensitivities, r = y - x, w = 1/sigma^2 (0 where there is no observation) and P = diag(1 / s^2), sums over all
+observations,
 
     L        = -1/2 sum w r^2 - 1/2 (theta - m)' P (theta - m)
     gradient = sum w r S - P (theta - m)
     hessian  = sum w (r W - S S') - P
     Fisher   = sum w S S' + P                                       eq. 20 of Brofos and Lederman (2021)
     d Fisher_ab / dtheta_c = sum w (W_ac S_b + S_a W_bc)            Girolami and Calderhead (2011), sec. 10
+    third_abc = sum w (r V_abc - W_ab S_c - W_ac S_b - W_bc S_a)
 
-All come out of one solution of the equations for x, S and W at the position. The first two need x and S only, and
-the log density alone needs x only: then no more is integrated. SciPy's ``odeint`` (LSODA) does it: of SciPy's
-solvers it takes the least time by far, at a relative error of 1e-12 too.
+All come out of one solution of the equations for x, S, W and V at the position. V is there where the third derivatives of f
+are. The gradient needs x and S only, and the log density alone needs x only: then no more is integrated. SciPy's ``odeint``
+(LSODA) does it: of SciPy's solvers it takes the least time by far, at a relative error of 1e-12 too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import warnings
 from collections.abc import Callable
@@ -30,7 +33,7 @@ from numba.core.errors import NumbaError
 from scipy.integrate import ODEintWarning, odeint
 
 from refhmc import types
-from refhmc.compiled import OPTIONS, compile_pointer, plain
+from refhmc.compiled import OPTIONS, compile_pointer, jit, plain
 from refhmc.core import argument_count, first_words
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
 from refhmc.model import Model
@@ -38,12 +41,14 @@ from refhmc.reference import Reference
 from refhmc.sensitivities import augmented, n_unknowns, work_for
 
 IN_PYTHON = "its ODE is solved by SciPy"
+NO_THIRD = "it needs the third derivatives of the right-hand side, ODE(..., third=...)"
 EQUATIONS = nb.void(types.VECTOR, nb.float64, types.VECTOR)
 _odeint_lock = threading.RLock()  # SciPy's Fortran keeps the state of an integration in global variables
 
 
 class Solution(NamedTuple):
-    """States and sensitivities at the times of observation: (T, n), (T, n, p) and, for the pairs a <= b, (T, n, p(p+1)/2).
+    """States and sensitivities at the times of observation: (T, n), (T, n, p), for the pairs a <= b (T, n, p(p+1)/2), and for
+    the triples a <= b <= c (T, n, p(p+1)(p+2)/6).
 
     None for what was not asked for.
     """
@@ -51,6 +56,7 @@ class Solution(NamedTuple):
     states: np.ndarray
     first: np.ndarray | None = None
     second: np.ndarray | None = None
+    third: np.ndarray | None = None
 
 
 class Evaluation(NamedTuple):
@@ -63,17 +69,24 @@ class Evaluation(NamedTuple):
     hessian: np.ndarray | None = None
     fisher: np.ndarray | None = None
     fisher_derivative: np.ndarray | None = None
+    third_derivative: np.ndarray | None = None
     error: str = ""
 
 
 # ----------------------------------------------------------------------------------------------------- the equations
 
 
-def make_equations(rhs: Callable, jacobian: Callable, hessian: Callable, n: int, p: int) -> Any:
+@jit
+def not_given(t, x, theta, out):
+    """In the place of third derivatives that a user has not given: it is never called."""
+
+
+def make_equations(functions: tuple[Callable, ...], n: int, p: int) -> Any:
     """``equations(u, t, work)`` of a user's functions, to be compiled: :func:`refhmc.sensitivities.augmented`."""
+    rhs, jacobian, hessian, third = functions
 
     def equations(u, t, work):
-        augmented(rhs, jacobian, hessian, n, p, u, t, work)
+        augmented(rhs, jacobian, hessian, third, n, p, u, t, work)
 
     return numba.njit(**OPTIONS)(equations)
 
@@ -94,10 +107,10 @@ def in_place(function: Callable, compiled: bool) -> Callable:
     return numba.njit(**OPTIONS)(filling) if compiled else filling
 
 
-def compiled_equations(functions: tuple[Callable, Callable, Callable], n: int, p: int, name: str) -> Callable:
-    """The equations of a user's three functions, compiled, or as Python with a warning where Numba cannot."""
-    f, J, H = (in_place(function, True) for function in functions)
-    equations = make_equations(f, J, H, n, p)
+def compiled_equations(functions: tuple[Callable, ...], n: int, p: int, name: str) -> Callable:
+    """The equations of a user's three or four functions, compiled, or as Python with a warning where Numba cannot."""
+    whole = functions if len(functions) == 4 else (*functions, not_given)
+    equations = make_equations(tuple(in_place(function, True) for function in whole), n, p)
     try:
         equations.compile(EQUATIONS)
         return fast(equations)
@@ -108,9 +121,9 @@ def compiled_equations(functions: tuple[Callable, Callable, Callable], n: int, p
             PythonModelWarning,
             stacklevel=4,
         )
-        f, J, H = (in_place(function, False) for function in functions)
+        in_python = [in_place(function, False) for function in whole]
         as_python = plain(augmented)
-        return lambda u, t, work: as_python(f, J, H, n, p, u, t, work)
+        return lambda u, t, work: as_python(*in_python, n, p, u, t, work)
 
 
 def fast(equations: Any) -> Callable:
@@ -155,6 +168,12 @@ class Problem:
         self.pair = np.zeros((self.p, self.p), dtype=int)
         self.pair[np.triu_indices(self.p)] = np.arange(self.p * (self.p + 1) // 2)
         self.pair = np.maximum(self.pair, self.pair.T)
+        # triple[a, b, c]: where V does
+        ordered = list(itertools.combinations_with_replacement(range(self.p), 3))
+        place = {indices: k for k, indices in enumerate(ordered)}
+        self.triple = np.array([place[tuple(sorted(abc))] for abc in np.ndindex(self.p, self.p, self.p)], dtype=int)
+        self.triple = self.triple.reshape((self.p,) * 3)
+        self.highest = 3 if len(functions) == 4 else 2  # order of the sensitivities
         self._begin()
 
     def _begin(self) -> None:
@@ -193,19 +212,22 @@ class Problem:
         if not callable(self.start):
             u[: self.n] = self.start
             return u
-        x, first, second = self.start(theta)
+        x, *derivatives = self.start(theta)
         u[: self.n] = x
-        if order > 0:
-            u[self.n : self.n * (1 + self.p)] = np.ravel(first)
-        if order > 1:
-            u[self.n * (1 + self.p) :] = np.asarray(second)[:, *np.triu_indices(self.p)].ravel()
+        for k in range(1, order + 1):
+            each = list(itertools.combinations_with_replacement(range(self.p), k))
+            part = slice(n_unknowns(self.n, self.p, k - 1), n_unknowns(self.n, self.p, k))
+            u[part] = np.asarray(derivatives[k - 1])[:, *np.array(each).T].ravel()
         return u
 
     def solve(self, theta, order: int = 2) -> Solution:
-        """The states, and the sensitivities up to ``order`` (0, 1 or 2), at the times of observation.
+        """The states, and the sensitivities up to ``order`` (0 to 3), at the times of observation.
 
-        Raises EvaluationError, with SciPy's message, where there is no solution.
+        Raises EvaluationError, with SciPy's message, where there is no solution; ValueError for order 3 without the third
+        derivatives of the right-hand side.
         """
+        if order > self.highest:
+            raise ValueError(f"sensitivities of order {order} of {self.name!r}: {NO_THIRD}")
         theta = np.ascontiguousarray(theta, dtype=float)
         if not np.isfinite(theta).all():
             raise EvaluationError("the ODE's parameters are not finite")
@@ -218,11 +240,9 @@ class Problem:
             return slopes
 
         path = self.integrate(derivative, u)
-        n, p = self.n, self.p
-        states = path[:, :n]
-        first = path[:, n : n + n * p].reshape(-1, n, p) if order > 0 else None
-        second = path[:, n + n * p :].reshape(len(path), n, -1) if order > 1 else None
-        return Solution(states, first, second)
+        ends = [n_unknowns(self.n, self.p, k) for k in range(order + 1)]
+        parts = [path[:, a:b].reshape(len(path), self.n, -1) for a, b in itertools.pairwise(ends)]
+        return Solution(path[:, : self.n], *parts)
 
     def integrate(self, derivative: Callable, u: np.ndarray) -> np.ndarray:
         """``u`` at the times of observation, (T, len(u))."""
@@ -260,7 +280,7 @@ class Problem:
 
     def evaluation(self, theta: np.ndarray, order: int) -> Evaluation:
         """The formulas at the head of this file."""
-        states, S, W = self.solve(theta, order)
+        states, S, W, V = self.solve(theta, order)
         p, P = self.p, self.precision
         from_mean = theta - self.prior_mean
         r = self.seen_y - states
@@ -278,7 +298,11 @@ class Problem:
         hessian = (wr.ravel() @ second)[self.pair] - fisher
         half = (weighted.T @ second)[:, self.pair]  # [b, a, c]: sum w S_b W_ac
         derivative = half + half.transpose(1, 0, 2)
-        return Evaluation(theta.copy(), order, log_density, gradient, hessian, fisher, derivative)
+        known = Evaluation(theta.copy(), order, log_density, gradient, hessian, fisher, derivative)
+        if V is None:
+            return known
+        third = (wr.ravel() @ V.reshape(-1, V.shape[2]))[self.triple] - derivative - half.transpose(1, 2, 0)
+        return known._replace(third_derivative=third)
 
 
 def log_density(q, problem):
@@ -289,11 +313,19 @@ def gradient(q, problem):
     return problem.evaluate(q, 1).gradient
 
 
+# Whoever asks for a metric asks for its derivative next, nearly always: one solution for both.
 def hessian(q, problem):
-    return problem.evaluate(q, 2).hessian
+    return problem.evaluate(q, problem.highest).hessian
 
 
-# Whoever asks for the metric asks for its derivative next, nearly always: one solution for both.
+def third_derivative(q, problem):
+    return problem.evaluate(q, 3).third_derivative
+
+
+def trace(q, problem, M):
+    return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
+
+
 def fisher(q, problem):
     return problem.evaluate(q, 2).fisher
 
@@ -310,6 +342,7 @@ def ODE(
     rhs: Callable,
     jacobian: Callable,
     hessian: Callable,
+    third: Callable | None = None,
     *,
     initial_state: Any,
     times: Any,
@@ -334,8 +367,9 @@ def ODE(
         derivatives, (n, n + p, n + p), both triangles. Plain functions that return an array, or, with a fourth argument
         ``out`` (which holds zeros), write into it. Numba compiles them if it can. They are compared with differences
         here, at ``initial`` or at the prior's mean.
-    initial_state : (n,), or a function of theta that returns the state at ``start_time``, its derivative (n, p) and its
-        second derivative (n, p, p). start_time : default the first of ``times``.
+    third : its third derivatives, (n, n + p, n + p, n + p), all orders of the indices; SoftAbs needs them.
+    initial_state : (n,), or a function of theta that returns the state at ``start_time``, its derivative (n, p), its
+        second derivative (n, p, p) and, with ``third``, its third one. start_time : default the first of ``times``.
     times : (T,), ascending. y : (T, n) observations, NaN where there is none. sigma : their standard deviation, (T, n) or
         what broadcasts to it.
     prior_mean, prior_scale : of the independent normal priors, (p,), or a number for the scale; inf for a flat prior. Use
@@ -346,16 +380,16 @@ def ODE(
 
     Returns
     -------
-    A :class:`refhmc.Model` with gradient, Hessian, Fisher metric and its derivative. ``model.data.solve(theta, order)`` gives
-    states and sensitivities. Where SciPy finds no solution the log density is -inf, and SciPy's message is kept: see
-    :class:`refhmc.errors.EvaluationError`.
+    A :class:`refhmc.Model` with gradient, Hessian, Fisher metric and its derivative, and with the third derivative if
+    ``third`` is given. ``model.data.solve(theta, order)`` gives states and sensitivities. Where SciPy finds no solution the
+    log density is -inf, and SciPy's message is kept: see :class:`refhmc.errors.EvaluationError`.
 
     Raises
     ------
     ShapeError, ValueError : for arguments that do not fit. GradientError : a derivative of ``rhs`` is wrong.
     """
     problem = make_problem(
-        (rhs, jacobian, hessian),
+        (rhs, jacobian, hessian) if third is None else (rhs, jacobian, hessian, third),
         None,
         initial_state,
         times,
@@ -374,13 +408,14 @@ def ODE(
 
 def make_model(problem: Problem, names, constrain, initial, name, reference) -> Model:
     """The model of a problem."""
+    whole = problem.highest == 3
     return Model(
         problem.p,
         log_density,
         gradient,
         hessian,
-        None,
-        None,
+        third_derivative if whole else None,
+        trace if whole else None,
         fisher,
         fisher_derivative,
         fisher_trace,
@@ -393,6 +428,7 @@ def make_model(problem: Problem, names, constrain, initial, name, reference) -> 
         in_python=IN_PYTHON,
         # residuals of one sigma, and a hundred times the tolerance as the error of a state: found to be ample
         noise=100 * problem.tolerance * float(np.sum(np.sqrt(problem.weights))),
+        absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
     )
 
 
@@ -462,13 +498,13 @@ def make_problem(
 
 
 def check_derivatives(problem: Problem, theta: np.ndarray) -> None:
-    """Raise GradientError, naming the entry, if ``jacobian`` or ``hessian`` is not the derivative of what it should be.
+    """Raise GradientError, naming the entry, if ``jacobian``, ``hessian`` or ``third`` is not the derivative of the one before.
 
     Central differences at the start of the ODE, at three places near ``theta``; places where something is not finite are
     left out.
     """
     n, m = problem.n, problem.n + problem.p
-    f, J, H = (in_place(function, False) for function in problem.functions)
+    functions = [in_place(function, False) for function in problem.functions]
 
     def call(function, z, shape):
         out = np.zeros(shape)
@@ -479,13 +515,12 @@ def check_derivatives(problem: Problem, theta: np.ndarray) -> None:
         moved = theta + shift * (1 + np.arange(problem.p) / problem.p)
         x = problem.initial_unknowns(moved, 0)
         z = np.concatenate([x + shift, moved])
-        for what, shape, derivative, function in (
-            ("jacobian", (n, m), call(J, z, (n, m)), f),
-            ("hessian", (n, m, m), call(H, z, (n, m, m)), J),
-        ):
+        for order in range(1, len(functions)):
+            what, shape = ("jacobian", "hessian", "third")[order - 1], (n, *[m] * order)
+            derivative, below = call(functions[order], z, shape), functions[order - 1]
             for k in range(m):
                 h = 1e-5 * max(1.0, abs(z[k])) * np.eye(m)[k]
-                ahead, behind = (call(function, z + s * h, shape[:-1]) for s in (1, -1))
+                ahead, behind = (call(below, z + s * h, shape[:-1]) for s in (1, -1))
                 difference = (ahead - behind) / (2 * h[k])
                 error = np.abs(difference - derivative[..., k])
                 size = np.abs(derivative).max() + np.abs(ahead).max()
