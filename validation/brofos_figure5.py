@@ -15,7 +15,7 @@ import numpy as np
 
 import refhmc
 from refhmc.trajectory import integrate
-from validation.brofos_tables import integrator
+from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import command_line, markdown, over_trials, save_figure, write_results
 
 MEAN, COVARIANCE = np.array([0.5, -1.0]), np.array([[1.0, 0.5], [0.5, 2.0]])
@@ -102,7 +102,8 @@ def report(rows: list[dict], chosen, name: str) -> None:
         body.append([*cells, f"{r['mean'].value:.2e} ± {r['mean'].error:.0e}", *theory])
     claims = claims_of(rows)
     text = [
-        f"`python -m validation.brofos_figure5`: {chosen.draws} trajectories a case, ten steps, seed {chosen.seed}.",
+        f"`python -m validation.brofos_figure5`: {chosen.draws} trajectories a case, ten steps, seed {chosen.seed}. "
+        f"{UNCHECKED}",
         'The paper: "for every step-size, the energy conservation of the implicit midpoint method is in the neighborhood of '
         '1e-10 whereas the generalized leapfrog has energy conservation that degrades with larger steps". It does not say '
         "which tolerance that is for: the implicit midpoint's error is what the tolerance leaves, so it is near 1e-10 for "

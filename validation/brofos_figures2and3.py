@@ -24,7 +24,7 @@ from refhmc.diagnostics import reversibility_violation, volume_violation
 from validation.brofos_table1 import banana
 from validation.brofos_table2 import funnel
 from validation.brofos_table4 import fitzhugh_nagumo
-from validation.brofos_tables import integrator
+from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import command_line, in_processes, markdown, number, run_chains, save_figure, write_results
 
 TOLERANCES = (1e-9, 1e-6, 1e-3)
@@ -163,7 +163,7 @@ def text_of(figure: int, cells: list[dict], chosen) -> str:
         f"`python -m validation.brofos_figures2and3 --figure {figure}`: {chosen.trials} trials, seed {chosen.seed}; a trial's "
         f"median is over {chosen.points} draws for reversibility, {chosen.volume_points} for the volume by central "
         f"differences of width {WIDTHS[figure]:.0e}, {chosen.accurate_points} for the volume by extrapolated differences. "
-        "I.M.(a) and G.L.F.(a), the same draws for both. In the table: the median over the trials. A failed "
+        f"I.M.(a) and G.L.F.(a), the same draws for both. {UNCHECKED} In the table: the median over the trials. A failed "
         "solve counts as infinite, and an infinite median is not drawn.",
         f"The paper: {CLAIMS[figure]}.",
         "Found, over all cells: "

@@ -1,6 +1,7 @@
 """Table 1 of Brofos and Lederman (2021): the banana, Fisher metric, four integrators, step 0.1.
 
-Every trial draws data anew, y_i ~ N(1, 2) for i = 1..100, and starts at the truth (1/2, 1/sqrt 2), as the paper's does.
+Every trial of every row draws data anew, y_i ~ N(1, 2) for i = 1..100, and starts at the truth
+(1/2, 1/sqrt 2), as the paper's does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def banana(seed: int, trial: int):
 
 
 NOTES = (
-    "All agree in spite of two habits of the published code that are not ours: its midpoint solves start from "
+    "No figure differs, in spite of two habits of the published code that are not ours: its midpoint solves start from "
     "z + eps/2 f(z), and it takes a solve for converged whose last changes are below the tolerance with their sign."
 )
 

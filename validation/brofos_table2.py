@@ -21,7 +21,7 @@ def funnel(seed: int, trial: int):
 
 
 NOTES = (
-    "All agree in spite of two habits of the published code that are not ours: its midpoint solves start from "
+    "No figure differs, in spite of two habits of the published code that are not ours: its midpoint solves start from "
     "z + eps/2 f(z), and it takes a solve for converged whose last changes are below the tolerance with their sign."
 )
 

@@ -61,6 +61,7 @@ def table() -> Table:
         rows=ROWS,
         problem=fitzhugh_nagumo,
         same=False,
+        common_data=True,
         notes=NOTES,
         paper_draws=1000,
         pilot=8,

@@ -1,13 +1,4 @@
-"""What the validation commands share: chains, their effective sample sizes, Monte Carlo errors, verdicts, result files.
-
-A figure of a paper, x with standard error s, is set against ours, y with standard error t, by
-
-    z = (y - x) / sqrt(s^2 + t^2 + r^2 / 3)
-
-where r is half a unit of the last printed digit: what was rounded away is uniform on (-r, r), variance r^2/3. If the two
-agree, z is close to Student's t with as many degrees of freedom as the two standard errors have together (Welch). The
-verdict's threshold is the one that *all* comparisons of a table together pass with probability 1 - ``ALARM``.
-"""
+"""What the validation commands share: the command line, chains, their effective sample sizes, result files."""
 
 from __future__ import annotations
 
@@ -29,15 +20,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 import refhmc
+from validation.judging import Estimate, number, over_trials
+
+__all__ = ["Estimate", "number", "over_trials"]  # of judging, for the commands that compare nothing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 TABLES = ROOT.parent / "shared" / "papers" / "tables"
-ALARM = 0.05  # the chance that a table has any false alarm, if everything agrees
-PAPER_TRIALS = 10
 
 
 # ------------------------------------------------------------------------------------------------- the command line
@@ -123,82 +114,6 @@ def effective_sizes(draws: np.ndarray, parts: int = 1) -> np.ndarray:
 def cap(draws: int) -> float:
     """ArviZ reports no effective sample size above n log10 n."""
     return draws * math.log10(draws)
-
-
-# ------------------------------------------------------------------------------------------- figures and their errors
-
-
-@dataclasses.dataclass
-class Estimate:
-    """A mean over ``n`` trials with its standard error; NaN where too few trials give none.
-
-    ``length``: draws of a trial, in units of the other figure's trials.
-    """
-
-    value: float
-    error: float
-    n: int = PAPER_TRIALS
-    length: float = 1.0
-
-    def __str__(self) -> str:
-        return number(self.value) + ("" if math.isnan(self.error) else f" ± {number(self.error, self.value)}")
-
-
-def over_trials(values) -> Estimate:
-    """Mean and standard error of one figure of each trial."""
-    x = np.asarray(values, dtype=float)
-    error = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan
-    return Estimate(float(x.mean()), error, len(x))
-
-
-def number(x: float, beside: float | None = None) -> str:
-    """A figure with digits to suit its size, or that of the figure it is the error of."""
-    if not math.isfinite(x):
-        return "–"
-    size = abs(x if beside is None else beside)
-    return f"{x:.0f}" if size >= 1000 else f"{x:.1f}" if size >= 20 else f"{x:.3f}"
-
-
-@dataclasses.dataclass
-class Comparison:
-    """``z`` and the chance ``p`` of one as large from figures that agree."""
-
-    z: float
-    p: float
-
-
-def compare(ours: Estimate, theirs: Estimate, rounding: float = 0.005) -> Comparison:
-    """Welch's comparison; ``rounding`` is half a unit of the paper's last printed digit (it applies to its error too).
-
-    An error we do not have is borrowed: the paper's trials vary as ours do.
-    """
-    borrowed = math.isnan(ours.error)
-    s = max(theirs.error, rounding / math.sqrt(3) if theirs.error == 0 else 0.0)
-    t = s * math.sqrt(theirs.n / (ours.n * ours.length)) if borrowed else ours.error
-    variance = s**2 + t**2 + rounding**2 / 3
-    z = (ours.value - theirs.value) / math.sqrt(variance)
-    spread = (s**2 + t**2) ** 2 / (theirs.n - 1) if borrowed else s**4 / (theirs.n - 1) + t**4 / max(ours.n - 1, 1)
-    freedom = variance**2 / spread if spread > 0 else math.inf
-    p = 2 * scipy.stats.t.sf(abs(z), freedom) if math.isfinite(freedom) else 2 * scipy.stats.norm.sf(abs(z))
-    return Comparison(z, float(p))
-
-
-def verdict(p: float, comparisons: int, alarm: float = ALARM, reason: str = "") -> str:
-    """ "agrees" unless p lies below the level at which ``comparisons`` of them give one false alarm in 1/``alarm``."""
-    if p >= 1 - (1 - alarm) ** (1 / comparisons):
-        return "agrees"
-    return f"differs: {reason}" if reason else "differs"
-
-
-def alarm_text(comparisons: int, alarm: float = ALARM) -> str:
-    """The rule of the verdicts in words."""
-    level = 1 - (1 - alarm) ** (1 / comparisons)
-    return (
-        f"Verdicts: a figure differs if |z| is larger than agreeing figures give with probability {level:.2g} (Student's t, "
-        f"Welch's degrees of freedom; |z| > {scipy.stats.t.isf(level / 2, 18):.1f} for 18, "
-        f"{scipy.stats.norm.isf(level / 2):.1f} for many). Were all {comparisons} comparisons of figures that agree, the "
-        f"chance of any false alarm would be {alarm:.0%}."
-    )
 
 
 # ------------------------------------------------------------------------------------------------------ result files

@@ -19,19 +19,8 @@ import numpy as np
 import refhmc
 from refhmc.datasets import load_json
 from validation import metropolis_within_gibbs
-from validation.common import (
-    Estimate,
-    alarm_text,
-    command_line,
-    compare,
-    effective_sizes,
-    markdown,
-    number,
-    over_trials,
-    save_figure,
-    verdict,
-    write_results,
-)
+from validation.common import command_line, effective_sizes, markdown, save_figure, write_results
+from validation.judging import Estimate, alarm_text, compare, number, over_trials, verdict
 
 CHAINS = 4
 LENGTHS = (10, 20, 50)
