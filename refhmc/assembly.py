@@ -1,30 +1,69 @@
-"""The result of a run: what its chains brought back, put together, described and reviewed."""
+"""The result of a run: filled step by step, so that what was drawn is there before anything that can fail.
+
+1. :func:`begun`: how the run is made, before the first draw.
+2. :func:`put_draws`: draws and statistics, as arrays; no code of the user's runs.
+3. :func:`put_posterior`: the constrained values, by the model's own ``constrain``.
+4. :func:`put_warnings`: what deserves a look.
+
+Whatever is raised on the way, by the model, ArviZ, a callback, a warning that is an error, or Ctrl-C, leaves with the result as
+it is then: :func:`kept`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from refhmc.chain_run import ChainRun
 from refhmc.dynamics import resolve
-from refhmc.errors import SamplingError
+from refhmc.errors import CheckpointError, SamplingError
 from refhmc.kernels import Gibbs
-from refhmc.results import Group, Result
+from refhmc.results import Result
 from refhmc.sample_stats import named
 from refhmc.sampling_warnings import failed_evaluations, review
 from refhmc.types import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
 
 
-def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -> dict[str, Any]:
-    """The attributes of a result."""
+@contextlib.contextmanager
+def kept(result: Result, put_together: Callable[[], None]) -> Iterator[None]:
+    """Whatever is raised inside leaves with ``result`` as its attribute ``partial``.
+
+    ``put_together`` is called first if the result has no draws yet. An exception that takes no attribute becomes the cause
+    of a SamplingError.
+    """
+    try:
+        yield
+    except BaseException as error:
+        carrier = with_partial(error, result)
+        if not result.groups:
+            with contextlib.suppress(BaseException):  # what cannot be put together stays out; the error is raised below
+                put_together()
+        if carrier is error:
+            raise
+        raise carrier from error
+
+
+def with_partial(error: Any, result: Result) -> BaseException:
+    """The exception with its attribute and a note of it; another in its place if it takes none."""
+    try:
+        error.partial = result
+        if not isinstance(error, SamplingError):  # whose message says it
+            error.add_note("What was drawn is in this exception's attribute .partial, a refhmc.Result.")
+        return error
+    except Exception:
+        return with_partial(SamplingError(f"{type(error).__name__}: {error}. What was drawn is in .partial"), result)
+
+
+def begun(model, kernel, entropy, draws, tune, preflight) -> Result:
+    """A result without draws, with the attributes that tell how the run is made."""
     import refhmc
 
-    totals = np.sum([run.control for run in runs], axis=0)
-    return {
+    attributes = {
         "refhmc_version": refhmc.__version__,
         "inference_library": "refhmc",
         "kernel": kernel_as_json(kernel),
@@ -34,16 +73,45 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
         "model_runs_as_python": model.runs_as_python or "",
         "draws": int(draws),
         "tuning_steps": int(tune),
-        "draws_per_chain": [len(run.draws) for run in runs],
-        "interrupted": stopped_by is not None,
-        "stopped_by": stopped_by or "",
         "preflight": bool(preflight),
+        "exact": inexact_part(kernel) is None,
+    }
+    return Result({}, attributes)
+
+
+def put_draws(result: Result, kernel, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
+    """Draws, statistics and counts of the chains: all of them, or the largest rectangle when some are shorter."""
+    result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
+    lengths = np.array([len(run.draws) for run in runs])
+    chosen, n = largest_rectangle(lengths)
+    groups = {
+        "posterior": {},
+        "sample_stats": statistics(kernel, np.stack([runs[k].stats[:n] for k in chosen])),
+        "unconstrained_posterior": {"q": np.stack([runs[k].draws[:n] for k in chosen])},
+    }
+    if save_warmup:
+        m = min(len(runs[k].warmup_draws) for k in chosen)
+        groups["warmup_posterior"] = {}
+        groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in chosen]))
+        groups["warmup_unconstrained_posterior"] = {"q": np.stack([runs[k].warmup_draws[:m] for k in chosen])}
+    result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
+    result.groups.update(groups)
+    if len(set(lengths)) == 1:
+        result.ragged.clear()
+
+
+def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
+    """The attributes that tell how the run went."""
+    totals = np.sum([run.control for run in runs], axis=0)
+    return {
+        "draws_per_chain": [len(run.draws) for run in runs],
+        "interrupted": bool(stopped_by),
+        "stopped_by": stopped_by,
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
         "n_gradient_evaluations": int(totals[GRADIENTS]),
         "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
         "n_metric_evaluations": int(totals[METRICS]),
         "n_trace_evaluations": int(totals[TRACES]),
-        "exact": inexact_part(kernel) is None,
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
         "evaluation_failures": [
             {
@@ -60,6 +128,63 @@ def describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight) -
     }
 
 
+def put_posterior(result: Result, model) -> None:
+    """The constrained values of all draws."""
+    for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
+        result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
+
+
+def put_warnings(result: Result, model, kernel, runs: list[ChainRun]) -> None:
+    """What of the run deserves a look, as sentences."""
+    attributes, draws = result.attributes, result.draws
+    chosen, n, tune = attributes["chains"], draws.shape[1], attributes["tuning_steps"]
+    found = result.warnings
+    if attributes["interrupted"]:
+        found += cut_short(attributes)
+    found += [
+        f"The checkpoint of chain {k} could not be written at the end ({run.unsaved}): its file, if there is one, is older "
+        "than the draws here, which are complete."
+        for k, run in enumerate(runs)
+        if run.unsaved
+    ]
+    lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
+    if lost:
+        found.append(
+            f"The search for a first step size found no end in {len(lost)} of {len(chosen)} chains ({lost}): the energy "
+            "error of one step does not depend on its size there. Is the density proper, and its gradient right?"
+        )
+    if not attributes["exact"]:
+        found.append(approximate(inexact_part(kernel)))
+    unevaluated = np.zeros((len(chosen), n), bool)
+    for row, k in enumerate(chosen):
+        met = [i - tune for failure in runs[k].failures for i in failure.iterations]
+        unevaluated[row, [i for i in met if 0 <= i < n]] = True
+    rows = np.stack([runs[k].stats[:n] for k in chosen])
+    blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": result.sample_stats}
+    kernels = dict(zip(kernel.names, kernel.kernels, strict=True)) if isinstance(kernel, Gibbs) else {"": kernel}
+    found += review(model.names, draws, blocks, kernels, np.stack([runs[k].start for k in chosen]), tune, unevaluated)
+    found += failed_evaluations(attributes["evaluation_failures"])
+
+
+def cut_short(attributes: dict[str, Any]) -> list[str]:
+    """What a run that was stopped lacks altogether: all draws, or those of whole chains."""
+    lengths, chosen = attributes["draws_per_chain"], attributes["chains"]
+    by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds"}[attributes["stopped_by"]]
+    if not any(lengths) and attributes["draws"]:
+        return [
+            f"There are no draws: {by} stopped the run in warm-up, before the first. save_warmup=True keeps what there is of "
+            "warm-up, and with checkpoint= a folder the same call goes on from there."
+        ]
+    left_out = {k: n for k, n in enumerate(lengths) if k not in chosen}
+    if not left_out:
+        return []
+    which = ", ".join(f"chain {k}: {n}" for k, n in left_out.items())
+    return [
+        f"{by} stopped the run when its chains were of unequal length. The groups hold the largest rectangle, "
+        f"without {len(left_out)} of {len(lengths)} chains (draws made by {which}); with raw=True, .ragged has every draw."
+    ]
+
+
 def kernel_as_json(kernel) -> str:
     """``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``; arrays as lists."""
 
@@ -72,46 +197,6 @@ def kernel_as_json(kernel) -> str:
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
     return json.dumps(plain(kernel))
-
-
-def assemble(model, kernel, runs: list[ChainRun], save_warmup: bool, attributes: dict) -> Result:
-    """The result of the chains: all of them, or the largest rectangle when some are shorter."""
-    lengths = np.array([len(run.draws) for run in runs])
-    kept, n = largest_rectangle(lengths)
-    whole = len(set(lengths)) == 1
-    groups: dict[str, Group] = {}
-    draws = np.stack([runs[k].draws[:n] for k in kept])
-    rows = np.stack([runs[k].stats[:n] for k in kept])
-    stats = statistics(kernel, rows)
-    groups["posterior"] = model.constrain(draws)
-    groups["sample_stats"] = stats
-    groups["unconstrained_posterior"] = {"q": draws}
-    if save_warmup:
-        m = min(len(runs[k].warmup_draws) for k in kept)
-        warm = np.stack([runs[k].warmup_draws[:m] for k in kept])
-        groups["warmup_posterior"] = model.constrain(warm)
-        groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in kept]))
-        groups["warmup_unconstrained_posterior"] = {"q": warm}
-    attributes = {**attributes, "chains": [int(k) for k in kept]}
-    blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": stats}
-    tune = int(attributes["tuning_steps"])
-    unevaluated = np.zeros((len(kept), n), bool)
-    for row, k in enumerate(kept):
-        met = [i - tune for failure in runs[k].failures for i in failure.iterations]
-        unevaluated[row, [i for i in met if 0 <= i < n]] = True
-    found = review(model.names, draws, blocks, np.stack([runs[k].start for k in kept]), unevaluated)
-    found += failed_evaluations(attributes["evaluation_failures"])
-    if not attributes["exact"]:
-        found.insert(0, approximate(inexact_part(kernel)))
-    lost = [k for k in kept if runs[k].control[SEARCH_FAILED]]
-    if lost:
-        found.insert(
-            0,
-            f"The search for a first step size found no end in {len(lost)} of {len(kept)} chains ({lost}): the energy "
-            "error of one step does not depend on its size there. Is the density proper, and its gradient right?",
-        )
-    ragged = {} if whole else {k: run.draws for k, run in enumerate(runs)}
-    return Result(groups, attributes, found, ragged)
 
 
 def statistics(kernel, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -142,12 +227,18 @@ def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
     return sorted(int(k) for k in order[: best + 1]), int(lengths[order[best]])
 
 
-def raise_failure(chain: int, run: ChainRun, result: Result) -> None:
-    done = int(run.control[DRAWS_DONE])
+def failure_of(runs: list[ChainRun]) -> Exception | None:
+    """What to raise where chains ended by an exception: a CheckpointError as it is, else a SamplingError; None if none did."""
+    failed = [k for k, run in enumerate(runs) if run.error is not None]
+    if not failed:
+        return None
+    chain, run = failed[0], runs[failed[0]]
+    if isinstance(run.error, CheckpointError):
+        return run.error
     error = SamplingError(
-        f"chain {chain} stopped at iteration {done}: {type(run.error).__name__}: {run.error}"
+        f"chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {run.error}"
         + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
         + ". The draws so far, and the other chains, are in this exception's .partial"
     )
-    error.partial = result
-    raise error from run.error
+    error.__cause__ = run.error
+    return error

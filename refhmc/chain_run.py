@@ -31,6 +31,32 @@ class ChainRun(NamedTuple):
     error: BaseException | None
     error_position: np.ndarray | None
     failures: list[Failure]  # of this session, where the chain comes from a checkpoint
+    unsaved: str = ""  # why the checkpoint at the end could not be written
+
+
+class Rows(NamedTuple):
+    """Where a chain writes its iterations, a row each: ``dropped`` of warm-up are not kept, then ``kept`` are, then the draws.
+
+    Whoever made the rows can read those that are written, whatever becomes of the chain.
+    """
+
+    draws: np.ndarray
+    stats: np.ndarray
+    dropped: int
+    kept: int
+
+    def after(self, done: int, keep_warmup: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Draws and statistics, and those of warm-up if it is asked for, after ``done`` iterations."""
+        warm, n = min(done, self.kept) if keep_warmup else 0, max(done - self.dropped, self.kept)
+        return self.draws[self.kept : n], self.stats[self.kept : n], self.draws[:warm], self.stats[:warm]
+
+
+def make_rows(dim: int, n_stats: int, draws: int, tune: int, keep_warmup: bool) -> Rows:
+    """Rows for a chain. Warm-up that nobody asked for is written over if it would need much memory."""
+    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
+    # wants kept, or there is a checkpoint to write now and then.
+    kept = tune if keep_warmup or 8 * tune * dim <= SMALL_WARMUP else 0
+    return Rows(np.zeros((kept + draws, dim)), np.zeros((kept + draws, n_stats)), tune - kept, kept)
 
 
 def chain_generator(entropy: int, chain: int) -> np.random.Generator:
@@ -49,6 +75,7 @@ def run_chain(
     keep_warmup: bool,
     checkpoint: Checkpoint | None = None,
     control: np.ndarray | None = None,
+    rows: Rows | None = None,
 ) -> ChainRun:
     """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
@@ -56,12 +83,20 @@ def run_chain(
     plan = make_plan(model, kernel, tune)
     state = plan.chain(model, rng)
     total = tune + draws
-    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
-    # wants kept, or there is a checkpoint to write now and then.
-    kept = tune if keep_warmup or 8 * tune * model.dim <= SMALL_WARMUP else 0
-    dropped = tune - kept
-    rows, stats = np.zeros((kept + draws, model.dim)), np.zeros((kept + draws, plan.n_stats))
-    start_of_draws, done, saved, error = np.full(model.dim, np.nan), 0, None, None
+    rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows
+    dropped, kept = rows.dropped, rows.kept
+    start_of_draws, done, saved, error, unsaved = np.full(model.dim, np.nan), 0, None, None, ""
+
+    def save(now: bool = False) -> None:
+        """The chain goes on where a file cannot be written: a disk that is full may have room at the next try."""
+        nonlocal unsaved
+        assert checkpoint is not None
+        assert saved is not None
+        try:
+            checkpoint.save(chain, saved, now=now)
+            unsaved = ""
+        except OSError as failed:
+            unsaved = f"{type(failed).__name__}: {failed}"
 
     def run_to_the_end() -> None:
         """Chunk after chunk from where the state stands, until the last draw or a stop."""
@@ -71,7 +106,7 @@ def run_chain(
             limit = total if done >= dropped else dropped
             size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
             at = slice(done - dropped, done - dropped + size)
-            target = (rows[at], stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
+            target = (rows.draws[at], rows.stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
             made = state.run(*target, control)
             done += made
             if done == tune:
@@ -80,8 +115,8 @@ def run_chain(
                 return
             if checkpoint is not None:
                 n = max(done - dropped, 0)
-                saved = Saved(state.to_bytes(), done, rows[:n], stats[:n], start_of_draws, control.copy())
-                checkpoint.save(chain, saved)
+                saved = Saved(state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy())
+                save()
 
     failures = FailureLog()
     try:
@@ -96,7 +131,7 @@ def run_chain(
             state.restore(there.state)
             done, start_of_draws = there.done, there.start_of_draws
             control[STOP + 1 :] = there.control[STOP + 1 :]
-            rows[: len(there.draws)], stats[: len(there.stats)] = there.draws, there.stats
+            rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
         if tune == 0 and there is None:
             start_of_draws = state.position.copy()
         failures = model.core.begin_failures(control)  # the tries for a start do not count
@@ -105,18 +140,15 @@ def run_chain(
         error = caught
         done = int(control[DRAWS_DONE])
     if checkpoint is not None and saved is not None:
-        checkpoint.save(chain, saved, now=True)
+        save(now=True)
     if kept and done >= tune:
-        start_of_draws = rows[tune - 1]
-    warm, n = min(done, kept) if keep_warmup else 0, max(done - dropped, kept)
+        start_of_draws = rows.draws[tune - 1]
     return ChainRun(
-        rows[kept:n],
-        stats[kept:n],
-        rows[:warm],
-        stats[:warm],
+        *rows.after(done, keep_warmup),
         start_of_draws,
         control,
         error,
         None if error is None else model.core.last_position.get(threading.get_ident()),
         list(failures.found.values()),
+        unsaved,
     )

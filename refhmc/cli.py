@@ -1,15 +1,17 @@
 """The command line: ``refhmc sample``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
 
-Exit status: 0 done, 1 failed, 2 usage, 130 interrupted (what was drawn is still summarised and written).
+Exit status: 0 done, 1 failed, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what was drawn is still summarised and written).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
 
+from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.vocabulary import METRICS, integrator_class, metric_class
 
 INTERRUPTED = 130
@@ -18,17 +20,24 @@ SAMPLE_INTEGRATORS = ("leapfrog", "implicit-midpoint", "generalized-leapfrog")
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse ``arguments`` (default: the command's own) and run; returns the exit status."""
-    options = build_parser().parse_args(arguments)
+    status = 0
     try:
-        return options.run(options)
+        with sigterm_as_ctrl_c():
+            try:
+                options = build_parser().parse_args(arguments)
+                status = options.run(options)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, which is no fault
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return 0
+        with contextlib.suppress(OSError, ValueError):  # what is left to print goes nowhere, so that the end is quiet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, TypeError, RuntimeError, OSError, MemoryError) as error:
         print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    return status
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -79,7 +88,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run_sample(options) -> int:
-    """``refhmc sample``: sample, say what was compiled, print the summary beside the truth, write files."""
+    """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth.
+
+    Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
+    """
     import warnings
 
     import refhmc
@@ -89,22 +101,48 @@ def run_sample(options) -> int:
     for path in (options.out, options.plot):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
-        result = refhmc.sample(
-            model,
-            kernel,
-            draws=options.draws,
-            tune=options.tune,
-            chains=options.chains,
-            cores=options.cores,
-            random_seed=options.seed,
-            max_seconds=options.max_seconds,
-            progressbar=not options.quiet,
-            raw=True,
-        )
-    print(compilation_report())
+    failure = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
+            result = refhmc.sample(
+                model,
+                kernel,
+                draws=options.draws,
+                tune=options.tune,
+                chains=options.chains,
+                cores=options.cores,
+                random_seed=options.seed,
+                max_seconds=options.max_seconds,
+                progressbar=not options.quiet,
+                raw=True,
+            )
+    except BaseException as error:
+        result = getattr(error, "partial", None)
+        if result is None or not result.groups.get("posterior"):
+            raise
+        failure = error
+    try:  # files first: nobody may be left to read what is printed
+        if options.out is not None:
+            write_netcdf(result, options.out)
+        if options.plot is not None:
+            from refhmc.plotting import plot_result
+
+            plot_result(model, result, options.plot)
+    finally:
+        print_result(model, result)
+    for what, path in (("result", options.out), ("picture", options.plot)):
+        if path is not None:
+            print(f"{what} written to {path}")
+    if failure is not None:
+        raise failure
+    return INTERRUPTED if result.attributes["stopped_by"] == "interrupt" else 0
+
+
+def print_result(model, result) -> None:
+    """What was compiled, what was drawn, the summary beside the truth, the warnings."""
     attributes = result.attributes
+    print(compilation_report())
     print(
         f"{model.name}: {len(attributes['chains'])} chains of {result.draws.shape[1]} draws in "
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
@@ -113,15 +151,6 @@ def run_sample(options) -> int:
     print(summary_beside_truth(model, result))
     for text in result.warnings:
         print(f"warning: {text}")
-    if options.out is not None:
-        write_netcdf(result, options.out)
-        print(f"result written to {options.out}")
-    if options.plot is not None:
-        from refhmc.plotting import plot_result
-
-        plot_result(model, result, options.plot)
-        print(f"picture written to {options.plot}")
-    return INTERRUPTED if attributes["stopped_by"] == "interrupt" else 0
 
 
 def make_kernel(options, model):
@@ -172,12 +201,12 @@ def run_models(options) -> int:
 
 def run_warmup(options) -> int:
     """``refhmc warmup``: compile the core and every built-in model."""
-    import refhmc
+    from refhmc.compile_cache import cache_directory
     from refhmc.warmup import compile_everything
 
     for done, total, title, seconds in compile_everything():
         print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
-    print(f"cached in {refhmc.compiled.cache_directory()}")
+    print(f"kept in {cache_directory() or 'this process only'}")
     return 0
 
 
@@ -187,6 +216,7 @@ def run_info(options) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
     import refhmc
+    from refhmc.compile_cache import cache_directory
 
     print(f"refhmc {refhmc.__version__}, Python {platform.python_version()}, {platform.platform()}")
     for package in ("numpy", "scipy", "numba", "arviz", "arviz-base", "xarray", "rich", "cupy"):
@@ -195,7 +225,7 @@ def run_info(options) -> int:
         except PackageNotFoundError:
             print(f"{package} not installed")
     print(f"processors {os.cpu_count()}")
-    print(f"compiled code {refhmc.compiled.cache_directory()}")
+    print(f"compiled code {cache_directory() or 'is not kept'}")
     return 0
 
 
@@ -211,13 +241,18 @@ def _model(name: str):
 def compilation_report() -> str:
     """What was compiled in this process, and how long it took."""
     from refhmc import compiled
+    from refhmc.compile_cache import cache_directory
 
     fresh = [item for item in compiled.log if not item.from_cache]
     loaded = [item for item in compiled.log if item.from_cache]
     if not fresh:
         return f"compiled nothing; loaded {len(loaded)} functions from the cache in {_total(loaded):.2f} s"
-    parts = ", ".join(f"{item.title} {item.seconds:.1f} s" for item in fresh)
-    return f"compiled, and cached for the next time: {parts} ({_total(fresh):.1f} s in all)"
+    seconds: dict[str, float] = {}
+    for item in fresh:  # the parts of a metric have one title
+        seconds[item.title] = seconds.get(item.title, 0.0) + item.seconds
+    parts = ", ".join(f"{title} {each:.1f} s" for title, each in seconds.items())
+    kept = "compiled, and kept for the next time" if cache_directory() else "compiled"
+    return f"{kept}: {parts} ({_total(fresh):.1f} s in all)"
 
 
 def _total(items) -> float:

@@ -2,9 +2,8 @@
 
 Three ideas:
 
-* ``jit`` marks a function of the core. It is compiled when first needed and cached on disk, in a
-  directory named after a hash of all of refhmc's sources, because Numba's own cache does not notice
-  that a *callee* in another file was edited.
+* ``jit`` marks a function of the core. It is compiled when first needed and kept on disk
+  (:mod:`refhmc.compile_cache`).
 * ``entry(signature)`` marks a function that Python calls: one explicit signature, so that the core is
   compiled once per installation whatever the model. Models arrive as Numba *first-class functions*
   (typed pointers), see :mod:`refhmc.types`.
@@ -16,11 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import os
-import pathlib
-import sys
-import tempfile
 import threading
 import time
 import types as python_types
@@ -31,69 +25,32 @@ from typing import Any, NamedTuple
 import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
+from refhmc.compile_cache import CompiledCode
+
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
-_config_lock = threading.RLock()
 
 
-@functools.cache
-def source_hash() -> str:
-    """Hash of refhmc's Python sources, Numba's version and Python's: the key of the cache directory.
-
-    (Without ``refhmc.check``, where nothing is compiled.)
-    """
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
-    root = pathlib.Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        if path.parent.name == "check":
-            continue
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-@functools.cache
-def cache_directory() -> pathlib.Path:
-    """Where compiled code lies: ``$REFHMC_CACHE_DIR`` or the user's cache directory, by source hash."""
-    root = os.environ.get("REFHMC_CACHE_DIR")
-    if root is None:
-        import platformdirs
-
-        root = platformdirs.user_cache_dir("refhmc", appauthor=False)
-    path = pathlib.Path(root) / source_hash()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError:  # a read-only home: compile once per process group instead of failing
-        path = pathlib.Path(tempfile.gettempdir()) / f"refhmc-{source_hash()}"
-        path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _cached_njit(function: Callable, *signature, **options):
-    # Numba reads its cache directory from a global when the dispatcher is made; set it for that moment only.
-    with _config_lock:
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(cache_directory())
-        try:
-            return numba.njit(*signature, cache=True, **options)(function)
-        finally:
-            numba.config.CACHE_DIR = before
+def _kept_njit(function: Callable, **options):
+    """Numba's ``njit`` with the cache of :mod:`refhmc.compile_cache` in the place of its own."""
+    dispatcher = numba.njit(**options)(function)
+    if not numba.config.DISABLE_JIT:
+        dispatcher._cache = CompiledCode(function, _announce_once)
+    return dispatcher
 
 
 def jit(function: Callable):
     """A function of the compiled core: cached, compiled on first use, allocates nothing."""
-    return _cached_njit(function, **CORE)
+    return _kept_njit(function, **CORE)
 
 
 def jit_sum(function: Callable):
     """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
-    return _cached_njit(function, **CORE, **REORDERED_SUMS)
+    return _kept_njit(function, **CORE, **REORDERED_SUMS)
 
 
 def jit_products(function: Callable):
@@ -101,27 +58,27 @@ def jit_products(function: Callable):
 
     (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
     """
-    return _cached_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
+    return _kept_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
 def jit_part(function: Callable):
     """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
-    return _cached_njit(function, forceinline=True, **CORE)
+    return _kept_njit(function, forceinline=True, **CORE)
 
 
 def jit_inline(function: Callable):
     """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
-    return _cached_njit(function, inline="always", **CORE)
+    return _kept_njit(function, inline="always", **CORE)
 
 
 def jit_allocating(function: Callable):
     """As :func:`jit`, for the few functions that need arrays of their own."""
-    return _cached_njit(function, **OPTIONS)
+    return _kept_njit(function, **OPTIONS)
 
 
 def jit_calling_python(function: Callable):
     """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
-    return _cached_njit(function, error_model="numpy")
+    return _kept_njit(function, error_model="numpy")
 
 
 def silence_experimental() -> None:
@@ -146,32 +103,36 @@ announce: list[Callable[[str], None]] = []  # called with a title before each co
 _compile_lock = threading.RLock()
 
 
-def is_cached(function: Callable) -> bool:
-    """Whether the disk cache holds compiled code of a function of refhmc."""
-    if numba.config.DISABLE_JIT:
-        return True
-    text = getattr(function, "py_func", function)
-    stem = f"{pathlib.Path(text.__code__.co_filename).stem}.{text.__qualname__}-"
-    return any(path.name.startswith(stem) for path in cache_directory().rglob("*.nbc"))
+_unannounced: str | None = None  # the title of what is compiled now, until it is known not to be in the cache
+
+
+def _announce_once() -> None:
+    """Called at each miss of the cache, of which one compilation has many."""
+    global _unannounced
+    title, _unannounced = _unannounced, None
+    if title is not None:
+        for listener in list(announce):
+            listener(title)
 
 
 @contextlib.contextmanager
-def _logged(function: Callable, title: str):
+def _logged(title: str):
+    global _unannounced
     with _compile_lock:
         silence_experimental()
-        cached = is_cached(function)
-        if not cached:
-            for listener in list(announce):
-                listener(title)
+        _unannounced = title
         begin = time.perf_counter()
-        yield
-        log.append(Compilation(title, time.perf_counter() - begin, cached))
+        try:
+            yield
+            log.append(Compilation(title, time.perf_counter() - begin, _unannounced is not None))
+        finally:
+            _unannounced = None
 
 
 def compile_pointer(function: Any, signature, title: str) -> None:
     """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
     if not numba.config.DISABLE_JIT and not function.signatures:
-        with _logged(function, title):
+        with _logged(title):
             function.compile(signature)
 
 
@@ -189,14 +150,10 @@ class Entry:
         """Compile now, or load from the cache; recorded in ``refhmc.compiled.log``."""
         with _compile_lock:
             if self._compiled is None:
-                with _logged(self.py_func, self.title):
-                    dispatcher = _cached_njit(self.py_func, self._signature(), **CORE)
+                with _logged(self.title):
+                    dispatcher = _kept_njit(self.py_func, **CORE)
                     # The one compiled version itself: the dispatcher would look at every argument's type first.
-                    self._compiled = (
-                        dispatcher
-                        if numba.config.DISABLE_JIT
-                        else dispatcher.overloads[dispatcher.signatures[0]].entry_point
-                    )
+                    self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
         return self._compiled
 
     def __call__(self, *args):

@@ -55,5 +55,9 @@ class DiscontinuityWarning(SamplingWarning):
     """The log density jumps, and the kernel is made for smooth ones; the text has two points on either side of a jump."""
 
 
+class CompileCacheWarning(UserWarning):
+    """Compiled code that is damaged, or that somebody else could have written, is not used; it is compiled again."""
+
+
 class PythonModelWarning(UserWarning):
     """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""

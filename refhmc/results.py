@@ -18,7 +18,8 @@ class Result:
 
     ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
     (:mod:`refhmc.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
-    same three with the prefix ``warmup_``. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
+    same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
+    can be tried again. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
     ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
     the groups then hold the largest rectangle that can be cut from them.
     """
@@ -51,8 +52,9 @@ class Result:
         Raises ImportError, saying what to install, when neither ``arviz`` nor ``arviz-base`` is there.
         """
         az = import_arviz()
-        standard = {k: v for k, v in self.groups.items() if "unconstrained" not in k}
-        others = {k: v for k, v in self.groups.items() if "unconstrained" in k}
+        there = [k for k, group in self.groups.items() if group]
+        standard = {k: self.groups[k] for k in there if "unconstrained" not in k}
+        others = {k: self.groups[k] for k in there if "unconstrained" in k}
         warm = any(k.startswith("warmup_") for k in standard)
         if "data" in inspect.signature(az.from_dict).parameters:  # ArviZ 1.x: one nested dictionary
             tree = az.from_dict(standard, save_warmup=warm)
@@ -60,11 +62,11 @@ class Result:
 
             extra = {k: xr.DataTree(az.dict_to_dataset(v)) for k, v in others.items()}
             tree = tree.assign(extra)
-            groups = [tree[name] for name in self.groups]
+            groups = [tree[name] for name in there]
         else:
             tree = az.from_dict(**standard, save_warmup=warm)
             tree.add_groups({k: az.dict_to_dataset(v) for k, v in others.items()})
-            groups = [tree[name] for name in self.groups]
+            groups = [tree[name] for name in there]
         attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
         for group in groups:
             group.attrs.update(attributes)

@@ -1,8 +1,7 @@
-"""``sample``: seeds, starts, checks, a thread per chain, a watcher, and the result."""
+"""``sample``: seeds, starts, checks, chains (:mod:`refhmc.drawing`) and the result (:mod:`refhmc.assembly`)."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 import time
@@ -15,18 +14,17 @@ import threadpoolctl
 
 from refhmc import compiled, discontinuity
 from refhmc.arguments import check_arguments, check_memory, entropy_of
-from refhmc.assembly import assemble, describe, kernel_as_json, raise_failure
+from refhmc.assembly import begun, failure_of, kept, kernel_as_json, put_draws, put_posterior, put_warnings
 from refhmc.chain import make_plan
-from refhmc.chain_run import chain_generator, run_chain
+from refhmc.chain_run import chain_generator
 from refhmc.checkpoint import Checkpoint
-from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingWarning
+from refhmc.drawing import Drawing, draw_in_executor, draw_in_threads
+from refhmc.errors import DiscontinuityWarning, SamplingWarning
+from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.kernels import DHMC, NUTS
 from refhmc.model import Model
 from refhmc.progress import ProgressReport, make_display
 from refhmc.starts import check_gradient, check_metric, check_returns, check_start, given_starts, random_start
-from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, STOP
-
-WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 
 
 def sample(
@@ -61,7 +59,7 @@ def sample(
     initvals : (d,) or (chains, d), unconstrained. Default: the model's own start, or uniform on (-2, 2).
     progressbar : False, True, or a function of a :class:`refhmc.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
-    executor : anything with ``submit``; each chain is one task (no live progress). Never closed here.
+    executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
     backend : "numba". max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder (and model, kernel, warm-up, seed) it goes on from there, bit for bit as if it had never stopped.
@@ -70,13 +68,15 @@ def sample(
 
     Returns
     -------
-    The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, or ``max_seconds``, gives what there is,
-    marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises at once.
+    The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, SIGTERM (if called in the main thread) or
+    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises.
 
     Raises
     ------
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
-    SamplingError : the model raised during sampling; ``.partial`` is the result so far, other chains complete.
+    SamplingError : the model raised during sampling, other chains are complete.
+    Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
+    a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
     """
     if kernel is None:
         kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
@@ -85,8 +85,8 @@ def sample(
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
     announcer = _announcer(display)
+    compiled.announce.append(announcer)
     try:
-        compiled.announce.append(announcer)
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
@@ -94,41 +94,52 @@ def sample(
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
+        result = begun(model, kernel, entropy, draws, tune, preflight)
         store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
-        # One thread of linear algebra a chain; our own models use none, and the limit takes milliseconds to set.
-        with contextlib.nullcontext() if model.core.own else threadpoolctl.threadpool_limits(1):
-            if executor is not None:
-                submit: Any = executor.submit
-                runs = [future.result() for future in [submit(run_chain, **task) for task in tasks]]
-                stopped_by = None
-            else:
-                workers = min(chains, cores or os.cpu_count() or 1)
-                runs, stopped_by = run_threads(tasks, workers, tune + draws, tune, display, max_seconds)
+        drawing = Drawing(tasks, plan.n_stats)
+    except BaseException:
+        display.close()
+        raise
     finally:
         compiled.announce.remove(announcer)
-        display.close()
-    attributes = describe(model, kernel, entropy, draws, tune, runs, stopped_by, preflight)
-    attributes["sampling_time"] = time.perf_counter() - begin
-    result = assemble(model, kernel, runs, save_warmup, attributes)
-    for text in result.warnings:
-        warnings.warn(text, SamplingWarning, stacklevel=2)
-    if jumps is None:
-        begun = np.stack([runs[k].start for k in result.attributes["chains"]])
-        gradients = attributes["n_gradient_evaluations"]
-        jumps = discontinuity.found(model, kernel, result.draws, result.sample_stats, begun, gradients)
-        if jumps is not None:
-            warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
-    if jumps is not None:
-        result.warnings.insert(0, jumps)
-    failed = [k for k, run in enumerate(runs) if run.error is not None]
-    if failed and isinstance(runs[failed[0]].error, CheckpointError):
-        raise runs[failed[0]].error  # type: ignore[misc]
-    if failed:
-        raise_failure(failed[0], runs[failed[0]], result)
-    return result if raw else result.to_arviz()
+
+    def put_together() -> None:
+        put_draws(result, kernel, drawing.runs(), drawing.stopped_by, save_warmup)
+        result.attributes["sampling_time"] = time.perf_counter() - begin
+        put_posterior(result, model)
+
+    with sigterm_as_ctrl_c(), kept(result, put_together):
+        with contextlib.ExitStack() as stack:
+            stack.callback(display.close)
+            if not model.core.own:  # one thread of linear algebra a chain; our own models use none
+                stack.enter_context(threadpoolctl.threadpool_limits(1))
+            if executor is not None:
+                draw_in_executor(drawing, executor)
+            else:
+                draw_in_threads(drawing, min(chains, cores or os.cpu_count() or 1), display, max_seconds)
+        put_together()
+        runs = drawing.runs()
+        put_warnings(result, model, kernel, runs)
+        found = None
+        if jumps is None:
+            began = np.stack([runs[k].start for k in result.attributes["chains"]])
+            gradients = result.attributes["n_gradient_evaluations"]
+            found = discontinuity.found(model, kernel, result.draws, result.sample_stats, began, gradients)
+        to_say = list(result.warnings)
+        result.warnings[:0] = [text for text in (jumps, found) if text is not None]
+        failure = failure_of(runs)
+        try:
+            for text in to_say:
+                warnings.warn(text, SamplingWarning, stacklevel=2)
+            if found is not None:
+                warnings.warn(found, DiscontinuityWarning, stacklevel=2)
+        finally:
+            if failure is not None:
+                raise failure
+        return result if raw else result.to_arviz()
 
 
 def checked_starts(model, metric, initvals, chains, entropy, preflight) -> tuple[np.ndarray | None, np.ndarray]:
@@ -144,47 +155,6 @@ def checked_starts(model, metric, initvals, chains, entropy, preflight) -> tuple
     return starts, first
 
 
-def run_threads(tasks, workers: int, total: int, tune: int, display, max_seconds):
-    """Run the chains in threads and watch them; (runs, what stopped them early or None)."""
-    control = np.zeros((len(tasks), N_CONTROL), np.int64)
-    begin = time.monotonic()
-    stopped_by = None
-
-    def report(finished: bool) -> None:
-        display.report(
-            ProgressReport(
-                control[:, DRAWS_DONE].copy(),
-                total,
-                tune,
-                control[:, DIVERGENCES].copy(),
-                control[:, GRADIENTS].copy(),
-                time.monotonic() - begin,
-                finished,
-            )
-        )
-
-    pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
-    try:
-        futures = [pool.submit(run_chain, **task, control=control[k]) for k, task in enumerate(tasks)]
-        waiting = set(futures)
-        while waiting:
-            try:
-                waiting = concurrent.futures.wait(waiting, timeout=WATCH_EVERY).not_done
-                if max_seconds is not None and stopped_by is None and time.monotonic() - begin > max_seconds:
-                    stopped_by = "time"
-                    control[:, STOP] = 1
-                report(finished=not waiting)
-            except KeyboardInterrupt:
-                if stopped_by == "interrupt":  # the second one
-                    raise
-                stopped_by = "interrupt"
-                control[:, STOP] = 1
-        return [future.result() for future in futures], stopped_by
-    finally:
-        control[:, STOP] = 1
-        pool.shutdown(wait=stopped_by is None, cancel_futures=True)
-
-
 def warm_up(model: Model, kernel, plan) -> None:
     """Compile, or load from the cache, all that the run will call."""
     plan.compile(model.name, kernel.title)
@@ -196,8 +166,9 @@ def _announcer(display) -> Callable[[str], None]:
     def announce(title: str) -> None:
         if not told:
             display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
+        if title not in told:  # the parts of a metric have one title
             told.append(title)
-        display.message(f"refhmc: compiling {title}")
+            display.message(f"refhmc: compiling {title}")
 
     return announce
 

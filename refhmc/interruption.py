@@ -1,0 +1,33 @@
+"""SIGTERM as Ctrl-C: what batch systems, containers and ``kill`` send ends a run as its user would."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """While it is entered, SIGTERM raises KeyboardInterrupt in the main thread; the handler there was is put back after.
+
+    A handler of the caller's own is called first. SIGTERM stays as it is in other threads, where Python lets nobody set
+    handlers, where it is ignored, and where its handler is not Python's.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if elsewhere or before in (None, signal.SIG_IGN):
+        yield
+        return
+
+    def interrupt(number, frame) -> None:
+        if callable(before):
+            before(number, frame)
+        raise KeyboardInterrupt("SIGTERM")
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
