@@ -1,0 +1,304 @@
+"""The files of compiled code: made anew where they are damaged, not read where somebody else could have written them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import pytest
+from numba import types as nb
+
+from refhmc import compile_cache
+from refhmc.compile_cache import cache_directory, read_sealed, write_sealed
+from refhmc.compiled import jit
+from refhmc.errors import CompileCacheWarning
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has access lists in the place of owner and mode")
+REAL_USER = os.geteuid() if hasattr(os, "geteuid") else 0
+
+
+def cube(x):
+    return x * x * x
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A cache directory of this test's own; its files are found by ``files``."""
+    monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path / "cache"))
+    for remembered in (cache_directory, compile_cache._warn_not_kept):
+        remembered.cache_clear()
+    yield tmp_path / "cache"
+    for remembered in (cache_directory, compile_cache._warn_not_kept):
+        remembered.cache_clear()
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
+
+
+def compiled_anew():
+    """A new dispatcher of ``cube``, as a new process has it: whether it had to compile."""
+    dispatcher = jit(cube)
+    dispatcher.compile(nb.float64(nb.float64))
+    assert dispatcher(3.0) == 27.0
+    return sum(dispatcher.stats.cache_misses.values()) == 1
+
+
+def compiled_anew_without_a_word():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return compiled_anew()
+
+
+def overwrite(content):
+    return lambda path: path.write_bytes(content(path.read_bytes()))
+
+
+def make_directory(path, child=None):
+    path.unlink()
+    path.mkdir()
+    if child:
+        (path / child).write_text("something")
+
+
+def flip(content):
+    middle = bytearray(content)
+    middle[len(content) // 2] ^= 1
+    return bytes(middle)
+
+
+DAMAGES = {
+    "truncated": overwrite(lambda content: content[: len(content) // 2]),
+    "one byte short": overwrite(lambda content: content[:-1]),
+    "empty": overwrite(lambda content: b""),
+    "shorter than its checksum": overwrite(lambda content: content[:10]),
+    "one bit": overwrite(flip),
+    "garbage": overwrite(lambda content: os.urandom(len(content))),
+    "another pickle": overwrite(lambda content: pickle.dumps({"not": "code"})),
+    "another sealed pickle": lambda path: write_sealed(path, ("not", "code")),
+    "a directory": make_directory,
+    "a directory that is not empty": lambda path: make_directory(path, "child"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_and_made_anew(folder, damage):
+    assert compiled_anew_without_a_word()
+    assert not compiled_anew_without_a_word()
+    (path,) = files(folder)
+    whole = path.read_bytes()
+    DAMAGES[damage](path)
+    with pytest.warns(CompileCacheWarning) as told:
+        assert compiled_anew()
+    assert [str(path) in str(each.message) for each in told] == [True]
+    assert files(folder) == [path]
+    assert len(path.read_bytes()) > len(whole) // 2
+    assert not compiled_anew_without_a_word()
+
+
+def test_what_cannot_be_written_is_told_of_once(folder, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "name", "posix")
+    with pytest.warns(CompileCacheWarning) as told:
+        assert compiled_anew()
+        assert compiled_anew()
+    assert len(told) == 1
+    assert str(cache_directory()) in str(told[0].message)
+    assert "Permission denied" in str(told[0].message)
+    assert files(folder) == []
+
+
+@pytest.mark.parametrize("place", ["root", "by hash"])
+def test_a_file_in_the_place_of_the_directory(folder, place):
+    path = folder if place == "root" else folder / compile_cache.source_hash()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("not a directory")
+    with pytest.warns(CompileCacheWarning, match="not kept for other processes: .*cache"):
+        assert compiled_anew()
+    assert path.read_text() == "not a directory"
+
+
+def test_a_cache_that_somebody_empties_is_filled_again(folder):
+    assert compiled_anew_without_a_word()
+    shutil.rmtree(cache_directory())
+    assert compiled_anew_without_a_word()
+    assert not compiled_anew_without_a_word()
+
+
+def test_a_half_written_file_is_not_left_behind(folder, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(CompileCacheWarning, match="No space left"):
+        assert compiled_anew()
+    assert files(folder) == []
+
+
+# ------------------------------------------------------------------------------------------------------------ trust
+
+
+class Planted:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.mark,)
+
+
+@pytest.fixture
+def planted(folder, tmp_path):
+    """The one file of the cache holds code that leaves a mark; returns the file and the mark."""
+    compiled_anew()
+    (path,) = files(folder)
+    mark = tmp_path / "executed"
+    write_sealed(path, Planted(mark))
+    return path, mark
+
+
+def test_the_planted_file_would_be_executed(planted):
+    path, mark = planted
+    with pytest.warns(CompileCacheWarning):
+        compiled_anew()
+    assert mark.exists()  # this user wrote it: the tests below would see it executed
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o1777, 0o770])
+@pytest.mark.parametrize("which", ["root", "by hash"])
+def test_a_directory_that_others_can_write_is_not_used(folder, planted, which, mode):
+    path, mark = planted
+    place = folder if which == "root" else path.parent
+    before = path.read_bytes()
+    os.chmod(place, mode)
+    cache_directory.cache_clear()
+    with pytest.warns(CompileCacheWarning, match=f"{place} can be written by others") as told:
+        assert compiled_anew()
+    assert len(told) == 1
+    assert not mark.exists()
+    assert path.read_bytes() == before
+    os.chmod(place, 0o700)
+
+
+@posix
+def test_a_directory_of_another_user_is_not_used(folder, planted, monkeypatch):
+    path, mark = planted
+    monkeypatch.setattr(os, "geteuid", lambda: REAL_USER + 1)
+    cache_directory.cache_clear()
+    with pytest.warns(CompileCacheWarning, match=f"{folder} belongs to another user"):
+        assert compiled_anew()
+    assert not mark.exists()
+
+
+@posix
+def test_a_file_of_another_user_is_not_read(planted, monkeypatch):
+    path, mark = planted
+    assert cache_directory() == path.parent  # looked at before: only the file is of another user
+    monkeypatch.setattr(os, "geteuid", lambda: REAL_USER + 1)
+    with pytest.warns(CompileCacheWarning, match=f"{path} belongs to another user"):
+        assert compiled_anew()
+    assert not mark.exists()
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_can_write_is_not_read(planted, mode):
+    path, mark = planted
+    os.chmod(path, mode)
+    with pytest.warns(CompileCacheWarning, match=f"{path} can be written by others"):
+        assert compiled_anew()
+    assert not mark.exists()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not compiled_anew_without_a_word()
+
+
+@posix
+def test_a_link_to_a_file_of_another_user_is_not_followed(planted, tmp_path, monkeypatch):
+    path, mark = planted
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    os.chmod(elsewhere, 0o666)
+    with pytest.warns(CompileCacheWarning, match="can be written by others"):
+        assert compiled_anew()
+    assert not mark.exists()
+    assert elsewhere.exists()
+    assert not path.is_symlink()
+
+
+@posix
+def test_what_is_made_is_private_whatever_the_umask(folder):
+    before = os.umask(0)
+    try:
+        assert compiled_anew_without_a_word()
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (folder, cache_directory())} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in files(folder)} == {0o600}
+
+
+def test_the_temporary_directory_is_never_used(tmp_path, monkeypatch):
+    blocked, temporary = tmp_path / "blocked", tmp_path / "temporary"
+    blocked.write_text("a file")
+    temporary.mkdir()
+    monkeypatch.setenv("REFHMC_CACHE_DIR", str(blocked / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    (temporary / f"refhmc-{compile_cache.source_hash()}").mkdir()
+    with pytest.warns(CompileCacheWarning):
+        assert cache_directory() is None
+        assert compiled_anew()
+    assert files(temporary) == []
+
+
+def test_sealed_values_come_back_and_their_damage_is_seen(tmp_path):
+    path = tmp_path / "value"
+    write_sealed(path, {"a": [1, 2]})
+    assert read_sealed(path) == {"a": [1, 2]}
+    content = path.read_bytes()
+    for k in range(0, len(content), 7):  # any byte
+        path.write_bytes(content[:k] + bytes([content[k] ^ 0x10]) + content[k + 1 :])
+        with pytest.raises(ValueError, match="checksum"):
+            read_sealed(path)
+
+
+WHOLE_MODEL = "import refhmc; print(refhmc.models.Funnel(2).log_density([0.3, -0.2, 1.1]))"
+
+
+def test_a_model_works_without_a_cache_and_after_damage_to_all_of_it(folder, tmp_path):
+    def run(root, *flags):
+        environment = {**os.environ, "REFHMC_CACHE_DIR": str(root)}
+        code = [sys.executable, *flags, "-c", WHOLE_MODEL]
+        done = subprocess.run(code, capture_output=True, text=True, timeout=300, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout) == pytest.approx(-0.5486617547350021, rel=1e-12)
+        return done.stderr
+
+    def written():
+        return {path: path.stat().st_mtime_ns for path in files(folder)}
+
+    run(folder, "-W", "error")
+    kept = written()
+    assert len(kept) >= 2
+    run(folder, "-W", "error")
+    assert written() == kept  # all of it is found again
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:-5])
+    told = run(folder)
+    assert "CompileCacheWarning" in told
+    assert any(path.name in told for path in kept)
+    kept = written()
+    run(folder, "-W", "error")
+    assert written() == kept
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file").count("not kept for other processes") == 1

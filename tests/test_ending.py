@@ -1,0 +1,574 @@
+"""Nothing drawn is lost: whatever ends a run, what was drawn is in the result, or in the exception's ``partial``."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc import assembly, checkpoint, discontinuity, interruption
+from refhmc.errors import SamplingError, SamplingWarning
+
+RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
+LONG = {**RUN, "draws": 3_000_000, "cores": 4}
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
+
+
+class Injected(Exception):
+    pass
+
+
+def raising(error):
+    def function(*arguments, **options):
+        raise error
+
+    return function
+
+
+@pytest.fixture(scope="module")
+def expected(normal):
+    return refhmc.sample(normal, progressbar=False, raw=True, **RUN)
+
+
+@pytest.fixture
+def constrained(normal, monkeypatch):
+    """The model ``normal`` with a ``constrain`` that works on one position, and raises when it is given the run's draws."""
+
+    def made(error):
+        def constrain(q):
+            if q.ndim == 2 and len(q) > 10:
+                raise error
+            return {"a": q[..., 0], "b": q[..., 1]}
+
+        monkeypatch.setattr(normal, "_constrain", constrain)
+        return normal
+
+    return made
+
+
+# --------------------------------------------------------------------------------------------- after the last draw
+
+
+@pytest.mark.parametrize("error", [Injected("no"), KeyboardInterrupt(), SystemExit(3), MemoryError()])
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_constrain_that_raises_at_the_end(constrained, sample, expected, error, raw):
+    model = constrained(error)
+    with pytest.raises(type(error)) as caught:
+        sample(model, **RUN, save_warmup=True, **({} if raw else {"raw": False}))
+    partial = caught.value.partial
+    assert np.array_equal(partial.draws, expected.draws)
+    assert partial.posterior == {}
+    for name, values in expected.sample_stats.items():
+        assert np.array_equal(partial.sample_stats[name], values), name
+    assert partial.groups["warmup_unconstrained_posterior"]["q"].shape == (4, 100, 2)
+    assert partial.attributes["entropy"] == RUN["random_seed"]
+    assert any("partial" in note for note in caught.value.__notes__)
+    assert partial.to_arviz()["unconstrained_posterior"]["q"].shape == (4, 120, 2)
+
+
+STEPS_AFTER_THE_LAST_DRAW = [
+    (assembly, "put_posterior"),
+    (assembly, "review"),
+    (assembly, "failed_evaluations"),
+    (discontinuity, "found"),
+    (refhmc.results.Result, "to_arviz"),
+]
+
+
+@pytest.mark.parametrize("error", [Injected(), KeyboardInterrupt(), MemoryError(), OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize(("owner", "name"), STEPS_AFTER_THE_LAST_DRAW, ids=lambda x: getattr(x, "__name__", x))
+def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monkeypatch, owner, name, error):
+    monkeypatch.setattr(owner, name, raising(error))
+    if name == "put_posterior":
+        monkeypatch.setattr(refhmc.sampling, name, raising(error))
+    with pytest.raises(type(error)) as caught:
+        refhmc.sample(normal, progressbar=False, **RUN)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
+
+
+def test_arrays_that_do_not_fit_leave_the_chains_themselves(normal, sample, expected, monkeypatch):
+    monkeypatch.setattr(assembly, "statistics", raising(MemoryError()))
+    with pytest.raises(MemoryError) as caught:
+        sample(normal, **RUN)
+    assert caught.value.partial.groups == {}
+    assert np.array_equal(np.stack(list(caught.value.partial.ragged.values())), expected.draws)
+
+
+def test_each_warning_may_be_an_error(sample):
+    model = refhmc.models.Funnel(3)
+    with pytest.warns(SamplingWarning):
+        whole = sample(model, **{**RUN, "draws": 300})
+    assert len(whole.warnings) >= 3
+    for text in whole.warnings:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", message=text[:12].replace("(", r"\("))
+            with pytest.raises(SamplingWarning) as caught:
+                sample(model, **{**RUN, "draws": 300})
+        assert np.array_equal(caught.value.partial.draws, whole.draws)
+        assert caught.value.partial.warnings == whole.warnings
+        assert caught.value.partial.posterior["v"].shape == (4, 300)
+
+
+def test_a_jump_that_is_found_may_be_an_error(sample):
+    model = refhmc.Model(
+        1, lambda q, data: -0.5 * q[0] ** 2 - (2.0 if q[0] > 0.3 else 0.0), lambda q, data: -q, name="step"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", refhmc.errors.DiscontinuityWarning)
+        with pytest.raises(refhmc.errors.DiscontinuityWarning) as caught:
+            sample(model, **RUN)
+    assert caught.value.partial.draws.shape == (4, 120, 1)
+
+
+def refuse_arviz(monkeypatch):
+    real = importlib.import_module
+
+    def refuse(name, *arguments):
+        if name.startswith("arviz"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("arviz", "arviz_base", "arviz_stats")]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_without_arviz_the_draws_are_there(normal, sample, expected, monkeypatch):
+    refuse_arviz(monkeypatch)
+    with pytest.warns(SamplingWarning, match="R-hat and effective sample size are not known: .*pip install arviz"):
+        assert np.array_equal(sample(normal, **RUN).draws, expected.draws)
+    with pytest.raises(ImportError, match="pip install arviz") as caught:
+        refhmc.sample(normal, progressbar=False, **RUN)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
+    assert np.array_equal(caught.value.partial.posterior["a"], expected.posterior["a"])
+
+
+def test_an_exception_that_takes_no_attribute_is_the_cause_of_one_that_does(constrained, sample, expected):
+    class Closed(Exception):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    with pytest.raises(SamplingError, match="Closed: no") as caught:
+        sample(constrained(Closed("no")), **RUN)
+    assert isinstance(caught.value.__cause__, Closed)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
+
+
+def test_a_model_that_raised_is_told_of_even_where_warnings_are_errors(sample):
+    def log_density(q, data):
+        if q[0] > 3.0:
+            raise ZeroDivisionError("my own bug")
+        return -0.5 * float(q @ q)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
+        model.log_density(np.zeros(2))
+        warnings.simplefilter("error", SamplingWarning)
+        with pytest.raises(SamplingError, match="my own bug") as caught:
+            sample(
+                model,
+                refhmc.HMC(step_size=0.1, n_steps=1),
+                draws=300,
+                tune=0,
+                chains=2,
+                random_seed=3,
+                initvals=[[-3.0, 0.2], [2.9, 0.2]],
+            )
+    assert len(caught.value.partial.ragged[0]) == 300
+
+
+# ------------------------------------------------------------------------------------------- the progress callback
+
+
+@pytest.mark.parametrize("error", [Injected("no"), SystemExit(1), GeneratorExit()])
+@pytest.mark.parametrize("when", ["first", "middle", "last"])
+def test_a_progress_callback_that_raises(normal, sample, when, error):
+    run = RUN if when == "last" else LONG
+
+    def callback(report):
+        if when == "first" or (when == "middle" and report.draws_done.min() > 200) or report.finished:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        sample(normal, **run, progressbar=callback)
+    partial = caught.value.partial
+    counts, chosen = (partial.attributes[name] for name in ("draws_per_chain", "chains"))
+    assert partial.draws.shape == (len(chosen), min(counts[k] for k in chosen), 2)
+    if when == "middle":
+        assert all(100 < n < LONG["draws"] for n in counts)
+        assert partial.attributes["stopped_by"] == "error"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            same = sample(normal, **{**RUN, "draws": 100})
+        assert np.array_equal(partial.draws[:, :100], same.draws[chosen])
+    if when == "last":
+        assert counts == [120] * 4
+
+
+def test_a_callback_that_raises_leaves_no_chain_running(normal, sample):
+    with pytest.raises(Injected):
+        sample(normal, **LONG, progressbar=raising(Injected()))
+    assert not [t for t in threading.enumerate() if t.name.startswith("refhmc-chain") and t.is_alive()]
+
+
+def test_a_display_that_cannot_be_closed(normal, sample, expected, monkeypatch):
+    display = refhmc.progress.make_display(False)
+    monkeypatch.setattr(display, "close", raising(Injected()), raising=False)
+    monkeypatch.setattr(refhmc.sampling, "make_display", lambda progressbar: display)
+    with pytest.raises(Injected) as caught:
+        sample(normal, **RUN)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
+
+
+def test_a_second_ctrl_c_has_the_draws_so_far_of_chains_that_do_not_return(sample):
+    release = threading.Event()
+
+    def log_density(q, data):
+        if release is not None and log_density.calls > 400:
+            release.wait(60)
+        log_density.calls += 1
+        return -0.5 * float(q @ q)
+
+    log_density.calls = 0
+
+    def twice(report):
+        if report.draws_done.sum() > 20 and log_density.calls > 400:
+            raise KeyboardInterrupt
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
+        try:
+            with pytest.raises(KeyboardInterrupt) as caught:
+                sample(
+                    model,
+                    refhmc.HMC(step_size=0.3, n_steps=2),
+                    draws=10_000,
+                    tune=0,
+                    chains=2,
+                    cores=1,
+                    random_seed=1,
+                    progressbar=twice,
+                )
+        finally:
+            release.set()
+    partial = caught.value.partial
+    assert partial.attributes["stopped_by"] == "interrupt"
+    assert partial.attributes["chains"] == [0]
+    assert 20 < partial.draws.shape[1] < 10_000
+    assert np.all(np.isfinite(partial.draws))
+    assert partial.sample_stats["lp"].shape == partial.draws.shape[:2]
+    assert np.allclose(partial.sample_stats["lp"], -0.5 * np.sum(partial.draws**2, axis=2))
+
+
+# ------------------------------------------------------------------------------------------------ checkpoint, disk
+
+
+def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkeypatch):
+    real = checkpoint.write_atomically
+
+    def full(path, content):
+        if path.name.startswith("chain"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomically", full)
+        with pytest.warns(SamplingWarning, match="checkpoint of chain 3 could not be written .*No space left"):
+            result = sample(normal, **RUN, checkpoint=tmp_path)
+    assert np.array_equal(result.draws, expected.draws)
+    again = sample(normal, **RUN, checkpoint=tmp_path)
+    assert np.array_equal(again.draws, expected.draws)
+
+
+def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(normal, sample, tmp_path, monkeypatch):
+    real, tries = checkpoint.write_atomically, []
+
+    def full_at_first(path, content):
+        tries.append(path.name)
+        if path.name.startswith("chain") and tries.count(path.name) <= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "write_atomically", full_at_first)
+    result = sample(normal, **{**RUN, "draws": 1200}, checkpoint=tmp_path)
+    assert result.draws.shape == (4, 1200, 2)
+    assert tries.count("chain-0.npz") > 2
+    assert not any("checkpoint" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize("error", [MemoryError("no"), refhmc.errors.CheckpointError("chain-2.npz: no")])
+def test_another_error_in_a_save_has_the_draws(normal, sample, expected, tmp_path, monkeypatch, error):
+    real = checkpoint.Checkpoint.save
+
+    def save(self, chain, *arguments, **options):
+        if chain == 2:
+            raise error
+        return real(self, chain, *arguments, **options)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", save)
+    with pytest.raises((SamplingError, refhmc.errors.CheckpointError), match="no") as caught:
+        sample(normal, **RUN, checkpoint=tmp_path)
+    partial = caught.value.partial
+    assert partial.attributes["failed_chains"] == [2]
+    for chain in (0, 1, 3):
+        draws = partial.ragged[chain] if partial.ragged else partial.draws[chain]
+        assert np.array_equal(draws, expected.draws[chain])
+
+
+# ------------------------------------------------------------------------------------------------------- executors
+
+
+class Inline(concurrent.futures.Executor):
+    """Runs tasks where they are submitted; the one named ``bad`` ends by an exception of the executor's."""
+
+    def __init__(self, bad, error):
+        self.bad, self.error = bad, error
+
+    def submit(self, function, /, *arguments, **options):
+        future = concurrent.futures.Future()
+        if options["chain"] == self.bad:
+            future.set_exception(self.error)
+        else:
+            future.set_result(function(*arguments, **options))
+        return future
+
+
+@pytest.mark.parametrize("bad", [0, 2, 3])
+@pytest.mark.parametrize("error", [Injected("no"), concurrent.futures.BrokenExecutor("no"), MemoryError("no")])
+def test_a_task_that_is_lost_does_not_take_the_others_with_it(normal, sample, expected, bad, error):
+    with pytest.raises(
+        SamplingError, match=f"chain {bad} stopped at iteration 0: {type(error).__name__}: no"
+    ) as caught:
+        sample(normal, **RUN, executor=Inline(bad, error))
+    assert caught.value.__cause__ is error
+    partial = caught.value.partial
+    assert partial.attributes["chains"] == [k for k in range(4) if k != bad]
+    assert np.array_equal(partial.draws, expected.draws[partial.attributes["chains"]])
+
+
+def test_an_executor_that_takes_no_tasks(normal, sample):
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown") as caught:
+        sample(normal, **RUN, executor=pool)
+    assert caught.value.partial.draws.shape == (4, 0, 2)
+
+
+def ctrl_c(seconds):
+    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+@posix
+def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ctrl_c(0.3)
+        result = sample(normal, refhmc.HMC(n_steps=20), **LONG, executor=pool)
+    assert result.attributes["stopped_by"] == "interrupt"
+    assert 0 < max(result.attributes["draws_per_chain"]) < LONG["draws"]
+
+
+# --------------------------------------------------------------------------------------------------------- SIGTERM
+
+
+def stop_by(number, after=200):
+    """A callback that sends this process a signal once."""
+    told = []
+
+    def callback(report):
+        if not told and report.draws_done.min() > after:
+            told.append(True)
+            os.kill(os.getpid(), number)
+
+    return callback
+
+
+@posix
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, "own"])
+def test_sigterm_acts_as_ctrl_c(normal, sample, handler):
+    called = []
+    own = signal.SIG_DFL if handler is signal.SIG_DFL else lambda number, frame: called.append(number)
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        result = sample(normal, **LONG, progressbar=stop_by(signal.SIGTERM))
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.attributes["stopped_by"] == "interrupt"
+    assert 0 < result.draws.shape[1] < LONG["draws"]
+    assert called == ([] if handler is signal.SIG_DFL else [signal.SIGTERM])
+
+
+@posix
+def test_sigterm_during_assembly_has_the_draws(normal, sample, expected, monkeypatch):
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    monkeypatch.setattr(assembly, "review", terminated)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sample(normal, **RUN)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_handler_is_put_back_after_an_exception(normal, sample):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Injected):
+        sample(normal, **LONG, progressbar=raising(Injected()))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@posix
+def test_sigterm_that_is_ignored_stays_ignored(normal, sample):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        result = sample(normal, **{**RUN, "draws": 2000}, progressbar=stop_by(signal.SIGTERM, after=0))
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.draws.shape == (4, 2000, 2)
+
+
+def test_in_another_thread_sigterm_is_left_alone(normal, sample, expected):
+    before = signal.getsignal(signal.SIGTERM)
+    seen, drawn = [], []
+
+    def work():
+        callback = lambda report: seen.append(signal.getsignal(signal.SIGTERM))  # noqa: E731
+        drawn.append(sample(normal, **RUN, progressbar=callback).draws)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert np.array_equal(drawn[0], expected.draws)
+    assert set(seen) == {before}
+
+
+def test_sigterm_inside_sigterm_is_put_back_in_order():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruption.sigterm_as_ctrl_c():
+        outer = signal.getsignal(signal.SIGTERM)
+        with interruption.sigterm_as_ctrl_c():
+            assert signal.getsignal(signal.SIGTERM) not in (before, outer)
+        assert signal.getsignal(signal.SIGTERM) is outer
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# ----------------------------------------------------------------------------------------------------- stopped early
+
+
+@pytest.mark.parametrize("stop", ["interrupt", "time"])
+def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
+    def callback(report):
+        if stop == "interrupt" and not report.finished and not told:
+            told.append(True)
+            raise KeyboardInterrupt
+
+    told = []
+    limit = {"max_seconds": 0.05} if stop == "time" else {}
+    model = refhmc.models.Funnel(3)
+    with pytest.warns(SamplingWarning, match="There are no draws: .* stopped the run in warm-up"):
+        result = sample(model, **{**RUN, "tune": 3_000_000}, progressbar=callback, **limit)
+    assert result.draws.shape == (4, 0, 4)
+    assert result.attributes["stopped_by"] == stop
+    result.to_arviz()
+
+
+def test_no_draws_that_were_asked_for_are_not_missed(normal, sample):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sample(normal, **{**RUN, "draws": 0}).warnings == []
+
+
+def test_chains_left_out_are_named(normal, sample):
+    told = []
+
+    def callback(report):
+        if not told and report.draws_done[0] > 5000:
+            told.append(True)
+            raise KeyboardInterrupt
+
+    with pytest.warns(
+        SamplingWarning, match=r"without 3 of 4 chains \(draws made by chain 1: 0, chain 2: 0, chain 3: 0\)"
+    ):
+        result = sample(normal, **{**LONG, "cores": 1}, progressbar=callback)
+    assert result.attributes["chains"] == [0]
+
+
+# ------------------------------------------------------------------------------------------------- the command line
+
+COMMAND = [sys.executable, "-m", "refhmc"]
+SLOW = ["sample", "funnel", "--kernel", "hmc", "--n-steps", "100000", "--draws", "20000", "--tune", "10", "--seed", "1"]
+
+
+@posix
+def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
+    out = tmp_path / "partial.nc"
+    process = subprocess.Popen(
+        [*COMMAND, *SLOW, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if line.startswith("sampling"):
+            break
+    process.send_signal(signal.SIGTERM)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "true mean" in printed
+    assert "Traceback" not in said
+    assert out.stat().st_size > 0
+
+
+@posix
+@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["sample", "funnel", "--draws", "100", "--quiet"]])
+def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):
+    out = tmp_path / "r.nc"
+    more = ["--out", str(out)] if arguments[0] == "sample" else []
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run(
+        [*COMMAND, *arguments, *more], stdout=write, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+    )
+    os.close(write)
+    assert process.stderr == ""
+    assert process.returncode == 0
+    assert not more or out.stat().st_size > 0
+
+
+def test_the_command_writes_the_draws_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
+    from refhmc.cli import main
+
+    monkeypatch.setattr(assembly, "review", raising(RuntimeError("of the review")))
+    out = tmp_path / "r.nc"
+    assert main(["sample", "funnel", "--draws", "100", "--tune", "50", "--quiet", "--out", str(out)]) == 1
+    printed = capsys.readouterr()
+    assert "true mean" in printed.out
+    assert "RuntimeError: of the review" in printed.err
+    assert out.stat().st_size > 0
+
+
+def test_what_is_left_of_a_run_can_be_described_as_json(constrained, sample):
+    with pytest.raises(Injected) as caught:
+        sample(constrained(Injected()), **RUN)
+    assert json.loads(json.dumps(caught.value.partial.attributes))["draws_per_chain"] == [120] * 4
