@@ -61,12 +61,12 @@ from refhmc.types import (
     N_SETTINGS,
     N_TOTALS,
     N_TRACES,
+    PAUSE,
     RESIDUAL,
     REVERSAL,
     SET_JUMP_SIZE,
     SET_MAX_DEPTH,
     SET_STEP_SIZE,
-    SETTLED,
     STATE,
     STOP,
     TRACES,
@@ -218,7 +218,7 @@ def run_draws(
     points, _, vecs, mats, _ = workspace
     dual, counters, notes = adaptation[3], adaptation[4], dynamics[4]
     for k in range(draws.shape[0]):
-        if control[STOP]:
+        if control[STOP] or control[PAUSE]:
             return k
         iteration = counters[ITERATION]
         if iteration == 0 and plan[ADAPT_STEP]:
@@ -321,8 +321,11 @@ def make_plan(model, kernel, tune: int):
 class Chain:
     """A chain's state (plain arrays and a generator) with the scratch space it works in."""
 
-    # The arrays that are the state; everything else is scratch.
-    STATE_ARRAYS = (*("state", "vecs", "mats", "mean", "scatter", "gradient_scatter", "dual", "counters", "settings"),)
+    # The arrays that are the state; everything else is scratch. (The notes say what the metric's workspaces hold, and have
+    # counts that the next draw takes over.)
+    STATE_ARRAYS = (
+        *("state", "vecs", "mats", "notes", "mean", "scatter", "gradient_scatter", "dual", "counters", "settings"),
+    )
 
     def __init__(self, model, plan: Plan, rng: np.random.Generator):
         d, dynamics = model.dim, plan.dynamics
@@ -361,9 +364,10 @@ class Chain:
         return (self.points, self.tree, self.vecs, self.mats, self.totals)
 
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
-        """Make ``len(draws)`` more draws; returns how many were made (fewer when ``control[STOP]`` was set).
+        """Make ``len(draws)`` more draws; returns how many were made: fewer when ``control[STOP]`` or ``[PAUSE]`` was set.
 
-        After an early return the generator stands in the middle of a draw: continue from a saved state instead.
+        After a pause the chain can go on. After a stop the generator may stand in the middle of a draw: continue from a saved
+        state instead.
         """
         for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, S.N_STATS)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
@@ -411,4 +415,3 @@ class Chain:
             if own.shape != array.shape or own.dtype != array.dtype:
                 raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {array.shape}")
             own[...] = array
-        self.notes[SETTLED] = 0  # what was known at the position before belongs to the metric's old workspaces

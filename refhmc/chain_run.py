@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import NamedTuple
 
@@ -13,9 +14,10 @@ from refhmc.errors import CheckpointError
 from refhmc.failures import Failure, FailureLog
 from refhmc.model import Model
 from refhmc.starts import random_start
-from refhmc.types import DRAWS_DONE, N_CONTROL, STOP
+from refhmc.types import DRAWS_DONE, N_CONTROL, PAUSE, STOP
 
-CHUNK = 256  # draws at a time in warm-up that is written over, and between looks at a checkpoint
+CHUNK = 256  # draws at a time in warm-up that is written over
+PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
 SMALL_WARMUP = 2**26  # bytes of warm-up draws that are worth keeping until the end of the run
 
 
@@ -77,7 +79,11 @@ def run_chain(
     control: np.ndarray | None = None,
     rows: Rows | None = None,
 ) -> ChainRun:
-    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back."""
+    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back.
+
+    With a checkpoint the loop pauses twice a second, after a draw; the state there is kept, and is written every few seconds.
+    A stop may come in the middle of a draw: then the state after the draw before it is made anew from the one kept last.
+    """
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
     plan = make_plan(model, kernel, tune)
@@ -85,70 +91,126 @@ def run_chain(
     total = tune + draws
     rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows
     dropped, kept = rows.dropped, rows.kept
-    start_of_draws, done, saved, error, unsaved = np.full(model.dim, np.nan), 0, None, None, ""
+    scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, plan.n_stats))
+    start_of_draws, done, unsaved = np.full(model.dim, np.nan), 0, ""
+    saved: Saved | None = None
+    error: BaseException | None = None
 
-    def save(now: bool = False) -> None:
+    def run_on(end: int, control: np.ndarray) -> bool:
+        """Make draws until there are ``end``; False if a pause or a stop came before."""
+        nonlocal done, start_of_draws
+        while done < end:
+            limit = end if done >= dropped else min(end, dropped, done + CHUNK)
+            at = slice(done - dropped, limit - dropped)
+            target = (rows.draws[at], rows.stats[at]) if done >= dropped else [each[: limit - done] for each in scratch]
+            done += state.run(*target, control)
+            if done == tune:
+                start_of_draws = state.position.copy()
+            if done < limit:
+                return False
+        return True
+
+    def keep(control: np.ndarray) -> Saved:
+        n = max(done - dropped, 0)
+        return Saved(state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy())
+
+    def save(checkpoint: Checkpoint, saved: Saved, now: bool = False) -> None:
         """The chain goes on where a file cannot be written: a disk that is full may have room at the next try."""
         nonlocal unsaved
-        assert checkpoint is not None
-        assert saved is not None
         try:
             checkpoint.save(chain, saved, now=now)
             unsaved = ""
         except OSError as failed:
             unsaved = f"{type(failed).__name__}: {failed}"
 
-    def run_to_the_end() -> None:
-        """Chunk after chunk from where the state stands, until the last draw or a stop."""
-        nonlocal done, saved, start_of_draws
-        scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, plan.n_stats))
-        while done < total:
-            limit = total if done >= dropped else dropped
-            size = limit - done if checkpoint is None and done >= dropped else min(CHUNK, limit - done)
-            at = slice(done - dropped, done - dropped + size)
-            target = (rows.draws[at], rows.stats[at]) if done >= dropped else (scratch[0][:size], scratch[1][:size])
-            made = state.run(*target, control)
-            done += made
-            if done == tune:
-                start_of_draws = state.position.copy()
-            if made < size:
-                return
-            if checkpoint is not None:
-                n = max(done - dropped, 0)
-                saved = Saved(state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy())
-                save()
+    def run_and_save(checkpoint: Checkpoint) -> None:
+        nonlocal saved
+        saved = keep(control)
+        with pausing(control):
+            while not run_on(total, control) and not control[STOP]:
+                control[PAUSE] = 0
+                saved = keep(control)
+                save(checkpoint, saved)
+        if done == total:
+            saved = keep(control)
 
-    failures = FailureLog()
-    try:
-        there = checkpoint.load(chain) if checkpoint is not None else None
-        if there is None:
-            state.start(random_start(model, rng, chain, plan.metric) if start is None else start)
-        else:
-            if there.done > total:
-                raise CheckpointError(
-                    f"chain {chain} of the checkpoint has {there.done - tune} draws, asked for {draws}"
-                )
-            state.restore(there.state)
-            done, start_of_draws = there.done, there.start_of_draws
-            control[STOP + 1 :] = there.control[STOP + 1 :]
-            rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
-        if tune == 0 and there is None:
-            start_of_draws = state.position.copy()
-        failures = model.core.begin_failures(control)  # the tries for a start do not count
-        run_to_the_end()
-    except BaseException as caught:  # carried to the caller, who raises it with the draws attached
-        error = caught
-        done = int(control[DRAWS_DONE])
-    if checkpoint is not None and saved is not None:
-        save(now=True)
-    if kept and done >= tune:
+    def return_to(end: int, saved: Saved) -> Saved:
+        """The state after the ``end``-th iteration, less than a second from the one kept."""
+        nonlocal done
+        control = saved.control.copy()
+        control[[STOP, PAUSE]] = 0
+        model.core.begin_failures(control)
+        state.restore(saved.state)
+        done = saved.done
+        run_on(end, control)
+        return keep(control)
+
+    failures, error_position = FailureLog(), None
+    with contextlib.ExitStack() as held:
+        try:
+            there = None
+            if checkpoint is not None:
+                held.enter_context(checkpoint.writing(chain))
+                there = checkpoint.load(chain)
+            if there is None:
+                state.start(random_start(model, rng, chain, plan.metric) if start is None else start)
+            else:
+                restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
+                done, start_of_draws = there.done, there.start_of_draws
+                control[DRAWS_DONE:] = there.control[DRAWS_DONE:]
+                rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
+            if tune == 0 and there is None:
+                start_of_draws = state.position.copy()
+            failures = model.core.begin_failures(control)  # the tries for a start do not count
+            if checkpoint is None:
+                run_on(total, control)
+            else:
+                run_and_save(checkpoint)
+        except BaseException as caught:  # carried to the caller, who raises it with the draws attached
+            error, error_position = caught, model.core.last_position.get(threading.get_ident())
+            done = int(control[DRAWS_DONE])
+        made = done
+        if checkpoint is not None and saved is not None:
+            if saved.done < made:
+                # Should the model raise where it did not before, the older state stays.
+                with contextlib.suppress(Exception):
+                    saved = return_to(made, saved)
+            save(checkpoint, saved, now=True)
+    if kept and made >= tune:
         start_of_draws = rows.draws[tune - 1]
     return ChainRun(
-        *rows.after(done, keep_warmup),
+        *rows.after(made, keep_warmup),
         start_of_draws,
         control,
         error,
-        None if error is None else model.core.last_position.get(threading.get_ident()),
+        error_position,
         list(failures.found.values()),
         unsaved,
     )
+
+
+def restore(state, saved: Saved, path) -> None:
+    """Take on a chain's saved state. Raises CheckpointError with the file's name if it is not this model's and kernel's."""
+    try:
+        state.restore(saved.state)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def pausing(control: np.ndarray):
+    """Ask the chain, every half second, to come out of the core after its present draw."""
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(PAUSE_EVERY):
+            control[PAUSE] = 1
+
+    asking = threading.Thread(target=ask, name="refhmc-pause", daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asking.join()
+        control[PAUSE] = 0

@@ -246,6 +246,6 @@ def conditional(model: Model, block, q) -> Model:
     if fresh is model:
         return model
     at_q = copy.copy(fresh)
-    at_q.data, at_q.joint = fresh.data.copy(), model
+    at_q.data, at_q.joint, at_q.held = fresh.data.copy(), model, (model, indices, q.copy())
     condition(q, at_q.data)
     return at_q

@@ -30,7 +30,11 @@ class MissingDerivativeError(NotImplementedError):
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is corrupt, or belongs to another run."""
+    """A checkpoint that is corrupt, belongs to another run, or is being written to by one."""
+
+
+class CheckpointWarning(UserWarning):
+    """What a checkpoint cannot do: tell whether a part of the model is as it was, or keep a second run from its folder."""
 
 
 class EvaluationError(ArithmeticError):

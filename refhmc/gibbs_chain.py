@@ -36,7 +36,7 @@ from refhmc.conditionals import Conditional, conditional_of
 from refhmc.errors import CheckpointError, ShapeError
 from refhmc.point import GRADIENT, LOG_DENSITY, Q
 from refhmc.randomness import fill_normals
-from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, SETTLED, STATE, STOP
+from refhmc.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, PAUSE, SETTLED, STATE, STOP
 
 compiled.silence_experimental()
 BLOCK = nb.Tuple(
@@ -91,7 +91,7 @@ def run_blocks(blocks, joint, q, slope, randomness, draws, stats, control):
     """Fill ``draws`` and ``stats``, one row a draw, from the full position ``q`` on; returns how many were made."""
     value_and_gradient, _, _, data = joint
     for k in range(draws.shape[0]):
-        if control[STOP]:
+        if control[STOP] or control[PAUSE]:
             return k
         stats[k] = 0.0
         diverging = False
@@ -190,7 +190,7 @@ class GibbsChain:
         self.position[:] = q
 
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
-        """Make ``len(draws)`` more draws; returns how many were made (fewer when ``control[STOP]`` was set)."""
+        """Make ``len(draws)`` more draws; returns how many were made, as :meth:`refhmc.chain.Chain.run` does."""
         for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")

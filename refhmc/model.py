@@ -19,7 +19,6 @@ threshold): those are named by ``discontinuous``, the gradient and all further d
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +27,7 @@ import numpy as np
 
 from refhmc.core import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
+from refhmc.fingerprint import Fingerprint, fingerprint
 from refhmc.reference import Reference
 
 
@@ -126,6 +126,9 @@ class Model:
         }
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # of a conditional: the model that its functions are part of
+        self.held: tuple[Model, np.ndarray, np.ndarray] | None = (
+            None  # and that, the block's indices, the whole position
+        )
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
@@ -168,21 +171,28 @@ class Model:
         """Why the model runs as Python, or None when it is compiled."""
         return self.core.why_python
 
+    def parts(self) -> Fingerprint:
+        """What the model is made of, part for part: dimension, names, data, and all that its functions reach."""
+        if self.held is not None:  # a block of another model, whose own functions are made from those of that one
+            joint, indices, q = self.held
+            block = fingerprint({"the block": indices, "the values held": q})
+            whole = joint.parts()
+            return Fingerprint({**whole.parts, **block.parts}, whole.packages, whole.unknown)
+        roots: dict[str, Any] = {"dim": self.dim, "names": self.names, "discontinuous": self.discontinuous}
+        if isinstance(self.data, tuple):
+            names = getattr(self.data, "_fields", range(len(self.data)))
+            label = "data.{}" if hasattr(self.data, "_fields") else "data[{}]"
+            roots["data"] = f"{type(self.data).__qualname__} of {len(self.data)}"
+            roots |= {label.format(name): each for name, each in zip(names, self.data, strict=True)}
+        else:
+            roots["data"] = self.data
+        roots |= {key: function for key, function in self._functions.items() if function is not None}
+        roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
+        return fingerprint(roots)
+
     def fingerprint(self) -> str:
-        """SHA-256 of the model's name, dimension, data and functions' texts: what a checkpoint must agree with."""
-        digest = hashlib.sha256(f"{self.name} {self.dim} {self.names}".encode())
-        if len(self.discontinuous):
-            digest.update(f"discontinuous {self.discontinuous.tolist()}".encode())
-        for key, function in self._functions.items():
-            code = getattr(getattr(function, "py_func", function), "__code__", None)
-            if code is not None:
-                digest.update(f"{key} {code.co_code.hex()} {code.co_consts!r}".encode())
-        for part in self.data if isinstance(self.data, tuple) else (self.data,):
-            try:
-                digest.update(np.ascontiguousarray(part, dtype=float).tobytes())
-            except (TypeError, ValueError):
-                digest.update(repr(part).encode())
-        return digest.hexdigest()
+        """SHA-256 of the model's parts (:mod:`refhmc.fingerprint`): what a checkpoint must agree with."""
+        return self.parts().digest
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ from refhmc.arguments import check_arguments, check_memory, entropy_of
 from refhmc.assembly import begun, failure_of, kept, kernel_as_json, put_draws, put_posterior, put_warnings
 from refhmc.chain import make_plan
 from refhmc.chain_run import chain_generator
-from refhmc.checkpoint import Checkpoint
+from refhmc.checkpoint import Checkpoint, describe_run
 from refhmc.drawing import Drawing, draw_in_executor, draw_in_threads
-from refhmc.errors import DiscontinuityWarning, SamplingWarning
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning, SamplingWarning
+from refhmc.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.kernels import DHMC, NUTS
 from refhmc.model import Model
@@ -62,8 +63,9 @@ def sample(
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
     backend : "numba". max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
-        folder (and model, kernel, warm-up, seed) it goes on from there, bit for bit as if it had never stopped.
-        ``random_seed=None`` takes the saved one; ``draws`` may have grown.
+        folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
+        :mod:`refhmc.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python must be
+        the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient before sampling.
 
     Returns
@@ -74,6 +76,8 @@ def sample(
     Raises
     ------
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
+    CheckpointError : before sampling: the folder is of another run (what differs is said), damaged (the file is named), or
+        being written to.
     SamplingError : the model raised during sampling, other chains are complete.
     Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
@@ -86,7 +90,10 @@ def sample(
     display = make_display(progressbar)
     announcer = _announcer(display)
     compiled.announce.append(announcer)
+    store = None
     try:
+        # Before any function of the model is called, which may change what it reads.
+        parts = None if checkpoint is None else parts_of_run(model, kernel)
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
@@ -95,12 +102,16 @@ def sample(
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
         result = begun(model, kernel, entropy, draws, tune, preflight)
-        store = open_checkpoint(checkpoint, model, kernel, tune, chains, entropy, save_warmup)
+        if parts is not None:
+            settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}
+            store = open_checkpoint(checkpoint, model, kernel, parts, starts, tune + draws, settings)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
         drawing = Drawing(tasks, plan.n_stats)
     except BaseException:
+        if store is not None:
+            store.close()
         display.close()
         raise
     finally:
@@ -114,6 +125,8 @@ def sample(
     with sigterm_as_ctrl_c(), kept(result, put_together):
         with contextlib.ExitStack() as stack:
             stack.callback(display.close)
+            if store is not None:
+                stack.callback(store.close)
             if not model.core.own:  # one thread of linear algebra a chain; our own models use none
                 stack.enter_context(threadpoolctl.threadpool_limits(1))
             if executor is not None:
@@ -173,22 +186,28 @@ def _announcer(display) -> Callable[[str], None]:
     return announce
 
 
-def open_checkpoint(folder, model, kernel, tune, chains, entropy, save_warmup) -> Checkpoint | None:
-    """The checkpoint of this run in ``folder``, new or checked to be the same run; None for None."""
-    if folder is None:
-        return None
-    import refhmc
+def parts_of_run(model: Model, kernel) -> Fingerprint:
+    """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
+    of_model, of_kernel = model.parts(), fingerprint(classes_in("the kernel", kernel))
+    packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
+    return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
 
-    run = {
-        "refhmc_version": refhmc.__version__,
-        "model": model.name,
-        "model_fingerprint": model.fingerprint(),
-        "kernel": kernel_as_json(kernel),
-        "tune": int(tune),
-        "chains": int(chains),
-        "entropy": str(entropy),
-        "save_warmup": bool(save_warmup),
-    }
-    checkpoint = Checkpoint(folder, run)
-    checkpoint.open()
+
+def open_checkpoint(folder, model, kernel, parts: Fingerprint, starts, total: int, settings: dict) -> Checkpoint:
+    """The checkpoint of this run in ``folder``, new or checked to be the same run. ``parts``: from before the first evaluation.
+
+    Warns of what a checkpoint cannot compare.
+    """
+    known = settled(parts, parts_of_run(model, kernel))
+    settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
+    checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings))
+    checkpoint.open(total)
+    not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
+    if not_compared:
+        text = "A checkpoint cannot tell whether these are as they were when the run began: " + "; ".join(not_compared)
+        try:
+            warnings.warn(text, CheckpointWarning, stacklevel=3)
+        except CheckpointWarning:
+            checkpoint.close()
+            raise
     return checkpoint

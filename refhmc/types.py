@@ -105,6 +105,7 @@ SET_STEP_SIZE, SET_JITTER, SET_N_STEPS, SET_TRAJECTORY, SET_MAX_DEPTH = range(5)
 SET_LENGTH_JITTER, SET_JUMP_SIZE = range(5, 7)
 N_SETTINGS = 7
 
-# Entries of ``control``, one row a chain, shared with the thread that watches: progress goes out, a stop comes in.
-STOP, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(8)
-N_CONTROL = 8  # a cache line, so that chains do not slow each other down
+# Entries of ``control``, one row a chain, shared with the thread that watches: progress goes out, and there comes in a stop,
+# which ends a transition where it is, or a pause, which ends the loop after it.
+STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(9)
+N_CONTROL = 16  # two cache lines, so that chains do not slow each other down

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import assembly, checkpoint, discontinuity, interruption
+from refhmc import assembly, chain_run, checkpoint, discontinuity, interruption
 from refhmc.errors import SamplingError, SamplingWarning
 
 RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
@@ -296,20 +296,31 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
     assert np.array_equal(again.draws, expected.draws)
 
 
-def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(normal, sample, tmp_path, monkeypatch):
+def test_a_disk_that_is_full_for_a_while_does_not_stop_the_run(sample, tmp_path, monkeypatch):
+    """Evaluations wait, a minute in all at most, until there was a third try to write."""
     real, tries = checkpoint.write_atomically, []
 
     def full_at_first(path, content):
-        tries.append(path.name)
-        if path.name.startswith("chain") and tries.count(path.name) <= 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        if path.name.startswith("chain"):
+            tries.append(path.name)
+            if len(tries) <= 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
         real(path, content)
 
+    def log_density(q, data):
+        time.sleep(0.05 if len(tries) < 3 else 0.0)
+        return -0.5 * float(np.sum(q * q))
+
+    monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.01)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(checkpoint, "write_atomically", full_at_first)
-    result = sample(normal, **{**RUN, "draws": 1200}, checkpoint=tmp_path)
-    assert result.draws.shape == (4, 1200, 2)
-    assert tries.count("chain-0.npz") > 2
+    model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
+    kernel = refhmc.HMC(step_size=0.5, n_steps=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", refhmc.errors.CheckpointWarning)  # ``tries`` changes
+        result = sample(model, kernel, draws=400, tune=0, chains=1, random_seed=1, checkpoint=tmp_path)
+    assert result.draws.shape == (1, 400, 2)
+    assert len(tries) > 3
     assert not any("checkpoint" in text for text in result.warnings)
 
 

@@ -1,0 +1,123 @@
+"""One writer at a time: a lock on a file, which the operating system lets go of when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import socket
+import sys
+import time
+import warnings
+import weakref
+from typing import IO
+
+from refhmc.errors import CheckpointError, CheckpointWarning
+
+FAR = 1 << 30  # the byte that Windows locks, behind the text, which others are to read
+
+
+class FileLock:
+    """A lock on ``path``, held from ``acquire`` to ``release``; the file, which names the holder, is there meanwhile."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or raise CheckpointError naming who holds it. A warning where the file system has no locks."""
+        while True:
+            file = open(self.path, "a+b")  # noqa: SIM115
+            try:
+                _lock(file)
+            except (BlockingIOError, PermissionError):
+                file.seek(0)
+                holder = file.read(200).decode(errors="replace") or "another process"
+                file.close()
+                raise CheckpointError(
+                    f"{self.path.parent} is being written to by {holder}, which holds {self.path.name}"
+                ) from None
+            except OSError as error:
+                warnings.warn(
+                    f"{self.path} cannot be locked ({error}): nothing keeps a second run from writing to that folder",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            if _is_at(file, self.path):
+                break
+            file.close()  # its last holder removed it in the meantime
+        file.truncate(0)
+        started = time.strftime("%Y-%m-%d %H:%M:%S")
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}".encode())
+        file.flush()
+        self._file = file
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let go, and remove the file."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        _held.discard(self)
+        windows = sys.platform == "win32"  # where an open file cannot be removed; elsewhere one that is locked can
+        if not windows:
+            self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            _unlock(file)
+        file.close()
+        if windows:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.release()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[bytes]) -> None:
+        """Lock at once or raise PermissionError."""
+        os.lseek(file.fileno(), FAR, os.SEEK_SET)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+    def _unlock(file: IO[bytes]) -> None:
+        os.lseek(file.fileno(), FAR, os.SEEK_SET)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        """Lock at once or raise BlockingIOError."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _is_at(file: IO[bytes], path: pathlib.Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    """In a forked process: the lock is its parent's, and ends with that one."""
+    for lock in list(_held):
+        if lock._file is not None:
+            lock._file.close()
+        lock._file = None
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,579 @@
+"""What a run's functions are made of, part for part: two runs with equal parts sample from the same distribution.
+
+A *part* is one thing that reaches a function's values, under a label that people can read, with a description of its content:
+
+    the code of log_density                      bytecode 5c0d...
+    the global `scale` read by log_density       2.0
+    the variable `y` that gradient closes over   float64 array of shape (5,), 77a1...
+
+A function is its bytecode with the names and constants in it, its defaults, closure cells and attributes, and each global that
+it reads; a callee among these is a function in turn. A compiled function is the Python function that it was compiled from,
+with its options. A bound method is its function and its object; an object is its class and what ``pickle`` would write of it
+(so ``__getstate__`` says what belongs to it). A class is its methods. Names of files, numbers of lines, docstrings,
+annotations, memory addresses, and whether the code was imported or is ``__main__``, are not looked at.
+
+What Python or an installed package brings is known by name; :func:`package_identity` says which edition of the package. A
+module of the user's is known by those of its attributes whose names stand in the function. Dictionaries and sets have no order.
+
+Three things are not compared. A global or a closure cell that the function itself assigns to is its memory, no parameter of
+it; so are random generators, locks and loggers. A part that the functions change as they run, such as a cache, is found by
+taking the parts before and after the first evaluations (:func:`settled`). What cannot be looked into, such as an open file or
+a function of a compiled library, is known by its type alone: it stands in ``unknown``, of which a user is warned.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copyreg
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import pathlib
+import random
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+WRITES_GLOBAL = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+WRITES_CELL = {"STORE_DEREF", "DELETE_DEREF"}
+HAS_DOCSTRING = 0x4000000  # a flag of code objects since Python 3.13
+CHANGES = "changes as the functions run"
+SHOWN = 100  # characters of a description that is not shortened to its digest
+
+# What has a state that runs on by nature.
+RANDOM = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.local)
+WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+RUNNING = (*RANDOM, *LOCKS, *WEAK, logging.Logger)
+PLAIN = (bool, float, complex, str, bytes, range, type(None), type(Ellipsis), type(NotImplemented))
+BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
+
+
+class Fingerprint(NamedTuple):
+    """``parts``: label -> description; ``packages`` reached; ``unknown``: labels of what was not looked into, with its type."""
+
+    parts: dict[str, str]
+    packages: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all parts."""
+        return sha256(json.dumps(self.parts, sort_keys=True))
+
+
+def fingerprint(roots: Mapping[str, Any]) -> Fingerprint:
+    """The parts of values and functions by name, and of everything that they reach. Raises nothing of its own accord."""
+    walk = _Walk()
+    for name, value in roots.items():
+        walk.part(name, name, value)
+    return Fingerprint(walk.parts, tuple(sorted(walk.packages)), tuple(walk.unknown))
+
+
+def settled(before: Fingerprint, after: Fingerprint) -> Fingerprint:
+    """``before``, with those parts marked that are different ``after`` the functions were called."""
+    labels = [*before.parts, *(label for label in after.parts if label not in before.parts)]
+    parts = {k: before.parts[k] if before.parts.get(k) == after.parts.get(k) else CHANGES for k in labels}
+    return Fingerprint(parts, before.packages, before.unknown)
+
+
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """A clause for each part that is not the same here and there."""
+    found = []
+    for label in [*there, *(label for label in here if label not in there)]:
+        one, other = here.get(label), there.get(label)
+        if one == other or CHANGES in (one, other):
+            continue
+        if other is None:
+            found.append(f"{label} is only here ({one})")
+        elif one is None:
+            found.append(f"{label} is only there ({other})")
+        else:
+            found.append(f"{label} differs: here {one}, there {other}")
+    return found
+
+
+def sha256(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------ packages
+
+
+def package_of(module: str | None) -> str | None:
+    """``"python"``, the installed package, or ``"refhmc"`` that a module belongs to; None for the user's own code."""
+    top = (module or "").partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return "python"
+    if top in ("", "__main__", "refhmc"):
+        return top if top == "refhmc" else None
+    return top if {"site-packages", "dist-packages"} & set(_place(top).parts) else None
+
+
+def _place(top: str) -> pathlib.Path:
+    """The file of a module, or the ``__init__.py`` or folder of a package, without importing it; empty if there is none."""
+    home = sys.modules.get(top)
+    if home is not None:
+        return pathlib.Path(getattr(home, "__file__", None) or next(iter(getattr(home, "__path__", ())), ""))
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    folders = spec.submodule_search_locations if spec is not None else None
+    return pathlib.Path((spec.origin if spec is not None else None) or next(iter(folders or ()), ""))
+
+
+@functools.cache
+def package_identity(package: str) -> str:
+    """Version of an installed package, and a digest of its Python files as they are, or as they were installed."""
+    place, distribution = _place(package), None if package == "refhmc" else _distribution(package)
+    own = getattr(sys.modules.get(package), "__version__", "of unknown version")
+    begins = (f"{package}/", f"{package}.py,")
+    record = (distribution.read_text("RECORD") if distribution else None) or ""
+    files = sorted(line for line in record.splitlines() if line.startswith(begins) and ".py,sha256=" in line)
+    if not files:
+        paths = sorted(place.parent.rglob("*.py")) if place.name == "__init__.py" else [place]
+        files = [f"{path.name} {sha256(path.read_bytes())}" for path in paths if path.is_file()]
+    return f"{distribution.version if distribution else own}, files {sha256(chr(10).join(files))[:12]}"
+
+
+def _distribution(package: str) -> importlib.metadata.Distribution | None:
+    try:
+        return importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        names = importlib.metadata.packages_distributions().get(package)
+        return importlib.metadata.distribution(names[0]) if names else None
+
+
+# ---------------------------------------------------------------------------------------------------------- code
+
+
+def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
+    """Those of the code and of all code nested in it."""
+    for each in dis.get_instructions(code):
+        yield each
+        if isinstance(each.argval, types.CodeType):
+            yield from instructions(each.argval)
+
+
+def names_in(code: types.CodeType, operations: set[str]) -> set[str]:
+    """The names that these operations act on, without those that Python gives each module."""
+    found = {each.argval for each in instructions(code) if each.opname in operations}
+    return {name for name in found if not (name.startswith("__") and name.endswith("__"))}
+
+
+def all_names(code: types.CodeType) -> set[str]:
+    """Names of globals, attributes and imports in the code, nested code included."""
+    nested = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(all_names, nested))
+
+
+def imports_in(code: types.CodeType) -> list[str]:
+    """The modules that the code imports when it runs, as ``importlib.import_module`` takes them."""
+    steps = list(instructions(code))
+    found: set[str] = set()
+    for k, each in enumerate(steps):
+        if each.opname == "IMPORT_NAME":  # after the level and the list of names
+            level = steps[k - 2].argval
+            path = each.argval.split(".")  # import a.b gives the function a, and by that a.b
+            found.update("." * level + ".".join(path[:n]) for n in range(1, len(path) + 1))
+    return sorted(found)
+
+
+# ---------------------------------------------------------------------------------------------------------- walk
+
+
+class _Walk:
+    """One walk over everything reached, in an order that follows from the content alone."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, str] = {}
+        self.packages: set[str] = set()
+        self.unknown: list[str] = []
+        self.called: dict[int, str] = {}  # functions, classes and objects that have parts, by what labels call them
+        self.known: dict[int, str] = {}  # arrays and objects that were described before
+        self.entered: list[int] = []  # containers and objects that the walk is inside of
+        self.alive: list[Any] = []  # so that no two have one id
+        self.at = ""  # label of the present part
+        self.names: set[str] = set()  # all names in the code of the present function
+
+    def part(self, label: str, name: str, value: Any) -> None:
+        """Describe a value under a label; ``name`` is what the labels of its own parts call it."""
+        before, depth = self.at, len(self.entered)
+        self.at = label = _unused(label, self.parts)
+        self.parts[label] = ""
+        try:
+            description = self.describe(value, name)
+        except Exception as error:  # a class of the user's or of a library that does not let itself be looked at
+            del self.entered[depth:]
+            description = self.by_type(value, type(error).__name__)
+        if len(description) > SHOWN and not isinstance(value, np.ndarray):
+            description = f"{type(value).__name__} {sha256(description)[:32]}"
+        self.parts[label] = description
+        self.at = before
+
+    def describe(self, value: Any, name: str | None = None) -> str:
+        """The value's content in words. With a name, an object's attributes become parts by themselves."""
+        kind = type(value)
+        if kind in PLAIN:
+            return repr(value)
+        if kind is int:
+            return repr(value) if abs(value) < 1 << 64 else hex(value)
+        if value is _Empty:
+            return "nothing"
+        if isinstance(value, RUNNING):
+            return f"a {kind.__qualname__}"
+        if isinstance(value, types.CodeType):
+            return self.code(value)
+        if isinstance(value, types.ModuleType):
+            return self.module(value, name)
+        if isinstance(value, type):
+            return self.klass(value)
+        if callable(value):
+            described = self.function(value, name or f"a function in {self.at}")
+            if described is not None:
+                return described
+        self.alive.append(value)
+        if id(value) in self.entered:
+            return f"the same as {len(self.entered) - self.entered.index(id(value))} levels up"
+        self.entered.append(id(value))
+        try:
+            return self.container(value) or self.thing(value, name)
+        finally:
+            self.entered.pop()
+
+    # -- values
+
+    def container(self, value: Any) -> str | None:
+        """A tuple, list, dictionary, set or array; None for anything else."""
+        kind = type(value)
+        if kind in (tuple, list):
+            return f"{kind.__name__} ({', '.join(map(self.describe, value))})"
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            fields = ", ".join(f"{f} = {self.describe(v)}" for f, v in zip(value._fields, value, strict=True))
+            return f"{self.klass(kind)} ({fields})"
+        if kind in (dict, types.MappingProxyType):
+            keyed = sorted(((self.alone(key), each) for key, each in value.items()), key=lambda pair: pair[0])
+            return f"dict ({', '.join(f'{key}: {self.describe(each)}' for key, each in keyed)})"
+        if kind in (set, frozenset):
+            return f"{kind.__name__} ({', '.join(sorted(map(self.alone, value)))})"
+        if isinstance(value, np.generic) and value.dtype.kind != "V":
+            return f"{value.dtype} {value!r}"
+        if kind in (np.ndarray, np.memmap) or isinstance(value, np.void):
+            return self.remember(value, self.array)
+        if isinstance(value, np.dtype):
+            return f"dtype {value.descr if value.names else value.str}"
+        return None
+
+    def alone(self, value: Any) -> str:
+        """A description that does not depend on what else was met: of that which has no order."""
+        if type(value) in (str, int, float, bool, bytes, type(None)):
+            return self.describe(value)
+        walk = _Walk()
+        walk.entered, walk.at = self.entered, self.at
+        description = walk.describe(value)
+        self.packages |= walk.packages
+        self.unknown += walk.unknown
+        return f"{description} {sha256(json.dumps(walk.parts, sort_keys=True))[:32] if walk.parts else ''}".strip()
+
+    def array(self, value: Any) -> str:
+        array = np.asarray(value)
+        words = f"{array.dtype} array of shape {array.shape}"
+        if array.dtype.names:
+            fields = (f"{name}: {self.array(array[name])}" for name in array.dtype.names)
+            return f"{words}, {sha256(', '.join(fields))[:32]}"
+        if (
+            array.dtype.kind in "OT" or array.dtype.char in "gG"
+        ):  # pointers, and long doubles with bytes that mean nothing
+            return f"{words}, {sha256(', '.join(map(self.describe, array.ravel().tolist())))[:32]}"
+        if array.dtype.kind in "fc" and np.isnan(array).any():
+            array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one NaN, of the many
+        return f"{words}, {sha256(np.ascontiguousarray(array).tobytes())[:32]}"
+
+    def remember(self, value: Any, describe: Any) -> str:
+        if id(value) not in self.known:
+            self.known[id(value)] = describe(value)
+        return self.known[id(value)]
+
+    def thing(self, value: Any, name: str | None) -> str:
+        """An object of any other class: class, and state as pickle takes it."""
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__qualname__}.{value.name} = {self.describe(value.value)}"
+        if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
+            return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
+        if name is None:
+            return self.remember(value, self.state)
+        if id(value) in self.called:
+            return f"the same as {self.called[id(value)]}"
+        self.called[id(value)] = name
+        return self.state(value, name)
+
+    def state(self, value: Any, name: str | None = None) -> str:
+        by_type = copyreg.dispatch_table.get(type(value))
+        try:
+            reduced = by_type(value) if by_type else value.__reduce_ex__(4)
+        except Exception as error:  # TypeError for files and handles; anything from a class of the user's
+            if isinstance(value, Mapping):
+                return f"{self.klass(type(value))} {self.describe(dict(value))}"
+            return self.by_type(value, type(error).__name__)
+        if isinstance(reduced, str):  # something that stands in a module under that name
+            return f"{self.klass(type(value))} {self.edition(value, getattr(value, '__module__', None))} {reduced}"
+        self.alive.append(reduced)
+        made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        words = [self.klass(type(value))]
+        if made_by is copyreg.__newobj__:  # type: ignore[attr-defined]
+            arguments = arguments[1:]
+        else:
+            words.append(self.describe(made_by))
+        words += [self.describe(each) for each in arguments]
+        if items is not None:
+            words.append(self.describe(list(items)))
+        if pairs is not None:
+            pairs = list(pairs)
+            words.append(self.describe(dict(pairs) if not isinstance(value, _ordered()) else pairs))
+        if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # an object with slots
+            state = {**(state[0] or {}), **state[1]}
+        if name is not None and type(state) is dict:
+            for key in sorted(state, key=str):
+                self.part(f"the attribute `{key}` of {name}", f"{name}.{key}", state[key])
+        elif state is not None:
+            words.append(self.describe(state))
+        return " ".join(words)
+
+    def by_type(self, value: Any, why: str) -> str:
+        self.unknown.append(f"{self.at} ({type(value).__module__}.{type(value).__qualname__}; {why})")
+        return f"{type(value).__module__}.{type(value).__qualname__}, known by its type alone"
+
+    # -- functions
+
+    def function(self, value: Any, name: str) -> str | None:
+        """A function of any kind; None for an object that can be called, which is described as any other."""
+        if isinstance(value, types.MethodType):
+            bound_to = self.describe(value.__self__, f"{name}'s object")
+            return f"the method {self.describe(value.__func__, name)} of {bound_to}"
+        if isinstance(value, functools.partial):
+            words = [self.describe(value.func, name), *map(self.describe, value.args)]
+            for key in sorted(value.keywords):
+                self.part(f"the argument `{key}` that is given to {name}", key, value.keywords[key])
+            return f"partial ({', '.join(words)})"
+        if isinstance(value, types.FunctionType):
+            return self.python_function(value, name)
+        if isinstance(value, np.ufunc):
+            return self.ufunc(value)
+        if isinstance(value, BUILT_IN) or type(value).__name__ == "cython_function_or_method":
+            return self.built_in(value)
+        text = _python_text(value)
+        if text is None:
+            return None
+        known = id(text) in self.called
+        described = self.describe(text, name)
+        if id(text) in self.called and not known and hasattr(value, "targetoptions"):
+            self.part(f"the options that {name} is compiled with", name, value.targetoptions)
+        return f"{self.klass(type(value))} of {described}"
+
+    def python_function(self, f: types.FunctionType, name: str) -> str:
+        if id(f) in self.called:
+            return f"the same as {self.called[id(f)]}"
+        code, package, outside = f.__code__, package_of(f.__globals__.get("__name__")), self.names
+        words = f"{f.__globals__.get('__name__')}.{code.co_qualname}"
+        if package is not None:
+            self.packages.add(package)
+            if "<locals>" not in code.co_qualname:
+                return words
+        self.alive.append(f)
+        self.called[id(f)] = name = _unused(name, self.called.values())
+        self.names = all_names(code)
+        if package is None:
+            words = f"the function {name}"
+            self.part(f"the code of {name}", name, code)
+            self.globals_of(f, name)
+        own = names_in(code, WRITES_CELL)
+        for key, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+            label = f"the variable `{key}` that {name} closes over"
+            if key not in own:
+                self.part(label, key, _Empty if _is_empty(cell) else cell.cell_contents)
+        defaults = f.__defaults__ or ()
+        named = dict(zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True))
+        for key, value in {**named, **(f.__kwdefaults__ or {})}.items():
+            self.part(f"the default of `{key}` in {name}", key, value)
+        for key in sorted(f.__dict__.keys() - {"__wrapped__"}):
+            self.part(f"the attribute `{key}` of {name}", key, f.__dict__[key])
+        self.names = outside
+        return words
+
+    def globals_of(self, f: types.FunctionType, name: str) -> None:
+        """A part for each global that the function reads, and for what it takes of the modules that it imports."""
+        code, there = f.__code__, f.__globals__
+        for key in sorted(names_in(code, READS_GLOBAL) - names_in(code, WRITES_GLOBAL)):
+            label = f"the global `{key}` read by {name}"
+            if key in there:
+                self.part(label, key, there[key])
+            elif not hasattr(builtins, key):
+                self.part(label, key, _Empty)
+        for module in imports_in(code):
+            label = f"the module `{module}` imported by {name}"
+            if package_of(module) is not None:
+                self.packages.add(str(package_of(module)))
+                self.parts[label] = f"module {module}"
+                continue
+            try:
+                self.part(label, module, importlib.import_module(module, there.get("__package__")))
+            except Exception:  # as it would be at the call
+                self.parts[label] = "nothing"
+
+    def code(self, code: types.CodeType) -> str:
+        """The bytecode with its names and the contents of its constants."""
+        n = code.co_argcount + code.co_kwonlyargcount
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~HAS_DOCSTRING)
+        words = [repr(counts), repr(code.co_varnames[:n]), code.co_exceptiontable.hex()]
+        named = {*dis.hasname, *dis.haslocal, *dis.hasfree, *dis.hasjrel, *dis.hasjabs}
+        for each in dis.get_instructions(code):
+            if each.opcode in dis.hasconst:
+                words.append(f"{each.opname} {self.describe(each.argval)}")
+            else:
+                words.append(f"{each.opname} {each.arg} {each.argval if each.opcode in named else ''}")
+        return f"bytecode {sha256(chr(10).join(words))[:32]}"
+
+    def built_in(self, value: Any) -> str:
+        """A function of C: by its name, and the object that it is bound to; one of the user's own by its library's file."""
+        bound = getattr(value, "__self__", None)
+        owner = getattr(value, "__objclass__", None) or (type(bound) if bound is not None else None)
+        if owner is not None and not isinstance(bound, types.ModuleType):
+            return f"{self.klass(owner)}.{value.__name__} of {self.describe(bound)}"
+        module = getattr(value, "__module__", None) or getattr(bound, "__name__", None)
+        return f"{self.edition(value, module)} {value.__name__}"
+
+    def edition(self, value: Any, module: str | None) -> str:
+        """Module of something that is compiled, with its file's content where that is the user's."""
+        package = package_of(module)
+        if package is not None:
+            self.packages.add(package)
+            return f"{module}"
+        file = getattr(sys.modules.get(module or ""), "__file__", None)
+        if file is None or not pathlib.Path(file).is_file():
+            return self.by_type(value, "no source")
+        return f"a library {sha256(pathlib.Path(file).read_bytes())[:32]}"
+
+    def ufunc(self, value: np.ufunc) -> str:
+        for module in ("numpy", "scipy.special", getattr(value, "__module__", None)):
+            if module and getattr(sys.modules.get(module), value.__name__, None) is value:
+                return f"{self.edition(value, module)} {value.__name__}"
+        return f"{self.by_type(value, 'of an unknown module')} {value.__name__}"
+
+    # -- classes and modules
+
+    def klass(self, cls: type) -> str:
+        """A class: by name, and if it is the user's own a part for each of its methods and attributes."""
+        package = package_of(cls.__module__)
+        if package is not None:
+            self.packages.add(package)
+            return f"{cls.__module__}.{cls.__qualname__}"
+        if id(cls) in self.called:
+            return self.called[id(cls)]
+        self.alive.append(cls)
+        self.called[id(cls)] = name = _unused(f"the class {cls.__qualname__}", self.called.values())
+        bases = [self.klass(base) for base in cls.__bases__]
+        self.parts[f"the bases of {name}"] = ", ".join(bases)
+        for key, value in sorted(vars(cls).items()):
+            for suffix, each in _members(key, value):
+                self.part(f"`{key}{suffix}` of {name}", f"{cls.__qualname__}.{key}{suffix}", each)
+        return name
+
+    def module(self, module: types.ModuleType, alias: str | None) -> str:
+        """A module: by name, and if it is the user's own a part for each attribute whose name stands in the function."""
+        package = package_of(module.__name__)
+        if package is not None:
+            self.packages.add(package)
+            return f"module {module.__name__}"
+        if alias is None or not self.names:
+            return f"module {self.edition(module, module.__name__)}"
+        if id(module) in self.entered:
+            return "module"
+        self.entered.append(id(module))
+        for key in sorted(self.names & vars(module).keys()):
+            if not (key.startswith("__") and key.endswith("__")):
+                self.part(f"`{alias}.{key}`", f"{alias}.{key}", vars(module)[key])
+        self.entered.pop()
+        return "module"
+
+
+class _Empty:
+    """Stands for a global that is not there, and a closure cell that is not filled."""
+
+
+def _is_empty(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
+def _ordered() -> type:
+    from collections import OrderedDict
+
+    return OrderedDict
+
+
+def _python_text(value: Any) -> Any:
+    """The Python function inside a compiled or caching one: Numba's, JAX's, ``functools.lru_cache``; None if there is none."""
+    for path in ("py_func", "_dispatcher.py_func", "gufunc_builder.py_func", "_pyfunc"):
+        inner = value
+        for step in path.split("."):
+            inner = getattr(inner, step, None)
+        if isinstance(inner, types.FunctionType):
+            return inner
+    return getattr(value, "__wrapped__", None) if package_of(type(value).__module__) is not None else None
+
+
+def _members(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What of a class's attribute may reach its results, with a suffix where it is several functions."""
+    if isinstance(value, staticmethod | classmethod):
+        yield "", value.__func__
+    elif isinstance(value, property):
+        yield from ((f".{part}", f) for part in ("fget", "fset") if (f := getattr(value, part)) is not None)
+    elif isinstance(value, functools.cached_property):
+        yield "", value.func
+    elif isinstance(value, types.FunctionType):
+        if key not in ("__repr__", "__str__"):
+            yield "", value
+    elif isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType) or key == "_abc_impl":
+        return
+    elif not (key.startswith("__") and key.endswith("__")):
+        yield "", value
+
+
+def _unused(label: str, taken: Any) -> str:
+    """The label, with a number where there is one like it."""
+    if label not in taken:
+        return label
+    k = 2
+    while f"{label} ({k})" in taken:
+        k += 1
+    return f"{label} ({k})"
+
+
+def classes_in(name: str, value: Any) -> dict[str, type]:
+    """The classes of a kernel and of its dataclass fields, by label: a user may have derived their own."""
+    found = {f"the class of {name}": type(value)}
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            inner = getattr(value, field.name)
+            each = inner.items() if isinstance(inner, Mapping) else [("", inner)]
+            for key, part in each:
+                if dataclasses.is_dataclass(part):
+                    found |= classes_in(f"{name}.{field.name}" + (f"[{key!r}]" if key else ""), part)
+    return found
