@@ -52,7 +52,8 @@ CAVEATS = {
     "`volume_violation` does not look at) is as large as its result. Trust the width 1e-5 there.",
     3: "",
     4: "The ODE's solver has an error of about 1e-10 in what the map is made of, and a width of 1e-3 spans six of its last "
-    "digits: a floor under every measure.",
+    "digits: a floor under every measure. The paper's exception at the smallest tolerance has a verdict of its own: "
+    "`brofos_figure4_exception.md`.",
 }
 CLAIMS = {
     2: "the implicit midpoint integrator's median reversibility and volume preservation can be an order of magnitude, or "

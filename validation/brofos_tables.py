@@ -71,6 +71,12 @@ def integrator(method: str, tolerance: float = TOLERANCE, max_iterations: int = 
     return kind(variant=variant, tolerance=tolerance, max_iterations=max_iterations, reversibility_check=False)
 
 
+def not_explained(row: dict, figure: str) -> str:
+    """Of a difference of which nothing is known."""
+    theirs = row["comparison"][figure]["paper"]
+    return f"ours is {number(row[figure].value)}, published {number(theirs.value)}: not explained"
+
+
 @dataclasses.dataclass
 class Table:
     """A table to be made. ``problem(seed, trial)``: model and start; ``same``: one model for all trials.
@@ -95,7 +101,7 @@ class Table:
     paper_draws: int = PAPER_DRAWS
     paper_trials: int = PAPER_TRIALS
     pilot: int = 200  # draws from which ``--budget`` learns what a row costs
-    reason: Callable[[dict, str], str] = lambda row, figure: ""
+    reason: Callable[[dict, str], str] = not_explained
 
 
 # ---------------------------------------------------------------------------------------------------- a row's chains
@@ -325,13 +331,12 @@ def explanations(rows: list[dict]) -> str:
                 continue
             why = against.get("reason", "")
             if not why and against["verdict"] == "undecided":
-                asked = enough(figure, against["paper"].value)
-                asked = f"{asked:.3f}" if figure == "acceptance" else f"{asked / against['paper'].value:.0%}"
-                why = f"the row tells {told_in_words(figure, against)}, {asked} is asked"
+                asked, told = enough(figure, against["paper"].value), against["told"]
+                share = 1 if figure == "acceptance" else against["paper"].value
+                form = ".4f" if figure == "acceptance" else ".0%"
+                why = f"the row tells {told / share:{form}}, {asked / share:{form}} is asked"
             setting = f"step {row['step_size']}, {row['n_steps']} steps, {row['method']}"
-            lines.append(
-                f"- {setting}, {IN_WORDS[figure]} {against['verdict']} (p = {against['p']:.2g}): {why or 'not explained'}."
-            )
+            lines.append(f"- {setting}, {IN_WORDS[figure]} {against['verdict']} (p = {against['p']:.2g}): {why}.")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import refhmc
 from validation.brofos_sets import SIZES, heart_split, mode_of, random_set
-from validation.brofos_tables import FEWEST, METHODS, OPTIONS, Table, make
+from validation.brofos_tables import FEWEST, METHODS, OPTIONS, Table, make, not_explained
 from validation.common import RESULTS, command_line
 from validation.judging import number
 
@@ -35,8 +35,6 @@ NOTES = {
     "standardised files to the 270 rows; columns standardised over the 100. The ESS of chains that hardly move does not grow "
     "in proportion to their length: such a row is compared at 10,000 draws a trial only.",
 }
-# What is known of a difference in table 7, or on sets of the test size: (table, step, steps, method, figure) -> a sentence.
-FOUND: dict[tuple, str] = {}
 
 
 @functools.cache
@@ -77,11 +75,6 @@ def on_test_rows(which: int, row: dict, figure: str) -> str:
     )
 
 
-def known(which: int, row: dict, figure: str) -> str:
-    """What is known of a difference."""
-    return FOUND.get((which, row["step_size"], row["n_steps"], row["method"], figure), "")
-
-
 def table(which: int, rows: str = "training") -> Table:
     """Table 7, or table 5 or 6 on the library's training rows or on random sets of the size of the test sets."""
     rows = "fold" if which == 7 else rows
@@ -99,7 +92,7 @@ def table(which: int, rows: str = "training") -> Table:
         same=not test,
         varies=test,
         notes=NOTES[rows],
-        reason=functools.partial(on_test_rows if rows == "training" else known, which),
+        reason=functools.partial(on_test_rows, which) if rows == "training" else not_explained,
     )
 
 

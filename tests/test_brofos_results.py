@@ -1,0 +1,164 @@
+"""The result files of the tables of Brofos and Lederman: text, summary and rows say the same, and what the rule says."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("validation.judging", reason="validation/ is beside the tests in the repository only")
+
+from validation.brofos_figure1 import INTEGRATORS, STEPS, claims_of, row_of
+from validation.brofos_sets import heart_split
+from validation.brofos_tables import FIGURES, IN_WORDS, enough, estimate, summary
+from validation.judging import ALARM, POWER, compare, level, number
+
+RESULTS = pathlib.Path(__file__).resolve().parents[1] / "validation" / "results"
+TABLES = sorted(path.stem for path in RESULTS.glob("brofos_table*.json"))
+SET_ASIDE = ("ArviZ's cap", "do not give their spread")  # reasons for which p does not decide
+
+
+def load(name: str) -> tuple[dict, str]:
+    data = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return data, (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def judged(data: dict):
+    """Each row, figure and comparison."""
+    return [(row, figure, row["comparison"][figure]) for row in data["rows"] for figure in FIGURES]
+
+
+def test_every_table_is_there():
+    assert {f"brofos_table{n}" for n in range(1, 8)} <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_summary_and_text_agree(name):
+    data, text = load(name)
+    first = text.split("| step | L | method | trials")[1].split("\n\n")[0]
+    lines = [line.strip("| ").split(" | ") for line in first.splitlines()[2:]]
+    assert [line[:3] for line in lines] == [
+        [str(row["step_size"]), str(row["n_steps"]), row["method"]] for row in data["rows"]
+    ]
+    assert f"{len(data['rows'])} of {data['rows_wanted']} rows" in text
+    assert data["summary"] == summary(data["rows"])
+    assert data["summary"]["compared"] == len(FIGURES) * len(data["rows"])
+    counts = [
+        int(n) for n in re.search(r"Of (\d+) comparisons (\d+) agree, (\d+) are .*? (\d+) differ, (\d+)", text).groups()
+    ]
+    assert counts == list(data["summary"].values())
+    assert sum(counts[1:]) == counts[0]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_rule_is_stated(name):
+    data, text = load(name)
+    assert data["comparisons"] == len(FIGURES) * (data["rows_wanted"] + data["settings_wanted"])
+    assert (data["alarm"], data["power"]) == (ALARM, POWER)
+    assert f"1 - (1 - {ALARM})^(1/{data['comparisons']})" in text
+    assert data["settings"]["reversibility_check"] is False
+    assert "without a check that they can be taken back" in text
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_verdicts_follow_from_the_figures(name):
+    """From the JSON's own figures, ours and the paper's; p of sets of rows that differ from trial to trial is left out."""
+    data, _ = load(name)
+    for row, figure, against in judged(data):
+        if not name.endswith("_test_rows"):
+            found = compare(estimate(row[figure]), estimate(against["paper"]))
+            assert found.p == pytest.approx(against["p"], rel=1e-4, abs=1e-12)
+            assert found.told(data["comparisons"]) == pytest.approx(against["told"], rel=1e-4, abs=1e-9)
+        word, differs = against["verdict"], against["p"] < level(data["comparisons"])
+        if against["set_aside"]:
+            assert any(words in against["reason"] for words in SET_ASIDE)
+            assert word in ("agrees", "undecided")
+            continue
+        assert (word == "differs") == differs
+        if word == "agrees":
+            assert against["told"] <= enough(figure, against["paper"]["value"])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_few_trials_have_degrees_of_freedom(name):
+    """An error of the acceptance from fewer than four trials is one of 20 batches or more."""
+    data, _ = load(name)
+    for row in data["rows"]:
+        if row["trials"] < 4 and not name.endswith("_test_rows"):
+            assert row["acceptance"]["freedom"] >= 19
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_together(name):
+    data, _ = load(name)
+    words = {(each["step_size"], each["n_steps"], each["figure"]): each["verdict"] for each in data["together"]}
+    for row, figure, against in judged(data):
+        together = words.get((row["step_size"], row["n_steps"], figure))
+        if together == "differs" and not against["set_aside"]:
+            assert against["verdict"].startswith("differs")
+        else:
+            assert against["verdict"] != "differs together"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_difference_has_a_sentence_of_its_own(name):
+    data, text = load(name)
+    lines = [line for line in text.splitlines() if line.startswith("- step")]
+    wanted = [(row, figure, against) for row, figure, against in judged(data) if against["verdict"] != "agrees"]
+    assert len(lines) == len(wanted)
+    for line, (row, figure, against) in zip(lines, wanted, strict=True):
+        setting = f"- step {row['step_size']}, {row['n_steps']} steps, {row['method']}, {IN_WORDS[figure]} {against['verdict']}"
+        assert line.startswith(setting)
+        why = line.split("): ", 1)[1]
+        if against["verdict"] != "undecided":
+            assert number(row[figure]["value"]) in why or "published program's rule" in why, (
+                "a sentence on another figure"
+            )
+
+
+def test_table_3_does_not_agree():
+    """Mean ESS is 1.5 to 1.7 times the paper's in all rows."""
+    data, _ = load("brofos_table3")
+    verdicts = [against["verdict"] for _, figure, against in judged(data) if figure == "mean_ess"]
+    assert len(verdicts) == 4
+    assert "agrees" not in verdicts
+
+
+def test_table_7_is_that_of_raetschs_test_rows():
+    data, text = load("brofos_table7")
+    assert len(data["rows"]) == data["rows_wanted"] == 24
+    assert "100 test rows of Raetsch's first split" in text
+    acceptance = {(r["step_size"], r["n_steps"], r["method"]): r["acceptance"]["value"] for r in data["rows"]}
+    assert acceptance[1.0, 5, "I.M.(b)"] == pytest.approx(0.70, abs=0.01)
+    assert acceptance[1.0, 10, "I.M.(b)"] == pytest.approx(0.66, abs=0.01)
+
+
+def test_no_text_speaks_of_120_rows():
+    root = RESULTS.parents[1]
+    texts = [*RESULTS.glob("*.md"), *root.glob("validation/*.py"), root / "README.md"]
+    assert not [path.name for path in texts if "120 rows" in path.read_text(encoding="utf-8")]
+
+
+def test_raetschs_test_rows_are_a_model_of_their_own():
+    X = heart_split("test").data[:14].T
+    assert X.shape == (100, 14)
+    y = np.sign(X[:, 0])  # the rows are y_i x_i, and x_i begins with 1
+    np.testing.assert_allclose((y[:, None] * X)[:, 1:].mean(axis=0), 0, atol=1e-14)
+    np.testing.assert_allclose((y[:, None] * X)[:, 1:].std(axis=0), 1, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", INTEGRATORS)
+@pytest.mark.parametrize("h", STEPS)
+def test_figure_1s_iterates_are_the_formulas(name, h):
+    row = row_of(name, h, 300)
+    assert row["from_the_formulas"] < 1e-10
+    assert row["largest_deviation"] == pytest.approx(row["most_in_theory"], rel=0.02, abs=1e-10)
+
+
+def test_figure_1_agrees():
+    data = json.loads((RESULTS / "brofos_figure1.json").read_text(encoding="utf-8"))
+    assert all(data["claims"].values())
+    assert claims_of(data["rows"]) == data["claims"]
