@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 import re
 
@@ -11,10 +12,11 @@ import pytest
 
 pytest.importorskip("validation.judging", reason="validation/ is beside the tests in the repository only")
 
+from validation import brofos_table1, brofos_table3, brofos_tables5to7
 from validation.brofos_figure1 import INTEGRATORS, STEPS, claims_of, row_of
 from validation.brofos_sets import heart_split
-from validation.brofos_tables import FIGURES, IN_WORDS, enough, estimate, summary
-from validation.judging import ALARM, POWER, compare, level, number
+from validation.brofos_tables import FIGURES, IN_WORDS, enough, estimate, judge, judge_together, summary
+from validation.judging import ALARM, POWER, Estimate, compare, level, number
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / "validation" / "results"
 TABLES = sorted(path.stem for path in RESULTS.glob("brofos_table*.json"))
@@ -140,6 +142,52 @@ def test_no_text_speaks_of_120_rows():
     root = RESULTS.parents[1]
     texts = [*RESULTS.glob("*.md"), *root.glob("validation/*.py"), root / "README.md"]
     assert not [path.name for path in texts if "120 rows" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "draws", "verdict", "aside"),
+    [
+        (Estimate(1010.0, 20.0), Estimate(1000.0, 20.0), 10_000, "agrees", False),
+        (Estimate(1300.0, 20.0), Estimate(1000.0, 20.0), 10_000, "differs", False),
+        (Estimate(1010.0, 200.0), Estimate(1000.0, 20.0), 10_000, "undecided", False),  # 200 tells a factor of two
+        (Estimate(39_400.0, math.nan, 1, 0.8), Estimate(40_000.0, 0.0), 8_000, "undecided", True),  # at our cap
+        (Estimate(40_000.0, 0.0), Estimate(40_000.0, 0.0), 10_000, "agrees", True),  # at both caps
+        (Estimate(40_000.0, 0.0), Estimate(30_000.0, 500.0), 10_000, "differs", False),
+    ],
+)
+def test_judgement_of_an_ess(ours, theirs, draws, verdict, aside):
+    found = judge(brofos_table1.table(), "mean_ess", ours, theirs, draws, 36)
+    assert (found["verdict"], found["set_aside"]) == (verdict, aside)
+
+
+def test_few_sets_of_rows_are_undecided():
+    ours, theirs = Estimate(0.3, 0.01, 3), Estimate(0.7, 0.0)
+    found = judge(brofos_tables5to7.table(5, "test"), "acceptance", ours, theirs, 10_000, 36)
+    assert (found["verdict"], found["set_aside"]) == ("undecided", True)
+    # Of more sets the spread counts, not the error of the mean: sd 0.2 here.
+    ours = Estimate(0.6, 0.2 / math.sqrt(10), 10)
+    assert judge(brofos_tables5to7.table(5, "test"), "acceptance", ours, theirs, 10_000, 36)["z"] == pytest.approx(
+        -0.1 / 0.2 / math.sqrt(1.1), rel=1e-3
+    )
+
+
+def test_a_factor_common_to_the_rows_is_found():
+    """Of Table 3's size, 1.6 in each of four rows: no row differs by itself, together they do, and none agrees."""
+    table, rows = brofos_table3.TABLE, []
+    for _, _, method in table.rows:
+        row = {"step_size": 0.5, "n_steps": 6, "method": method, "draws": 20_000, "trials": 10, "common_data": False}
+        rows.append({**row, "comparison": {}})
+        figures = {"acceptance": (0.5, 0.5, 0.004), "mean_ess": (350.0, 220.0, 40.0), "min_ess": (130.0, 120.0, 8.0)}
+        for figure, (ours, printed, error) in figures.items():
+            rows[-1][figure] = Estimate(ours, error)
+            theirs = Estimate(printed, error / 5, 100)
+            rows[-1]["comparison"][figure] = judge(table, figure, rows[-1][figure], theirs, 20_000, 15)
+    assert {row["comparison"]["mean_ess"]["verdict"] for row in rows} == {"undecided"}
+    jointly = {each["figure"]: each for each in judge_together(table, rows, 15)}
+    assert jointly["mean_ess"]["verdict"] == "differs"
+    assert jointly["mean_ess"]["factor"] == pytest.approx(350 / 220)
+    assert {row["comparison"]["mean_ess"]["verdict"] for row in rows} == {"differs together"}
+    assert {row["comparison"]["acceptance"]["verdict"] for row in rows} == {"agrees"}
 
 
 def test_raetschs_test_rows_are_a_model_of_their_own():

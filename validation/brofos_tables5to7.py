@@ -26,8 +26,9 @@ DATA = {5: "breast cancer (Ljubljana)", 6: "diabetes", 7: "heart disease"}
 ROWS = [(step, steps, method) for step in (0.1, 1.0) for steps in (5, 10, 50) for method in METHODS]
 
 NOTES = {
-    "training": "The paper's rows seem to be those of the test sets (77 and 300), not of the training sets (200 and 468, as "
-    "here): `brofos_training_sets.md`, and this table with `--rows test`, beside which every difference is set above.",
+    "training": "Which rows the paper's tables 5 and 6 were made with is not known. Sets of the training sets' size are "
+    "excluded for table 5, not for table 6 (`brofos_training_sets.md`); table 7 is that of a test set. So beside every "
+    "difference above stands the same figure on sets of the test sets' size (`--rows test`).",
     "test": "Every trial has rows of its own, drawn at random, as many as Raetsch's test set has (77 and 300). The paper's "
     "trials all have one such set, fold 0's: z sets its figure beside ours as one more set, with the spread over the sets, sd "
     "sqrt(1 + 1/n). So the rows of this table are one observation, not twenty-four, and tell less than one set of known rows.",
