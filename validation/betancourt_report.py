@@ -6,6 +6,7 @@ import math
 
 from validation import common
 from validation.common import number
+from validation.comparing import rule_text, verdict
 
 RULE = """Each of our rows: warm-up, then draws timed by themselves, for each seed. Figures are means over the seeds with
 standard errors. The paper's figures are of one run; t is that of one further observation beside ours (no p below two runs).
@@ -34,15 +35,18 @@ biased by an amount that a run of 1,000 draws may not show. On the funnel 10 + 1
 (cobb_table1.md). The rows with a tolerance of 1e-6 are the ones to be quoted."""
 
 
+COMPARISONS = 18  # step, acceptance and ESS of the six rows of several runs that are not tuned by us
+
+
 def report(plan: dict, done: dict, compared: dict, checks: dict) -> tuple[str, dict]:
     """The text, and the verdicts by row."""
     verdicts = {name: verdict_of(name, compared[name], checks[name], done[name]) for name in compared}
     parts = [
-        RULE,
+        f"{RULE} {rule_text(COMPARISONS, 'the whole figure')}",
         common.markdown(HEADER, [line(plan[name], done[name], compared[name]) for name in compared]),
         "## The paper's figures beside ours",
         common.markdown(
-            ["row", "figure", "paper", "ours", "ratio", "t", "p"],
+            ["row", "figure", "paper", "ours", "ratio", "t", "p", "told"],
             [row for name in compared for row in beside(plan[name].title, compared[name])],
         ),
         EXPLAINED,
@@ -95,8 +99,8 @@ def beside(title: str, compared: dict) -> list[list[str]]:
         if "paper" not in found:
             continue
         ours = str(common.Estimate(found["ours"], found["error"] if found["error"] is not None else math.nan))
-        t, p = found.get("t"), found.get("p")
-        tested = [f"{t:.1f}", f"{p:.2g}"] if t is not None and math.isfinite(t) else ["–", "–"]
+        t, p, told = (found.get(key) for key in ("t", "p", "told"))
+        tested = [f"{t:.1f}", f"{p:.2g}", f"±{number(told)}"] if t is not None and math.isfinite(t) else ["–"] * 3
         rows.append([title, name.replace("_", " "), number(found["paper"]), ours, f"{found['ratio']:.3g}", *tested])
     return rows
 
@@ -127,8 +131,8 @@ def verdict_of(name: str, compared: dict, check: dict, facts: list[dict]) -> str
         if name.endswith("tuned"):
             words.append("other settings than the paper's")
         elif p is not None and math.isfinite(p):
-            short = "differs: a shorter integration time than the text's" if name == "diagonal" else "differs"
-            words.append(f"ESS {'agrees' if p > 0.01 else short} (p = {p:.2g})")
+            word = verdict(p, ess["told"], ess["paper"], COMPARISONS)
+            words.append(f"ESS {word} (p = {p:.2g}; told: ±{number(ess['told'])})")
         else:
             words.append(f"ESS {ess['ratio']:.2f} times the paper's (one run)")
     z = [found["z"] for found in check.values()]

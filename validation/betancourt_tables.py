@@ -5,8 +5,8 @@
 Without names every row is made (some 25 minutes of one core); a row that is made anew replaces its old one in
 results/betancourt_tables.json, and the report is written from all that are there. The process is pinned to one core.
 
-The paper gives one run of each algorithm and no standard error, so its figure x0 is set against our n runs, mean x and
-standard deviation s, by the t of a further observation: t = (x0 - x) / (s sqrt(1 + 1/n)), n - 1 degrees of freedom.
+The paper gives one run of each algorithm and no standard error, so its figure is set against our n runs by the t of a further
+observation (comparing.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import json
 import math
 
 import numpy as np
-import scipy.stats
 
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint
 from validation import betancourt_runs as runs
 from validation import common
+from validation.betancourt_report import COMPARISONS, report
+from validation.comparing import further_observation
 
 NAME = "betancourt_tables"
 LOOSE = GeneralizedLeapfrog(tolerance=1e-3, reversibility_check=False)
@@ -96,15 +97,6 @@ COLUMNS = {
 }
 
 
-def further_observation(values, theirs: float, rounding: float) -> dict:
-    """The t of one more run, and its two-sided p; the rounding of the printed figure counts as variance r^2/3."""
-    x = np.asarray(values, dtype=float)
-    n = len(x)
-    variance = x.var(ddof=1) * (1 + 1 / n) + rounding**2 / 3 if n > 1 else math.nan
-    t = (theirs - x.mean()) / math.sqrt(variance) if variance > 0 else math.nan
-    return {"t": t, "p": float(2 * scipy.stats.t.sf(abs(t), n - 1)) if n > 1 else math.nan}
-
-
 def against(row: Row, facts: list[dict], table) -> dict:
     """For each column: our mean with its error, the paper's figure, ratio, t and p."""
     theirs = next((line for line in table or [] if line["algorithm"] == row.paper), None)
@@ -119,7 +111,8 @@ def against(row: Row, facts: list[dict], table) -> dict:
                 rounding = 0.0
             found[ours] |= {"paper": x0, "ratio": estimate.value / x0}
             if ours in ("step_size", "acceptance", "ess"):
-                found[ours] |= further_observation(values, x0, rounding)
+                beside = further_observation(values, x0, rounding)
+                found[ours] |= {"t": beside.t, "p": beside.p, "told": beside.told(COMPARISONS)}
     return found
 
 
@@ -152,8 +145,6 @@ def make(name: str, row: Row) -> None:
 
 
 def write(done: dict) -> None:
-    from validation.betancourt_report import report
-
     table = common.paper_table("betancourt_2013_table2")
     plan = rows()
     names = [name for name in plan if name in done]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 
 import numpy as np
 
@@ -22,7 +23,8 @@ import refhmc
 from refhmc.diagnostics import geyer_ess
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao
 from refhmc.metrics import Identity, SoftAbs
-from validation import common
+from validation import cobb_program, common
+from validation.cobb_program import Rule
 from validation.cobb_published import JitteredSoftAbs, PublishedExplicit, PublishedImplicit
 
 N = 10
@@ -41,7 +43,7 @@ def start() -> np.ndarray:
 
 @dataclasses.dataclass
 class Scheme:
-    """A row: kernel, warm-up, draws of a run, runs; ``paper``: its name in the table."""
+    """A row: kernel, warm-up, transitions of a run, runs; ``paper``: its name in the table. ``rule``: the program's chain."""
 
     title: str
     kernel: object
@@ -49,6 +51,7 @@ class Scheme:
     trials: int
     paper: str | None = None
     tune: int = 0
+    rule: Rule | None = None
 
 
 def euclidean(step: float | None, **more) -> refhmc.HMC:
@@ -60,46 +63,98 @@ def riemannian(integrator, step: float, metric: SoftAbs | None = None) -> refhmc
     return refhmc.HMC(step_size=step, n_steps=L, metric=metric, integrator=integrator)
 
 
-def implicit(tolerance: float = THRESHOLD) -> GeneralizedLeapfrog:
-    return GeneralizedLeapfrog(tolerance=tolerance, max_iterations=MOST)
+def implicit(tolerance: float = THRESHOLD, most: int = MOST) -> GeneralizedLeapfrog:
+    """As in the paper: no step is taken back."""
+    return GeneralizedLeapfrog(tolerance=tolerance, max_iterations=most, reversibility_check=False)
+
+
+def published_implicit(most: int = MOST) -> PublishedImplicit:
+    return PublishedImplicit(tolerance=THRESHOLD, max_iterations=most, reversibility_check=False)
 
 
 def schemes() -> dict[str, Scheme]:
     """The four rows of the paper, and ours beside them."""
     published, tao = PublishedExplicit(omega=OMEGA), ExplicitTao(omega=OMEGA)
     jittered = JitteredSoftAbs(alpha=ALPHA)
-    projected = ProjectedTao(omega=OMEGA, tolerance=1e-6)
+    projected = ProjectedTao(omega=OMEGA, tolerance=1e-6, reversibility_check=True)
+    tight = GeneralizedLeapfrog(tolerance=1e-6, max_iterations=MOST, reversibility_check=True)
+    program, double = Rule(restores=False, whole=True), Rule(restores=False, whole=True, weight=2.0)
+    nuts, by_hand, implicitly, explicitly = "HMC-NUTS", "HMC hand-tuned for KL", "Implicit RMHMC", "Explicit RMHMC"
     return {
         "hmc_adapted": Scheme(
-            "HMC, L = 25, step adapted to 0.75", euclidean(None, target_accept=0.75), 100_000, 20, "HMC-NUTS", 1000
+            "HMC, L = 25, step adapted to 0.75", euclidean(None, target_accept=0.75), 100_000, 20, nuts, 1000
         ),
-        "hmc_0.3896": Scheme("HMC, L = 25, step 0.3896", euclidean(0.3896), 100_000, 20, "HMC-NUTS"),
+        "hmc_0.3896": Scheme("HMC, L = 25, step 0.3896", euclidean(0.3896), 100_000, 20, nuts),
         "implicit": Scheme(
-            "implicit RMHMC, threshold as published", riemannian(implicit(), 0.15), 1000, 40, "Implicit RMHMC"
+            "implicit RMHMC, threshold as published", riemannian(implicit(), 0.15), 1000, 40, implicitly
         ),
-        "implicit_tight": Scheme("implicit RMHMC, tolerance 1e-6", riemannian(implicit(1e-6), 0.15), 1000, 40),
+        "implicit_tight": Scheme("implicit RMHMC, tolerance 1e-6, checked", riemannian(tight, 0.15), 1000, 40),
         "implicit_jittered": Scheme(
             "implicit RMHMC, the program's jitter",
-            riemannian(PublishedImplicit(tolerance=THRESHOLD, max_iterations=MOST), 0.15, jittered),
+            riemannian(published_implicit(), 0.15, jittered),
             1000,
             40,
-            "Implicit RMHMC",
+            implicitly,
         ),
         "published_jittered": Scheme(
             "explicit, the program's binding and jitter, Omega = 10",
             riemannian(published, 0.14, jittered),
             1000,
             40,
-            "Explicit RMHMC",
+            explicitly,
         ),
         "published": Scheme(
-            "explicit, the program's binding, Omega = 10", riemannian(published, 0.14), 1000, 40, "Explicit RMHMC"
+            "explicit, the program's binding, Omega = 10", riemannian(published, 0.14), 1000, 40, explicitly
         ),
-        "explicit": Scheme("explicit, Tao's binding, Omega = 10", riemannian(tao, 0.14), 1000, 40, "Explicit RMHMC"),
+        "explicit": Scheme("explicit, Tao's binding, Omega = 10", riemannian(tao, 0.14), 1000, 40, explicitly),
         "explicit_small": Scheme("explicit, Tao's binding, step 0.035", riemannian(tao, 0.035), 1000, 20),
         "projected": Scheme("projected Tao, Omega = 10", riemannian(projected, 0.14), 1000, 40),
         "projected_small": Scheme("projected Tao, Omega = 10, step 0.035", riemannian(projected, 0.035), 1000, 5),
-        "hmc_0.2": Scheme("HMC, L = 25, step 0.2", euclidean(0.2), 100_000, 20, "HMC hand-tuned for KL"),
+        "hmc_0.2": Scheme("HMC, L = 25, step 0.2", euclidean(0.2), 100_000, 20, by_hand),
+        "hmc_0.3896_whole": Scheme(
+            "HMC, L = 25, step 0.3896, whole accepted trajectories recorded",
+            euclidean(0.3896),
+            100_000,
+            20,
+            nuts,
+            rule=Rule(whole=True),
+        ),
+        "hmc_0.3896_program": Scheme(
+            "HMC, L = 25, step 0.3896, the program's chain", euclidean(0.3896), 100_000, 20, nuts, rule=program
+        ),
+        "hmc_0.2_whole": Scheme(
+            "HMC, L = 25, step 0.2, whole accepted trajectories recorded",
+            euclidean(0.2),
+            100_000,
+            20,
+            by_hand,
+            rule=Rule(whole=True),
+        ),
+        "hmc_0.2_program": Scheme(
+            "HMC, L = 25, step 0.2, the program's chain", euclidean(0.2), 100_000, 20, by_hand, rule=program
+        ),
+        "implicit_program": Scheme(
+            "implicit RMHMC, the program's chain", riemannian(implicit(), 0.15), 1000, 40, implicitly, rule=program
+        ),
+        "implicit_program_jittered": Scheme(
+            "implicit RMHMC, the program's chain and jitter",
+            riemannian(published_implicit(), 0.15, jittered),
+            1000,
+            8,
+            implicitly,
+            rule=program,
+        ),
+        "published_program": Scheme(
+            "explicit, the program's binding and chain", riemannian(published, 0.14), 1000, 40, explicitly, rule=double
+        ),
+        "published_program_jittered": Scheme(
+            "explicit, the program's binding, chain and jitter",
+            riemannian(published, 0.14, jittered),
+            1000,
+            40,
+            explicitly,
+            rule=double,
+        ),
     }
 
 
@@ -117,6 +172,8 @@ def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool =
     ``from_exact``: each run starts from a draw of the funnel itself, and an exact kernel's runs then have no bias at all.
     """
     model, n = refhmc.models.Funnel(N), trials or scheme.trials
+    if scheme.rule is not None:
+        return [run_program(scheme, (seed, k)) for k in range(n)]
     exact = model.reference.draw(np.random.default_rng(seed), n)
     done = common.run_chains(
         model,
@@ -129,6 +186,17 @@ def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool =
         cores=1,
     )
     return [facts(done.draws[k, :, 0], {name: x[k] for name, x in done.stats.items()}, done.seconds) for k in range(n)]
+
+
+def run_program(scheme: Scheme, seed) -> dict:
+    """One run of the program's chain. Its ESS is that of what it records, by Geyer's formula, for what it is worth."""
+    begin = time.process_time()
+    done = cobb_program.chain(refhmc.models.Funnel(N), scheme.kernel, scheme.rule, start(), scheme.draws, seed)
+    seconds = time.process_time() - begin
+    evaluations = done.evaluations if scheme.kernel.metric.position_dependent else L
+    stats = {"acceptance_rate": np.array([done.acceptance]), "step_size": np.array([scheme.kernel.step_size])}
+    stats |= {"n_metric_evaluations": np.array([evaluations]), "solver_failed": np.array([0.0])}
+    return {**facts(done.recorded[:, 0], stats, seconds), "failed": done.failed}
 
 
 def facts(v: np.ndarray, stats: dict[str, np.ndarray], seconds: float) -> dict:
