@@ -112,7 +112,8 @@ def against(row: Row, facts: list[dict], table) -> dict:
             found[ours] |= {"paper": x0, "ratio": estimate.value / x0}
             if ours in ("step_size", "acceptance", "ess"):
                 beside = further_observation(values, x0, rounding)
-                found[ours] |= {"t": beside.t, "p": beside.p, "told": beside.told(COMPARISONS)}
+                if beside is not None:
+                    found[ours] |= {"t": beside.z, "p": beside.p, "told": beside.told(COMPARISONS)}
     return found
 
 

@@ -32,7 +32,8 @@ from validation import cobb_runs as runs
 from validation import common
 from validation.betancourt_runs import autocorrelations
 from validation.cobb_program import Rule, chain
-from validation.comparing import ALARM, POWER, level, smaller
+from validation.comparing import smaller
+from validation.judging import ALARM, POWER, level
 
 NAME = "cobb_funnel_figures"
 SEED, SHORT, LAGS, NECK = 2020, 1000, 100, 3.0
@@ -51,8 +52,8 @@ SIDES = {
         "explicit": "published_program_jittered",
     },
 }
-TRIALS = {"implicit_program_jittered": 6}
-MOST_TRIALS = 12
+TRIALS = {"implicit_program_jittered": 3}
+MOST_TRIALS = 8
 
 
 def figures(name: str) -> dict:

@@ -18,7 +18,7 @@ from validation import common
 from validation.cobb_program import Rule, chain
 
 NAME = "cobb_lengths"
-TRIALS = 20
+TRIALS = 10
 HMC = (100, 300, 1000, 10_000, 100_000)
 LENGTHS = {"hmc_0.3896": HMC, "hmc_0.2": HMC, "implicit": (20, 50, 100, 300, 1000)}
 RULES = {"Metropolis": Rule(), "program": Rule(restores=False, whole=True)}

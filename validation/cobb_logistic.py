@@ -33,7 +33,8 @@ from validation import cobb_runs as runs
 from validation import common
 from validation.cobb_program import Rule, chain
 from validation.cobb_published import PublishedExplicit
-from validation.comparing import ALARM, POWER, level, smaller
+from validation.comparing import smaller
+from validation.judging import ALARM, POWER, level
 
 NAME = "cobb_logistic"
 SEED, N_DATA, WEIGHTS, OMEGA = 11, 500, 10, 1.0

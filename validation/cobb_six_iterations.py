@@ -27,7 +27,7 @@ from validation.cobb_published import JitteredSoftAbs
 from validation.comparing import further_observation, rule_text, verdict
 
 NAME = "cobb_six_iterations"
-CAP, TRIALS, DRAWS, SEED = 6, 20, 1000, 7
+CAP, TRIALS, DRAWS, SEED = 6, 10, 1000, 7
 MATTERS = 0.15
 PAPER = {CAP: 0.50, runs.MOST: 0.93}
 CHAINS = {"restored": Rule(), "program": Rule(restores=False, whole=True)}

@@ -41,7 +41,8 @@ def summary(facts: list[dict]) -> dict:
         )
     )
     finite = common.over_trials(kl) if np.isfinite(kl).all() else common.Estimate(math.nan, math.nan, len(kl))
-    return {"runs": len(facts), "kl_mean": finite, "kl_quantiles": quantiles, **means}
+    rates = np.quantile([fact["acceptance"] for fact in facts], [0.05, 0.5, 0.95])
+    return {"runs": len(facts), "kl_mean": finite, "kl_quantiles": quantiles, "acceptance_quantiles": rates, **means}
 
 
 def against(facts: list[dict], line: dict, comparisons: int) -> dict:
@@ -55,9 +56,9 @@ def against(facts: list[dict], line: dict, comparisons: int) -> dict:
         "kl": theirs,
         "runs_of_ours_below": f"{below} of {n}",
         "p_kl": 0.0 if size is None else size.p,
-        "told_kl": math.nan if size is None else math.exp(size.told(comparisons)),
+        "told_kl": math.nan if size is None else math.exp(min(size.told(comparisons), 700.0)),
         "acceptance": rate,
-        "t_acceptance": found.t,
+        "t_acceptance": found.z,
         "p_acceptance": found.p,
         "told_acceptance": found.told(comparisons),
         "seconds": float(line["wall_time_s"]),

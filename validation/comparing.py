@@ -1,56 +1,35 @@
 """Figures of several runs of ours: beside the one run that a paper gives, and beside the runs of another sampler.
 
-Could the paper's x0 be a further one of n runs with the mean m and the standard deviation s?
+Could the paper's x0 be a further one of n runs with the mean m and the standard deviation s? With judging.py's T and U,
 
-    t = (x0 - m) / sqrt(s^2 (1 + 1/n) + r^2 / 3),     n - 1 degrees of freedom, r half a unit of the last printed digit
+    x0 - m = T + U,     T / (s sqrt(1 + 1/n)) Student's t with n - 1 degrees of freedom
 
-Is a figure smaller in one sampler than in another? Welch's t on the logarithms.
+Is a figure smaller in one sampler than in another? Welch's t on the logarithms of the runs' figures.
 
-Of k comparisons one is significant if its p < 1 - (1 - 0.05)^(1/k) (Sidak), so that k without a difference give any false
-alarm with probability 0.05. ``told`` is the difference that would have been found with probability 0.9. "Agrees" says no more
-than that there is none as large; where not even a difference that matters would have been told, there is no verdict.
+Significance, what would have been told, and the meaning of "agrees" are judging.py's; where not even a difference that matters
+would have been told, there is no verdict.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
 
-ALARM, POWER = 0.05, 0.9
-
-
-class Further(NamedTuple):
-    """``t`` and two-sided ``p`` of x0 as a further observation; ``scale`` of t, its degrees of freedom."""
-
-    t: float
-    p: float
-    scale: float
-    freedom: int
-
-    def told(self, comparisons: int) -> float:
-        """The difference that one of so many comparisons would have found with probability ``POWER``."""
-        if not self.scale > 0:
-            return math.nan
-        reach = scipy.stats.t.isf([level(comparisons) / 2, 1 - POWER], self.freedom)
-        return float(self.scale * reach.sum())
+from validation.judging import ALARM, POWER, Comparison, above, compare, level, over_trials
 
 
-def level(comparisons: int) -> float:
-    """The p below which one of so many comparisons differs."""
-    return 1 - (1 - ALARM) ** (1 / comparisons)
-
-
-def further_observation(values, theirs: float, rounding: float) -> Further:
-    """``theirs`` as one more of ``values`` (n,); NaN for fewer than two."""
+def further_observation(values, theirs: float, rounding: float) -> Comparison | None:
+    """``theirs`` as one more of ``values`` (n,); None for fewer than two."""
     x = np.asarray(values, dtype=float)
     n = len(x)
-    variance = x.var(ddof=1) * (1 + 1 / n) + rounding**2 / 3 if n > 1 else math.nan
-    scale = math.sqrt(variance)
-    t = (theirs - x.mean()) / scale if scale > 0 else math.nan
-    return Further(float(t), float(2 * scipy.stats.t.sf(abs(t), n - 1)) if n > 1 else math.nan, scale, n - 1)
+    if n < 2:
+        return None
+    scale, difference = float(x.std(ddof=1)) * math.sqrt(1 + 1 / n), float(theirs - x.mean())
+    deviation = math.hypot(scale, rounding / math.sqrt(3))
+    z = difference / deviation if deviation > 0 else 0.0 if difference == 0 else math.copysign(math.inf, difference)
+    p = min(2 * above(abs(difference), scale, n - 1, rounding), 1.0)
+    return Comparison(z, p, scale, n - 1, rounding)
 
 
 def verdict(p: float, told: float, matters: float, comparisons: int) -> str:
@@ -62,22 +41,20 @@ def verdict(p: float, told: float, matters: float, comparisons: int) -> str:
 
 def smaller(one, other, comparisons: int) -> tuple[str, str]:
     """Ratio of the geometric means of two samples, and whether it is below 1: holds, does not hold, or not decided."""
-    a, b = np.log(one), np.log(other)
-    parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
-    error, difference = math.sqrt(parts.sum()), float(a.mean() - b.mean())
-    freedom = parts.sum() ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
-    p = 2 * scipy.stats.t.sf(abs(difference) / error, freedom)
-    told = math.exp(error * scipy.stats.t.isf([level(comparisons) / 2, 1 - POWER], freedom).sum())
-    decided = "holds" if difference < 0 else "does not hold"
-    word = decided if p < level(comparisons) else "not decided"
-    return f"{math.exp(difference):.3g}", f"{word} (p = {p:.1g}; a factor of {told:.3g} would be told)"
+    found = compare(over_trials(np.log(one)), over_trials(np.log(other)), rounding=0.0)
+    ratio = math.exp(np.mean(np.log(one)) - np.mean(np.log(other)))
+    decided = "holds" if ratio < 1 else "does not hold"
+    word = decided if found.p < level(comparisons) else "not decided"
+    told = math.exp(min(found.told(comparisons), 700.0))
+    return f"{ratio:.3g}", f"{word} (p = {found.p:.1g}; a factor of {told:.3g} would be told)"
 
 
 def rule_text(comparisons: int, matters: str) -> str:
     """The rule of the verdicts in words."""
     return (
-        f"Verdicts: the paper's one run is set beside ours by the t of a further observation; a figure differs if its p is "
-        f"below {level(comparisons):.2g} = 1 - (1 - {ALARM})^(1/{comparisons}), so that {comparisons} comparisons of figures "
-        f'that agree give any false alarm with probability {ALARM:.0%}. "Told" is the difference that would have been found '
-        f'with probability {POWER:.0%}; where it is larger than what matters ({matters}) the row is "not decided".'
+        f"Verdicts: the paper's one run is set beside ours as a further one of them (`validation/comparing.py`); a figure "
+        f"differs if its p is below {level(comparisons):.2g} = 1 - (1 - {ALARM})^(1/{comparisons}), so that {comparisons} "
+        f'comparisons of figures that agree give any false alarm with probability {ALARM:.0%}. "Told" is the difference that '
+        f'would have been found with probability {POWER:.0%}; where it is larger than what matters ({matters}) the row is "not '
+        'decided".'
     )

@@ -110,7 +110,7 @@ class Comparison:
         least, most = level(comparisons), self.rounding + self.scale * quantile(level(comparisons) / 2, self.freedom)
         if most == 0:
             return 0.0
-        limit = scipy.optimize.brentq(lambda c: 2 * above(c, *noise) - least, 0.0, most, xtol=1e-9 * most)
+        limit = scipy.optimize.brentq(lambda c: 2 * above(c, *noise) - least, 0.0, 1.01 * most, xtol=1e-9 * most)
 
         def missing(d: float) -> float:
             return above(limit - d, *noise) + above(limit + d, *noise) - POWER
