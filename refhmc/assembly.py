@@ -212,11 +212,7 @@ def inexact_part(kernel):
 
 def approximate(kernel) -> str:
     """The warning that goes with every result of an integrator that is not exact."""
-    return (
-        f"The chain is approximate: the map that {type(kernel.integrator).__name__} makes of (q, p) neither keeps volume nor "
-        "reverses, so accepting on its energy error does not keep the target, however many draws are taken. ProjectedTao is "
-        "the exact form; refhmc.diagnostics.volume_violation measures the error."
-    )
+    return f"The chain is approximate: {resolve(kernel.metric, kernel.integrator)[1].approximation}"
 
 
 def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:

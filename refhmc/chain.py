@@ -161,6 +161,17 @@ def close_notes(notes, stats, control):
 
 
 @jit
+def stay(state, notes, settings, stats):
+    """The statistics of a transition that cannot begin, since the state has no finite energy H0; the outcome."""
+    outcome = S.reason(notes)
+    stats[S.LP] = state[LOG_DENSITY, 0]
+    stats[S.ENERGY] = stats[S.MAX_ENERGY_ERROR] = math.inf
+    stats[S.DIVERGING] = S.is_divergence(outcome)
+    stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]
+    return outcome
+
+
+@jit
 def begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control):
     """A first step size for the metric as it is now, and dual averaging from there."""
     points, _, vecs, _, _ = workspace
@@ -227,7 +238,10 @@ def run_draws(
         open_notes(notes, control)
         H0 = dynamics[1](model, dynamics[3], points[STATE], normals, vecs, mats, notes)
         stats[k] = 0.0
-        outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
+        if math.isfinite(H0):
+            outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
+        else:
+            outcome = stay(points[STATE], notes, settings, stats[k])
         if outcome == S.INTERRUPTED:
             return k
         stats[k, S.OUTCOME] = outcome

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 
 from refhmc.compiled import jit, jit_sum
+from refhmc.linalg import EPSILON
 
-EPSILON = 2.0**-52
 LARGEST = 2.0**1000  # entries that add up to more are as good as infinite
 GRADED = 2.0**-7  # smallest / largest |eigenvalue| below which steps 3 and 4 are done; above it: 5e-14 relative error
 TWICE = 2.0**-60  # below this the first V is too rough for one round of steps 3 and 4; a second one cures it

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from refhmc.chain import (
     close_notes,
     make_plan,
     open_notes,
+    stay,
 )
 from refhmc.compiled import Entry, jit
 from refhmc.conditionals import Conditional, conditional_of
@@ -74,7 +76,10 @@ def take_turn(block, q, randomness, stats, control):
     fill_normals(randomness[0], normals)
     open_notes(notes, control)
     H0 = dynamics[1](model, dynamics[3], state, normals, vecs, mats, notes)
-    outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats, control)
+    if math.isfinite(H0):
+        outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats, control)
+    else:
+        outcome = stay(state, notes, settings, stats)
     if outcome == S.INTERRUPTED:
         return False
     stats[S.OUTCOME] = outcome

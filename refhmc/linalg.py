@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from refhmc.compiled import jit, jit_sum
+
+EPSILON = 2.0**-52
 
 
 @jit_sum
@@ -101,6 +105,19 @@ def factorise(G, L, r):
             return False
         r[i] = 1 / pivot
     return True
+
+
+@jit
+def is_indefinite(G, L, r):
+    """Of a G that :func:`factorise` refused: whether it is finite and the failing pivot is not zero but for rounding."""
+    d = G.shape[0]
+    for i in range(d):
+        pivot, size = G[i, i], abs(G[i, i])
+        for k in range(i):
+            pivot -= L[i, k] * L[i, k] / r[k]
+        if not pivot.real > 0:
+            return math.isfinite(pivot.real) and not abs(pivot.real) <= 4 * d * EPSILON * size
+    return False
 
 
 @jit_sum

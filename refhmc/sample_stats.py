@@ -5,9 +5,11 @@ energy at the start of the transition (with the momentum just drawn), "leaves" t
 
 ========================  ======================================================================================
 lp                        log density of the draw (unconstrained space, up to a constant)
-energy                    H of the draw, with the momentum it was selected with; H0 when the proposal was rejected
+energy                    H of the draw, with the momentum it was selected with; H0 when the proposal was rejected (inf where
+                          H0 is not finite)
 energy_error              energy - H0 (0 when rejected)
-max_energy_error          the energy error of largest magnitude along the trajectory, signed
+max_energy_error          the energy error of largest magnitude along the trajectory, signed; inf where a state has no energy
+                          (NaN, density zero, no metric). A step that a solver rejects reaches no state
 acceptance_rate           HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
                           min(1, exp(H0 - H)) over *all* leaves, those of rejected subtrees included (as in Stan)
 diverging                 an energy was not finite, a metric not positive definite, or the energies of one trajectory
@@ -22,7 +24,8 @@ outcome                   how the transition ended, see ``OUTCOMES``
 solver_iterations         implicit methods: iterations of all the solves of the transition, those that failed included
 solver_residual           largest change of a coordinate in the last iteration of a solve that converged
 solver_failed             a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
-reversibility_error       with ``reversibility_check=True``: the largest difference after a step and back
+reversibility_error       implicit methods, unless ``reversibility_check=False``: the largest difference of a coordinate after
+                          a step and back, of the steps that passed
 metric_cond               metrics that depend on the position: condition number of G where the transition started, from which
                           the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
 n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
@@ -125,6 +128,14 @@ def reason(notes):
 def is_divergence(outcome):
     """Whether an outcome counts as a divergence; the failures of a solver are counted by themselves."""
     return outcome in (DIVERGED, NAN)
+
+
+@jit
+def error_without_energy(H, H0, worst, outcome):
+    """``max_energy_error`` of a trajectory that ended where H is not finite; ``worst`` is that of its states before."""
+    if not is_divergence(outcome):
+        return worst
+    return H - H0 if H < 0 else np.inf  # H is inf, -inf or NaN
 
 
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -155,10 +155,15 @@ def _unsolved(stats) -> list[str]:
     failed = stats["solver_failed"]
     count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
     what = f"of which {back} made a step that did not reverse" if back else "an implicit step had no solution in time"
+    # Only steps that were taken back are known to be ones that the way back would have taken too.
+    if "reversibility_error" in stats:
+        rest = "The other draws are valid: each of their steps was taken back."
+    else:
+        rest = "The other draws may be biased, since their steps were not taken back (reversibility_check=False)."
     return [
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
-        f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. The other draws "
-        "are valid. Take a smaller step_size, or more max_iterations where they only converge slowly."
+        f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. {rest} "
+        "Take a smaller step_size, or more max_iterations where they only converge slowly."
     ]
 
 

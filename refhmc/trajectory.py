@@ -15,15 +15,15 @@ from refhmc.dynamics import make_dynamics
 from refhmc.hamiltonian import Hamiltonian
 from refhmc.integrators.advance import advance
 from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
-from refhmc.types import FAILURE, ITERATIONS, N_FIELDS, N_GRADIENTS, N_METRICS
+from refhmc.types import FAILURE, ITERATIONS, N_FIELDS, N_GRADIENTS, N_METRICS, SETTLED
 
 
 class Trajectory(NamedTuple):
     """Positions and momenta (n_steps + 1, d), energies (n_steps + 1,), and what the implicit solves did.
 
     ``converged`` and ``iterations`` are (n_steps,): of an explicit integrator True and 0. A step whose solve failed, or that
-    met a metric that is not positive definite, ends the trajectory: it and those after it have ``converged`` False and
-    NaN for their states. ``evaluations`` counts gradients, the one at the start included, or where the
+    met a metric that is not finite and positive definite, ends the trajectory: it and those after it have ``converged``
+    False and NaN for their states. ``evaluations`` counts gradients, the one at the start included, or where the
     metric depends on the position (or the method is implicit) evaluations of dH/dq.
     ``metric_evaluations`` and ``gradient_evaluations`` count those parts by themselves.
     """
@@ -45,14 +45,15 @@ class Trajectory(NamedTuple):
     "the trajectory",
 )
 def run_trajectory(dynamics, model, z, eps, vecs, mats, states, history):
-    """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, failed), from row 1 on."""
+    """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, whether there is no state), from row 1 on."""
     notes, done = dynamics[4], 0.0
     for n in range(1, states.shape[0]):
         history[n, 0] = advance(dynamics, model, z, eps, vecs, mats)
         history[n, 1] = notes[ITERATIONS] - done
-        history[n, 2] = notes[FAILURE]
+        no_state = notes[FAILURE] != 0 and (notes[FAILURE] != S.NAN or notes[SETTLED] < 0)
+        history[n, 2] = no_state
         done = notes[ITERATIONS]
-        if notes[FAILURE] != 0 and notes[FAILURE] != S.NAN:
+        if no_state:
             break
         for i in range(z.shape[1]):
             states[n, 0, i] = z[Q, i]
@@ -84,7 +85,6 @@ def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: in
     run_trajectory(pointers, dynamics.model, z, float(step_size), dynamics.vecs, dynamics.mats, states, history)
     notes = dynamics.notes
     reached = history[1:, 2] == 0
-    reached |= history[1:, 2] == S.NAN
     gradients, metrics = int(notes[N_GRADIENTS]), int(notes[N_METRICS])
     explicit = not dynamics.integrator.implicit and not dynamics.metric.position_dependent
     return Trajectory(

@@ -199,8 +199,9 @@ MOMENTS = {
 def test_means_and_variances(name, sample):
     """And the step size adapted in warm-up gives Betancourt's acceptance, .95, to within .03.
 
-    For the projection at least that: where its solver fails, before the energy error is large, the acceptance falls from .99
-    to 0, and the adaptation stays below.
+    A failed solve counts as an acceptance of 0 that no energy error foretells, so that their share is allowed below. The
+    projection reaches more: where its solver fails, before the energy error is large, the acceptance falls from .99 to 0,
+    and the adaptation stays below.
     """
     model_name, kernel = MOMENTS[name]
     model = model_of(model_name)
@@ -209,7 +210,8 @@ def test_means_and_variances(name, sample):
     assert np.isfinite(z).all()
     assert np.abs(z).max() < scipy.stats.norm.isf(FAMILY_ALPHA / 3 / len(MOMENTS) / len(z) / 2)
     reached = result.sample_stats["acceptance_rate"].mean()
-    assert 0.92 < reached < (1.0 if isinstance(kernel.integrator, ProjectedTao) else 0.98)
+    failures = result.sample_stats["solver_failed"].mean()
+    assert 0.92 - failures < reached < (1.0 if isinstance(kernel.integrator, ProjectedTao) else 0.98)
     assert result.attributes["exact"]
 
 
@@ -223,7 +225,7 @@ OF_A_SOLVER = ("solver_iterations", "solver_residual", "solver_failed")
 def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     model = model_of("banana")
     options = {"draws": 60, "tune": 0, "chains": 2, "random_seed": 1}
-    checked = ImplicitMidpoint(tolerance=1e-8, reversibility_check=True)
+    checked = ImplicitMidpoint(tolerance=1e-8)
     stats = sample(model, kernel(step_size=0.1, metric=SoftAbs(), integrator=checked), **options).sample_stats
     assert stats["reversibility_error"].dtype == np.float64
     assert np.all(stats["reversibility_error"] <= 1e-6)
@@ -234,7 +236,8 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     solved = ~stats["solver_failed"]
     assert np.all(stats["solver_residual"] <= 1e-8)
     assert np.any(stats["solver_residual"][solved] > 0)
-    result = sample(model, kernel(step_size=0.1, metric=SoftAbs()), **options)
+    unchecked = ImplicitMidpoint(reversibility_check=False)
+    result = sample(model, kernel(step_size=0.1, metric=SoftAbs(), integrator=unchecked), **options)
     assert set(OF_A_SOLVER) | set(OF_A_METRIC) <= set(result.sample_stats)
     assert "reversibility_error" not in result.sample_stats
     for name, key in zip(
@@ -271,9 +274,12 @@ def test_a_failing_solver_is_warned_of(sample):
     kernel = refhmc.HMC(step_size=0.5, n_steps=4, metric=Fisher(), integrator=GeneralizedLeapfrog())
     result = sample(model_of("banana"), kernel, draws=200, tune=0, chains=2, random_seed=2)
     stats = result.sample_stats
-    failed = stats["outcome"] == refhmc.sample_stats.OUTCOMES.index("solver_failed")
+    solver_failed, not_reversible = (
+        stats["outcome"] == refhmc.sample_stats.OUTCOMES.index(name) for name in ("solver_failed", "not_reversible")
+    )
+    failed = solver_failed | not_reversible
     assert np.array_equal(failed, stats["solver_failed"])
-    assert failed.any()
+    assert solver_failed.any()
     assert not stats["is_accepted"][failed].any()
     moved = np.any(np.diff(result.draws, axis=1) != 0, axis=2)
     assert not moved[failed[:, 1:]].any()

@@ -7,9 +7,12 @@ evaluations of (dH/dp, dH/dq) a step, None where the solver decides; for the lea
 An implicit method's ``tolerance`` is the largest change of a coordinate in the last iteration (in absolute terms, as in
 the papers). A solve that has not converged after ``max_iterations`` is never used: the transition is rejected with the
 outcome ``solver_failed``. ``solver``: "fixed point", or "anderson" (:mod:`refhmc.integrators.solver`).
-At steps near the local time scale an equation may have several solutions, and the way back find another than the way there:
-``reversibility_check=True`` takes every step back too and rejects, with the outcome ``not_reversible``, what does not
-return to within 100 tolerances: twice the cost.
+
+At steps near the local time scale a solve may converge from z to z', and from z' not, or to another point than z. A chain
+that uses such steps is biased. ``reversibility_check=True``, the default, takes every step back and rejects, with the
+outcome ``not_reversible``, a step that does not return to within 100 tolerances; it doubles the cost. Anderson's acceleration
+is then given at most 25 iterations: in those that took more, whether a solve converged depended on the last digits of its
+start. With ``reversibility_check=False``, as in the papers, ``exact`` is False and the result says so.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from refhmc.types import (
 LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
 REVERSAL_TOLERANCES = 100
 ANDERSON_MEMORY = 4
+ANDERSON_ITERATIONS = 25
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Leapfrog:
     symplectic = True
     reversible = True
     exact = True
+    approximation = ""
     implicit = False
     cost = 1
 
@@ -68,6 +73,7 @@ class Discontinuous:
     symplectic = False
     reversible = True
     exact = True
+    approximation = ""
     implicit = False
     cost = 1
 
@@ -86,7 +92,6 @@ class _Implicit:
     order = 2
     symplectic = True
     reversible = True
-    exact = True
     implicit = True
     cost = None
     tolerance: float
@@ -109,11 +114,28 @@ class _Implicit:
         if variants and self.variant not in variants:  # type: ignore[attr-defined]
             raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]
 
+    @property
+    def exact(self) -> bool:
+        return self.reversibility_check
+
+    @property
+    def approximation(self) -> str:
+        """What makes a chain approximate, and the remedy; empty if nothing does."""
+        if self.exact:
+            return ""
+        return (
+            f"{type(self).__name__}(reversibility_check=False) uses steps without trying the way back. Where a solve converges "
+            "from (q, p) to (q', p') and not back, accepting on the energy error does not keep the target. "
+            "reversibility_check=True, the default, rejects such steps."
+        )
+
     def options(self) -> dict[int, float]:
+        anderson = self.solver == "anderson"
+        limited = anderson and self.reversibility_check
         return {
             TOLERANCE: self.tolerance,
-            MAX_ITERATIONS: self.max_iterations,
-            MEMORY: ANDERSON_MEMORY if self.solver == "anderson" else 0,
+            MAX_ITERATIONS: min(self.max_iterations, ANDERSON_ITERATIONS) if limited else self.max_iterations,
+            MEMORY: ANDERSON_MEMORY if anderson else 0,
             CHECK_REVERSAL: REVERSAL_TOLERANCES * self.tolerance if self.reversibility_check else 0.0,
             N_SUBSTEPS: 1,
             FIRST_SUBSTEP: 1.0,
@@ -128,7 +150,7 @@ class GeneralizedLeapfrog(_Implicit):
     tolerance: float = 1e-6
     max_iterations: int = 100
     solver: str = "fixed point"
-    reversibility_check: bool = False
+    reversibility_check: bool = True
     variants = ("cached", "naive")
 
     def pointer(self, metric):
@@ -146,7 +168,7 @@ class ImplicitMidpoint(_Implicit):
     tolerance: float = 1e-6
     max_iterations: int = 100
     solver: str = "fixed point"
-    reversibility_check: bool = False
+    reversibility_check: bool = True
     variants = ("endpoint", "midpoint")
 
     def pointer(self, metric):
@@ -168,6 +190,11 @@ class ExplicitTao:
     implicit = False
     extended = True
     cost = 4
+    approximation = (
+        "the map that ExplicitTao makes of (q, p) neither keeps volume nor reverses, so accepting on its energy error does "
+        "not keep the target, however many draws are taken. ProjectedTao is the exact form; "
+        "refhmc.diagnostics.volume_violation measures the error."
+    )
 
     def __post_init__(self):
         _check_omega(self.omega)
@@ -193,7 +220,7 @@ class ProjectedTao(_Implicit):
     tolerance: float = 1e-6
     max_iterations: int = 100
     solver: str = "anderson"
-    reversibility_check: bool = False
+    reversibility_check: bool = True
 
     def __post_init__(self):
         _check_omega(self.omega)

@@ -13,7 +13,17 @@ from refhmc.compiled import jit, jit_inline
 from refhmc.integrators.leapfrog import leapfrog
 from refhmc.integrators.solver import copy_rows, largest_change, moved
 from refhmc.point import POINT_ROWS, P, Q, copy_point
-from refhmc.types import CHECK_REVERSAL, FAILURE, FIRST_SUBSTEP, INTEGRATOR_ROWS, N_GRADIENTS, N_SUBSTEPS, REVERSAL
+from refhmc.types import (
+    CHECK_REVERSAL,
+    FAILURE,
+    FIRST_SUBSTEP,
+    INTEGRATOR_ROWS,
+    ITERATIONS,
+    N_GRADIENTS,
+    N_SUBSTEPS,
+    REVERSAL,
+    TOLERANCE,
+)
 
 # Rows of ``vecs`` for the check, after those of the methods: where a step began, the point at its end.
 START, END = INTEGRATOR_ROWS + 12, INTEGRATOR_ROWS + 14
@@ -37,26 +47,43 @@ def substeps(dynamics, model, z, eps, vecs, mats):
 
 @jit
 def checked_step(dynamics, model, z, eps, vecs, mats):
-    """A step that is used only if the step back from its end returns to its start.
+    """A step z -> z' that is used only if the step back from z' returns to z.
 
-    An implicit equation may have several solutions, and the way back may find another one than it came from.
+    An implicit equation may have several solutions, and the way back may find another one than it came from. Two signs say that
+    a step which returns lies near one that does not: the way back misses z by more than a tolerance (the map multiplies the
+    solver's error), or the two ways took different numbers of iterations (at the solution both contract alike). Then
+    the step is made once more, from where the way back ended, and has to return to z': so that a step that is used from z
+    is one that is used from z'.
     """
     _, _, step, geometry, notes = dynamics
     start, end = vecs[START : START + 2], vecs[END : END + POINT_ROWS]
     copy_rows(start, z[Q : P + 1])
+    before = notes[ITERATIONS]
     energy = step(model, geometry, z, eps, vecs, mats, notes)
     if not math.isfinite(energy):
         return energy
+    there = notes[ITERATIONS] - before
     copy_point(end, z)
-    back = step(model, geometry, z, -eps, vecs, mats, notes)
-    returned = not moved(z[Q : P + 1], start, notes[CHECK_REVERSAL])
-    error = largest_change(z[Q : P + 1], start)
+    returns = goes_to(start, dynamics, model, z, -eps, vecs, mats)
+    back = notes[ITERATIONS] - before - there
+    if returns and (max(there, back) > 1.25 * min(there, back) + 2 or moved(z[Q : P + 1], start, notes[TOLERANCE])):
+        returns = goes_to(end[Q : P + 1], dynamics, model, z, eps, vecs, mats)
     copy_point(z, end)
-    if not (math.isfinite(back) and returned):
+    if not returns:
         notes[FAILURE] = S.NOT_REVERSIBLE
         return math.nan
-    notes[REVERSAL] = max(notes[REVERSAL], error)
     return energy
+
+
+@jit
+def goes_to(target, dynamics, model, z, eps, vecs, mats):
+    """Move ``z`` by a step of ``eps``; whether it arrives at the (q, p) of ``target`` to within the reversal threshold."""
+    _, _, step, geometry, notes = dynamics
+    energy = step(model, geometry, z, eps, vecs, mats, notes)
+    arrives = math.isfinite(energy) and not moved(z[Q : P + 1], target, notes[CHECK_REVERSAL])
+    if arrives:
+        notes[REVERSAL] = max(notes[REVERSAL], largest_change(z[Q : P + 1], target))
+    return arrives
 
 
 @jit_inline

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from refhmc.compiled import jit, jit_part
-from refhmc.integrators.solver import hopeless, improve, retreat, unsolved
+from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.riemannian import energy, field, settle
 from refhmc.point import P, Q, copy_row
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
@@ -74,7 +74,7 @@ def solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
         if not momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
             if retreat(x, vecs, notes):
                 continue
-            return False
+            return no_image(notes)
         if improve(x, image, n, vecs, notes):
             copy_row(vecs[P_HALF], x[0])
             return True
@@ -94,7 +94,7 @@ def solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
         if not position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
             if retreat(x, vecs, notes):
                 continue
-            return False
+            return no_image(notes)
         if improve(x, image, n, vecs, notes):
             return True
         if hopeless(x):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from refhmc.compiled import jit, jit_part
-from refhmc.integrators.solver import copy_rows, hopeless, improve, retreat, unsolved
+from refhmc.integrators.solver import copy_rows, hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.riemannian import energy, field, settle
 from refhmc.point import P, Q
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS
@@ -70,7 +70,7 @@ def endpoint(model, geometry, z, eps, vecs, mats, notes):
         if not endpoint_image(model, geometry, z, eps, x, vecs, mats, notes, image):
             if retreat(x, vecs, notes):
                 continue
-            return False
+            return no_image(notes)
         if improve(x, image, n, vecs, notes):
             copy_rows(z[Q : P + 1], x)
             return True
@@ -88,7 +88,7 @@ def midpoint(model, geometry, z, eps, vecs, mats, notes):
         if not midpoint_image(model, geometry, z, eps, m, vecs, mats, notes, image):
             if retreat(m, vecs, notes):
                 continue
-            return False
+            return no_image(notes)
         if improve(m, image, n, vecs, notes):
             return leave_midpoint(model, geometry, z, eps, m, vecs, mats, notes)
         if hopeless(m):

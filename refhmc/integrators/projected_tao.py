@@ -20,7 +20,7 @@ import math
 
 from refhmc.compiled import jit, jit_part
 from refhmc.integrators.explicit_tao import tao
-from refhmc.integrators.solver import hopeless, improve, retreat, unsolved
+from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.riemannian import energy
 from refhmc.point import P, Q
 from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
@@ -57,7 +57,7 @@ def projected(model, geometry, z, eps, vecs, mats, notes):
         if not shift_image(model, geometry, z, eps, mu, vecs, mats, notes, image):
             if retreat(mu, vecs, notes):
                 continue
-            return False
+            return no_image(notes)
         if improve(mu, image, n, vecs, notes):
             for i in range(z.shape[1]):
                 z[Q, i] = 0.5 * (vecs[DOUBLED, i] + vecs[DOUBLED + 2, i])

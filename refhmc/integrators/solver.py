@@ -12,13 +12,13 @@ over the last m differences: a secant method. It spares a third of the evaluatio
 (the banana: 7 instead of 10), a twentieth on the funnel or a logistic regression, and costs some arithmetic each time.
 
 The start is a function of the point and the step alone. A solve ends in one of three ways: converged, not converged after
-``max_iterations``, or an evaluation that cannot be made (a metric that is not positive, a number that is not finite).
-Its result is used in the first case only; the others are noted in ``notes[FAILURE]``.
+``max_iterations``, or an iterate at which the equation cannot be evaluated (an iterate or a metric that overflows, a metric
+that is not positive definite). Its result is used in the first case only; the others are noted in ``notes[FAILURE]``.
 
 Each method writes its own loop, with ``x`` and ``image`` (k, d), k at most 2:
 
     for n in range(int(notes[MAX_ITERATIONS])):
-        image <- f(x); if there is none, and not retreat(x, vecs, notes): return False
+        image <- f(x); if there is none, and not retreat(x, vecs, notes): return no_image(notes)
         if improve(x, image, n, vecs, notes):
             return True
     return unsolved(notes)
@@ -101,6 +101,18 @@ def hopeless(x):
 def unsolved(notes):
     """No solution within the iterations allowed; always False."""
     notes[FAILURE] = S.SOLVER_FAILED
+    return False
+
+
+@jit_part
+def no_image(notes):
+    """An iterate that cannot be evaluated; always False.
+
+    An iterate is not a state of the trajectory: where it overflows, it is the solve that failed. A metric that is finite and
+    not positive definite there stays a divergence, since no smaller step mends it.
+    """
+    if notes[FAILURE] != S.DIVERGED:
+        notes[FAILURE] = S.SOLVER_FAILED
     return False
 
 

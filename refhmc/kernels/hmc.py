@@ -151,9 +151,9 @@ def decide(points, randomness, energies, eps, nominal, done, notes, stats):
     stats[S.LP] = points[STATE, LOG_DENSITY, 0]
     stats[S.ENERGY] = H if accepted else H0
     stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
-    stats[S.MAX_ENERGY_ERROR] = worst if finite else H - H0
     stats[S.ACCEPTANCE_RATE] = accept_probability
     reason = S.reason(notes) if not finite else S.DIVERGED
+    stats[S.MAX_ENERGY_ERROR] = worst if finite else S.error_without_energy(H, H0, worst, reason)
     stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
     stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
     stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps

@@ -200,8 +200,8 @@ def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, co
         H = advance(dynamics, model, z, eps, vecs, mats)
         n_leaves += 1
         if not math.isfinite(H):
-            totals[WORST] = H - H0
             outcome = S.reason(dynamics[4])
+            totals[WORST] = S.error_without_energy(H, H0, 0.0, outcome)
             break
         leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
         sum_accept += min(1.0, leaf_weight)

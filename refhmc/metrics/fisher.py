@@ -10,11 +10,12 @@ so that one contraction of the model's, O(n d^2) for a regression, gives the who
 
 from __future__ import annotations
 
+from refhmc import sample_stats as S
 from refhmc.compiled import jit
-from refhmc.linalg import factorise, invert_factorised, solve_factorised
+from refhmc.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
 from refhmc.metrics.riemannian import value_here
 from refhmc.point import copy_row
-from refhmc.types import GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
 
 G, L, INVERSE, M = range(4)
 N_MATS = 4
@@ -23,11 +24,15 @@ N_VECS = METRIC_ROWS
 
 @jit
 def settle(model, vecs, mats, notes):
-    """G at ``vecs[HERE]`` and its factors; False if it is not positive definite."""
+    """G at ``vecs[HERE]`` and its factors; False, with DIVERGED noted if G is indefinite, if it has none."""
     _, fisher, _, data = model
     fisher(vecs[HERE], data, mats[G])
     notes[LOG_DET_WEIGHT] = -0.5
-    return factorise(mats[G], mats[L], vecs[SCALES])
+    if factorise(mats[G], mats[L], vecs[SCALES]):
+        return True
+    if is_indefinite(mats[G], mats[L], vecs[SCALES]):
+        notes[FAILURE] = S.DIVERGED
+    return False
 
 
 @jit

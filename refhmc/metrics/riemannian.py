@@ -41,20 +41,26 @@ from refhmc.types import (
 
 @jit_part
 def settle(model, geometry, q, vecs, mats, notes):
-    """Factorise the metric at ``q``, unless that is where it stands; False if it is not positive definite there."""
+    """Factorise the metric at ``q``, unless that is where it stands; False if it cannot be, with the reason noted.
+
+    DIVERGED: the metric is finite and not positive definite (the metric's own ``settle`` says so). NAN: it is not finite, or
+    rounding hides whether it is positive.
+    """
     if notes[SETTLED] != 0:
         i = 0
         while i < q.shape[0] and q[i] == vecs[HERE, i]:
             i += 1
         if i == q.shape[0]:
+            if notes[SETTLED] < 0:
+                notes[FAILURE] = -notes[SETTLED]
             return notes[SETTLED] > 0
     copy_row(vecs[HERE], q)
     notes[HAS_VALUE] = notes[HAS_MORE] = 0
     notes[N_METRICS] += 1
     settled = geometry[0](model, vecs, mats, notes)
-    notes[SETTLED] = 1 if settled else -1
-    if not settled:
-        notes[FAILURE] = S.DIVERGED
+    if not settled and notes[FAILURE] == 0:
+        notes[FAILURE] = S.NAN
+    notes[SETTLED] = 1 if settled else -notes[FAILURE]
     return settled
 
 
