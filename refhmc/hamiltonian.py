@@ -16,7 +16,7 @@ from refhmc.compiled import entry
 from refhmc.dynamics import make_dynamics
 from refhmc.errors import MetricError, ShapeError
 from refhmc.integrators import ImplicitMidpoint
-from refhmc.metrics import Identity, riemannian
+from refhmc.metrics import Fisher, Identity, riemannian
 from refhmc.model import Model
 from refhmc.point import POINT_ROWS, VELOCITY, P, Q
 
@@ -108,6 +108,11 @@ class Hamiltonian:
         G = self.model._derivative(self.metric.reads[0], q)
         if not np.isfinite(G).all():
             raise MetricError(f"the metric {name} is not finite at q = {np.array2string(q, precision=6, threshold=8)}")
+        if not isinstance(self.metric, Fisher):  # those of SoftAbs are positive definite wherever they can be computed
+            raise MetricError(
+                f"the metric {name} cannot be computed in double precision at q = "
+                f"{np.array2string(q, precision=6, threshold=8)}: the derivatives that it is made of are too large"
+            )
         least = np.linalg.eigvalsh(G)[0]
         raise MetricError(
             f"the metric {name} is not positive definite at q = {np.array2string(q, precision=6, threshold=8)}: its least "

@@ -8,7 +8,7 @@ import numpy as np
 
 from refhmc import diagnostics
 from refhmc.kernels import DHMC
-from refhmc.metrics import Diagonal
+from refhmc.metrics import Diagonal, Fisher
 from refhmc.sample_stats import OUTCOMES
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
@@ -95,9 +95,8 @@ def _divergences(names, draws, before, stats, unevaluated, kernel, fixed) -> lis
     why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
     no_metric = int((diverging & ~is_nan & ~unevaluated & ~np.isfinite(stats["max_energy_error"])).sum())
     if no_metric > 0:
-        if "SoftAbs" in type(kernel.metric).__name__:  # positive definite, unless what it is made of is not finite
-            why = f"{no_metric} met a metric that could not be computed, the derivatives being too large or not finite"
-        else:
+        why = f"{no_metric} met a metric that could not be computed, the derivatives being too large or not finite"
+        if isinstance(kernel.metric, Fisher):
             why = f"{no_metric} met a metric that is not positive definite"
             advice = "refhmc.metrics.SoftAbs() is positive definite everywhere."
     if said:

@@ -1,0 +1,254 @@
+"""What a result warns of: the advice fits the kernel, percentages keep their sense, a chain that stands still is stuck."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc import DHMC, HMC, NUTS, Gibbs
+from refhmc.errors import MetricError, SamplingWarning
+from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
+from refhmc.sample_stats import OUTCOMES
+from refhmc.sampling_warnings import percent, review
+
+CHAINS, N = 2, 400
+
+
+def statistics(n=N, **changes):
+    """Statistics of a healthy run of HMC, (chain, draw), with changes."""
+    shape = (CHAINS, n)
+    healthy = {
+        "diverging": np.zeros(shape, bool),
+        "is_accepted": np.ones(shape, bool),
+        "outcome": np.full(shape, OUTCOMES.index("accepted")),
+        "max_energy_error": np.full(shape, 0.1),
+        "energy": np.random.default_rng(1).normal(size=shape),
+    }
+    return healthy | changes
+
+
+def reviewed(kernel, tune=100, draws=None, **changes):
+    n = N if draws is None else draws.shape[1]
+    draws = np.random.default_rng(2).normal(size=(CHAINS, n, 2)) if draws is None else draws
+    return review(["a", "b"], draws, {"": statistics(n, **changes)}, {"": kernel}, np.full((CHAINS, 2), 9.0), tune)
+
+
+def some(count, n=N):
+    flags = np.zeros((CHAINS, n), bool)
+    flags.ravel()[:: max(1, flags.size // count)] = True
+    return flags
+
+
+def advice_against_divergences(kernel, tune=100, **changes):
+    (text,) = [t for t in reviewed(kernel, tune, diverging=some(30), **changes) if "diverged" in t]
+    return text
+
+
+def kernels(make, **options):
+    """A kernel of a kind with each metric that it takes."""
+    metrics = [None, SoftAbs(), DiagonalSoftAbs(), OuterProductSoftAbs(), Fisher(), Dense()]
+    return [make(metric=metric, **options) for metric in (metrics if make is not DHMC else [None])]
+
+
+@pytest.mark.parametrize("make", [HMC, NUTS, DHMC])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_softabs_is_not_recommended_to_those_who_use_it(make, infinite):
+    error = np.full((CHAINS, N), np.inf if infinite else 1e4)
+    for (step_size, tune), outcome in itertools.product([(None, 100), (0.1, 100), (None, 0)], ["diverged", "nan"]):
+        for kernel in kernels(make, step_size=step_size):
+            changes = {"max_energy_error": error, "outcome": np.full((CHAINS, N), OUTCOMES.index(outcome))}
+            text = advice_against_divergences(kernel, tune, **changes)
+            advised = "SoftAbs()" in text
+            if kernel.metric is None or isinstance(kernel.metric, Dense):
+                assert advised == (make is not DHMC)
+            else:
+                indefinite = isinstance(kernel.metric, Fisher) and infinite and outcome == "diverged"
+                assert advised == indefinite
+                assert "Riemannian" not in text
+                assert ("not positive definite" in text) == indefinite
+
+
+@pytest.mark.parametrize("make", [HMC, NUTS, DHMC])
+@pytest.mark.parametrize(("step_size", "tune"), [(0.1, 100), (None, 0), (0.1, 0)])
+def test_target_accept_is_not_advised_where_the_step_is_fixed(make, step_size, tune):
+    still = np.ones((CHAINS, N), bool)
+    still[0, 50:300] = False
+    for kernel in kernels(make, step_size=step_size):
+        texts = reviewed(kernel, tune, diverging=some(30), is_accepted=still)
+        texts += reviewed(kernel, tune, is_accepted=np.zeros((CHAINS, N), bool))
+        assert any("diverged" in text for text in texts)
+        assert any("stuck" in text for text in texts)
+        assert not any("target_accept" in text for text in texts)
+        assert all("smaller step_size" in text for text in texts if "stuck" in text)
+        low = [t for t in reviewed(kernel, tune, no_flip_rate=np.full((CHAINS, N), 0.1)) if "got through" in t]
+        assert "target_no_flip" not in low[0]
+    for kernel in kernels(make):
+        assert any("target_accept" in text for text in reviewed(kernel, diverging=some(30), is_accepted=still))
+
+
+def test_on_a_funnel_geometry_comes_before_the_step():
+    for kernel in kernels(HMC) + kernels(NUTS):
+        text = advice_against_divergences(kernel)
+        geometry = min(place for word in ("eparametrise", "Riemannian") if (place := text.find(word)) >= 0)
+        assert 0 <= geometry < text.index("target_accept")
+    with pytest.warns(SamplingWarning):
+        result = refhmc.sample(
+            refhmc.models.Funnel(10), draws=300, tune=300, random_seed=3, progressbar=False, raw=True
+        )
+    (text,) = [t for t in result.warnings if "diverged" in t]
+    assert text.index("Riemannian metric") < text.index("target_accept")
+
+
+def test_a_dense_metric_is_not_advised_to_those_who_have_one():
+    reached = np.ones((CHAINS, N), bool)
+    for kernel in kernels(NUTS):
+        (text,) = [t for t in reviewed(kernel, reached_max_treedepth=reached) if "max_treedepth" in t]
+        assert ("dense metric" in text) == (kernel.metric is None)
+        assert "eparametrise, or raise max_treedepth" in text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (0, 4000, "0 %"),
+        (4000, 4000, "100 %"),
+        (1, 1, "100 %"),
+        (3999, 4000, "99.975 %"),
+        (3996, 4000, "99.9 %"),
+        (3980, 4000, "99.5 %"),
+        (1, 4000, "0.025 %"),
+        (1, 3000, "0.033 %"),
+        (1, 40_000_000, "0.0000025 %"),
+        (40, 4000, "1 %"),
+        (123, 4000, "3.1 %"),
+        (400, 4000, "10 %"),
+        (2000, 4000, "50 %"),
+        (2, 3, "67 %"),
+    ],
+)
+def test_percentages(part, whole, text):
+    assert percent(part, whole) == text
+
+
+def test_percentages_of_every_size():
+    for whole in (7, 100, 4000, 10**6):
+        for part in {*range(0, 8), *range(whole - 7, whole + 1), whole // 2, whole // 3}:
+            text = percent(part, whole)
+            assert "e" not in text
+            assert (text == "100 %") == (part == whole)
+            assert (text == "0 %") == (part == 0)
+            distance = min(part, whole - part) / whole
+            assert abs(float(text[:-2]) / 100 - part / whole) <= 0.05 * distance + 1e-15
+
+
+@pytest.mark.parametrize(("what", "name"), [("diverged", "diverging"), ("solver failed", "solver_failed")])
+def test_all_of_them_are_100_percent(what, name):
+    texts = reviewed(HMC(metric=SoftAbs()), **{name: np.ones((CHAINS, N), bool)})
+    (text,) = [t for t in texts if what in t]
+    assert f"{CHAINS * N} of {CHAINS * N} transitions (100 %)" in text
+    assert "e+0" not in "".join(texts)
+
+
+# ----------------------------------------------------------------------------------------------------------- stuck
+
+
+@pytest.mark.parametrize("n", [5, 20, 99, 100, 400])
+def test_a_chain_that_never_moves_is_stuck_however_short_the_run(n):
+    accepted = np.ones((CHAINS, n), bool)
+    accepted[1] = False
+    stuck = [
+        t for t in reviewed(HMC(), draws=np.random.default_rng(1).normal(size=(CHAINS, n, 2)), is_accepted=accepted)
+    ]
+    (text,) = [t for t in stuck if "stuck" in t]
+    assert text.startswith(f"Chain 1 stood still for {n} draws in a row, all that it made: it is stuck")
+
+
+def test_a_chain_that_moved_is_stuck_after_a_hundred_rejections():
+    for still, begin in itertools.product((99, 100, 250), (0, 1, 50, 150)):
+        accepted = np.ones((CHAINS, N), bool)
+        accepted[0, begin : begin + still] = False
+        stuck = [t for t in reviewed(HMC(), is_accepted=accepted) if "stuck" in t]
+        assert len(stuck) == (still >= 100)
+        assert all(t.startswith(f"Chain 0 stood still for {still} draws in a row: it is stuck") for t in stuck)
+
+
+def test_a_chain_of_accepted_moves_that_change_nothing_is_stuck():
+    draws = np.random.default_rng(1).normal(size=(CHAINS, N, 2))
+    draws[1] = 9.0  # the start
+    (text,) = [t for t in reviewed(HMC(step_size=1e-30), draws=draws) if "stuck" in t]
+    assert text.startswith(f"Chain 1 stood still for {N} draws in a row")
+    assert "larger step_size" in text
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (HMC(step_size=80.0, n_steps=3, metric=Identity()), "smaller step_size"),
+        (NUTS(step_size=1e-18, max_treedepth=2), "larger step_size"),
+        (Gibbs({"a": HMC(), "b": HMC(step_size=80.0, n_steps=3, metric=Identity())}), "smaller step_size"),
+    ],
+)
+def test_runs_that_do_not_move(normal, sample, kernel, words):
+    with pytest.warns(SamplingWarning):
+        result = sample(normal, kernel, draws=40, tune=20, chains=2, random_seed=1, initvals=[1.0, 2.0])
+    stuck = [text for text in result.warnings if "stuck" in text]
+    assert len(stuck) == 2
+    assert all("stood still for 40 draws in a row" in text and words in text for text in stuck)
+    assert len(np.unique(result.draws[..., 1])) == 1
+
+
+# ----------------------------------------------------------------------------------------------- elsewhere than warnings
+
+
+@pytest.mark.parametrize("metric", [SoftAbs(), OuterProductSoftAbs()])
+def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
+    scale = 1e308 if isinstance(metric, SoftAbs) else 1e200
+    model = refhmc.Model(
+        2,
+        lambda q, data: -0.5 * data * np.sum(q * q),
+        lambda q, data: -q * data,
+        hessian=lambda q, data: -np.array([[1.0, 0.5], [0.5, -1.0]]) * data,
+        third_derivative=lambda q, data: np.zeros((2, 2, 2)),
+        data=scale,
+    )
+    with pytest.raises(MetricError, match="cannot be computed in double precision") as caught:
+        refhmc.Hamiltonian(model, metric).energy(np.ones(2), np.ones(2))
+    assert "SoftAbs()" not in str(caught.value)
+
+
+def test_each_title_is_announced_once(tmp_path, monkeypatch):
+    shown = []
+    display = type("Display", (), {"message": lambda self, text: shown.append(text)})()
+    announce = refhmc.sampling._announcer(display)
+    for title in ["the metric SoftAbs"] * 4 + ["the integrator ImplicitMidpoint"] * 2 + ["the metric SoftAbs"]:
+        announce(title)
+    assert [re.sub("^refhmc: compiling ", "", text) for text in shown[1:]] == [
+        "the metric SoftAbs",
+        "the integrator ImplicitMidpoint",
+    ]
+
+
+def test_the_report_of_what_was_compiled_names_each_once(monkeypatch):
+    from refhmc.cli import compilation_report
+    from refhmc.compiled import Compilation
+
+    log = [Compilation("the metric SoftAbs", 0.5, False)] * 4 + [Compilation("the sampling loop", 1.0, False)]
+    monkeypatch.setattr(refhmc.compiled, "log", log)
+    report = compilation_report()
+    assert report.count("the metric SoftAbs") == 1
+    assert "the metric SoftAbs 2.0 s, the sampling loop 1.0 s (3.0 s in all)" in report
+
+
+def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
+    # HMC at its default acceptance rejects 5 draws in a row of one chain with probability below (1 - 0.6)^5 = 0.01; the
+    # seeds are fixed, so that the verdict is too.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(5):
+            result = sample(normal, refhmc.HMC(), draws=10, tune=200, random_seed=seed)
+            assert not any("stuck" in text for text in result.warnings)
