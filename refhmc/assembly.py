@@ -6,7 +6,7 @@
 4. :func:`put_warnings`: what deserves a look.
 
 Whatever is raised on the way, by the model, ArviZ, a callback, a warning that is an error, or Ctrl-C, leaves with the result as
-it is then: :func:`kept`.
+it is then: :func:`attached`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from refhmc import discontinuity
 from refhmc.chain_run import ChainRun
 from refhmc.dynamics import resolve
-from refhmc.errors import CheckpointError, SamplingError
+from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
+from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.kernels import Gibbs
 from refhmc.results import Result
 from refhmc.sample_stats import named
@@ -29,23 +31,16 @@ from refhmc.sampling_warnings import failed_evaluations, review
 from refhmc.types import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
 
 
-@contextlib.contextmanager
-def kept(result: Result, put_together: Callable[[], None]) -> Iterator[None]:
-    """Whatever is raised inside leaves with ``result`` as its attribute ``partial``.
+def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
+    """The exception with ``result`` as its attribute ``partial``, after ``put_together()`` if the result has no draws yet.
 
-    ``put_together`` is called first if the result has no draws yet. An exception that takes no attribute becomes the cause
-    of a SamplingError.
+    In the place of one that takes no attribute, a SamplingError, to be raised from it.
     """
-    try:
-        yield
-    except BaseException as error:
-        carrier = with_partial(error, result)
-        if not result.groups:
-            with contextlib.suppress(BaseException):  # what cannot be put together stays out; the error is raised below
-                put_together()
-        if carrier is error:
-            raise
-        raise carrier from error
+    carrier = with_partial(error, result)
+    if not result.groups:
+        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # what cannot be put together stays out
+            put_together()
+    return carrier
 
 
 def with_partial(error: Any, result: Result) -> BaseException:
@@ -134,8 +129,11 @@ def put_posterior(result: Result, model) -> None:
         result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
 
 
-def put_warnings(result: Result, model, kernel, runs: list[ChainRun]) -> None:
-    """What of the run deserves a look, as sentences."""
+def put_warnings(result: Result, model, kernel, runs: list[ChainRun], jumps: str | None) -> list[Warning]:
+    """What of the run deserves a look: into the result, and returned to be warned of.
+
+    ``jumps``: what was said of them before the run, which need not be said again.
+    """
     attributes, draws = result.attributes, result.draws
     chosen, n, tune = attributes["chains"], draws.shape[1], attributes["tuning_steps"]
     found = result.warnings
@@ -162,8 +160,17 @@ def put_warnings(result: Result, model, kernel, runs: list[ChainRun]) -> None:
     rows = np.stack([runs[k].stats[:n] for k in chosen])
     blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": result.sample_stats}
     kernels = dict(zip(kernel.names, kernel.kernels, strict=True)) if isinstance(kernel, Gibbs) else {"": kernel}
-    found += review(model.names, draws, blocks, kernels, np.stack([runs[k].start for k in chosen]), tune, unevaluated)
+    starts = np.stack([runs[k].start for k in chosen])
+    found += review(model.names, draws, blocks, kernels, starts, tune, unevaluated)
     found += failed_evaluations(attributes["evaluation_failures"])
+    to_say: list[Warning] = [SamplingWarning(text) for text in found]
+    if jumps is None:
+        gradients = attributes["n_gradient_evaluations"]
+        jumps = discontinuity.found(model, kernel, draws, result.sample_stats, starts, gradients)
+        to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
+    if jumps is not None:
+        found.insert(0, jumps)
+    return to_say
 
 
 def cut_short(attributes: dict[str, Any]) -> list[str]:

@@ -14,12 +14,12 @@ import threadpoolctl
 
 from refhmc import compiled, discontinuity
 from refhmc.arguments import check_arguments, check_memory, entropy_of
-from refhmc.assembly import begun, failure_of, kept, kernel_as_json, put_draws, put_posterior, put_warnings
+from refhmc.assembly import attached, begun, failure_of, kernel_as_json, put_draws, put_posterior, put_warnings
 from refhmc.chain import make_plan
 from refhmc.chain_run import chain_generator
 from refhmc.checkpoint import Checkpoint, describe_run
 from refhmc.drawing import Drawing, draw_in_executor, draw_in_threads
-from refhmc.errors import CheckpointWarning, DiscontinuityWarning, SamplingWarning
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning
 from refhmc.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.kernels import DHMC, NUTS
@@ -122,37 +122,34 @@ def sample(
         result.attributes["sampling_time"] = time.perf_counter() - begin
         put_posterior(result, model)
 
-    with sigterm_as_ctrl_c(), kept(result, put_together):
-        with contextlib.ExitStack() as stack:
-            stack.callback(display.close)
-            if store is not None:
-                stack.callback(store.close)
-            if not model.core.own:  # one thread of linear algebra a chain; our own models use none
-                stack.enter_context(threadpoolctl.threadpool_limits(1))
-            if executor is not None:
-                draw_in_executor(drawing, executor)
-            else:
-                draw_in_threads(drawing, min(chains, cores or os.cpu_count() or 1), display, max_seconds)
-        put_together()
-        runs = drawing.runs()
-        put_warnings(result, model, kernel, runs)
-        found = None
-        if jumps is None:
-            began = np.stack([runs[k].start for k in result.attributes["chains"]])
-            gradients = result.attributes["n_gradient_evaluations"]
-            found = discontinuity.found(model, kernel, result.draws, result.sample_stats, began, gradients)
-        to_say = list(result.warnings)
-        result.warnings[:0] = [text for text in (jumps, found) if text is not None]
-        failure = failure_of(runs)
-        try:
-            for text in to_say:
-                warnings.warn(text, SamplingWarning, stacklevel=2)
-            if found is not None:
-                warnings.warn(found, DiscontinuityWarning, stacklevel=2)
-        finally:
-            if failure is not None:
-                raise failure
-        return result if raw else result.to_arviz()
+    try:
+        with sigterm_as_ctrl_c():
+            with contextlib.ExitStack() as stack:
+                stack.callback(display.close)
+                if store is not None:
+                    stack.callback(store.close)
+                if not model.core.own:  # one thread of linear algebra a chain; our own models use none
+                    stack.enter_context(threadpoolctl.threadpool_limits(1))
+                if executor is not None:
+                    draw_in_executor(drawing, executor)
+                else:
+                    draw_in_threads(drawing, min(chains, cores or os.cpu_count() or 1), display, max_seconds)
+            put_together()
+            runs = drawing.runs()
+            to_say = put_warnings(result, model, kernel, runs, jumps)
+            failure = failure_of(runs)
+            try:
+                for warning in to_say:
+                    warnings.warn(warning, stacklevel=2)
+            finally:
+                if failure is not None:
+                    raise failure
+            return result if raw else result.to_arviz()
+    except BaseException as error:
+        carrier = attached(error, result, put_together)
+        if carrier is error:
+            raise
+        raise carrier from error
 
 
 def checked_starts(model, metric, initvals, chains, entropy, preflight) -> tuple[np.ndarray | None, np.ndarray]:

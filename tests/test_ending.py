@@ -5,7 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import errno
 import importlib
+import itertools
 import json
+import linecache
 import os
 import signal
 import subprocess
@@ -159,8 +161,7 @@ def test_without_arviz_the_draws_are_there(normal, sample, expected, monkeypatch
 
 def test_an_exception_that_takes_no_attribute_is_the_cause_of_one_that_does(constrained, sample, expected):
     class Closed(Exception):
-        def __setattr__(self, name, value):
-            raise AttributeError(name)
+        partial = property(lambda self: None)
 
     with pytest.raises(SamplingError, match="Closed: no") as caught:
         sample(constrained(Closed("no")), **RUN)
@@ -190,6 +191,59 @@ def test_a_model_that_raised_is_told_of_even_where_warnings_are_errors(sample):
                 initvals=[[-3.0, 0.2], [2.9, 0.2]],
             )
     assert len(caught.value.partial.ragged[0]) == 300
+
+
+ASSEMBLY = {"sampling", "drawing", "assembly", "interruption", "sampling_warnings", "results", "model"}
+
+
+def interrupted_at(line, run):
+    """``run(callback)`` with KeyboardInterrupt at the ``line``-th line of :data:`ASSEMBLY` after the last report.
+
+    Returns what it returned or what was attached to what it raised, and whether there were so many lines.
+    """
+    passed = itertools.count(1)
+    after = threading.Event()
+
+    def trace(frame, event, argument):
+        folder, file = os.path.split(frame.f_code.co_filename)
+        if os.path.basename(folder) != "refhmc" or file.removesuffix(".py") not in ASSEMBLY:
+            return None
+        if event == "line" and after.is_set():
+            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            if (
+                text != "try:" and next(passed) == line
+            ):  # Python looks for signals at calls, jumps and returns, not at "try:"
+                raise KeyboardInterrupt
+        return trace
+
+    def callback(report):
+        if report.finished:
+            after.set()
+
+    before, handler = sys.gettrace(), signal.getsignal(signal.SIGTERM)
+    sys.settrace(trace)
+    try:
+        result = run(callback)
+    except KeyboardInterrupt as stopped:
+        result = stopped.partial
+    finally:
+        sys.settrace(before)
+        signal.signal(signal.SIGTERM, handler)  # the line that puts it back may be the one that is interrupted
+    return result, next(passed) > line
+
+
+def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected):
+    """Every line of the end of ``sample`` is interrupted once: in one run of it after the other, at the next line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lines, more = 0, True
+        while more:
+            lines += 1
+            result, more = interrupted_at(lines, lambda callback: sample(normal, **RUN, progressbar=callback))
+            assert np.array_equal(result.draws, expected.draws), lines
+            if not more:
+                assert np.array_equal(result.posterior["a"], expected.posterior["a"])
+    assert lines > 60
 
 
 # ------------------------------------------------------------------------------------------- the progress callback
