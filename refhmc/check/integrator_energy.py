@@ -4,6 +4,8 @@
     shadow energy    where H is quadratic, with H'' its Hessian:  log(J)/eps - Omega H'' falls as eps^k
 
 The second is Omega times the Hessian of H~ - H, with H~ the energy that a symplectic step conserves to all orders in eps.
+Both fall so only where eps is small against the periods of H, and log is one-to-one only where a step turns by less than pi:
+of a larger eps a part is taken that is (``Examination.small``).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def energy_error(test: Examination) -> Row:
     order, found, kept = test.claims["order"], [], 0
     for z in test.points[: 3 if test.quick else 1]:
         here = H(z)
-        sizes = [_orbit_error(test, H, z, test.eps / 2**k, 10 * 2**k) for k in range(3)]
+        sizes = [_orbit_error(test, H, z, test.small / 2**k, 10 * 2**k) for k in range(3)]
         noise = 1e3 * max(test.unit, H.foreign.epsilon) * (1 + abs(here)) + 100 * (test.delta or test.floor)
         if not all(math.isfinite(x) for x in sizes):
             continue
@@ -59,7 +61,7 @@ def energy_error(test: Examination) -> Row:
         "slope of the largest energy error on an orbit of time 10 eps",
         relation=">=",
         severity=INEFFICIENT,
-        case=test.step.case(z, test.eps, 10),
+        case=test.step.case(z, test.small, 10),
     )
 
 
@@ -128,7 +130,7 @@ def shadow_energy(test: Examination) -> Row:
     field = np.vstack([hessian[d:], -hessian[:d]])
     sizes = []
     for k in range(1, 5):
-        eps = test.eps / 2**k
+        eps = test.small / 2**k
         J = test.jacobian(z, eps, 1)
         if J is None:
             continue
@@ -144,7 +146,7 @@ def shadow_energy(test: Examination) -> Row:
     if len(sizes) < 2:
         raise Undecided("no derivative of the step")
     clear = [size for size, blur in sizes if size > 30 * blur]
-    case = test.step.case(z, test.eps)
+    case = test.step.case(z, test.small)
     if len(clear) < 2:
         if sizes[0][0] < 1e-6:
             return Row(name, PASS, sizes[0][0], basis="at rounding", severity=INEFFICIENT)
