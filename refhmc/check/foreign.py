@@ -27,7 +27,9 @@ from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN
 
 SECONDS_PER_CALL = 30.0
 MOST_HANGS = 2  # after so many, what is left is not run
-SECONDS_OF_GRACE = 1.0  # beyond its time, after which a row that makes no foreign call is abandoned
+SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
+SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
+SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
 DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
 
 
@@ -235,6 +237,12 @@ def _first_line(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------------- running the checks
 
 
+def time_left() -> float:
+    """Seconds until the time of the present row is over."""
+    clock = getattr(_here, "clock", None)
+    return math.inf if clock is None else clock.until - time.monotonic()
+
+
 def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf):
     """``job()`` in a thread; Misconduct when a foreign call in it takes longer than ``seconds``.
 
@@ -269,7 +277,7 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
                     called, arguments = clock.call
                     case = call_text(called, [a for a in arguments if _plain(a)])
                     raise Misconduct(f"did not come back within {seconds:g} s", case)
-                if now > until + SECONDS_OF_GRACE:
+                if now > until + (SECONDS_TO_JUDGE if began is None else SECONDS_OF_GRACE):
                     raise OutOfTime
         finally:
             if not done.is_set():  # end it at its next line of Python, if it has one
@@ -303,18 +311,19 @@ def examine(
     A check may raise :class:`Misconduct` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Undecided` (INCONCLUSIVE).
     An error of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
     ``seconds``: for all of them (None: no limit), of which each may take ``share`` of what those before have left; one that
-    is not done then is INCONCLUSIVE, one that was not begun is NOT RUN.
+    is not done then is INCONCLUSIVE, one for which nothing was left NOT RUN, unless it needs no foreign call.
     """
     rows: list[Row] = []
     hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
     for name, function in checks:
-        left = end - time.monotonic()
-        if hangs >= MOST_HANGS or left <= 0:
-            why = f"the subject hung {hangs} times" if left > 0 else f"the {seconds:g} s that were given are over"
-            rows.append(Row(name, NOT_RUN, basis=why))
+        if hangs >= MOST_HANGS:
+            rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
             continue
+        now = time.monotonic()
+        left = max(end - now, 0.0)
         try:
-            found = watched(function, seconds_per_call, time.monotonic() + share * left)
+            until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
+            found = watched(function, seconds_per_call, until)
             rows.extend([found] if isinstance(found, Row) else found)
         except Misconduct as wrong:
             hangs += "did not come back" in str(wrong)
@@ -324,7 +333,10 @@ def examine(
         except Undecided as reason:
             rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
         except OutOfTime:
-            rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
+            if left == 0:
+                rows.append(Row(name, NOT_RUN, basis=f"the {seconds:g} s that were given are over"))
+            else:
+                rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
         except Exception as error:
             what, whose = f"{type(error).__name__}: {_first_line(error)}", _raised_in(error)
             if whose:

@@ -97,6 +97,7 @@ class Examination:
     fixed_work: bool = False  # whatever time it takes
 
     points: list[np.ndarray] = dataclasses.field(default_factory=list)
+    widths: np.ndarray | None = None  # of the momenta, in many dimensions
     wrong_energy: Misconduct | None = None  # what H raised, at every point
     excluded: str = "the step gave no answer"  # why the later rows cannot be run, if not empty
     slow: float = 1.0  # seconds a call

@@ -121,8 +121,10 @@ def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray
         if hasattr(H, "draw_momentum"):
             p = np.array(H.draw_momentum(q, rng), dtype=float)
         elif test.energy is not None and test.wide:
-            widths = momentum_widths(test.energy, np.concatenate([q, 0 * p]))
-            p = p * np.where(np.isfinite(widths), widths, 1.0)
+            if test.widths is None:  # those of one position will do for the others
+                widths = momentum_widths(test.energy, np.concatenate([q, 0 * p]))
+                test.widths = np.where(np.isfinite(widths), widths, 1.0)
+            p = p * test.widths
         elif test.energy is not None:
             p = np.linalg.solve(np.linalg.cholesky(inverse_mass(test.energy, np.concatenate([q, 0 * p]))).T, p)
     except Exception:  # not of that kind: the normal ones do

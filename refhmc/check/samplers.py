@@ -21,6 +21,7 @@ of the chain's law by s is seen as s (1 - r). The rows print the least shift tha
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
@@ -30,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import adapters, evidence, targets
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, Undecided, examine
+from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, OutOfTime, Undecided, examine
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
 from refhmc.check.walks import NOT_STORED, Walk, Walker, make_walker
 
@@ -132,6 +133,7 @@ def sampler(
         notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
         diagnose=trial.diagnose,
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
         false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
     )
     settings = {"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha}
@@ -174,12 +176,13 @@ class _Trial:
     def collect(self) -> Row:
         """Walk from exact starts until the evidence, the count or the time is enough."""
         began = time.monotonic()
-        self._ask_twice(began)
-        target_n = 16
-        while self.n < self.most and not self._decided(time.monotonic() - began):
-            target_n = int(min(self._next_stop(target_n), self.most))
-            if not self._block(target_n - self.n, began):
-                break
+        with contextlib.suppress(OutOfTime):  # what was walked is judged
+            self._ask_twice(began)
+            target_n = 16
+            while self.n < self.most and not self._decided(time.monotonic() - began):
+                target_n = int(min(self._next_stop(target_n), self.most))
+                if not self._block(target_n - self.n, began):
+                    break
         return Row("conduct of the kernel", PASS, basis=f"{self.n} starts, {self.n_transitions} transitions")
 
     def _next_stop(self, n: int) -> int:
