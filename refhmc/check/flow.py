@@ -12,7 +12,6 @@ less, and the noise of the values (what the fit leaves over), estimate their err
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,9 +53,7 @@ class Energy:
     def _value(self, z) -> np.ndarray:
         """H(z), (1,), complex where z is."""
         d = self.dim
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an imaginary part that is dropped
-            return self.foreign.vector((), z[:d], z[d:]).reshape(1)
+        return self.foreign.vector((), z[:d], z[d:]).reshape(1)
 
     def finite(self, z: np.ndarray) -> bool:
         """Whether H and its gradient are finite there; what one of them raises is kept as ``refusal``."""

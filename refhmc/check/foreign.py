@@ -12,12 +12,14 @@ with ``refhmc check --cmd``.) The clock also keeps a check's budget: where it is
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import ctypes
 import math
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -164,7 +166,8 @@ class Foreign:
         except BaseException as error:  # a foreign sys.exit() too
             case = call_text(self.name, [a for a in arguments if _plain(a)])
             what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {_first_line(error)}"
-            if not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
+            own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
+            if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
                 self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
             raise Misconduct(what, case) from error
         finally:
@@ -218,6 +221,27 @@ class Foreign:
         return self.array(self.raw(*arguments, **keywords), shape, "the answer", arguments)
 
 
+@contextlib.contextmanager
+def quiet():
+    """Without warnings of overflow, NaN and the like: what is not finite is judged, not warned of."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def elsewhere(wrong: Misconduct, dim: int | None, works: Callable[[int], Any]) -> Misconduct:
+    """``wrong``, which was said in ``dim`` dimensions; naming another one if there is one in which ``works`` raises nothing."""
+    if dim is None or "did not come back" in str(wrong):
+        return wrong
+    for d in DIMENSIONS:
+        try:
+            if d != dim and works(d) is not False:
+                return Misconduct(f"{wrong}; a wrong dimension: in dim = {d} it answers", wrong.case)
+        except (Misconduct, Undecided):
+            continue
+    return wrong
+
+
 def _changed(before: np.ndarray, after) -> bool:
     """Whether the copy that a function was given is not what it was."""
     if type(after) is np.ndarray and after.dtype == before.dtype and after.shape == before.shape:
@@ -254,7 +278,7 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
     def run():
         before, _here.clock = getattr(_here, "clock", None), clock
         try:
-            with np.errstate(all="ignore"):  # what is not finite is judged, not warned of
+            with np.errstate(all="ignore"):  # of this thread
                 box["value"] = job()
         except _Abandoned:
             pass
@@ -313,6 +337,33 @@ def examine(
     ``seconds``: for all of them (None: no limit), of which each may take ``share`` of what those before have left; one that
     is not done then is INCONCLUSIVE, one for which nothing was left NOT RUN, unless it needs no foreign call.
     """
+    with quiet():
+        rows = _rows(checks, seconds_per_call, seconds, share)
+    if foreign:
+        changed = next((f.mutated for f in foreign if f.mutated), "")
+        if changed:
+            why = "an argument is not what it was before the call"
+            rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
+        elif any(f.calls for f in foreign):
+            rows.append(Row(CONDUCT, PASS))
+    said = list(_guarded(notes, "notes"))
+    for f in foreign:
+        if f.raised is not None and not any(f.raised.what in row.basis for row in rows):
+            at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
+            said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
+    coarse = max((f.epsilon for f in foreign), default=2.0**-52)
+    if coarse > 2.0**-52:
+        bits = -round(np.log2(coarse))
+        kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
+        said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
+    by_name = {row.name: row for row in rows}
+    more = {} if false_alarm is None else {"false_alarm": false_alarm}
+    likely = _guarded(lambda: diagnose(by_name), "diagnosis")
+    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(likely), **more)
+
+
+def _rows(checks: Sequence[Check], seconds_per_call: float | None, seconds: float | None, share: float) -> list[Row]:
+    """The rows of the checks, within their time."""
     rows: list[Row] = []
     hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
     for name, function in checks:
@@ -343,27 +394,7 @@ def examine(
                 rows.append(Row(name, FAIL, basis=f"{whose} raised {what}", severity=MISCONDUCT))
             else:
                 rows.append(Row(name, INCONCLUSIVE, basis=f"the check itself met {what}"))
-    if foreign:
-        changed = next((f.mutated for f in foreign if f.mutated), "")
-        if changed:
-            why = "an argument is not what it was before the call"
-            rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
-        elif any(f.calls for f in foreign):
-            rows.append(Row(CONDUCT, PASS))
-    said = list(_guarded(notes, "notes"))
-    for f in foreign:
-        if f.raised is not None and not any(f.raised.what in row.basis for row in rows):
-            at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
-            said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
-    coarse = max((f.epsilon for f in foreign), default=2.0**-52)
-    if coarse > 2.0**-52:
-        bits = -round(np.log2(coarse))
-        kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
-        said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
-    by_name = {row.name: row for row in rows}
-    more = {} if false_alarm is None else {"false_alarm": false_alarm}
-    likely = _guarded(lambda: diagnose(by_name), "diagnosis")
-    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(likely), **more)
+    return rows
 
 
 def _raised_in(error: BaseException) -> str:

@@ -180,7 +180,9 @@ class Examination:
             derivative = self._derivative(z, eps, n, step, how)
             found = None
             if derivative is not None:
-                found = _sketch(derivative, 2 * self.d, self.seed) if sketch else _columns(derivative, np.eye(2 * self.d))
+                found = (
+                    _sketch(derivative, 2 * self.d, self.seed) if sketch else _columns(derivative, np.eye(2 * self.d))
+                )
             self.jacobians[key] = found
         return self.jacobians[key]
 
@@ -284,9 +286,7 @@ def momentum_widths(energy: Energy, z: np.ndarray) -> np.ndarray:
     """How wide exp(-H) is along each momentum, (d,), the others at zero: 1 / sqrt(d2H/dp_i2) by differences of H."""
     d = energy.dim
     here = energy(z * np.repeat([1.0, 0.0], d))
-    bend = [
-        energy(np.concatenate([z[:d], u])) + energy(np.concatenate([z[:d], -u])) - 2 * here for u in np.eye(d)
-    ]
+    bend = [energy(np.concatenate([z[:d], u])) + energy(np.concatenate([z[:d], -u])) - 2 * here for u in np.eye(d)]
     return 1 / np.sqrt(np.array(bend))
 
 

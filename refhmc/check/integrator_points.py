@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from refhmc.check.flow import Energy
-from refhmc.check.foreign import DIMENSIONS, Misconduct, NotApplicable, Undecided
+from refhmc.check.foreign import DIMENSIONS, Misconduct, NotApplicable, Undecided, elsewhere
 from refhmc.check.integrator_examination import CALM, Examination, inverse_mass, momentum_widths
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
 from refhmc.check.steps import Step
@@ -95,17 +95,12 @@ def answers_in(d: int, step, H, eps: float, like=None) -> bool:
 
 def _in_words(test: Examination, wrong: Misconduct) -> Misconduct:
     """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
-    if "did not come back" in str(wrong):
-        return wrong
     step, like = test.step.foreign.function, test.like
-    others = [d for d in DIMENSIONS if d != test.d and answers_in(d, step, test.hamiltonian, test.eps, like)]
-    if others:
-        more = f"; a wrong dimension: in dim = {others[0]} it answers"
-    elif test.dim_given:
-        more = ""
-    else:
+    told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
+    if told is wrong and not test.dim_given and "did not come back" not in str(wrong):
         more = f"; dim was not given, and in none from 1 to {max(DIMENSIONS)} does it answer"
-    return Misconduct(str(wrong) + more, wrong.case)
+        return Misconduct(f"{wrong}{more}", wrong.case)
+    return told
 
 
 def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check.flow import Energy
-from refhmc.check.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, Misconduct, examine, watched
+from refhmc.check.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, Misconduct, examine, quiet, watched
 from refhmc.check.integrator_energy import energy_error, shadow_energy
 from refhmc.check.integrator_examination import Examination
 from refhmc.check.integrator_expansion import elapsed_time, order, small_step
@@ -110,7 +110,8 @@ def integrator(
     if dim is None:
         dim = getattr(getattr(H, "model", None), "dim", None) or (len(given[0]) // 2 if given else None)
     if dim is None:
-        known = _dimension(step, H, eps, like, seconds_per_call)
+        with quiet():
+            known = _dimension(step, H, eps, like, seconds_per_call)
         dim = known or DIMENSIONS[0]
         if known is not None:
             notes.append(f"dim was not given: {dim} found by trying")

@@ -140,6 +140,8 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
     for player in attempts:
         try:
             player.play(q, p=np.ones(dim) if player.keeps_momentum else None)
+            if errors:
+                kernel.forget()
             return player
         except Misconduct as wrong:
             errors.append(wrong)
