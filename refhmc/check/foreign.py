@@ -155,7 +155,7 @@ class Foreign:
         self.calls += 1
         if clock is not None:
             now = time.monotonic()
-            if now > clock.until:
+            if now >= clock.until:
                 raise OutOfTime
             clock.call, clock.began = (self.name, arguments), now
         try:

@@ -90,7 +90,8 @@ def volume(test: Examination) -> Row:
 def _geometric(test: Examination, name: str, measure: Callable[..., Defect | None]) -> Row:
     """The worst case, and whether it is a fault of the map or may be the solver's."""
     test.need()
-    claimed, found, streams = name in test.claims, [], (0, 1, 2) if test.step.random else (0,)
+    claimed, streams = name in test.claims, (0, 1, 2) if test.step.random else (0,)
+    found: list[tuple] = []
     for stream in streams:
         test.step.stream = stream
         for z, eps, n in _cases(test)[: 1 if test.wide and measure is volume_defect else None]:

@@ -75,7 +75,7 @@ def solver_failure(test: Examination) -> Row:
     points = list(_points_of_the_law(test))
     groups = [(1.0, "points of the law", points), (1.0, "points further out", list(_further_out(test, points)))]
     groups += [(m, "points", points[:AT_MULTIPLE]) for m in MULTIPLES]
-    clear = []  # what was looked at and found in order
+    clear: list[str] = []  # what was looked at and found in order
     total: collections.Counter[str] = collections.Counter()
     at_eps = 0
     for multiple, what, places in groups:

@@ -136,7 +136,7 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
             Player(kernel, GENERATOR, dim, keeps),
             Player(kernel, GENERATOR, dim, keeps, recorded=False),
         ]
-    errors = []
+    errors: list[Misconduct] = []
     for player in attempts:
         try:
             player.play(q, p=np.ones(dim) if player.keeps_momentum else None)
