@@ -256,7 +256,7 @@ class Examination:
 
     def shrunk(self, fails: Callable, z: np.ndarray, eps: float, n: int) -> tuple[np.ndarray, float, int]:
         """A simpler case that fails too: fewer steps, then coordinates of few digits, one after the other."""
-        left = 60 if self.quick else 10
+        left = 60 if self.quick and not self.wide else 10
         for fewer in (1, 2, 3):
             if fewer < n and fails(z, eps, fewer):
                 n = fewer
