@@ -7,7 +7,8 @@ with the density
 
 so that each cell has the mass pi(n). Gram-Hansen's notes, eq. 15, after Nishimura, Dunson and Lu (2020). Either a_n = n, or
 a_n = log n, the natural one for a scale such as a population size (the notes print a_n = log(a_n)); a support that begins
-below 1 is shifted to begin at 1 first, a_n = log(n + shift).
+below 1 is shifted to begin at 1 first, a_n = log(n + shift). The cells of large integers are narrower than the distance of the
+numbers that lie in them from 2^52 on for a_n = n, from about 5e13 on for a_n = log n.
 
 In a model written for Numba, take the two compiled functions out of the embedding once:
 
@@ -23,6 +24,7 @@ In a model written for Numba, take the two compiled functions out of the embeddi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -64,6 +66,20 @@ def log_log_width(n, shift):
     return math.log(math.log1p(1.0 / (n + shift)))
 
 
+@functools.cache
+def with_shift(shift: int) -> tuple[Callable, Callable]:
+    """:func:`log_integer` and :func:`log_log_width` of one number, to be compiled."""
+    return (
+        numba.njit(**OPTIONS)(lambda x: log_integer(x, shift)),
+        numba.njit(**OPTIONS)(lambda n: log_log_width(n, shift)),
+    )
+
+
+@jit
+def no_log_width(n):
+    return 0.0
+
+
 class Embedding:
     """The embedding of an integer with a given support.
 
@@ -84,7 +100,7 @@ class Embedding:
         self.lowest, self.highest = _ends(support)
         self.a = a
         self.shift = max(0, 1 - self.lowest) if a == "log n" else 0
-        self.to_integer, self.log_width = self._compiled()
+        self.to_integer, self.log_width = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
 
     def __repr__(self) -> str:
         high = "..." if self.highest is None else self.highest
@@ -93,15 +109,6 @@ class Embedding:
     def __reduce__(self):
         support = (self.lowest, None) if self.highest is None else range(self.lowest, self.highest + 1)
         return Embedding, (support, self.a)
-
-    def _compiled(self) -> tuple[Callable, Callable]:
-        shift = self.shift
-        if self.a == "n":
-            return linear_integer, numba.njit(**OPTIONS)(lambda n: 0.0)
-        return (
-            numba.njit(**OPTIONS)(lambda x: log_integer(x, shift)),
-            numba.njit(**OPTIONS)(lambda n: log_log_width(n, shift)),
-        )
 
     def contains(self, n) -> np.ndarray:
         """Whether integers are in the support; shape of ``n``."""
@@ -116,7 +123,8 @@ class Embedding:
     def embed(self, n) -> np.ndarray:
         """The middle of the cell of each integer, shape of ``n``: a start for a chain.
 
-        Raises ValueError, naming the first, for what is not an integer of the support.
+        Raises ValueError, naming the first, for what is not an integer of the support, or so large that a position cannot
+        be told from its neighbour's.
         """
         n = np.asarray(n)
         whole_numbers = n.astype(float) == np.floor(n.astype(float))
@@ -126,7 +134,14 @@ class Embedding:
             raise ValueError(
                 f"{np.atleast_1d(n)[wrong].flat[0]} is not in the support, integers from {self.lowest} {high}"
             )
-        return 0.5 * (self.border(n) + self.border(n + 1))
+        x = 0.5 * (self.border(n) + self.border(n + 1))
+        lost = np.atleast_1d(self.integers(x) != n)
+        if lost.any():
+            first = np.atleast_1d(n)[lost].flat[0]
+            raise ValueError(
+                f"{first} is too large for a_n = {self.a}: its cell is narrower than the rounding of a position"
+            )
+        return x
 
     def integers(self, x) -> np.ndarray:
         """The integers of positions, int64, shape of ``x``: for ``constrain``. Outside the support, integers outside it."""

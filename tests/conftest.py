@@ -7,8 +7,11 @@ import os
 
 import numpy as np
 import pytest
+import random_cases
 
 import refhmc
+
+random_cases.register_profiles()
 
 
 @pytest.hookimpl(tryfirst=True)
