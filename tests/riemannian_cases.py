@@ -11,6 +11,7 @@ which tests/test_derivatives.py ties to the log density. dH/dq along u is that l
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import mpmath
@@ -221,21 +222,32 @@ def funnel_exact(q, p, u, alpha, digits: int = 80):
 # ------------------------------------------------------------------------------------------ integrators
 
 TIGHT = 1e-12  # the tolerance of the solvers here
-EXACT = {
-    "midpoint-endpoint": ImplicitMidpoint(tolerance=TIGHT),
-    "midpoint-midpoint": ImplicitMidpoint(variant="midpoint", tolerance=TIGHT),
-    "midpoint-anderson": ImplicitMidpoint(tolerance=TIGHT, solver="anderson"),
-    "leapfrog-cached": GeneralizedLeapfrog(tolerance=TIGHT),
-    "leapfrog-naive": GeneralizedLeapfrog(variant="naive", tolerance=TIGHT),
-    "leapfrog-anderson": GeneralizedLeapfrog(tolerance=TIGHT, solver="anderson"),
-    "tao-0": ProjectedTao(omega=0.0, tolerance=TIGHT),
-    "tao-2": ProjectedTao(omega=2.0, tolerance=TIGHT),
-    "tao-10": ProjectedTao(omega=10.0, tolerance=TIGHT),
-    "yoshida-midpoint": Yoshida(ImplicitMidpoint(tolerance=TIGHT)),
-    "yoshida-leapfrog": Yoshida(GeneralizedLeapfrog(tolerance=TIGHT)),
-    "suzuki-midpoint": Suzuki(ImplicitMidpoint(tolerance=TIGHT)),
-    "suzuki-tao": Suzuki(ProjectedTao(omega=2.0, tolerance=TIGHT)),
+RAW = {"tolerance": TIGHT, "reversibility_check": False}
+# The maps themselves: a step is used whether or not it can be taken back.
+UNCHECKED = {
+    "midpoint-endpoint": ImplicitMidpoint(**RAW),
+    "midpoint-midpoint": ImplicitMidpoint(variant="midpoint", **RAW),
+    "midpoint-anderson": ImplicitMidpoint(solver="anderson", **RAW),
+    "leapfrog-cached": GeneralizedLeapfrog(**RAW),
+    "leapfrog-naive": GeneralizedLeapfrog(variant="naive", **RAW),
+    "leapfrog-anderson": GeneralizedLeapfrog(solver="anderson", **RAW),
+    "tao-0": ProjectedTao(omega=0.0, **RAW),
+    "tao-2": ProjectedTao(omega=2.0, **RAW),
+    "tao-10": ProjectedTao(omega=10.0, **RAW),
+    "yoshida-midpoint": Yoshida(ImplicitMidpoint(**RAW)),
+    "yoshida-leapfrog": Yoshida(GeneralizedLeapfrog(**RAW)),
+    "suzuki-midpoint": Suzuki(ImplicitMidpoint(**RAW)),
+    "suzuki-tao": Suzuki(ProjectedTao(omega=2.0, **RAW)),
 }
+
+
+def checked(method):
+    """The same method, taking every step back."""
+    if isinstance(method, Yoshida | Suzuki):
+        return type(method)(checked(method.base))
+    return dataclasses.replace(method, reversibility_check=True)
+
+
 # Metrics that are smooth on the scale of a step: alpha of order one.
 SMOOTH = {
     "fisher": Fisher(),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 
 import refhmc
 from refhmc import adaptation, compiled
@@ -116,7 +117,7 @@ def dual_averaging(first: float, acceptances, target: float) -> tuple[np.ndarray
     return np.exp(log_step), np.exp(averages)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@cases(60)
 @given(
     first=st.floats(1e-4, 10.0),
     acceptances=st.lists(st.floats(0, 1), min_size=1, max_size=200),
@@ -163,7 +164,7 @@ def welford(draws: np.ndarray, dense: bool) -> tuple[np.ndarray, np.ndarray]:
     return mean, scatter
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(
     n=st.integers(2, 80), d=st.integers(1, 6), seed=st.integers(0, 2**32), offset=st.sampled_from([0.0, 1.0, -1e3, 1e6])
 )

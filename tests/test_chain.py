@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 
 import refhmc
 from refhmc.chain import Chain, make_plan
@@ -32,7 +33,7 @@ def run(chain, n):
     return draws, stats
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@cases(30)
 @given(
     kernel=st.sampled_from(sorted(KERNELS)),
     seed=st.integers(0, 2**32),

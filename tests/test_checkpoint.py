@@ -17,8 +17,9 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 
 import refhmc
 from refhmc import chain_run, checkpoint
@@ -70,7 +71,7 @@ def assert_same(result, unbroken):
         assert result.attributes[name] == unbroken.attributes[name], name
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@cases(6)
 @given(stops=st.lists(st.integers(0, 1300), min_size=1, max_size=3))
 def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")

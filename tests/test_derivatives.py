@@ -20,8 +20,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 
 from refhmc import models
 from refhmc.compiled import plain
@@ -148,13 +149,7 @@ def at_positions(test):
     def run(name, kind):
         model = model_of(name)
 
-        @settings(
-            deadline=None,
-            derandomize=True,
-            database=None,
-            max_examples=3 if name in SLOW_AS_PYTHON else 12,
-            suppress_health_check=list(HealthCheck),
-        )
+        @cases(3 if name in SLOW_AS_PYTHON else 12)
         @given(q=KINDS[kind](model.dim), seed=st.integers(0, 2**32 - 1))
         def check(q, seed):
             test(model, MOVED.get(name, np.array)(q), np.random.default_rng(seed))

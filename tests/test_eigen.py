@@ -10,8 +10,9 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 
 from refhmc.compiled import plain
 from refhmc.eigen import GRADED, eigen, jacobi, products
@@ -200,7 +201,7 @@ def symmetric(draw):
     return (np.tril(A) + np.tril(A, -1).T) * np.outer(s, s)
 
 
-@settings(max_examples=300, deadline=None)
+@cases(300)
 @given(symmetric(), st.randoms(use_true_random=False))
 def test_properties(A, random):
     """Orthogonal, A = V' diag V; a permutation, a power of two and the sign change nothing else."""

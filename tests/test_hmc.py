@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import cases
 from test_leapfrog import ANY_CASE, LEAPFROG, METRICS, case, model, no_density, no_gradient
 
 import refhmc
@@ -107,7 +108,7 @@ def acceptance_by_bisection(accepts) -> float:
     return high
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@cases(15)
 @given(**ANY_CASE)
 def test_acceptance_is_that_of_metropolis(name, metric, seed, step, n_steps):
     """min(1, exp(H0 - H)) with energies computed apart, against the decision, found by bisection on its uniform."""
@@ -127,7 +128,7 @@ def test_acceptance_is_that_of_metropolis(name, metric, seed, step, n_steps):
     assert acceptance_by_bisection(accepts) == pytest.approx(want, abs=tolerance)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@cases(80)
 @given(**ANY_CASE, u=st.floats(0, 1, exclude_max=True), jitter=st.sampled_from([0.0, 0.3, 0.9]), v=st.floats(0, 0.999))
 def test_statistics_recomputed(name, metric, seed, step, n_steps, u, jitter, v):
     H, q, p, nominal = case(name, metric, seed, 0.3 + step)
@@ -172,7 +173,7 @@ def test_statistics_recomputed(name, metric, seed, step, n_steps, u, jitter, v):
         assert got.outcome == "nan"
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@cases(20)
 @given(**ANY_CASE, u=st.floats(0, 1, exclude_max=True))
 def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step, n_steps, u):
     H, q, p, step_size = case(name, metric, seed, step / 2)

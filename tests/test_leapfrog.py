@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 import scipy.integrate
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from random_cases import cases
 
 import refhmc
 from refhmc import compiled, types
@@ -109,7 +110,7 @@ def omega(d: int) -> np.ndarray:
 # -------------------------------------------------------------------------------------------- geometry of the map
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(**ANY_CASE)
 def test_symplectic(name, metric, seed, step, n_steps):
     H, q, p, step_size = case(name, metric, seed, step)
@@ -122,7 +123,7 @@ def test_symplectic(name, metric, seed, step, n_steps):
         assert abs(log_volume) <= 1e-14 * size**2
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@cases(80)
 @given(**ANY_CASE)
 def test_reversible(name, metric, seed, step, n_steps):
     H, q, p, step_size = case(name, metric, seed, step)
@@ -198,7 +199,7 @@ def test_the_oscillator_takes_the_time_it_should():
 # ------------------------------------------------------------------------------------------ harmonic oscillators
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(h=st.floats(0.01, 1.99), s=st.floats(0.05, 20.0), seed=st.integers(0, 2**32 - 1), steps=st.integers(1, 200))
 def test_oscillator_in_closed_form(h, s, seed, steps):
     """The map of L steps is [[cos Lt, x sin Lt], [-sin(Lt) / x, cos Lt]] of (q/s, p), with cos t = 1 - h^2/2 and
@@ -229,7 +230,7 @@ def test_stable_up_to_step_two():
 # --------------------------------------------------------------------------------------- energies, texts, metrics
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@cases(60)
 @given(**ANY_CASE)
 def test_energies_are_those_of_the_hamiltonian(name, metric, seed, step, n_steps):
     H, q, p, step_size = case(name, metric, seed, step)
@@ -245,7 +246,7 @@ def test_energies_are_those_of_the_hamiltonian(name, metric, seed, step, n_steps
         assert energy == pytest.approx(H.energy(x, y), rel=1e-12, abs=1e-12 * (1 + kinetic))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(**{**ANY_CASE, "metric": st.sampled_from(["identity", "diagonal"])})
 def test_a_diagonal_covariance_given_as_dense_is_the_same(name, metric, seed, step, n_steps):
     H, q, p, step_size = case(name, metric, seed, step)
@@ -257,7 +258,7 @@ def test_a_diagonal_covariance_given_as_dense_is_the_same(name, metric, seed, st
     np.testing.assert_allclose(a.p, b.p, rtol=0, atol=tolerance)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(**ANY_CASE)
 def test_three_texts_agree(name, metric, seed, step, n_steps):
     """The copy inlined in the kernels, the step behind a pointer and the text as Python; and what a point holds."""

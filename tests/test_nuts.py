@@ -21,8 +21,9 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from random_cases import cases
 from test_hmc import LAWS, assert_law_is_kept, from_each, normal_gradient, normal_with_a_wall, normals
 from test_leapfrog import ANY_CASE, LEAPFROG, METRICS, case, model
 
@@ -526,7 +527,7 @@ class RecursiveNUTS:
 WHERE = {key: ANY_CASE[key] for key in ("name", "metric", "seed")}
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@cases(200)
 @given(**WHERE, step=st.floats(0.03, 3.0), max_depth=st.integers(1, 6))
 def test_the_iterative_tree_is_the_recursive_one(name, metric, seed, step, max_depth):
     H, q, p, step_size = case(name, metric, seed, step)
@@ -568,7 +569,7 @@ def test_the_twin_meets_every_ending():
     assert {("turned", True), ("turned", False), ("diverged", False), ("diverged", True), (None, True)} <= seen
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@cases(20)
 @given(**WHERE, step=st.floats(0.05, 0.5))
 def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
     H, q, p, step_size = case(name, metric, seed, step)

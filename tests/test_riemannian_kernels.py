@@ -13,7 +13,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from riemannian_cases import EXACT, RIEMANNIAN, SMOOTH, case, from_each, model_of
+from riemannian_cases import RIEMANNIAN, SMOOTH, UNCHECKED, case, from_each, model_of
 from test_hmc import LAWS, acceptance_by_bisection
 from test_posteriors import z_scores
 
@@ -42,7 +42,7 @@ INTEGRATORS = {
 @pytest.mark.parametrize("integrator", ["midpoint-endpoint", "leapfrog-cached", "tao-2", "yoshida-leapfrog"])
 def test_acceptance_is_that_of_metropolis(integrator, metric):
     """min(1, exp(H0 - H)) with energies computed apart, against the decision, found by bisection on its uniform."""
-    method, solved = EXACT[integrator], 0
+    method, solved = UNCHECKED[integrator], 0
     for seed in range(4):
         H, q, p, time = case("banana", metric, seed)
         eps = {"tao-2": 0.06, "yoshida-leapfrog": 0.15}.get(integrator, 0.4) * time

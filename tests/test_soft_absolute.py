@@ -11,8 +11,9 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from random_cases import cases
 
 from refhmc.compiled import plain
 from refhmc.metrics.soft_absolute import divided_difference, divided_difference_of, soft, soft_derivative
@@ -75,7 +76,7 @@ def pairs(draw):
     return alpha, t / alpha, other / alpha
 
 
-@settings(max_examples=500, deadline=None)
+@cases(500)
 @given(alphas, arguments)
 def test_soft(alpha, t):
     x = t / alpha
@@ -94,7 +95,7 @@ def test_soft_on_a_grid():
             assert relative_error(soft_derivative(t, 1.0), exact_derivative(t, 1.0)) < 1.2e-15
 
 
-@settings(max_examples=1000, deadline=None)
+@cases(1000)
 @given(pairs())
 @example((1.0, 15.85, 16.64))
 @example((1.0, -18.48, 19.03))

@@ -136,12 +136,10 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
             Player(kernel, GENERATOR, dim, keeps),
             Player(kernel, GENERATOR, dim, keeps, recorded=False),
         ]
-    errors: list[Misconduct] = []
+    errors = []
     for player in attempts:
         try:
             player.play(q, p=np.ones(dim) if player.keeps_momentum else None)
-            if errors:
-                kernel.forget()
             return player
         except Misconduct as wrong:
             errors.append(wrong)

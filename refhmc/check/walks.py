@@ -169,7 +169,6 @@ def _with_either_generator(subject: Foreign) -> Callable:
             except Misconduct:
                 raise wrong from cause
             draws_wanted = True
-            subject.forget()
             return answer
 
     return ask
