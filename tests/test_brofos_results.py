@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("validation.judging", reason="validation/ is beside the tests in the repository only")
 
-from validation import brofos_table1, brofos_table3, brofos_tables5to7
+from validation import brofos_figure4_exception, brofos_table1, brofos_table3, brofos_tables5to7
 from validation.brofos_figure1 import INTEGRATORS, STEPS, claims_of, row_of
 from validation.brofos_sets import heart_split
 from validation.brofos_tables import FIGURES, IN_WORDS, enough, estimate, judge, judge_together, summary
+from validation.common import plain
 from validation.judging import ALARM, POWER, Estimate, compare, level, number
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / "validation" / "results"
@@ -210,3 +211,25 @@ def test_figure_1_agrees():
     data = json.loads((RESULTS / "brofos_figure1.json").read_text(encoding="utf-8"))
     assert all(data["claims"].values())
     assert claims_of(data["rows"]) == data["claims"]
+
+
+def test_figure_4s_exception_is_counted_by_points():
+    names = ("published", "double", "extrapolated")
+    values = [(1.0, 2.0), (3.0, 1.0), (5.0, 1.0), (math.inf, 4.0)]  # I.M., G.L.F.; a failed solve is infinite
+    points = [
+        {"n_steps": n, "I.M.(a)": dict.fromkeys(names, im), "G.L.F.(a)": dict.fromkeys(names, glf)}
+        for n in (1, 2)
+        for im, glf in values
+    ]
+    for cell in brofos_figure4_exception.gather(points):
+        assert (cell["points"], cell["glf_better"], cell["im"], cell["glf"]) == (4, 3, 4.0, 1.5)
+        assert cell["p"] == pytest.approx(10 / 16)  # 3 or 4, or 1 or 0, of 4 fair coins
+        assert cell["better"] == "undecided"
+
+
+def test_figure_4s_exception_follows_from_its_points():
+    data = json.loads((RESULTS / "brofos_figure4_exception.json").read_text(encoding="utf-8"))
+    assert plain(brofos_figure4_exception.gather(data["points"])) == data["cells"]
+    text = (RESULTS / "brofos_figure4_exception.md").read_text(encoding="utf-8")
+    assert f"Verdict: {brofos_figure4_exception.verdict_of(data['cells'])}" in text
+    assert len(data["points"]) == 2 * data["command"]["draws"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -181,6 +182,100 @@ def test_a_gradient_that_is_not_that_of_the_energy_is_found():
     assert failed(report) == {"gradient of H"}, str(report)
 
 
+# ------------------------------------------------------------------------------------- long steps, solvers, many dimensions
+
+SOME_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
+
+
+def solved_midpoint(q, p, eps):
+    """The implicit midpoint rule on ``ellipse``, solved."""
+    half = 0.5 * eps * np.block([[np.zeros((2, 2)), np.eye(2)], [-np.diag(ELLIPSE), np.zeros((2, 2))]])
+    z = np.linalg.solve(np.eye(4) - half, (np.eye(4) + half) @ np.concatenate([q, p]))
+    return z[:2], z[2:]
+
+
+ELLIPSE = np.array([1.0, 0.25])
+
+
+def ellipse(q, p):
+    return 0.5 * (ELLIPSE * q * q).sum() + 0.5 * (p * p).sum()
+
+
+@pytest.mark.parametrize("eps", [5.0, 20.0, 100.0, 1000.0])
+def test_a_step_of_many_periods_is_no_fault(eps):
+    report = rc.integrator(solved_midpoint, ellipse, dim=2, eps=eps)
+    assert report.ok, str(report)
+    assert report.row("shadow energy").status == report.row("order").status == "PASS", str(report)
+    assert any("eps is large here" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("eps", [0.1, 20.0])
+def test_a_wrong_force_is_found_at_a_step_of_any_length(eps):
+    def weaker(q, p, eps):
+        half = 0.5 * eps * np.block([[np.zeros((2, 2)), np.eye(2)], [-0.9 * np.diag(ELLIPSE), np.zeros((2, 2))]])
+        z = np.linalg.solve(np.eye(4) - half, (np.eye(4) + half) @ np.concatenate([q, p]))
+        return z[:2], z[2:]
+
+    report = rc.integrator(weaker, ellipse, dim=2, eps=eps)
+    assert {"order", "shadow energy"} <= failed(report), str(report)
+
+
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_a_solve_that_fails_at_a_multiple_of_eps_is_graded_as_such_whatever_the_seed(seed):
+    # BlackJAX's implicit midpoint rule: the last of at most 100 iterates to 1e-6, and not a word.
+    report = foreign.curved_check(foreign.midpoint(1e-6, 100, False), seed, tolerance=1e-6)
+    row = report.row("solver failure")
+    assert row.status == "FAIL", str(report)
+    assert row.severity == report.severity == "inefficient"
+    assert re.match(r"at (2|3|4.5|6|9|13|20|30|45) eps: \d+ of \d+ points", row.basis), row.basis
+    assert "in order at eps at 300 points of the law and 150 points further out" in row.basis
+    assert "of a failure at 1 % of them the chance to miss it was 0.049" in row.basis  # 0.99^300
+    assert float(re.search(r"eps=([\d.]+)", row.case)[1]) == pytest.approx(0.1 * float(row.basis.split()[1]))
+
+
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_a_solve_that_fails_at_eps_itself_is_a_wrong_law(seed):
+    report = foreign.curved_check(foreign.midpoint(1e-12, 60, False), seed, tolerance=1e-12, eps=0.5)
+    assert report.severity == "wrong law", str(report)
+    if report.row("reversible").status == "PASS":
+        assert report.row("solver failure").basis.startswith("at eps itself: ")
+
+
+def test_in_many_dimensions_derivatives_are_taken_along_a_few_directions():
+    d, calls = 200, []
+
+    def counted(q, p, eps, n):
+        calls.append(n)
+        for _ in range(n):
+            p = p - 0.5 * eps * (q + q**3)
+            q = q + eps * p
+            p = p - 0.5 * eps * (q + q**3)
+        return q, p
+
+    def energy(q, p):
+        return 0.5 * (q * q).sum() + 0.25 * (q**4).sum() + 0.5 * (p * p).sum()
+
+    report = rc.integrator(counted, energy, dim=d, seconds=None, grad_q=lambda q, p: q + q**3, grad_p=lambda q, p: p)
+    assert report.ok, str(report)
+    assert not report.inconclusive, str(report)
+    assert "random directions" in report.row("symplectic").basis
+    assert len(calls) < 10_000  # and 2d x 16 a Jacobian at 17 places were 108,800
+
+
+def test_in_many_dimensions_the_fault_of_one_coordinate_is_found():
+    def friction(q, p, eps, n):
+        for _ in range(n):
+            p = p - 0.5 * eps * q
+            q = q + eps * p
+            p = p - 0.5 * eps * q
+            p[17] *= 1 - 1e-5
+        return q, p
+
+    slopes = {"grad_q": lambda q, p: q, "grad_p": lambda q, p: p}
+    report = rc.integrator(friction, foreign.oscillator, dim=40, tolerance=0.0, seconds=None, **slopes)
+    assert {"symplectic", "volume"} <= failed(report), str(report)
+
+
 # ------------------------------------------------------------------------------------------------- refhmc's own integrators
 
 TIGHT = 1e-12
@@ -282,6 +377,8 @@ def test_an_energy_that_raises_does_not_stop_the_rest():
 
     report = rc.integrator(foreign.leapfrog, broken, dim=2)
     assert not report.ok
+    assert report.row("reversible").status == "PASS"
+    assert "raised ZeroDivisionError at dim = 2" in str(report)
     assert "traceback" not in str(report).lower()
 
 

@@ -278,9 +278,9 @@ def test_the_shape_of_the_wrong_law_is_said():
     def shifted(rng, q):
         return rng.standard_normal(q.shape) + [0.15, 0.0]
 
-    report = rc.sampler(narrow, NORMAL, batched=True, draws=8000)
+    report = rc.sampler(narrow, NORMAL, batched=True, draws=8000, seconds=None)
     assert "radius" in report.row(LAWS[0]).basis or "too narrow" in " ".join(report.diagnosis), str(report)
-    report = rc.sampler(shifted, NORMAL, batched=True, draws=8000)
+    report = rc.sampler(shifted, NORMAL, batched=True, draws=8000, seconds=None)
     assert any("q[0] are too large" in text for text in report.diagnosis), str(report)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import os
 import pathlib
@@ -21,9 +22,9 @@ import pytest
 import refhmc
 from refhmc.check.commands import add_commands
 from refhmc.check.driver import check_program
-from refhmc.check.oracle import Oracle
+from refhmc.check.oracle import Oracle, serve
 from refhmc.check.program import Program, ProgramStopped
-from refhmc.check.protocol import Refusal, array, decimals, hexes, number
+from refhmc.check.protocol import LIMITS, Refusal, array, decimals, hexes, number
 
 CLIENTS = pathlib.Path(__file__).parent.parent / "validation" / "clients"
 FUNNEL = {"target": "funnel", "args": {"n": 2}}
@@ -343,6 +344,79 @@ def test_bad_requests_get_an_error_with_a_code_and_never_a_traceback():
     assert "step" in found["answers"][0]["ops"]
 
 
+HOSTILE = [
+    (b'{"id": 1e999, "op": "capabilities"}', None, "bad_request"),
+    (b'{"id": NaN}', None, "bad_request"),
+    (b'{"id": [-Infinity]}', None, "bad_request"),
+    (b'{"id": "' + b"x" * 2000 + b'"}', None, "bad_request"),
+    (b'{"id": ' + b"9" * 5000 + b"}", None, "bad_request"),
+    (b"[" * 200_000, None, "bad_request"),
+    (b'{"a":' * 100_000, None, "bad_request"),
+    (b'\xff\xfe\x00{"id"', None, "bad_request"),
+    (b'{"id": 1, "op": "' + b"y" * (LIMITS["line"] + 1) + b'"}', None, "bad_request"),
+    (b'{"id": 2, "op": "logp", "target": "normal-2", "q": ' + b"[" * 900 + b"]" * 900 + b"}", 2, "bad_request"),
+    (b'{"id": 3, "op": "draw_exact", "target": "normal-2", "n": 1000000000}', 3, "bad_request"),
+    (b'{"id": 4, "op": "draw_exact", "target": "normal-2", "n": 1e999}', 4, "bad_request"),
+    (b'{"id": 5, "op": "draw_exact", "target": "normal-1000", "n": 100000}', 5, "bad_request"),
+    (b'{"id": 6, "op": "logp", "target": "funnel", "args": {"n": 1000000000}, "q": [1]}', 6, "bad_request"),
+    (b'{"id": 7, "op": "logp", "target": "funnel", "args": {"n": NaN}, "q": [1]}', 7, "bad_request"),
+    (b'{"id": 8, "op": "logp", "target": "normal-99999999999999999999", "q": [1]}', 8, "bad_request"),
+    (b'{"id": 9, "op": "logp", "target": "ar", "args": {"K": 1e9}, "q": [1]}', 9, "bad_request"),
+    (
+        b'{"id": 10, "op": "transition", "kernel": "nuts", "target": "normal-2", "q": [0, 0], "seed": 1, "eps": 0.1, '
+        b'"max_depth": 100000}',
+        10,
+        "bad_request",
+    ),
+    (
+        b'{"id": 11, "op": "transition", "kernel": "nuts", "target": "normal-2", "q": [0, 0], "p0": [1, 1], "u": [0.5], '
+        b'"eps": 0.1, "bits": [' + b"1," * 1000 + b"1]}",
+        11,
+        "bad_request",
+    ),
+    (
+        b'{"id": 12, "op": "transition", "target": "normal-2", "q": [0, 0], "seed": 1e999, "eps": 0.1}',
+        12,
+        "bad_request",
+    ),
+    (
+        b'{"id": 13, "op": "step", "target": "normal-2", "q": [1, 1], "p": [1, 1], "eps": 0.1, "n": 1e9}',
+        13,
+        "bad_request",
+    ),
+    (
+        b'{"id": 14, "op": "step", "target": "normal-2", "q": [1, 1], "p": [1, 1], "eps": 0.1, "method": '
+        b'{"name": "implicit_midpoint", "max_iterations": 1e18}}',
+        14,
+        "bad_request",
+    ),
+    (b'{"id": 15, "op": {"a": [1e999]}}', 15, "not_supported"),
+    (b'{"id": 16, "v": [[[1e999]]]}', 16, "bad_request"),
+    (b'{"id": "last", "op": "logp", "target": "normal-2", "q": [1, 1]}', "last", ""),
+]
+
+
+def test_the_oracle_survives_whatever_is_written_to_it():
+    told = Oracle().answer({"op": "capabilities"})["limits"]
+    assert told == LIMITS
+    asked = io.TextIOWrapper(io.BytesIO(b"\n".join(text for text, _, _ in HOSTILE)))
+    out = io.StringIO()
+    assert serve(asked, out) == 0
+    answers = out.getvalue().splitlines()
+    for (text, identity, code), answer in zip(HOSTILE, answers, strict=True):
+        found = json.loads(answer, parse_constant=pytest.fail)  # NaN is no JSON
+        assert found["id"] == identity, text[:80]
+        assert found.get("error", {}).get("code", "") == code, (text[:80], answer[:300])
+        assert len(answer) < 1000
+
+
+def test_an_answer_in_a_batch_has_an_id_that_can_be_sent_back():
+    found = Oracle().answer_text(
+        '{"id": 1, "op": "batch", "requests": [{"id": 1e999}, {"id": "b", "op": "capabilities"}]}'
+    )
+    assert [item["id"] for item in json.loads(found)["answers"]] == [None, "b"]
+
+
 def test_the_oracle_is_a_program_that_ends_with_its_input_and_is_quiet_when_its_reader_leaves():
     serve = [sys.executable, "-c", "import sys; from refhmc.check.oracle import serve; sys.exit(serve())"]
     with Program(serve, seconds=60.0) as program:
@@ -440,6 +514,69 @@ def test_a_program_that_does_not_read_is_not_waited_for():
     deaf = [sys.executable, "-I", "-c", "import time; time.sleep(60)"]
     with Program(deaf, seconds=0.4) as program, pytest.raises(ProgramStopped, match="no answer"):
         program.ask("logp", q=["0x1.123456789abcdp+0"] * 20_000)  # more than a pipe holds
+
+
+FLOODS = """
+import json, sys, time
+mode = sys.argv[1]
+for text in sys.stdin:
+    asked = json.loads(text)
+    if asked["op"] == "capabilities":
+        print(json.dumps({"id": asked["id"], "ops": ["step"], "dim": 2, "eps": 0.1}), flush=True)
+    elif mode == "stderr":
+        for k in range(40):
+            sys.stderr.write("many words, many words " * 50_000 + "\\n")
+        sys.exit("the last words")
+    elif mode == "stdout":
+        for k in range(200_000):
+            sys.stdout.write("many words, many words " * 50 + "\\n")
+    elif mode == "one line":
+        for k in range(200):
+            sys.stdout.write("many words, many words " * 50_000)
+    elif mode == "part of a line":
+        sys.stdout.write('{"id": 2, "q": [1')
+        sys.stdout.flush()
+        time.sleep(60)
+    elif mode == "message":
+        print(json.dumps({"id": asked["id"], "error": {"message": "many words, many words " * 50_000}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("stderr", "the last words"),
+        ("stdout", "bytes without an answer to 'step'"),
+        ("one line", "bytes without an answer to 'step'"),
+        ("part of a line", "no answer to 'step' within"),
+    ],
+)
+def test_a_flood_is_cut_and_its_end_is_told(tmp_path, mode, words):
+    (tmp_path / "floods.py").write_text(FLOODS)
+    command = [sys.executable, "-I", str(tmp_path / "floods.py"), mode]
+    outcome = check_program(command, what=["integrator"], timeout=0.5 if mode == "part of a line" else 60.0)
+    assert outcome.status() == 4, str(outcome)
+    assert words in outcome.stops[0], outcome.stops[0]
+    assert len(str(outcome)) < 12_000
+    assert max(map(len, str(outcome).splitlines())) < 300
+
+
+def test_a_long_message_of_an_error_is_cut(tmp_path):
+    (tmp_path / "floods.py").write_text(FLOODS)
+    words = [sys.executable, "-I", str(tmp_path / "floods.py"), "message"]
+    with Program(words) as program, pytest.raises(Refusal) as refused:
+        program.ask("step")
+    assert len(str(refused.value)) <= 500
+
+
+@pytest.mark.parametrize(
+    "says", ['"dim": 1e999', '"dim": 1000000000000', '"dim": 2, "tolerance": "soft"', '"dim": "wide"']
+)
+def test_capabilities_that_make_no_sense_are_refused(tmp_path, says):
+    program = "import sys\nfor text in sys.stdin:\n    print('{\"id\": 1, ' + sys.argv[1] + '}', flush=True)\n"
+    (tmp_path / "says.py").write_text(program)
+    with pytest.raises(ValueError, match="what the program says"):
+        check_program([sys.executable, "-I", str(tmp_path / "says.py"), says], what=["integrator"])
 
 
 def test_a_transition_that_asks_for_its_randomness_is_enumerated(stranger):

@@ -75,7 +75,7 @@ def adaptation(
     if hasattr(run, "statistics") and callable(getattr(run, "transition", None)):
         run = refhmc_run(model, run)
     functions = {"run": run, "dual_averaging": dual_averaging, "schedule": schedule, "variance": variance}
-    foreign = {key: Foreign(f, name or key, like) for key, f in functions.items() if f is not None}
+    foreign = {key: Foreign(f, name or key, like, in_dimensions=False) for key, f in functions.items() if f is not None}
     if not foreign:
         raise TypeError("adaptation: give run, dual_averaging, schedule or variance")
     case = Case(foreign, draws, tune, seed, Constants(target, gamma, t0, kappa), set(claims.split()))

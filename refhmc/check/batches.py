@@ -147,6 +147,7 @@ def _answers(case: _Case) -> Row:
             case.shape, case.dim = shape, dim
             try:
                 answer, _ = case.call(*case.states(0), 0)
+                case.subject.forget()
                 case.notes.append("called as " + ("step(q, p, eps, n)" if shape == "step" else shape) + ", batched")
                 if not np.isfinite(answer).all():
                     return Row(

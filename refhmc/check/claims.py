@@ -49,19 +49,6 @@ class Claim(NamedTuple):
         return np.where(self.decided, ratio, 0.0)
 
 
-def quietly(checks: Sequence[tuple[str, Callable]]) -> list[tuple[str, Callable]]:
-    """The checks without NumPy's warnings of overflow and the like: places far out are looked at on purpose."""
-
-    def quiet(check):
-        def run():
-            with np.errstate(all="ignore"):
-                return check()
-
-        return run
-
-    return [(name, quiet(check)) for name, check in checks]
-
-
 def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth=None) -> np.ndarray:
     """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d).
 

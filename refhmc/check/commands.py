@@ -48,7 +48,7 @@ def add_commands(commands) -> None:
     check.add_argument("--depth", type=int, help="of a tree sampler's tree")
     check.add_argument("--claims", metavar="WORDS", help='what a step claims, as "symplectic reversible order=2"')
     check.add_argument("--alpha", type=float, default=1e-6, help="chance of a false alarm of the statistical checks")
-    check.add_argument("--seconds", type=float, default=30.0, help="what a statistical check may take")
+    check.add_argument("--seconds", type=float, default=30.0, help="what a check may take, of those that have a budget")
     check.add_argument("--timeout", type=float, default=10.0, help="longest wait for one answer")
     check.add_argument("--seed", type=int, default=20261121)
     check.add_argument("--strict", action="store_true", help="exit with 3 if a single row has no answer")

@@ -37,6 +37,7 @@ from refhmc.check.report import NOT_RUN, Report, not_run
 PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
 CHECKS = ("model", "metric", "integrator", "transition", "orbit", "sampler")
 MOST_ASKED = 10_000  # numbers that one transition may ask for
+MOST_DIMENSIONS = 100_000
 SEED = 20261121
 
 
@@ -102,7 +103,7 @@ def check_program(
     """Start ``command``, run the checks named in ``what`` (None: all that it can), and end it.
 
     ``target``, ``args`` and ``metric`` say what it should be (:mod:`refhmc.check.names`), in place of what it says itself;
-    ``timeout`` is the longest wait for an answer, ``seconds`` what the statistical check may take.
+    ``timeout`` is the longest wait for an answer, ``seconds`` what each check may take that has a budget.
     Raises ValueError for a program that cannot be started, a target that is not known, or a check that there is not.
     """
     for name in what or ():
@@ -116,10 +117,11 @@ def check_program(
             return Outcome((), tuple(program.stops))
         try:
             remote = Remote(program, says, target, args, metric, method, eps, n, depth, dim)
-        except Refusal as refusal:
-            raise ValueError(str(refusal)) from None
+            tolerance = None if "tolerance" not in says else number(says["tolerance"])
+        except (Refusal, OverflowError) as refusal:
+            raise ValueError(f"what the program says it can: {refusal}") from None
         options = {"claims": claims or says.get("claims"), "alpha": alpha, "seconds": seconds, "seed": seed}
-        options["tolerance"] = None if "tolerance" not in says else number(says["tolerance"])
+        options["tolerance"] = tolerance
         reports = []
         for name in what or CHECKS:
             report = _run(name, remote, options, asked_for=what is not None)
@@ -144,7 +146,7 @@ class Remote:
 
     def __init__(self, program: Program, says: dict, target, args, metric, method, eps, n, depth, dim):
         self.program, self.says = program, says
-        self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)
+        self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)[:60]
         target = target if target is not None else says.get("target")
         args = args if args is not None else says.get("args")
         metric = metric if metric is not None else says.get("metric")
@@ -174,8 +176,11 @@ class Remote:
             raise Refusal(
                 BAD_REQUEST, "in how many dimensions? Give --target or --dim, or have its capabilities say dim"
             )
+        said = number(said)
+        if not 1 <= said <= MOST_DIMENSIONS or said != int(said):
+            raise Refusal(BAD_REQUEST, f"dim: a whole number from 1 to {MOST_DIMENSIONS}, got {said:g}")
         if self.model is not None and int(said) != self.model.dim:
-            raise Refusal(BAD_REQUEST, f"the target has {self.model.dim} dimensions, not {said}")
+            raise Refusal(BAD_REQUEST, f"the target has {self.model.dim} dimensions, not {said:g}")
         return int(said)
 
     # -- the operations ---------------------------------------------------------------------------------------------

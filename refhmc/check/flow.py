@@ -12,7 +12,6 @@ less, and the noise of the values (what the fit leaves over), estimate their err
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,6 +43,8 @@ class Energy:
         )  # one call for all, and much less time
         self.error = 1e-14  # of the gradient, relative
         self._complex: bool | None = None
+        self.refusal: Misconduct | None = None
+        self.refusals = 0
 
     def __call__(self, z: np.ndarray) -> float:
         """H(z)"""
@@ -52,31 +53,28 @@ class Energy:
     def _value(self, z) -> np.ndarray:
         """H(z), (1,), complex where z is."""
         d = self.dim
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self.foreign.vector((), z[:d], z[d:]).reshape(1)
+        return self.foreign.vector((), z[:d], z[d:]).reshape(1)
 
     def finite(self, z: np.ndarray) -> bool:
-        """Whether H and its gradient are finite there."""
+        """Whether H and its gradient are finite there; what one of them raises is kept as ``refusal``."""
         try:
             return bool(np.isfinite(self(z)) and np.isfinite(self.gradient(z)).all())
-        except Misconduct:
+        except Misconduct as wrong:
+            self.refusal, self.refusals = self.refusal or wrong, self.refusals + 1
             return False
 
     def gradient(self, z: np.ndarray) -> np.ndarray:
         """(dH/dq, dH/dp)"""
         d = self.dim
         if self._both is not None:
-            with np.errstate(all="ignore"):
-                _, along_p, along_q = self._both.raw(z[:d], z[d:])
+            _, along_p, along_q = self._both.raw(z[:d], z[d:])
             return np.concatenate([along_q, along_p])
         if not self.given:
             return self.differences(z, range(2 * d))
         halves = []
         for name, part in (("grad_q", slice(0, d)), ("grad_p", slice(d, 2 * d))):
             if name in self.given:
-                with np.errstate(all="ignore"):
-                    halves.append(self.given[name].vector((d,), z[:d], z[d:]))
+                halves.append(self.given[name].vector((d,), z[:d], z[d:]))
             else:
                 halves.append(self.differences(z, range(2 * d)[part]))
         return np.concatenate(halves)

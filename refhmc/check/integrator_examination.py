@@ -7,7 +7,8 @@ sizes, else 1,
 
 a scaling that leaves Omega as it is. In these units
 
-    J        the Jacobian of n steps, by complex step or by extrapolated differences; |J| its growth
+    J        the Jacobian of n steps, by complex step or by extrapolated differences; |J| its growth. In more than
+             ``WIDE`` dimensions J V, for a few random directions V
     noise    how far the answer moves when the start moves by two units in the last place
     solver   n delta (1 + |J|)^2, ten times: what an equation solver of the tolerance delta may leave
 
@@ -17,6 +18,7 @@ A row is a function of the :class:`Examination`, which also keeps what the earli
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,11 +27,14 @@ import numpy as np
 
 from refhmc import differences
 from refhmc.check.flow import Energy
-from refhmc.check.foreign import Foreign, NotApplicable
+from refhmc.check.foreign import Foreign, Misconduct, NotApplicable
 from refhmc.check.report import Row
 from refhmc.check.steps import Step
 
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
+WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions
+SKETCH = 8
+CALM = 0.8  # largest |lambda - 1|, lambda the eigenvalues of J, at which errors follow their leading power of eps
 
 
 class Defect(NamedTuple):
@@ -50,12 +55,21 @@ class Defect(NamedTuple):
 
 
 class Jacobian(NamedTuple):
-    """J of some steps in scaled coordinates, (2d, 2d), its estimated ``error``, ``growth`` |J|, and the ``route`` to it."""
+    """J V of some steps in scaled coordinates, (2d, k), its estimated ``error``, ``growth`` |J|, and the ``route`` to it.
+
+    ``along`` is V (2d, k): the unit vectors, and so J itself, or random normal ones; then ``growth`` is the largest seen.
+    """
 
     value: np.ndarray
     error: float
     growth: float
     route: str
+    along: np.ndarray
+
+    @property
+    def length(self) -> float:
+        """Of the longest direction."""
+        return float(np.sqrt((self.along**2).sum(axis=0).max()))
 
 
 @dataclasses.dataclass
@@ -78,8 +92,13 @@ class Examination:
     symmetries: list[tuple[Callable, Callable]]
     seed: int
     notes: list[str]
+    like: Any = None
+    dim_given: bool = True
+    fixed_work: bool = False  # whatever time it takes
 
     points: list[np.ndarray] = dataclasses.field(default_factory=list)
+    widths: np.ndarray | None = None  # of the momenta, in many dimensions
+    wrong_energy: Misconduct | None = None  # what H raised, at every point
     excluded: str = "the step gave no answer"  # why the later rows cannot be run, if not empty
     slow: float = 1.0  # seconds a call
     unclear: bool = False  # whether p' tends to p or to -p
@@ -104,7 +123,11 @@ class Examination:
     @property
     def quick(self) -> bool:
         """Whether it answers soon enough for all the cases; an ordinary step in NumPy does by far."""
-        return self.slow < 1e-2
+        return self.fixed_work or self.slow < 1e-2
+
+    @property
+    def wide(self) -> bool:
+        return self.d > WIDE
 
     @property
     def coarse(self) -> bool:
@@ -122,6 +145,8 @@ class Examination:
     def need_energy(self) -> Energy:
         """H and its gradient; NotApplicable without."""
         self.need()
+        if self.wrong_energy is not None:
+            raise NotApplicable("H raised: see 'gradient of H'")
         if self.energy is None:
             raise NotApplicable("no H was given")
         return self.energy
@@ -142,35 +167,77 @@ class Examination:
             return 0.0 if np.array_equal(a, b, equal_nan=True) else math.inf
         return float(np.abs((a - b) / self.scale(z, a)).max())
 
-    def jacobian(self, z, eps, n, step: Step | None = None, how: str = "") -> Jacobian | None:
-        """J of n steps; None where there is none.
+    def jacobian(self, z, eps, n, step: Step | None = None, how: str = "", full: bool = False) -> Jacobian | None:
+        """J of n steps, or what is seen of it along a few directions (``full``: never); None where there is none.
 
         ``how``: "" by complex step where that can be; "wide" by differences, which do not see what changes below a solver's
         tolerance; "near" by differences that look at the closest neighbourhood only.
         """
         step = step or self.step
-        key = (z.tobytes(), eps, n, step, step.stream, how)
+        sketch = self.wide and not full
+        key = (z.tobytes(), eps, n, step, step.stream, how, sketch)
         if key not in self.jacobians:
-            end = step.quiet(z, eps, n)
-            if not np.isfinite(end).all():
-                return None
-            s = self.scale(z, end)
-
-            def scaled(y):
-                return step.quiet(s * y, eps, n) / s
-
-            def derivative(u):
-                if self.coarse:  # wide differences, and few: rounding is what limits them
-                    found = differences.ridders(lambda t: scaled(z / s + t * u), 0.2, 3)
-                    return found._replace(error=max(found.error, 4 * self.unit / 0.05))
-                if how == "near":
-                    return differences.ridders(lambda t: scaled(z / s + t * u), 2e-3, 6)
-                if how == "wide":
-                    return differences.ridders(lambda t: scaled(z / s + t * u))
-                return differences.along(scaled, z / s, u)
-
-            self.jacobians[key] = _columns(derivative, 2 * self.d)
+            derivative = self._derivative(z, eps, n, step, how)
+            found = None
+            if derivative is not None:
+                found = (
+                    _sketch(derivative, 2 * self.d, self.seed) if sketch else _columns(derivative, np.eye(2 * self.d))
+                )
+            self.jacobians[key] = found
         return self.jacobians[key]
+
+    def _derivative(self, z, eps, n, step: Step, how: str) -> Callable[[np.ndarray], differences.Derivative] | None:
+        """u -> J u, in scaled coordinates; None where the step fails at z."""
+        end = step.quiet(z, eps, n)
+        if not np.isfinite(end).all():
+            return None
+        s = self.scale(z, end)
+
+        def scaled(y):
+            return step.quiet(s * y, eps, n) / s
+
+        def derivative(u):
+            length = np.sqrt(u @ u)  # differences are as wide for any direction
+            u = u / length
+            if self.coarse:  # wide differences, and few: rounding is what limits them
+                found = differences.ridders(lambda t: scaled(z / s + t * u), 0.2, 3)
+                found = found._replace(error=max(found.error, 4 * self.unit / 0.05))
+            elif how == "near":
+                found = differences.ridders(lambda t: scaled(z / s + t * u), 2e-3, 6)
+            elif how == "wide":
+                found = differences.ridders(lambda t: scaled(z / s + t * u))
+            else:
+                found = differences.along(scaled, z / s, u)
+            return found._replace(value=length * found.value, error=length * found.error)
+
+        return derivative
+
+    def turn(self, z, eps) -> float:
+        """max |lambda - 1|, lambda the eigenvalues of J; in many dimensions what a few powers of J - 1 find. NaN without J."""
+        if not self.wide:
+            J = self.jacobian(z, eps, 1)
+            return math.nan if J is None else float(np.abs(np.linalg.eigvals(J.value) - 1).max())
+        derivative = self._derivative(z, eps, 1, self.step, "")
+        if derivative is None:
+            return math.nan
+        u, found = np.random.default_rng(self.seed).standard_normal(2 * self.d), math.nan
+        for _ in range(4):
+            u /= np.sqrt(u @ u)
+            u = derivative(u).value - u
+            found = float(np.sqrt(u @ u))
+            if not (math.isfinite(found) and found > 0):
+                break
+        return found
+
+    @functools.cached_property
+    def small(self) -> float:
+        """The step size, divided by 4 until a step turns phase space by little: from there on errors follow powers of it."""
+        for k in range(21):
+            eps = self.eps / 4**k
+            turns = [self.turn(z, eps) for z in self.points[:3]]
+            if any(turn <= CALM for turn in turns):
+                return eps
+        return self.eps  # no size will do
 
     def noise(self, z, eps, n, step: Step | None = None) -> float:
         """How much the answer moves when the start moves by two units in the last place."""
@@ -189,7 +256,7 @@ class Examination:
 
     def shrunk(self, fails: Callable, z: np.ndarray, eps: float, n: int) -> tuple[np.ndarray, float, int]:
         """A simpler case that fails too: fewer steps, then coordinates of few digits, one after the other."""
-        left = 60 if self.quick else 10
+        left = 60 if self.quick and not self.wide else 10
         for fewer in (1, 2, 3):
             if fewer < n and fails(z, eps, fewer):
                 n = fewer
@@ -215,6 +282,14 @@ def allowance(n: int, growth: float, delta: float | None, lever: float = 10.0) -
     return 0.0 if not delta else lever * n * delta * (1 + growth) ** 2
 
 
+def momentum_widths(energy: Energy, z: np.ndarray) -> np.ndarray:
+    """How wide exp(-H) is along each momentum, (d,), the others at zero: 1 / sqrt(d2H/dp_i2) by differences of H."""
+    d = energy.dim
+    here = energy(z * np.repeat([1.0, 0.0], d))
+    bend = [energy(np.concatenate([z[:d], u])) + energy(np.concatenate([z[:d], -u])) - 2 * here for u in np.eye(d)]
+    return 1 / np.sqrt(np.array(bend))
+
+
 def inverse_mass(energy: Energy, z: np.ndarray) -> np.ndarray:
     """The Hessian of H in p, by central differences of the gradient."""
     d, h = energy.dim, 1e-3
@@ -223,11 +298,42 @@ def inverse_mass(energy: Energy, z: np.ndarray) -> np.ndarray:
     return 0.5 * (np.array(rows) + np.array(rows).T)
 
 
-def _columns(derivative: Callable, size: int) -> Jacobian | None:
-    """J column by column; None where one is not finite."""
-    columns = [derivative(u) for u in np.eye(size)]
-    if any(np.shape(c.value) != (size,) or not np.isfinite(c.value).all() for c in columns):
+def _columns(derivative: Callable, along: np.ndarray) -> Jacobian | None:
+    """J V column by column; None where one is not finite."""
+    columns = [derivative(u) for u in along.T]
+    if any(np.shape(c.value) != (len(along),) or not np.isfinite(c.value).all() for c in columns):
         return None
     value = np.stack([c.value for c in columns], axis=-1)
     route = "Ridders" if any(c.route == "Ridders" for c in columns) else "complex step"
-    return Jacobian(value, max(c.error for c in columns), float(np.linalg.norm(value, 2)), route)
+    error = max(c.error for c in columns)
+    return Jacobian(value, error, _norm(value) if value.shape[0] == value.shape[1] else math.nan, route, along)
+
+
+def _sketch(derivative: Callable, size: int, seed: int) -> Jacobian | None:
+    """J V for random normal V, and the growth of those directions and of their images under J."""
+    rng = np.random.default_rng([seed, size])
+    found = _columns(derivative, rng.standard_normal((size, SKETCH)))
+    if found is None:
+        return None
+    growth, u = 0.0, found.value[:, 0]
+    for _ in range(3):
+        u = u / np.sqrt(u @ u)
+        u = derivative(u).value
+        if not np.isfinite(u).all():
+            return None
+        growth = max(growth, float(np.sqrt(u @ u)))
+    lengths = np.sqrt((found.value**2).sum(axis=0) / (found.along**2).sum(axis=0))
+    route = f"{found.route}, along {SKETCH} random directions"
+    return found._replace(growth=max(growth, float(lengths.max())), route=route)
+
+
+def _norm(matrix: np.ndarray) -> float:
+    """The largest singular value; of a large matrix by powers, from below to about a percent."""
+    if len(matrix) <= 2 * WIDE:
+        return float(np.linalg.norm(matrix, 2))
+    u, size = np.random.default_rng(len(matrix)).standard_normal(len(matrix)), 0.0
+    for _ in range(40):
+        u = matrix.T @ (matrix @ u)
+        size = float(np.sqrt(u @ u))
+        u = u / max(size, 1e-300)
+    return math.sqrt(size)

@@ -18,41 +18,27 @@ import time
 
 import numpy as np
 
-from refhmc.check.foreign import Misconduct, NotApplicable, Undecided
-from refhmc.check.integrator_examination import Examination, inverse_mass
+from refhmc.check.flow import Energy
+from refhmc.check.foreign import DIMENSIONS, Misconduct, NotApplicable, Undecided, elsewhere
+from refhmc.check.integrator_examination import CALM, Examination, inverse_mass, momentum_widths
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.steps import Step
 
 
 def answers(test: Examination) -> Row:
     """Finite, of the right shape, at points where H is finite; chooses the points on the way."""
-    rng, tried = np.random.default_rng(test.seed), 0
-    found: list[np.ndarray] = []
-    refused: list[Misconduct] = []
-    candidates = test.given or (_candidate(test, rng, k) for k in range(40))
-    wanted = len(test.given) or 12
-    for z in candidates:
-        if len(found) == wanted or (len(refused) >= 4 and not found):
-            break
-        if test.energy is not None and not test.energy.finite(z):
-            continue
-        began, tried = time.perf_counter(), tried + 1
-        try:
-            end = test.step(z, test.eps)
-        except Misconduct as wrong:
-            refused.append(wrong)
-            continue
-        test.slow = min(test.slow, time.perf_counter() - began)
-        if test.coarse:  # from now on with numbers it can hold
-            z = z.astype(np.float32).astype(float)
-        if np.isfinite(end).all():
-            found.append(z)
+    found, refused, tried = _found(test)
+    if test.energy is not None and tried == 0 and test.energy.refusal is not None:
+        # H raised everywhere: what needs it is not run, what does not is.
+        test.wrong_energy, test.energy = _in_words(test, test.energy.refusal), None
+        found, refused, tried = _found(test)
     if not found:
         if refused:
-            raise refused[0]
+            raise _in_words(test, refused[0])
         if tried == 0:
             test.excluded = "H is finite at none of the points tried; give points="
             raise Undecided(test.excluded)
-        case = test.step.case(z, test.eps)
+        case = test.step.case((test.given or [candidate(test, np.random.default_rng(test.seed), 0)])[0], test.eps)
         why = f"not finite, or reported as failed, at all of {tried} points"
         return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=case)
     test.excluded = ""
@@ -67,7 +53,57 @@ def answers(test: Examination) -> Row:
     return Row("answers", PASS, basis=f"{len(found)} of {tried} points", severity=MISCONDUCT)
 
 
-def _candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray:
+def _found(test: Examination) -> tuple[list[np.ndarray], list[Misconduct], int]:
+    """Points at which the step answers; how it refused others; at how many, of those where H is finite, it was tried."""
+    rng, tried = np.random.default_rng(test.seed), 0
+    found: list[np.ndarray] = []
+    refused: list[Misconduct] = []
+    candidates = test.given or (candidate(test, rng, k) for k in range(40))
+    wanted = len(test.given) or (12 if not test.wide else 6)
+    for z in candidates:
+        if len(found) == wanted or (len(refused) >= 4 and not found):
+            break
+        if test.energy is not None and not test.energy.finite(z):
+            if test.energy.refusal is not None and test.energy.refusals >= 4 and not tried:
+                break
+            continue
+        began, tried = time.perf_counter(), tried + 1
+        try:
+            end = test.step(z, test.eps)
+        except Misconduct as wrong:
+            refused.append(wrong)
+            continue
+        test.slow = min(test.slow, time.perf_counter() - began)
+        if test.coarse:  # from now on with numbers it can hold
+            z = z.astype(np.float32).astype(float)
+        if np.isfinite(end).all():
+            found.append(z)
+    return found, refused, tried
+
+
+def answers_in(d: int, step, H, eps: float, like=None) -> bool:
+    """Whether the step, and H, give finite answers of the right shape in ``d`` dimensions."""
+    z = np.round(np.random.default_rng(d).standard_normal(2 * d), 2)
+    try:
+        finite = np.isfinite(Step(step, d, None, like)(z, eps)).all()
+        return bool(finite) and (H is None or bool(np.isfinite(Energy(H, d, like=like)(z))))
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+        return False
+
+
+def _in_words(test: Examination, wrong: Misconduct) -> Misconduct:
+    """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
+    step, like = test.step.foreign.function, test.like
+    told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
+    if told is wrong and not test.dim_given and "did not come back" not in str(wrong):
+        more = f"; dim was not given, and in none from 1 to {max(DIMENSIONS)} does it answer"
+        return Misconduct(f"{wrong}{more}", wrong.case)
+    return told
+
+
+def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray:
     """A point of the target's law where that is known; else normal ones of several widths, p to suit the kinetic energy."""
     width = (1.0, 1.0, 0.3, 1.0, 2.5)[k % 5]
     q: np.ndarray = width * rng.standard_normal(test.d)
@@ -79,6 +115,11 @@ def _candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarra
             q = np.array(draw(rng, 1)[0], dtype=float)
         if hasattr(H, "draw_momentum"):
             p = np.array(H.draw_momentum(q, rng), dtype=float)
+        elif test.energy is not None and test.wide:
+            if test.widths is None:  # those of one position will do for the others
+                widths = momentum_widths(test.energy, np.concatenate([q, 0 * p]))
+                test.widths = np.where(np.isfinite(widths), widths, 1.0)
+            p = p * test.widths
         elif test.energy is not None:
             p = np.linalg.solve(np.linalg.cholesky(inverse_mass(test.energy, np.concatenate([q, 0 * p]))).T, p)
     except Exception:  # not of that kind: the normal ones do
@@ -96,26 +137,30 @@ def _calm(test: Examination, found: list[np.ndarray]) -> list[np.ndarray]:
     wanted += 4 * ("energy" in test.claims)
     turned: list[tuple[float, int, np.ndarray]] = []
     for k, z in enumerate(found):
-        J = test.jacobian(z, test.eps, 1)
-        if J is None:
+        turn = test.turn(z, test.eps)
+        if math.isnan(turn):
             continue
-        turn = float(np.abs(np.linalg.eigvals(J.value) - 1).max())
-        turned.append((max(turn, 0.8), k, z))
-        if sum(t <= 0.8 for t, _, _ in turned) == wanted:
+        turned.append((max(turn, CALM), k, z))
+        if sum(t <= CALM for t, _, _ in turned) == wanted:
             break
     turned.sort(key=lambda entry: entry[:2])
     if not turned:
         return found[:wanted]
-    if turned[0][0] > 0.8:
-        test.notes.append(f"eps is large here: a step moves phase space by {turned[0][0]:.2g} of itself at least")
+    if turned[0][0] > CALM:
+        test.notes.append(
+            f"eps is large here: a step moves phase space by {turned[0][0]:.2g} of itself at least; how errors depend on eps "
+            "is looked at with smaller ones"
+        )
     return [z for _, _, z in turned[:wanted]]
 
 
 def _balance(test: Examination, found: list[np.ndarray]) -> None:
     """Units t_i of q_i and 1/t_i of p_i in which each pair turns as a circle, where they differ by more than 10."""
     d, logs = test.d, []
-    for z in found[:3]:
-        J = test.jacobian(z, test.eps, 1)
+    if test.wide and test.slow * d > 0.02:
+        return  # all of J costs too much
+    for z in found[: 1 if test.wide else 3]:
+        J = test.jacobian(z, test.eps, 1, full=True)
         if J is not None:
             ahead, back = np.diag(J.value[:d, d:]), np.diag(J.value[d:, :d])
             with np.errstate(all="ignore"):
@@ -181,8 +226,10 @@ def _repeated(test: Examination) -> Row:
 
 
 def gradient(test: Examination) -> Row:
-    """The gradients given are those of H."""
+    """The gradients given are those of H; H answers."""
     energy = test.energy
+    if test.wrong_energy is not None:
+        raise test.wrong_energy
     if energy is None or not energy.given:
         raise NotApplicable("no gradients were given")
     test.need()

@@ -29,14 +29,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check.flow import Energy
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, examine, watched
+from refhmc.check.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, Misconduct, examine, quiet, watched
 from refhmc.check.integrator_energy import energy_error, shadow_energy
 from refhmc.check.integrator_examination import Examination
 from refhmc.check.integrator_expansion import elapsed_time, order, small_step
 from refhmc.check.integrator_geometry import composition, reversible, symplectic, volume
 from refhmc.check.integrator_invariants import conserved, equivariance
 from refhmc.check.integrator_patterns import Findings, typical
-from refhmc.check.integrator_points import answers, deterministic, gradient, momentum_convention
+from refhmc.check.integrator_points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrator_solver import delta_scaling, solver_failure
 from refhmc.check.report import Report, Row
 from refhmc.check.steps import Step
@@ -77,6 +77,7 @@ def integrator(
     with_tolerance: Callable | None = None,
     invariants: dict[str, Callable] | None = None,
     symmetries: Sequence[tuple[Callable, Callable]] | None = None,
+    seconds: float | None = 60.0,
     seed: int = 20261121,
     like=None,
     name: str | None = None,
@@ -90,22 +91,30 @@ def integrator(
     "order=k" (higher passes too), "energy" (conserved to rounding), "exact time"; what is not claimed is never failed.
     ``points``: pairs (q, p) to examine it at, otherwise normal ones. ``tolerance``: of its equation solver, 0 if it has none;
     ``with_tolerance(delta)``: the step with another. ``invariants``: functions of (q, p) that it conserves, by name.
-    ``symmetries``: pairs of maps (of q, of p) that it commutes with.
+    ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``seconds``: of which each row may take a half of what
+    those before have left; what is not done then is INCONCLUSIVE or NOT RUN. None: no limit, and the same work on any
+    machine.
 
-    Raises ValueError for a claim or eps that makes no sense, TypeError for a subject that cannot be called.
+    Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
     """
     claimed = read_claims(claims)
     if not (math.isfinite(eps) and eps > 0):
         raise ValueError(f"eps must be finite and positive, got {eps!r}")
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
     step, H, tolerance, with_tolerance, own = _of_refhmc(step, H, tolerance, with_tolerance)
     name = name or own
     given = [np.concatenate([np.atleast_1d(np.asarray(x, dtype=float)) for x in point]) for point in points or ()]
     notes: list[str] = []
+    dim_given = dim is not None
     if dim is None:
         dim = getattr(getattr(H, "model", None), "dim", None) or (len(given[0]) // 2 if given else None)
     if dim is None:
-        dim = _dimension(step, H, eps, like, seconds_per_call)
-        notes.append(f"dim was not given: {dim} found by trying")
+        with quiet():
+            known = _dimension(step, H, eps, like, seconds_per_call)
+        dim = known or DIMENSIONS[0]
+        if known is not None:
+            notes.append(f"dim was not given: {dim} found by trying")
     energy = None if H is None else Energy(H, dim, grad_q=grad_q, grad_p=grad_p, like=like)
     test = Examination(
         step=Step(step, dim, name, like),
@@ -120,6 +129,9 @@ def integrator(
         symmetries=list(symmetries or ()),
         seed=seed,
         notes=notes,
+        like=like,
+        dim_given=dim_given,
+        fixed_work=seconds is None,
     )
     return examine(
         "integrator",
@@ -131,6 +143,8 @@ def integrator(
         notes=lambda: test.notes,
         diagnose=lambda rows: typical(rows, _findings(test)),
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        share=0.5,
     )
 
 
@@ -177,22 +191,15 @@ def _of_refhmc(step, H, tolerance, with_tolerance):
     return refhmc_step(H, step), H, tolerance, with_tolerance, name
 
 
-def _dimension(step, H, eps, like, seconds) -> int:
-    """The first dimension in which the step, and H, give finite answers of the right shape; 2 if none does."""
-
-    def works(d: int) -> bool:
-        z = np.round(np.random.default_rng(d).standard_normal(2 * d), 2)
-        finite = np.isfinite(Step(step, d, None, like)(z, eps)).all()
-        return bool(finite) and (H is None or bool(np.isfinite(Energy(H, d, like=like)(z))))
-
-    for d in (2, 3, 1, 4, 5, 6, 8, 10):
+def _dimension(step, H, eps, like, seconds) -> int | None:
+    """The first dimension in which the step, and H, give finite answers of the right shape; None if none does."""
+    for d in DIMENSIONS:
         try:
-            if watched(functools.partial(works, d), seconds):
+            if watched(functools.partial(answers_in, d, step, H, eps, like), seconds):
                 return d
-        except Misconduct as wrong:
-            if "did not come back" in str(wrong):
-                break
-    return 2
+        except Misconduct:  # it hangs
+            break
+    return None
 
 
 def _findings(test: Examination) -> Findings:

@@ -143,6 +143,9 @@ class _Work:
                     if self.gradient is not None:
                         self.gradient.vector((d,), np.full(d, 0.3), np.arange(self.size))
                     self.dim = d
+                    for f in (self.full, self.gradient):
+                        if f is not None:
+                            f.forget()
                     break
                 except Misconduct:
                     continue
@@ -280,6 +283,8 @@ class _Work:
         for self.generator, count in itertools.product((wants, not wants), (1, 2)):
             try:
                 self._move(np.zeros(count * d), np.zeros(64 * d), self.eps)
+                if trouble is not None:
+                    self.step.forget()
                 return count
             except Misconduct as wrong:
                 other = isinstance(wrong.__cause__, (TypeError, AttributeError))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from refhmc.check.claims import quietly
 from refhmc.check.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.edges import smooth_row, support_row
 from refhmc.check.foreign import SECONDS_PER_CALL, examine
@@ -126,7 +125,7 @@ def model(
     return examine(
         "model",
         name or s.names["logp"],
-        quietly(checks),
+        checks,
         settings=s.settings,
         seed=seed,
         foreign=s.foreign,

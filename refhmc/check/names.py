@@ -11,6 +11,7 @@ Hyphens and underscores are the same. What is not known is refused with the list
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.check import targets
-from refhmc.check.protocol import BAD_REQUEST, NOT_SUPPORTED, Refusal, array, number
+from refhmc.check.protocol import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
 from refhmc.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
 
 # What the number in "name(number)" is.
@@ -47,7 +48,7 @@ def known_targets() -> list[str]:
 def target(name, arguments=None):
     """The model of that name; Refusal if there is none, or its constructor does not take the arguments."""
     if not isinstance(name, str):
-        raise Refusal(BAD_REQUEST, f"target: a name, got {json.dumps(name)[:60]}")
+        raise Refusal(BAD_REQUEST, f"target: a name, got a {type(name).__name__}")
     if arguments is not None and not isinstance(arguments, dict):
         raise Refusal(BAD_REQUEST, 'args: an object, as {"n": 2}')
     return _target(name.lower().replace("_", "-"), json.dumps(arguments or {}, sort_keys=True))
@@ -57,6 +58,7 @@ def target(name, arguments=None):
 def _target(name: str, arguments: str):
     import refhmc
 
+    _not_too_large("the number in the target's name", *(int(x[:12]) for x in re.findall(r"-(\d+)", name)[:1]))
     known = refhmc.models.by_name()
     given = {key: _plain(value) for key, value in json.loads(arguments).items()}
     if name in known and not given:
@@ -70,10 +72,20 @@ def _target(name: str, arguments: str):
             return refhmc.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
     if name not in _CONSTRUCTORS:
         raise Refusal(BAD_REQUEST, f"the target {name!r} takes no args")
+    constructor = getattr(refhmc.models, _CONSTRUCTORS[name])
+    sizes = [key for key, x in inspect.signature(constructor).parameters.items() if str(x.annotation).startswith("int")]
+    for key in sizes:
+        _not_too_large(key, given.get(key))
     try:
-        return getattr(refhmc.models, _CONSTRUCTORS[name])(**given)
+        return constructor(**given)
     except (TypeError, ValueError, np.linalg.LinAlgError) as error:
         raise Refusal(BAD_REQUEST, f"args of {name!r}: {error}") from None
+
+
+def _not_too_large(what: str, *sizes) -> None:
+    for size in sizes:
+        if isinstance(size, (int, float)) and not size <= LIMITS["dim"]:
+            raise Refusal(BAD_REQUEST, f"{what}: at most {LIMITS['dim']}, got {size:g}")
 
 
 def model_of(law: targets.Target):
@@ -117,6 +129,8 @@ def _described(wanted, known: dict, what: str, in_brackets: str) -> tuple[str, d
     options: dict[str, Any] = {}
     if isinstance(wanted, dict):
         options = {key: _plain(value) for key, value in wanted.items() if key not in ("name", "base")}
+        if not number(options.get("max_iterations", 0)) <= LIMITS["n"]:
+            raise Refusal(BAD_REQUEST, f"max_iterations: at most {LIMITS['n']}")
         options |= {"base": wanted["base"]} if "base" in wanted else {}
         wanted = wanted.get("name")
     parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", wanted) if isinstance(wanted, str) else None

@@ -5,7 +5,7 @@ The format of the lines is :mod:`refhmc.check.protocol`; ``target``, ``metric`` 
 det where G is constant).
 
     op            reads                                      answers
-    capabilities                                             ops, targets, metrics, methods
+    capabilities                                             ops, targets, metrics, methods, limits
     logp          target, q                                  logp = L(q)
     grad, hess    target, q                                  grad = dL/dq; hess [i][j]
     metric        target, q, metric                          G [i][j]; dG [i][j][k] = dG_ij/dq_k with "derivative": true
@@ -33,6 +33,7 @@ import math
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import numpy as np
@@ -42,6 +43,7 @@ from refhmc.check.protocol import (
     BAD_REQUEST,
     DIGITS,
     FAILED,
+    LIMITS,
     NOT_SUPPORTED,
     VERSION,
     Refusal,
@@ -49,6 +51,7 @@ from refhmc.check.protocol import (
     decimals,
     error,
     hexes,
+    identity_of,
     line,
     number,
     parse,
@@ -57,7 +60,7 @@ from refhmc.vocabulary import INTEGRATORS, METRICS
 
 SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
 SOLVER_ITERATIONS = 1000
-MOST = 100_000  # steps, or draws, of one request
+MOST_JACOBIANS = 20_000_000  # numbers, of those behind the tolerance of a trajectory
 
 
 def serve(lines: TextIO | None = None, out: TextIO | None = None) -> int:
@@ -70,14 +73,24 @@ def serve(lines: TextIO | None = None, out: TextIO | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that a target runs as Python: of no use to a program
-            for text in lines:
+            for text in _lines(lines):
                 if text.strip():
-                    out.write(line(oracle.answer_line(text)))
+                    out.write(oracle.answer_text(text))
                     out.flush()
     except BrokenPipeError:
         with contextlib.suppress(OSError, ValueError):  # so that the interpreter's own flush at the end is quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
     return 0
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    """The lines of a stream; of one that is too long the beginning, which is too long still."""
+    most = LIMITS["line"] + 1
+    while text := stream.readline(most):
+        rest = text
+        while rest and not rest.endswith("\n") and len(text) == most:
+            rest = stream.readline(2**16)
+        yield text
 
 
 class Oracle:
@@ -86,8 +99,18 @@ class Oracle:
     def __init__(self):
         self.evidence: dict[str, Any] = {}
 
+    def answer_text(self, text: str) -> str:
+        """The answer to one line, as a line."""
+        answer = self.answer_line(text)
+        try:
+            return line(answer)
+        except (ValueError, RecursionError) as failure:  # something in it that JSON does not have
+            return line(error(answer.get("id"), FAILED, f"the answer cannot be written: {failure}"))
+
     def answer_line(self, text: str) -> dict:
         """The answer to one line, whatever is in it."""
+        if len(text) > LIMITS["line"]:
+            return error(None, BAD_REQUEST, f"a line of more than {LIMITS['line']} characters")
         try:
             request = parse(text)
         except Refusal as refusal:
@@ -96,8 +119,9 @@ class Oracle:
 
     def answer(self, request: dict) -> dict:
         """The answer to one request; an error's answer rather than an exception."""
-        identity = request.get("id")
+        identity = None
         try:
+            identity = identity_of(request)
             with np.errstate(all="ignore"):
                 return {"id": identity, **self._results(request)}
         except Refusal as refusal:
@@ -105,18 +129,19 @@ class Oracle:
         except NotImplementedError as missing:  # a derivative that the model does not have
             return error(identity, NOT_SUPPORTED, str(missing))
         except Exception as failure:
-            return error(identity, FAILED, f"{type(failure).__name__}: {failure}"[:500])
+            return error(identity, FAILED, f"{type(failure).__name__}: {failure}")
 
     def _results(self, request: dict) -> dict:
         if request.get("v", VERSION) != VERSION:
-            raise Refusal(BAD_REQUEST, f"version {request['v']!r} of the protocol; this program speaks {VERSION}")
+            raise Refusal(BAD_REQUEST, f"another version of the protocol; this program speaks {VERSION}")
         op = request.get("op")
         if op == "batch":
             return {"answers": [self.answer(item) for item in _requests(request)]}
         if op == "evidence":
             return self._evidence(request)
         if not isinstance(op, str) or op not in OPS:
-            raise Refusal(NOT_SUPPORTED, f"no op {op!r}; there are: {', '.join((*OPS, 'batch', 'evidence'))}"[:400])
+            named = op[:40] if isinstance(op, str) else type(op).__name__
+            raise Refusal(NOT_SUPPORTED, f"no op {named!r}; there are: {', '.join((*OPS, 'batch', 'evidence'))}")
         return OPS[op](request)
 
     def _evidence(self, request: dict) -> dict:
@@ -158,6 +183,7 @@ def capabilities(request: dict) -> dict:
         "kernels": ["hmc", "nuts"],
         "eps": "0.1",
         "digits": DIGITS,
+        "limits": LIMITS,
     }
 
 
@@ -179,6 +205,8 @@ def hess(request: dict) -> dict:
 def metric(request: dict) -> dict:
     """G(q), and its derivatives where they are wanted."""
     H, q = _hamiltonian(request), _position(request)
+    if request.get("derivative"):
+        _answerable(len(q) ** 3, "dG")
     found = _of_q(request, "G", H.mass)
     if request.get("derivative"):
         from refhmc.differences import ridders
@@ -212,15 +240,17 @@ def dH(request: dict) -> dict:
 
 def step(request: dict) -> dict:
     """The state after n steps."""
-    path, tol, tol_H = _trajectory(request, int(_count(request, "n", 1)))
+    path, tol, tol_H = _trajectory(request, _count(request, "n", 1))
     found = _numbers({"q": path.q[-1], "p": path.p[-1], "H": path.energy[-1]})
     return {**found, **tol, **tol_H}
 
 
 def orbit(request: dict) -> dict:
     """The states before and after the given one."""
-    ahead, tol, _ = _trajectory(request, int(_count(request, "n", 1)))
-    behind, tol_behind, _ = _trajectory(request, int(_count(request, "n_back", 0)), -1.0)
+    n, n_back = _count(request, "n", 1), _count(request, "n_back", 0)
+    _answerable(2 * (n + n_back + 1) * _model(request).dim, "the states")
+    ahead, tol, _ = _trajectory(request, n)
+    behind, tol_behind, _ = _trajectory(request, n_back, -1.0)
     rows = [np.concatenate([b[:0:-1], a]) for b, a in zip(behind[:3], ahead[:3], strict=True)]
     found = _numbers(dict(zip(("q", "p", "H"), rows, strict=True)))
     return {**found, **({"tol": max((tol["tol"], tol_behind["tol"]), key=float)} if tol else {})}
@@ -237,14 +267,14 @@ def transition(request: dict) -> dict:
     if kernel == "hmc":
         make, more = refhmc.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
-        make, more = refhmc.NUTS, {"max_treedepth": _count(request, "max_depth", 10)}
+        make, more = refhmc.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
     else:
         raise Refusal(NOT_SUPPORTED, f"no kernel {kernel!r}; there are: hmc, nuts")
     source = {
         "momentum": _field(request, "p0", 1) if "p0" in request else None,
         "normals": _field(request, "normals", 1) if "normals" in request else None,
         "uniforms": _tape(request, kernel),
-        "rng": np.random.default_rng(int(request["seed"])) if "seed" in request else None,
+        "rng": np.random.default_rng(_seed(request)) if "seed" in request else None,
     }
     try:
         went = refhmc.transition(H.model, make(**more, **options), q, **source)
@@ -263,10 +293,8 @@ def draw_exact(request: dict) -> dict:
     model, n = _model(request), _count(request, "n", 1)
     if model.reference is None or model.reference.draw is None:
         raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}")
-    seed = request.get("seed")
-    if seed is not None and (not isinstance(seed, int) or seed < 0):
-        raise Refusal(BAD_REQUEST, "seed: a whole number of at least 0")
-    return _numbers({"q": model.reference.draw(np.random.default_rng(seed), n)})
+    _answerable(n * model.dim, "the draws")
+    return _numbers({"q": model.reference.draw(np.random.default_rng(_seed(request)), n)})
 
 
 OPS = {
@@ -300,6 +328,9 @@ def _trajectory(request: dict, n: int, sign: float = 1.0):
     H, q, p, eps = _hamiltonian(request), _position(request), _momentum(request, "p"), sign * _step_size(request)
     wanted = request.get("method") or _default_method(H)
     d = len(q)
+    if request.get("tol") is not False and n * (2 * d) ** 2 > MOST_JACOBIANS:
+        why = f"{n} steps in {d} dimensions are too many for a tolerance"
+        raise Refusal(BAD_REQUEST, f'{why}: give fewer, or "tol": false')
     for delta in SOLVER_TOLERANCES:
         integrator = names.method(wanted, **_solver(delta))
         if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
@@ -347,6 +378,8 @@ def _tape(request: dict, kernel: str) -> np.ndarray | None:
     if kernel != "nuts" or "bits" not in request:
         return u
     bits = request["bits"] if isinstance(request["bits"], list) else [request["bits"]]
+    if len(bits) > LIMITS["depth"]:
+        raise Refusal(BAD_REQUEST, f"bits: at most {LIMITS['depth']}, got {len(bits)}")
     tape: list[float] = []
     for doubling, bit in enumerate(bits):  # a direction, the leaves after the first, the subtree
         tape.append(0.25 if number(bit) else 0.75)
@@ -433,8 +466,20 @@ def _step_size(request: dict) -> float:
     return eps
 
 
-def _count(request: dict, name: str, default: int) -> int:
+def _seed(request: dict) -> int | None:
+    seed = request.get("seed")
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise Refusal(BAD_REQUEST, "seed: a whole number of at least 0")
+    return seed
+
+
+def _count(request: dict, name: str, default: int, most: int = LIMITS["n"]) -> int:
     value = number(request.get(name, default))
-    if not 0 <= value <= MOST or value != int(value):
-        raise Refusal(BAD_REQUEST, f"{name}: a whole number from 0 to {MOST}, got {value:g}")
+    if not 0 <= value <= most or value != int(value):
+        raise Refusal(BAD_REQUEST, f"{name}: a whole number from 0 to {most}, got {value:g}")
     return int(value)
+
+
+def _answerable(count: int, what: str) -> None:
+    if count > LIMITS["numbers"]:
+        raise Refusal(BAD_REQUEST, f"{what}: {count} numbers, of the {LIMITS['numbers']} that an answer may have")

@@ -77,6 +77,8 @@ def _settle(subject: Subject, places, eps, depth) -> str:
                 subject.read(subject.call(source, q, p, eps, depth))
                 for seed in range(3):
                     subject.read(subject.call(Draws(np.random.default_rng(seed)), q, p, eps, depth))
+            if trouble is not None:
+                subject.foreign.forget()
             return str(shape)
         except Misconduct as wrong:
             if isinstance(wrong.__cause__, Undecided):

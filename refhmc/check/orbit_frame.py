@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refhmc.check.foreign import Misconduct, Undecided
+from refhmc.check.foreign import DIMENSIONS, Misconduct, Undecided
 from refhmc.check.orbit_shapes import Steps
 
 Energy = Callable[[np.ndarray, np.ndarray], float]
@@ -32,7 +32,7 @@ def dimension(energy: Energy, steps: Steps, eps: float | None, points: Sequence,
     if isinstance(known, (int, np.integer)):
         return int(known)
     trouble: Exception | None = None
-    for d in (2, 1, 3, *range(4, 33)):
+    for d in DIMENSIONS:
         q, p = 0.1 * np.ones(d), 0.2 * np.ones(d)
         try:
             energy(q, p)

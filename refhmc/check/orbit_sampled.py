@@ -11,12 +11,11 @@ if pi is invariant. The least of the two-sided p-values, times their number, is 
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import scipy.special
 
-from refhmc.check.foreign import NotApplicable, Undecided
+from refhmc.check.foreign import NotApplicable, Undecided, time_left
 from refhmc.check.orbit_law import OFF, Table
 from refhmc.check.orbit_verdicts import binomial_tail, start_case
 from refhmc.check.orbit_work import Work
@@ -30,13 +29,14 @@ def sampled(work: Work) -> Row:
     work.require(sound=True)
     if not work.unfinished:
         raise NotApplicable("the enumerations were complete")
-    begin, rng = time.monotonic(), np.random.default_rng([work.seed, 8])
+    rng = np.random.default_rng([work.seed, 8])
     orbit, reach = work.unfinished[0], 2**work.depth - 1
     table = Table(work.subject, orbit, work.depth if work.takes_depth else None)
     span = min(2 * reach, orbit.n)
     weight = np.array([table.weight(i) for i in range(-span, span + 1)])
     count, runs = np.zeros(2 * span + 1, dtype=int), 0
-    while time.monotonic() - begin < 0.2 * work.seconds and runs < 0.3 * work.most_runs:
+    kept = 0.2 * time_left()  # for the rows after this one
+    while time_left() > kept and runs < 0.3 * work.most_runs:
         i = int(rng.choice(2 * span + 1, p=weight / weight.sum())) - span
         end = table.place(work.subject.sample(rng, *table.start(i), orbit.eps, table.depth), i)
         runs += 1
@@ -44,6 +44,8 @@ def sampled(work: Work) -> Row:
             raise Undecided("it leaves the orbit")
         if isinstance(end, int) and abs(end) <= span:
             count[end + span] += 1
+    if not runs:
+        raise Undecided("there was no time left for a run")
     inner = range(reach + 1 - span - 1, span - reach + 1) if span > reach else range(0, 1)
     tested = [j for j in inner if weight[j + span] > 0]
     least, expected = 1.0, weight / weight.sum()

@@ -78,6 +78,8 @@ class Work:
             self.list_of_eps = [0.25, 0.7, 1.2]
         if self.asked_dim is None:
             d = dimension(self.energy, self.steps, self.list_of_eps[0], self.points, self.model_dim)
+            for foreign in (self.energy_foreign, self.steps.foreign):
+                foreign.forget()
         else:
             d = int(self.asked_dim)
         centre, scale = centre_and_scale(self.energy, d, self.points, np.random.default_rng([self.seed, 1]))

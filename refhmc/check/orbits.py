@@ -20,6 +20,7 @@ Here: the call and the rows in their order. Each is a function of the Work (``or
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 from refhmc.check.foreign import SECONDS_PER_CALL, examine
@@ -60,7 +61,7 @@ def orbit(
     p0=None,
     points: Sequence = (),
     threshold: float | None = None,
-    seconds: float = 120.0,
+    seconds: float | None = 120.0,
     most_runs: int = 60_000,
     seed: int = 20261121,
     like=None,
@@ -81,10 +82,13 @@ def orbit(
     not enough. p0 : momentum of the first of ``points``, positions (d,) or pairs (q, p) to be tried before random ones.
     threshold : the limit at which the transition calls a trajectory divergent. Given, a rule that is not the same seen from
     all states of a trajectory fails; left out, it is only looked for at 1000 and mentioned.
-    seconds, most_runs : the budget of the enumerations, in time and in transitions run.
+    seconds, most_runs : the budget, in time (three quarters of it for the enumerations; None: no limit) and in transitions
+    run.
 
-    Raises TypeError on arguments that cannot be what they should be; nothing else.
+    Raises TypeError or ValueError on arguments that cannot be what they should be; nothing else.
     """
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
     if hasattr(transition, "step_size") and type(transition).__module__.startswith("refhmc."):
         eps = transition.step_size if eps is None else eps
         depth = min(depth, getattr(transition, "max_treedepth", depth))
@@ -96,8 +100,9 @@ def orbit(
         raise TypeError(f"orbit: leap must be callable, got {type(leap).__name__}")
     if int(depth) != depth or not 1 <= depth <= 12:
         raise ValueError(f"depth must be a whole number from 1 to 12, got {depth!r}")
+    part = math.inf if seconds is None else 0.75 * seconds
     work = Work(
-        transition, leap, target, int(depth), eps, dim, H, p0, points, threshold, seconds, most_runs, seed, like, name
+        transition, leap, target, int(depth), eps, dim, H, p0, points, threshold, part, most_runs, seed, like, name
     )
     foreign = [work.foreign, work.steps.foreign, work.energy_foreign]
     settings = {"depth": work.depth, **({} if eps is None else {"eps": eps}), **({} if dim is None else {"dim": dim})}
@@ -111,6 +116,7 @@ def orbit(
         notes=functools.partial(notes, work),
         diagnose=functools.partial(diagnose, work),
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
         false_alarm="enumerated rows: none; confirmed by ordinary runs before they fail (wrongly refuted with chance "
         f"{REFUTED:g}); a sampled row, where there is one: {ALPHA:g}",
     )

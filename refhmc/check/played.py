@@ -136,10 +136,12 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
             Player(kernel, GENERATOR, dim, keeps),
             Player(kernel, GENERATOR, dim, keeps, recorded=False),
         ]
-    errors = []
+    errors: list[Misconduct] = []
     for player in attempts:
         try:
             player.play(q, p=np.ones(dim) if player.keeps_momentum else None)
+            if errors:
+                kernel.forget()
             return player
         except Misconduct as wrong:
             errors.append(wrong)

@@ -1,7 +1,8 @@
 """Somebody's program as something to ask: started once, asked line by line, never waited for longer than agreed.
 
 It is written to and read from directly. A watchman, one thread, ends the program when an answer is overdue, so that a wait in a
-write or a read comes to an end on every system; another thread keeps the last lines of its standard error. A program that
+write or a read comes to an end on every system; another thread keeps the last lines of its standard error, each cut to
+``WIDTH`` characters, however much there is. One that writes more than ``MOST_BYTES`` without an answer is ended. A program that
 stopped is started again for the next request, but asked no more for an operation at which it stopped twice; what happened is
 kept in ``stops``.
 """
@@ -23,7 +24,8 @@ from refhmc.check import protocol
 from refhmc.check.protocol import FAILED, VERSION, Refusal
 
 MOST_STOPS = 2  # at one operation
-LAST_LINES = 20
+LAST_LINES, WIDTH = 20, 200
+MOST_BYTES = 2**26
 SECONDS_TO_END = 2.0
 
 
@@ -86,16 +88,22 @@ class Program:
         refused = answer.get("error")
         if refused is not None:
             refused = refused if isinstance(refused, dict) else {"message": refused}
-            raise Refusal(str(refused.get("code", FAILED)), str(refused.get("message", "")))
+            raise Refusal(str(refused.get("code", FAILED))[:WIDTH], str(refused.get("message", ""))[: protocol.MESSAGE])
         return answer
 
     def _answer(self, identity: int, op: str) -> dict:
         """The line with that id; lines that are no answers (a greeting, a log, an answer overtaken) are passed over."""
-        for text in iter(self._process.stdout.readline, b""):
+        read = 0
+        for text in iter(lambda: self._process.stdout.readline(MOST_BYTES), b""):
             with contextlib.suppress(Refusal):
                 answer = protocol.parse(text.decode("utf-8", "replace"))
                 if answer.get("id") == identity or (answer.get("id") is None and "error" in answer):
                     return answer
+            self._said.append(text[: 4 * WIDTH])
+            read += len(text)
+            if read >= MOST_BYTES:
+                _kill(self._process)
+                raise self._stopped(op, f"{read} bytes without an answer to {op!r}")
         raise self._stopped(op)
 
     def _start(self) -> None:
@@ -119,7 +127,7 @@ class Program:
                 _kill(process)
                 return
 
-    def _stopped(self, op: str) -> ProgramStopped:
+    def _stopped(self, op: str, why: str = "") -> ProgramStopped:
         """Clear up after it; how it ended and what it said last."""
         self._stopped_at[op] += 1
         late, process = self._late, self._process
@@ -128,10 +136,10 @@ class Program:
                 process.wait(SECONDS_TO_END)
         status = process.returncode
         self._end()
-        what = f"no answer to {op!r} within {self.seconds:g} s" if late else f"it ended while {op!r} was asked"
+        what = f"no answer to {op!r} within {self.seconds:g} s" if late else why or f"it ended while {op!r} was asked"
         if status is not None:
             what += f", with status {status}" + (f" ({signal.Signals(-status).name})" if _is_signal(status) else "")
-        said = "".join(f"\n    {text.decode('utf-8', 'replace').rstrip()}" for text in self._said)
+        said = "".join(f"\n    {_cut(text.decode('utf-8', 'replace').rstrip())}" for text in self._said)
         self.stops.append(what + (f"; its last words:{said}" if said else ""))
         return ProgramStopped(what)
 
@@ -167,8 +175,12 @@ def _thread(job, *arguments) -> threading.Thread:
 def _listen(stream, said: collections.deque) -> None:
     """Keep the last lines of ``stream``."""
     with contextlib.suppress(OSError, ValueError):
-        for text in stream:
-            said.append(text)
+        for text in iter(lambda: stream.readline(2**16), b""):
+            said.append(text[: 4 * WIDTH])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
 
 def _is_signal(status: int) -> bool:

@@ -7,6 +7,8 @@
 A number is a string, in C99's hex-float notation or in decimal, or a JSON number; "nan", "inf" and "-inf" are strings. An
 array is a list of numbers, a matrix a list of its rows. refhmc sends every float64 so that it arrives exactly: hex in
 requests, 17 significant digits beside the hex in answers. Unknown fields are ignored, an unknown ``op`` is refused.
+An ``id`` is a string, a finite number or null, and comes back with the answer. ``LIMITS`` are what refhmc reads and answers at
+most; ``capabilities`` states them.
 The codes of errors: ``not_supported`` (this program has no such thing), ``bad_request`` (the request is at fault), ``failed``
 (this once there is no answer: a solve did not converge, a metric was not positive definite).
 """
@@ -22,6 +24,15 @@ import numpy as np
 VERSION = 1
 NOT_SUPPORTED, BAD_REQUEST, FAILED = "not_supported", "bad_request", "failed"
 DIGITS = 17  # that tell every float64 from its neighbours
+LIMITS = {
+    "line": 2**24,  # characters
+    "id": 1000,  # characters
+    "dim": 1000,
+    "n": 100_000,  # steps, draws
+    "numbers": 1_000_000,  # in one answer
+    "depth": 16,  # of NUTS's tree, and so bits
+}
+MESSAGE = 500  # characters of an error's
 
 
 class Refusal(Exception):
@@ -50,9 +61,10 @@ def number(value) -> float:
 
 def array(value, rank: int | None = None) -> np.ndarray:
     """Nested lists of numbers as a float64 array, of ``rank`` axes if that is given; Refusal if they are none."""
-    numbers = _numbers(value)
     try:
-        result = np.array(numbers, dtype=float)
+        result = np.array(_numbers(value), dtype=float)
+    except RecursionError:
+        raise Refusal(BAD_REQUEST, "an array of too many axes") from None
     except ValueError:
         raise Refusal(BAD_REQUEST, "the rows of an array have different lengths") from None
     if rank is not None and result.ndim != rank:
@@ -94,6 +106,15 @@ def parse(text: str) -> dict[str, Any]:
     return message
 
 
+def identity_of(message: dict):
+    """Its ``id``, None if it has none; Refusal for one that cannot be sent back."""
+    value = message.get("id")
+    fits = value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
+    if not fits or (isinstance(value, str) and len(value) > LIMITS["id"]):
+        raise Refusal(BAD_REQUEST, f"id: a string of at most {LIMITS['id']} characters, a finite number or null")
+    return value
+
+
 def error(identity, code: str, message: str) -> dict:
     """The answer that refuses a request."""
-    return {"id": identity, "error": {"code": code, "message": message}}
+    return {"id": identity, "error": {"code": code, "message": message[:MESSAGE]}}

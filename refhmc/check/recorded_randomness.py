@@ -25,12 +25,20 @@ import numpy as np
 
 from refhmc.check import adapters
 from refhmc.check.decisions import GRID
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, call_text, examine
+from refhmc.check.foreign import (
+    DIMENSIONS,
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    call_text,
+    elsewhere,
+    examine,
+)
 from refhmc.check.laws import law_of, typical_points
 from refhmc.check.played import MOMENTUM, Played, Player, find_player
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
 
-DIMENSIONS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 1)
 NOTHING = (
     "no number was asked for in a way that can be recorded (compiled code on the bit stream, or a generator of its own)"
 )
@@ -128,6 +136,7 @@ def _answers(case: _Case) -> Row:
         try:
             start = 0.1 + 0.1 * np.arange(dim) if case.points is None else case.points[0]
             case.player = find_player(case.kernel, start)
+            case.kernel.forget()
             case.dim = dim
             break
         except Misconduct as wrong:
@@ -135,8 +144,8 @@ def _answers(case: _Case) -> Row:
                 raise
             first = first or wrong
     if case.player is None:
-        assert first is not None
-        raise first
+        assert isinstance(first, Misconduct)
+        raise elsewhere(first, case.dim, lambda d: find_player(case.kernel, 0.1 + 0.1 * np.arange(d)))
     player, rng = case.player, np.random.default_rng([case.seed, 1])
     assert case.dim is not None
     if case.points is None:

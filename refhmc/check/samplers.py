@@ -21,6 +21,7 @@ of the chain's law by s is seen as s (1 - r). The rows print the least shift tha
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
@@ -30,7 +31,16 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import adapters, evidence, targets
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, Undecided, examine
+from refhmc.check.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    OutOfTime,
+    Undecided,
+    examine,
+    quiet,
+)
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
 from refhmc.check.walks import NOT_STORED, Walk, Walker, make_walker
 
@@ -103,15 +113,26 @@ def sampler(
         try:
             made = _made(Foreign(make, name), exact)
         except Misconduct as wrong:
-            row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
-            return Report("sampler", name or "make", {"target": exact.name}, seed, (row,))
+            return _refused(name or "make", exact, seed, wrong)
     elif kernel is not None and not callable(kernel) and type(kernel).__module__.startswith("refhmc.kernels"):
         made, name = adapters.refhmc_kernel(target, kernel), name or repr(kernel)
+    more = _more(functions)
+    theirs: tuple[Foreign, ...] = ()
+    if not isinstance(target, str):
+        theirs = Foreign(exact.draw, "draw"), Foreign(exact.log_density, "log_density")
+        exact = exact._replace(draw=theirs[0].raw, log_density=theirs[1].raw)
     walker = make_walker(
         made, run=run, init=init, read=read, batched=batched or ensemble, chains=chains, like=like, name=name
     )
-    trial = _Trial(walker, exact, m, alpha, seconds, draws, ensemble, _more(functions), seed)
-    if not np.all(np.isfinite(exact.log_density(trial.pilot_points[:100]))):
+    try:
+        with quiet():
+            trial = _Trial(walker, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed)
+            densities = exact.log_density(trial.pilot_points[:100])
+            for f in more:
+                f.forget()  # it was tried with many points, and with one
+    except Misconduct as wrong:
+        return _refused(walker.name, exact, seed, wrong)
+    if not np.all(np.isfinite(densities)):
         raise ValueError(f"target {exact.name}: its log density is not finite at its own exact draws")
     report = examine(
         "sampler",
@@ -128,16 +149,23 @@ def sampler(
         ],
         settings={},
         seed=seed,
-        foreign=walker.foreign,
+        foreign=(*walker.foreign, *theirs, *more),
         notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
         diagnose=trial.diagnose,
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
         false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
     )
     settings = {"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha}
     if trial.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
         settings["log_e"] = trial.log_e_now
     return report._replace(settings=settings)
+
+
+def _refused(subject: str, target, seed: int, wrong: Misconduct) -> Report:
+    """What there is to say where not even a start could be made."""
+    row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
+    return Report("sampler", subject, {"target": target.name}, seed, (row,))
 
 
 class _Trial:
@@ -174,12 +202,13 @@ class _Trial:
     def collect(self) -> Row:
         """Walk from exact starts until the evidence, the count or the time is enough."""
         began = time.monotonic()
-        self._ask_twice(began)
-        target_n = 16
-        while self.n < self.most and not self._decided(time.monotonic() - began):
-            target_n = int(min(self._next_stop(target_n), self.most))
-            if not self._block(target_n - self.n, began):
-                break
+        with contextlib.suppress(OutOfTime):  # what was walked is judged
+            self._ask_twice(began)
+            target_n = 16
+            while self.n < self.most and not self._decided(time.monotonic() - began):
+                target_n = int(min(self._next_stop(target_n), self.most))
+                if not self._block(target_n - self.n, began):
+                    break
         return Row("conduct of the kernel", PASS, basis=f"{self.n} starts, {self.n_transitions} transitions")
 
     def _next_stop(self, n: int) -> int:
@@ -540,13 +569,13 @@ def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tupl
     return Functions(tuple(names), values, len(first) + 2 + len(axes) + len(extra))
 
 
-def _more(functions) -> list[tuple[str, Callable]]:
+def _more(functions) -> list[Foreign]:
     """The caller's functions with their names."""
     if functions is None:
         return []
     if isinstance(functions, dict):
-        return list(functions.items())
-    return [(getattr(f, "__name__", f"f{k}"), f) for k, f in enumerate(functions)]
+        return [Foreign(f, name) for name, f in functions.items()]
+    return [Foreign(f, getattr(f, "__name__", f"f{k}")) for k, f in enumerate(functions)]
 
 
 def _made(make: Foreign, target: targets.Target):

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import evidence
-from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, Undecided, examine
+from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, OutOfTime, Undecided, examine
 from refhmc.check.report import FAIL, PASS, Report, Row, inconclusive
 
 KEPT = 0.05  # the sum of the autocorrelations that may be left
@@ -66,7 +66,8 @@ def model_and_sampler(
     if not 0 < alpha < 1 or simulations < 1:
         raise ValueError("alpha must lie between 0 and 1, simulations must be at least 1")
     study = _Study(
-        Foreign(prior, "prior"), Foreign(simulate, "simulate"), Foreign(fit, name or "fit", like), quantities, simulations,
+        Foreign(prior, "prior"), Foreign(simulate, "simulate"), Foreign(fit, name or "fit", like, in_dimensions=False),
+        None if quantities is None else Foreign(quantities, "quantities", in_dimensions=False), simulations,
         draws, alpha, math.inf if seconds is None else seconds, seed,
     )  # fmt: skip
     report = examine(
@@ -81,9 +82,10 @@ def model_and_sampler(
         ],
         settings={},
         seed=seed,
-        foreign=(study.prior, study.simulate, study.fit),
+        foreign=tuple(f for f in (study.prior, study.simulate, study.fit, study.quantities) if f is not None),
         diagnose=study.diagnose,
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
         false_alarm=f"a correct fit FAILs with probability at most {alpha:g}, its draws being independent as thinned",
     )
     return report._replace(settings={"simulations": len(study.fits), "alpha": alpha})
@@ -113,14 +115,23 @@ class _Study:
         self.step: int | None = None
 
     def collect(self) -> Row:
-        """Simulate and fit."""
+        """Simulate and fit, until there are enough or the time is over."""
         began = time.monotonic()
+        try:
+            self._collect()
+        except OutOfTime:
+            if not self.fits:
+                raise Undecided(f"no fit was done in the {self.seconds:g} s that were given") from None
+        took = time.monotonic() - began
+        return Row("conduct of the fit", PASS, basis=f"{len(self.fits)} simulations in {took:.3g} s")
+
+    def _collect(self) -> None:
         pilot = [self._theta(self.rng_pilot) for _ in range(PILOT)]
         self.pilot = np.array(pilot)
         seen = [_statistics(self.simulate.raw(self.rng_pilot, theta)) for theta in pilot[:200]]
         if all(s is not None for s in seen):
             self.centres = np.median(np.array(seen), axis=0)
-        while len(self.fits) < self.simulations and time.monotonic() - began < self.seconds:
+        while len(self.fits) < self.simulations:
             theta = self._theta(self.rng)
             y = self.simulate.raw(self.rng, theta)
             draws = self.fit.array(self.fit.raw(self.rng, y), None, "the draws", (y,)).real
@@ -132,8 +143,6 @@ class _Study:
             self.fits.append(_Fit(theta, y, draws[-self.draws :] if self.draws else draws))
             if len(self.fits[-1].draws) != len(self.fits[0].draws):
                 raise Misconduct(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
-        took = time.monotonic() - began
-        return Row("conduct of the fit", PASS, basis=f"{len(self.fits)} simulations in {took:.3g} s")
 
     def _theta(self, rng) -> np.ndarray:
         return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)
@@ -216,7 +225,7 @@ class _Study:
         names = [f"theta[{j}] sign({t})" for t in ("mean y", "spread y") for j in range(d)] * (self.centres is not None)
         if self.quantities is not None:
             one = self.fits[0]
-            names += [f"quantity {k}" for k in range(np.size(self.quantities(one.theta.copy(), one.y)))]
+            names += [f"quantity {k}" for k in range(np.size(self.quantities.raw(one.theta, one.y)))]
         return names
 
     def _uniforms(self, one: _Fit, with_data: bool) -> list[float]:
@@ -232,7 +241,7 @@ class _Study:
                 above = np.zeros(2, dtype=bool) if seen is None else seen > self.centres
                 columns = [points * (1.0 if high else -1.0) for high in above]
             if self.quantities is not None:
-                columns.append(np.array([np.ravel(self.quantities(x.copy(), one.y)) for x in points], dtype=float))
+                columns.append(np.array([np.ravel(self.quantities.raw(x, one.y)) for x in points], dtype=float))
         f = np.hstack(columns)
         below, equal = np.sum(f[1:] < f[0], axis=0), np.sum(f[1:] == f[0], axis=0)
         rank = below + self.rng_ties.integers(0, equal + 1)

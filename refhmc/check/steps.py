@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -56,6 +55,7 @@ class Step:
                 if not isinstance(wrong.__cause__, TypeError):
                     raise
                 self.counts = False
+                self.foreign.forget()
         if self.counts:
             return self._once(z, eps, draws, (int(n),))
         for _ in range(int(n)):
@@ -72,16 +72,14 @@ class Step:
         d = self.dim
         q, p = z[:d], z[d:]
         first = () if not self.random else (draws,) if self.random == "draws" else (as_generator(draws),)
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # overflow at a large step, an imaginary part that is dropped
-            answer = self.foreign.raw(*first, q, p, float(eps), *count)
-            position, momentum, flag = self._taken_apart(answer, (q, p, float(eps), *count))
-            if flag is not None and self.usual is None:
-                self.usual = flag
-            self.reported = flag is not None and flag != self.usual
-            shape, asked = (d,), (q, p, float(eps), *count)
-            position = self.foreign.array(position, shape, "the position", asked)
-            momentum = self.foreign.array(momentum, shape, "the momentum", asked)
+        answer = self.foreign.raw(*first, q, p, float(eps), *count)
+        position, momentum, flag = self._taken_apart(answer, (q, p, float(eps), *count))
+        if flag is not None and self.usual is None:
+            self.usual = flag
+        self.reported = flag is not None and flag != self.usual
+        shape, asked = (d,), (q, p, float(eps), *count)
+        position = self.foreign.array(position, shape, "the position", asked)
+        momentum = self.foreign.array(momentum, shape, "the momentum", asked)
         if self.reported:
             return np.full(2 * d, np.nan)
         end = np.concatenate([position, -momentum if self.flipped else momentum])

@@ -18,7 +18,7 @@ import numpy as np
 
 from refhmc.check.balance import Pairing, Setting, pair
 from refhmc.check.decisions import FREE, UPPER, WHOLE, Leaf
-from refhmc.check.foreign import Undecided
+from refhmc.check.foreign import OutOfTime, Undecided
 from refhmc.check.played import GENERATOR, MOMENTUM, TINY
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
 from refhmc.check.transition_case import CLEAR, Case, noise_size
@@ -37,7 +37,10 @@ def detailed_balance(case: Case) -> list[Row]:
     except Undecided as reason:
         rows = [inconclusive("detailed balance", str(reason))]
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
-        rows.append(stationarity(case, case.setting or setting))
+        try:
+            rows.append(stationarity(case, case.setting or setting))
+        except OutOfTime:
+            rows.append(inconclusive("stationarity", "there was no time left for it"))
     return rows
 
 
@@ -56,14 +59,19 @@ def _pair_all(case: Case, setting: Setting) -> list[Row]:
         enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * case.n_points
         if k >= enough or (k >= CLEAR and time.monotonic() - began > case.seconds):
             break
-        if k >= len(outcomes):
-            outcomes.append(_outcomes_at(case, setting, k))
-        q, z, found = outcomes[k]
-        if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
-            continue  # looked at only to see whether it ever decides
-        case.decides = case.decides or any(leaf.decisions for leaf in found)
-        for leaf in _different(found, setting.rounding(q))[:4]:
-            case.pairs.append(pair(setting, q, z, leaf, found, rng))
+        try:
+            if k >= len(outcomes):
+                outcomes.append(_outcomes_at(case, setting, k))
+            q, z, found = outcomes[k]
+            if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
+                continue  # looked at only to see whether it ever decides
+            case.decides = case.decides or any(leaf.decisions for leaf in found)
+            for leaf in _different(found, setting.rounding(q))[:4]:
+                case.pairs.append(pair(setting, q, z, leaf, found, rng))
+        except OutOfTime:
+            if len(case.pairs) < CLEAR:
+                raise
+            break
     if not case.pairs:
         raise Undecided("it moved from none of the points")
     return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]

@@ -13,13 +13,11 @@ import time
 import numpy as np
 
 from refhmc.check.balance import Setting
-from refhmc.check.foreign import Misconduct, Undecided, call_text
+from refhmc.check.foreign import DIMENSIONS, Misconduct, Undecided, call_text, elsewhere
 from refhmc.check.laws import inverse_mass, typical_points
 from refhmc.check.played import MOMENTUM, TINY, Player, find_player
 from refhmc.check.report import FAIL, PASS, Row, inconclusive
 from refhmc.check.transition_case import Case
-
-DIMENSIONS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 1)
 
 
 def answers(case: Case) -> Row:
@@ -47,15 +45,25 @@ def answers(case: Case) -> Row:
 
 
 def _find(case: Case) -> tuple[int, Player]:
+    """The dimension, and how the kernel is called."""
+
+    def found(dim: int) -> Player:
+        start = 0.1 + 0.1 * np.arange(dim) if case.given is None or dim != case.dim else case.given[0]
+        case.law.log_pi(start)
+        return find_player(case.kernel, start)
+
     if case.dim is not None:
-        start = 0.1 * np.ones(case.dim) if case.given is None else case.given[0]
-        return case.dim, find_player(case.kernel, start)
+        try:
+            return case.dim, found(case.dim)
+        except Misconduct as wrong:
+            raise elsewhere(wrong, case.dim, found) from wrong.__cause__
     first: Exception | None = None
     for dim in DIMENSIONS:
         try:
-            start = 0.1 + 0.1 * np.arange(dim)
-            case.law.log_pi(start)
-            return dim, find_player(case.kernel, start)
+            player = found(dim)
+            for f in (case.kernel, *case.law.foreign):
+                f.forget()
+            return dim, player
         except (Misconduct, Undecided) as wrong:
             if "did not come back" in str(wrong):
                 raise

@@ -13,7 +13,7 @@ import numpy as np
 
 from refhmc.check.balance import Pairing, Setting
 from refhmc.check.decisions import FREE, Leaf
-from refhmc.check.foreign import Foreign, NotApplicable
+from refhmc.check.foreign import Foreign, NotApplicable, time_left
 from refhmc.check.laws import Law
 from refhmc.check.played import MOMENTUM, Player
 
@@ -34,7 +34,7 @@ class Case:
     given: np.ndarray | None
     n_points: int
     delta: float
-    seconds: float
+    seconds: float  # after which no further point is begun
     seed: int
     make: Callable | None
     log_density: Callable | None
@@ -52,6 +52,10 @@ class Case:
 
     def rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
+
+    def part(self, share: float) -> float:
+        """Seconds for a part of a row: a share of what points have, within what is left to the row."""
+        return min(share * self.seconds, 0.8 * time_left())
 
     def need(self) -> tuple[Player, Setting]:
         """The kernel and its setting; NotApplicable where it cannot be examined."""

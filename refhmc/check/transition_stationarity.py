@@ -35,7 +35,7 @@ def stationarity(case: Case, setting: Setting) -> Row:
     if broken is not None and not case.decides:
         whole: list[Integral] = []
         size, path = len(broken.z), broken.leaf.path
-        for x in integrate_reversal(setting, case.points, path, size, case.rng(8), 0.5 * case.seconds):
+        for x in integrate_reversal(setting, case.points, path, size, case.rng(8), case.part(0.5)):
             gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
             basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
             if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
@@ -44,7 +44,7 @@ def stationarity(case: Case, setting: Setting) -> Row:
         if len(whole) > 1 and all(x.complete and x.error <= ROUGH for x in whole):
             gap = max(abs(x.value - 1) for x in whole)
             return Row("stationarity", PASS, gap, 10 * ROUGH, f"|E e^r - 1| by quadrature, at {len(whole)} points")
-        wealth = bet_on_reversal(setting, case.points, broken.leaf.path, len(broken.z), case.rng(8), 0.3 * case.seconds)
+        wealth = bet_on_reversal(setting, case.points, broken.leaf.path, len(broken.z), case.rng(8), case.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
         if wealth.value >= GOAL:
@@ -52,7 +52,7 @@ def stationarity(case: Case, setting: Setting) -> Row:
             return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
         suspicion = basis if wealth.value > 100 else ""
     try:
-        found = weigh_moves(_mover(case, setting), case.law.log_pi, case.dim, case.rng(15), 0.3 * case.seconds)
+        found = weigh_moves(_mover(case, setting), case.law.log_pi, case.dim, case.rng(15), case.part(0.3))
     except Misconduct as wrong:
         if "did not come back" in str(wrong):
             raise

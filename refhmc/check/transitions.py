@@ -21,6 +21,7 @@ Here: the call and the rows in their order. Each is a function of the Case (``tr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -64,7 +65,7 @@ def transition(
     points=None,
     n_points: int = 8,
     delta: float = 0.0,
-    seconds: float = 20.0,
+    seconds: float | None = 60.0,
     seed: int = 20261121,
     like=None,
     name: str | None = None,
@@ -79,10 +80,14 @@ def transition(
     dim : found from H, or by trying, if left out. points : (n, d) positions to start from.
     make : ``make(log_density, gradient) -> kern``, so that the density can be tampered with; with ``log_density`` and
         ``gradient``, or those of H. delta : the tolerance of the kernel's implicit solver.
-    seconds : time after which no further point is begun.
+    seconds : for the whole check; what is not done then is INCONCLUSIVE or NOT RUN, and in a third of it no further point is
+        begun. None: no limit, and the same work on any machine.
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law.
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law, ValueError
+    for seconds that are not positive.
     """
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
     if callable(getattr(kern, "transition", None)) and hasattr(kern, "statistics"):
         kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
     subject = Foreign(kern, name, like)
@@ -91,7 +96,8 @@ def transition(
     dim = given.shape[1] if given is not None else law.dim if dim is None else int(dim)
     base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
-    case = Case(subject, law, dim, given, n_points, float(delta), seconds, seed, make, base, slope)
+    part = math.inf if seconds is None else seconds / 3
+    case = Case(subject, law, dim, given, n_points, float(delta), part, seed, make, base, slope)
     return examine(
         "transition",
         subject.name,
@@ -102,5 +108,7 @@ def transition(
         notes=lambda: case.notes,
         diagnose=lambda rows: typical(case, rows),
         seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        share=0.7,
         false_alarm=FALSE_ALARM,
     )

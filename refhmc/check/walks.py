@@ -169,6 +169,7 @@ def _with_either_generator(subject: Foreign) -> Callable:
             except Misconduct:
                 raise wrong from cause
             draws_wanted = True
+            subject.forget()
             return answer
 
     return ask

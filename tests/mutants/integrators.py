@@ -101,6 +101,16 @@ def oscillator_step(drift):
     return step
 
 
+def cayley(drift):
+    """The implicit midpoint rule on the oscillator, solved: a rotation by 2 atan(eps/2), however long the step."""
+
+    def step(q, p, eps):
+        half = 0.5 * eps * np.array([[0.0, drift], [-1.0, 0.0]])
+        return tuple(np.linalg.solve(np.eye(2) - half, np.eye(2) + half) @ np.stack([q, p]))
+
+    return step
+
+
 def composed(weights):
     def step(q, p, eps, n):
         for _ in range(n):
@@ -571,9 +581,25 @@ PAIRS: list[Pair] = [
     Pair(
         "P06",
         "solver's limit of iterations met, result used",
+        bent(midpoint(1e-12, 60, False), tolerance=1e-12, eps=0.5),
+        bent(midpoint(1e-12, 60, True), tolerance=1e-12, eps=0.5),
+        ("solver failure", "reversible"),
+    ),
+    Pair(
+        "integrator-unreported",
+        "solver's limit of iterations met at multiples of the step alone",
         bent(midpoint(1e-12, 60, False), tolerance=1e-12),
         bent(midpoint(1e-12, 60, True), tolerance=1e-12),
         ("solver failure",),
+        "inefficient",
+    ),
+    Pair(
+        "integrator-long-steps",
+        "drift of eps/2, at steps of many periods",
+        smooth(cayley(0.5), oscillator, eps=20.0),
+        smooth(cayley(1.0), oscillator, eps=20.0),
+        ("order", "shadow energy", "elapsed time"),
+        "inefficient",
     ),
     Pair(
         "P07",
