@@ -238,8 +238,9 @@ def failure_of(runs: list[ChainRun]) -> Exception | None:
     chain, run = failed[0], runs[failed[0]]
     if isinstance(run.error, CheckpointError):
         return run.error
+    words = str(run.error).rstrip(".")
     error = SamplingError(
-        f"chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {run.error}"
+        f"chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {words}"
         + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
         + ". The draws so far, and the other chains, are in this exception's .partial"
     )

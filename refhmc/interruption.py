@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,13 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
         yield
         return
 
+    process = os.getpid()
+
     def interrupt(number, frame) -> None:
+        if os.getpid() != process:  # a child made by fork, such as a worker, ends as it would have
+            signal.signal(number, before)
+            signal.raise_signal(number)
+            return
         if callable(before):
             before(number, frame)
         raise KeyboardInterrupt("SIGTERM")

@@ -111,7 +111,7 @@ def _divergences(names, draws, before, stats, unevaluated, kernel, fixed) -> lis
 
 
 def _against_divergences(kernel, fixed: bool) -> str:
-    """What to do, what helps most first. A smaller step comes last where warm-up chose it: on a funnel it is no help."""
+    """What to do, what helps most first: a smaller step comes last where warm-up chose it, since no step suits a funnel."""
     if kernel.metric is not None and kernel.metric.position_dependent:
         smaller = "take a smaller step_size" if fixed else "raise target_accept"
         return f"Reparametrise (non-centred), or {smaller}."
@@ -124,8 +124,8 @@ def _against_divergences(kernel, fixed: bool) -> str:
             f"funnel, {euclidean}."
         )
     return (
-        f"Where the scale varies, as in a funnel, {euclidean}: a smaller step does not help there. Raise target_accept where "
-        "they are few and lie scattered."
+        f"Where the scale varies, as in a funnel, {euclidean}: no step suits all of it. Raise target_accept where they are few "
+        "and lie scattered."
     )
 
 

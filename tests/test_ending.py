@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import assembly, chain_run, checkpoint, discontinuity, interruption
+from refhmc import assembly, chain_run, checkpoint, drawing, interruption
 from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.types import DRAWS_DONE
 
 RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
-LONG = {**RUN, "draws": 3_000_000, "cores": 4}
+LONG = {**RUN, "draws": 1_000_000, "cores": 4, "kernel": refhmc.HMC(n_steps=1000)}  # minutes, if nothing stops it
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
 
 
@@ -84,7 +85,7 @@ STEPS_AFTER_THE_LAST_DRAW = [
     (assembly, "put_posterior"),
     (assembly, "review"),
     (assembly, "failed_evaluations"),
-    (discontinuity, "found"),
+    (assembly.discontinuity, "found"),
     (refhmc.results.Result, "to_arviz"),
 ]
 
@@ -268,7 +269,7 @@ def test_a_progress_callback_that_raises(normal, sample, when, error):
         assert partial.attributes["stopped_by"] == "error"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            same = sample(normal, **{**RUN, "draws": 100})
+            same = sample(normal, **{**LONG, "draws": 100})
         assert np.array_equal(partial.draws[:, :100], same.draws[chosen])
     if when == "last":
         assert counts == [120] * 4
@@ -436,19 +437,27 @@ def test_an_executor_that_takes_no_tasks(normal, sample):
     assert caught.value.partial.draws.shape == (4, 0, 2)
 
 
-def ctrl_c(seconds):
-    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    return timer
+def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample, monkeypatch):
+    real, told = drawing.Drawing.take, []
 
+    def take(self, chain, future):
+        """Ctrl-C while the first chain is waited for."""
+        while not told:
+            if self.control[0, DRAWS_DONE] > 200:
+                told.append(True)
+                raise KeyboardInterrupt
+        real(self, chain, future)
 
-@posix
-def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample):
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        ctrl_c(0.3)
-        result = sample(normal, refhmc.HMC(n_steps=20), **LONG, executor=pool)
+    monkeypatch.setattr(drawing.Drawing, "take", take)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        result = sample(normal, **LONG, executor=pool)
     assert result.attributes["stopped_by"] == "interrupt"
-    assert 0 < max(result.attributes["draws_per_chain"]) < LONG["draws"]
+    assert result.attributes["chains"] == [0]
+    assert 100 < result.draws.shape[1] < LONG["draws"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same = sample(normal, **{**LONG, "draws": 100, "chains": 1})
+    assert np.array_equal(result.draws[:, :100], same.draws)
 
 
 # --------------------------------------------------------------------------------------------------------- SIGTERM
@@ -526,6 +535,20 @@ def test_in_another_thread_sigterm_is_left_alone(normal, sample, expected):
     thread.join()
     assert np.array_equal(drawn[0], expected.draws)
     assert set(seen) == {before}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on Windows")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_child_is_ended_by_sigterm_as_ever():
+    with interruption.sigterm_as_ctrl_c():
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGTERM
 
 
 def test_sigterm_inside_sigterm_is_put_back_in_order():
@@ -606,7 +629,7 @@ def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["sample", "funnel", "--draws", "100", "--quiet"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["sample", "funnel", "--draws", "100", "--quiet"]])
 def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):
     out = tmp_path / "r.nc"
     more = ["--out", str(out)] if arguments[0] == "sample" else []

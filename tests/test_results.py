@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 
@@ -71,6 +72,18 @@ def test_net_cdf_round_trip(raw, arviz, tmp_path):
             assert np.array_equal(back[group][name].values, values)
     assert back["sample_stats"]["diverging"].values.dtype == bool
     assert back["posterior"].attrs["model"] == "funnel"
+
+
+@pytest.mark.filterwarnings("ignore:More chains")
+@pytest.mark.parametrize("draws", [120, 3, 0])
+def test_what_is_left_of_a_run_can_be_converted(raw, arviz, draws):
+    """A result whose ``constrain`` raised, and one that was stopped early."""
+    cut = {name: {k: v[:, :draws] for k, v in group.items()} for name, group in raw.groups.items()}
+    for left in (cut, {**cut, "posterior": {}, "warmup_posterior": {}}):
+        tree = dataclasses.replace(raw, groups=left).to_arviz()
+        assert np.array_equal(tree["unconstrained_posterior"]["q"].values, raw.draws[:, :draws])
+        assert tree["sample_stats"]["lp"].shape == (2, draws)
+        assert json.loads(tree["sample_stats"].attrs["warnings"]) == raw.warnings
 
 
 def test_arviz_functions_take_it(raw):
