@@ -105,6 +105,7 @@ class Examination:
     repeated: Row | None = None  # the row "deterministic"
     floor: float = 0.0  # defects of reversal up to this were excused: the solver's
     failed: set[str] = dataclasses.field(default_factory=set)
+    held: set[str] = dataclasses.field(default_factory=set)  # properties of the map that were judged and passed
     series: list | None = None  # steps and the flow beside them, from a few points
     orders: list[float] = dataclasses.field(default_factory=list)
     order_held: bool = False
@@ -128,6 +129,11 @@ class Examination:
     @property
     def wide(self) -> bool:
         return self.d > WIDE
+
+    @property
+    def costly(self) -> bool:
+        """Whether all of J takes more than about a second."""
+        return self.wide and not self.fixed_work and self.slow * self.d > 0.02
 
     @property
     def coarse(self) -> bool:

@@ -84,6 +84,8 @@ def symplectic(test: Examination) -> Row:
 
 
 def volume(test: Examination) -> Row:
+    if test.costly and "symplectic" in test.held:
+        raise NotApplicable("det J = 1 follows from 'symplectic'; all of J costs too much")
     return _geometric(test, "volume", volume_defect)
 
 
@@ -115,6 +117,7 @@ def _geometric(test: Examination, name: str, measure: Callable[..., Defect | Non
         if ratio <= 1:
             if name == "reversible":
                 test.floor = defect.size
+            test.held.add(name)
             return judged(name, defect.size, limit, basis)
         return _at_fault(test, name, measure, defect, limit, basis, z, eps, n)
     finally:

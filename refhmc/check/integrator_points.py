@@ -157,8 +157,8 @@ def _calm(test: Examination, found: list[np.ndarray]) -> list[np.ndarray]:
 def _balance(test: Examination, found: list[np.ndarray]) -> None:
     """Units t_i of q_i and 1/t_i of p_i in which each pair turns as a circle, where they differ by more than 10."""
     d, logs = test.d, []
-    if test.wide and test.slow * d > 0.02:
-        return  # all of J costs too much
+    if test.costly:
+        return  # it needs all of J
     for z in found[: 1 if test.wide else 3]:
         J = test.jacobian(z, test.eps, 1, full=True)
         if J is not None:

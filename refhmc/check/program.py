@@ -99,7 +99,7 @@ class Program:
                 answer = protocol.parse(text.decode("utf-8", "replace"))
                 if answer.get("id") == identity or (answer.get("id") is None and "error" in answer):
                     return answer
-            self._said.append(text[: 4 * WIDTH])
+            self._heard.append(text[: 4 * WIDTH])
             read += len(text)
             if read >= MOST_BYTES:
                 _kill(self._process)
@@ -115,6 +115,7 @@ class Program:
             raise CannotStart(f"{self.words[0]}: {error.strerror or error}") from None
         self._late = False
         self._said: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
+        self._heard: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)  # of its output, what is no answer
         self._listener = _thread(_listen, self._process.stderr, self._said)
         self._ended = threading.Event()
         self._watchman = _thread(self._watch, self._process, self._ended)
@@ -139,7 +140,9 @@ class Program:
         what = f"no answer to {op!r} within {self.seconds:g} s" if late else why or f"it ended while {op!r} was asked"
         if status is not None:
             what += f", with status {status}" + (f" ({signal.Signals(-status).name})" if _is_signal(status) else "")
-        said = "".join(f"\n    {_cut(text.decode('utf-8', 'replace').rstrip())}" for text in self._said)
+        said = "".join(
+            f"\n    {_cut(text.decode('utf-8', 'replace').rstrip())}" for text in [*self._heard, *self._said]
+        )
         self.stops.append(what + (f"; its last words:{said}" if said else ""))
         return ProgramStopped(what)
 
