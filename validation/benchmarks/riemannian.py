@@ -270,7 +270,7 @@ def main() -> None:
         "BlackJAX: `blackjax.rmhmc` with its default solver and the metric as a function (the SoftAbs map with a\n"
         "derivative written by hand), all draws one compiled program; by hand: its `Metric` replaced by one with all\n"
         "derivatives written by hand. mici: metric and derivatives in NumPy; reversibility checks included.\n"
-        'refhmc takes every step back by default, as mici does; "unchecked" is `reversibility_check=False`, what BlackJAX does.\n'
+        "refhmc takes every step back by default, as mici does; unchecked: `reversibility_check=False`, as BlackJAX.\n"
         "Evaluations are those of the fixed-point map in a step, the checks' included; refhmc: the solver's iterations.\n"
         "Failed: solves that do not converge (refhmc: of the steps)."
     ]
