@@ -4,8 +4,8 @@
 
 **Floor.** An evaluation of (dH/dp, dH/dq) needs the model's metric, gradient and trace and the linear algebra between
 them. Here these are called one after the other in a compiled loop, statically, at exact draws of the target, with nothing
-else done; beside it the implicit midpoint rule in the sampler, steps not taken back, its time divided by the evaluations it made,
-energies and momentum draws included. Wanted: at most 1.3 times the floor.
+else done; beside it the implicit midpoint rule in the sampler, its time divided by the evaluations it made, energies and
+momentum draws included (and no step taken back). Wanted: at most 1.3 times the floor.
 
 **Scaling.** Time of one implicit midpoint step of the funnel, and of a Gaussian with a dense covariance, for
 d = 2 ... 200. The exponent is the slope of log time against log d over the dimensions of 25 and up. Wanted:
