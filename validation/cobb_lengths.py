@@ -37,15 +37,19 @@ def prefixes(name: str, rule: str) -> list[dict]:
 
 
 def main() -> None:
+    write({name: {rule: prefixes(name, rule) for rule in RULES} for name in LENGTHS})
+
+
+def write(found: dict) -> None:
     papers = {line["scheme"]: line for line in common.paper_table("cobb_2019_table1") or []}
-    found: dict = {name: {rule: prefixes(name, rule) for rule in RULES} for name in LENGTHS}
     lines = []
     for name, by_rule in found.items():
         paper = papers.get(runs.schemes()[name].paper)
         theirs = [np.nan, np.nan] if paper is None else [paper["kl_p_v_q_v"], paper["acc_rate"]]
         for rule, rows in by_rule.items():
             for row in rows:
-                inside = [low <= x <= high for (low, _, high), x in zip(bounds(row), theirs, strict=True)]
+                spans = ((row["kl_quantiles"], 0.0005), (row["acceptance"], 0.005))
+                inside = [low - r <= x <= high + r for ((low, _, high), r), x in zip(spans, theirs, strict=True)]
                 row["contains_the_printed"] = None if paper is None else inside
                 words = (
                     "–"
@@ -82,12 +86,10 @@ def main() -> None:
     common.write_results(NAME, "How long a run has the figures of Cobb et al.'s Table 1", text, {"lengths": found})
 
 
-def bounds(row: dict) -> list:
-    """5 %, median, 95 % of KL and of acceptance."""
-    return [row["kl_quantiles"], row["acceptance"]]
-
-
-CONCLUSION = ""
+CONCLUSION = """At the printed length the program's chain has both figures of either HMC row, and the right chain has none of
+them. The right chain has both only in its first 100 to 1,000 transitions, where KL is scattered over a factor of three to
+twelve. (An earlier version of this page took that for the explanation.) No length of the implicit scheme has both, with either
+chain: its acceptance needs the program's jitter (cobb_table1.md)."""
 
 
 if __name__ == "__main__":
