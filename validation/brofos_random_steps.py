@@ -20,7 +20,7 @@ from validation.brofos_tables import integrator
 from validation.judging import alarm_text, compare, level, over_trials, verdict
 
 NAME = "brofos_random_steps"
-STEP, TRIALS, DRAWS, SEED = 0.1, 10, 10_000, 2021
+STEP, TRIALS, DRAWS, SEED = 0.1, 6, 10_000, 2021
 METHODS, LENGTHS = ("I.M.(a)", "G.L.F.(b)"), (5, 10, 50)
 FIGURES = {"mean_ess": "mean_ess_se", "acceptance": "acc_prob_se"}
 

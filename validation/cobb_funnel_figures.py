@@ -52,8 +52,8 @@ SIDES = {
         "explicit": "published_program_jittered",
     },
 }
-TRIALS = {"implicit_program_jittered": 3}
-MOST_TRIALS = 8
+TRIALS = {"implicit_program_jittered": 2}
+MOST_TRIALS = 6
 
 
 def figures(name: str) -> dict:

@@ -166,14 +166,20 @@ def divergence(v: np.ndarray) -> float:
     return 0.5 * math.log(square / VARIANCE) + (VARIANCE + m * m) / (2 * square) - 0.5
 
 
-def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool = False) -> list[dict]:
+def run(scheme: Scheme, seed: int, trials: int | None = None, from_exact: bool = False, after_each=None) -> list[dict]:
     """The scheme's runs, one dict of figures each; the time is the processor's, shared equally between the runs.
 
     ``from_exact``: each run starts from a draw of the funnel itself, and an exact kernel's runs then have no bias at all.
+    ``after_each``: called with the runs so far after each run of the program's chain, some of which take minutes.
     """
     model, n = refhmc.models.Funnel(N), trials or scheme.trials
     if scheme.rule is not None:
-        return [run_program(scheme, (seed, k)) for k in range(n)]
+        made: list[dict] = []
+        for k in range(n):
+            made.append(run_program(scheme, (seed, k)))
+            if after_each is not None:
+                after_each(made)
+        return made
     exact = model.reference.draw(np.random.default_rng(seed), n)
     done = common.run_chains(
         model,

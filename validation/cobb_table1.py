@@ -112,7 +112,13 @@ def main() -> None:
         parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(plan)}")
     done, biases = old.get("runs", {}), old.get("bias", {})
     for name in [] if chosen.report else chosen.row or plan:
-        done[name] = runs.run(plan[name], SEED)
+
+        def keep(made: list[dict], name=name) -> None:
+            print(name, len(made), f"KL {made[-1]['kl']:.3f}, acceptance {made[-1]['acceptance']:.3f}", flush=True)
+            if len(made) > 1:
+                write({**done, name: made}, biases)
+
+        done[name] = runs.run(plan[name], SEED, after_each=keep)
         print(name, f"median KL {np.median([fact['kl'] for fact in done[name]]):.3f}", flush=True)
         if name in BIAS:
             biases[name] = bias(runs.run(plan[name], SEED + 1, trials=BIAS[name], from_exact=True))
