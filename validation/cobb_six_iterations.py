@@ -99,16 +99,12 @@ def conclusion(rows: list[dict]) -> str:
     left = "; ".join(found["title"] for found in at_cap if found["verdict"] != "differs")
     program = at_cap[-1]
     return (
-        f"Acceptance at six iterations lies between {min(means):.2f} and {max(means):.2f}. "
-        + (
-            f"The printed 0.50 is excluded by all rows but: {left}. "
-            if left
-            else "The printed 0.50 differs from every row. "
-        )
+        f"Acceptance at six iterations lies between {min(means):.2f} and {max(means):.2f}. The printed 0.50 "
+        + (f"is excluded by all rows but: {left}. " if left else "differs from every row. ")
         + "Without the jitter six iterations are enough (the published threshold is met in two or three), so that the cap "
         "changes nothing; where unsolved steps are rejected the jitter lets none through. The drop needs the jitter, unsolved "
-        f"steps that are used, and the program's chain together: {means[-1]:.2f}, the nearest to 0.50. What else the footnote's "
-        "run had is not known. The program's whole makes "
+        f"steps that are used, and the program's chain together: {means[-1]:.2f}, the nearest to 0.50. What else the "
+        "footnote's run had is not known. The program's whole makes "
         f"{program['of_explicit']:.1f} times the explicit scheme's evaluations, so that "
         '"similar in wall time" is not seen in this measure.'
     )
