@@ -8,6 +8,7 @@ cache could not know that something they call was edited.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -121,9 +122,12 @@ def _is_core(function: Callable | None) -> bool:
 
 
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
-    """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be."""
+    """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be.
+
+    It is handed q itself, which it may spoil: :func:`_on_a_copy`. ``out`` holds zeros.
+    """
     text: Any
-    f = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+    f: Any = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
     if key == "log_density":
         adapted = numba.njit(**OPTIONS)(lambda q, data: f(q, unpack(data)))
         adapted.compile(nb.float64(types.VECTOR, types.DATA))
@@ -132,15 +136,23 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     in_place = argument_count(function) > before_out
     out = {1: types.VECTOR, 2: types.MATRIX, 3: types.STACK}[axes]
     arguments = (types.VECTOR, types.DATA, *([types.MATRIX] if before_out == 3 else []), out)
-    if before_out == 3:
-        if in_place:
-            text = lambda q, data, M, out: f(q, unpack(data), M, out)  # noqa: E731
-        else:
+    if before_out == 3 and in_place:
 
-            def text(q, data, M, out):
-                out[:] = f(q, unpack(data), M)
+        def text(q, data, M, out):
+            out[:] = 0.0
+            f(q, unpack(data), M, out)
+
+    elif before_out == 3:
+
+        def text(q, data, M, out):
+            out[:] = f(q, unpack(data), M)
+
     elif in_place:
-        text = lambda q, data, out: f(q, unpack(data), out)  # noqa: E731
+
+        def text(q, data, out):
+            out[:] = 0.0
+            return f(q, unpack(data), out)
+
     else:
 
         def text(q, data, out):
@@ -148,7 +160,18 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
 
     adapted = numba.njit(**OPTIONS)(text)
     adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
+    if not in_place and f.signatures:
+        returned = f.overloads[f.signatures[-1]].signature.return_type
+        if getattr(returned, "ndim", 0) != axes:  # Numba would spread it over ``out``
+            raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
     return adapted
+
+
+def _on_a_copy(function: Callable, contracts: bool) -> Callable:
+    """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
+    if contracts:
+        return numba.njit(**OPTIONS)(lambda q, data, M, out: function(q.copy(), data, M.copy(), out))
+    return numba.njit(**OPTIONS)(lambda q, data, out: function(q.copy(), data, out))
 
 
 def _contract(third_derivative: Callable) -> Callable:
@@ -167,12 +190,26 @@ def _contract(third_derivative: Callable) -> Callable:
     return numba.njit(**OPTIONS)(trace)
 
 
-def _both(log_density: Callable, gradient: Callable, **options) -> Callable:
+def _both(log_density: Callable, gradient: Callable) -> Callable:
+    """refhmc's own two functions in one."""
+
     def value_and_gradient(q, data, out):
         gradient(q, data, out)
         return log_density(q, data)
 
-    return numba.njit(**options)(value_and_gradient)
+    return numba.njit(value_and_gradient)
+
+
+def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
+    """A user's two functions in one, each on a copy of the position."""
+
+    def value_and_gradient(q, data, out):
+        out[:] = q
+        value = log_density(out, data)
+        gradient(q.copy(), data, out)
+        return value
+
+    return numba.njit(**OPTIONS)(value_and_gradient)
 
 
 # The change of the log density goes through the pointer ``metric``, which DHMC has no other use for. Rows of ``out``: in the
@@ -192,12 +229,12 @@ def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
     elif takes_data:
 
         def change(q, data, out):
-            out[COORDINATE, 0] = f(q, unpack(data), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+            out[COORDINATE, 0] = f(q.copy(), unpack(data), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
 
     else:
 
         def change(q, data, out):
-            out[COORDINATE, 0] = f(q, int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+            out[COORDINATE, 0] = f(q.copy(), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
 
     return numba.njit(**OPTIONS)(change)
 
@@ -228,7 +265,7 @@ _handles_lock = threading.Lock()
 def _call_value_and_gradient(handle, q, out):
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
-    core.python_gradient(q.copy(), None, out)
+    core.in_place("gradient")(q.copy(), core.data, out)
     return core.python_log_density(q.copy())
 
 
@@ -395,7 +432,9 @@ class Core:
     def _compiled_change(self) -> Callable:
         function = self.model._functions["log_density_change"]
         if function is None:
-            adapted = _change_from_density(self._log_density)
+            density = self._log_density
+            on_a_copy = density if self.own else numba.njit(**OPTIONS)(lambda q, data: density(q.copy(), data))
+            adapted = _change_from_density(on_a_copy)
         else:
             f = function if self.own or hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
             adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
@@ -434,9 +473,15 @@ class Core:
             return self._adapted[("tensor", key)]
         if self.own:
             return function
-        if (key, "pointer") not in self._adapted:
-            self._adapted[(key, "pointer")] = _compile_user_function(key, function, self._unpack)
-        return self._adapted[(key, "pointer")]
+        if ("pointer", key) not in self._adapted:
+            self._adapted[("pointer", key)] = _on_a_copy(self._compiled(key), contracts=DERIVATIVES[key][0] == 3)
+        return self._adapted[("pointer", key)]
+
+    def _compiled(self, key: str) -> Callable:
+        """A user's derivative, compiled; it may spoil its position."""
+        if ("compiled", key) not in self._adapted:
+            self._adapted[("compiled", key)] = _compile_user_function(key, self.model._functions[key], self._unpack)
+        return self._adapted[("compiled", key)]
 
     def _hot_functions(self) -> tuple[Callable, Callable]:
         functions = self.model._functions
@@ -446,11 +491,10 @@ class Core:
         if self.why_python is None:
             try:
                 compiled = _compile_user_function("log_density", log_density, self._unpack)
-                adapted = _compile_user_function("gradient", gradient, self._unpack)
-                self._adapted["gradient"] = adapted
+                adapted = self._compiled("gradient")
                 if both is not None:
-                    return compiled, _compile_user_function("value_and_gradient", both, self._unpack)
-                return compiled, _both(compiled, adapted, **OPTIONS)
+                    return compiled, _on_a_copy(self._compiled("value_and_gradient"), contracts=False)
+                return compiled, _both_on_copies(compiled, adapted)
             except CANNOT_COMPILE as error:
                 self.why_python = f"Numba could not compile its log density and gradient: {first_words(error)}"
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
@@ -462,6 +506,12 @@ class Core:
             self.failures().record(q, str(error))
             return -np.inf
 
+    def as_given(self, key: str) -> Callable:
+        """The user's function ``f(q, data, ...)`` in the core's protocol, given q itself, which it may spoil."""
+        if key == "log_density":
+            return self._log_density
+        return self._compiled(key) if key == "value_and_gradient" else self.in_place(key)
+
     def failures(self) -> FailureLog:
         """What this thread's evaluations failed with; :meth:`begin_failures` begins it anew."""
         return self._failures.get(threading.get_ident()) or self.begin_failures()
@@ -471,12 +521,8 @@ class Core:
         self._failures[threading.get_ident()] = log = FailureLog(control)
         return log
 
-    @functools.cached_property
-    def python_gradient(self) -> Callable:
-        return self._python_in_place("gradient", self.model._functions["gradient"])
-
     def log_density(self, q: np.ndarray) -> float:
-        return self._log_density(q, self.data)
+        return self._log_density(q.copy(), self.data)
 
     def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         out = np.zeros(self.model.dim)
@@ -485,21 +531,18 @@ class Core:
     def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
         """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""
         self.last_position[threading.get_ident()] = q.copy()
-        out[...] = self.model._derivative(list(DERIVATIVES)[key], q.copy(), *(m.copy() for m in M))
+        out[...] = self.model._derivative(list(DERIVATIVES)[key], q, *M)
 
     def in_place(self, key: str) -> Callable:
-        """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be."""
+        """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be; a user's may spoil q and M."""
         function = self.model._functions[key]
         if self.own:
             return function
         if key not in self._adapted:
+            self._adapted[key] = self._python_in_place(key, function)
             if self.why_python is None:
-                try:
-                    self._adapted[key] = _compile_user_function(key, function, self._unpack)
-                except CANNOT_COMPILE:
-                    self._adapted[key] = self._python_in_place(key, function)
-            else:
-                self._adapted[key] = self._python_in_place(key, function)
+                with contextlib.suppress(*CANNOT_COMPILE):
+                    self._adapted[key] = self._compiled(key)
         return self._adapted[key]
 
     def _python_in_place(self, key: str, function: Callable) -> Callable:
@@ -510,6 +553,7 @@ class Core:
             *M, out = rest
             try:
                 if in_place:
+                    out[:] = 0.0
                     function(q, self.model.data, *M, out)
                 else:
                     out[:] = as_array(function(q, self.model.data, *M), out.shape, key)

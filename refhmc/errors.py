@@ -18,7 +18,7 @@ class ModelError(TypeError):
 
 
 class GradientError(ValueError):
-    """The gradient is not the derivative of the log density (the pre-flight check)."""
+    """A derivative is not that of what it stands for (the pre-flight check); the message names it."""
 
 
 class MetricError(ValueError):
@@ -61,6 +61,10 @@ class DiscontinuityWarning(SamplingWarning):
 
 class CompileCacheWarning(UserWarning):
     """Compiled code that is damaged, or that somebody else could have written, is not used; it is compiled again."""
+
+
+class PrecisionWarning(SamplingWarning):
+    """The log density or its gradient is of single precision, or as noisy as if it were."""
 
 
 class PythonModelWarning(UserWarning):

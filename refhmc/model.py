@@ -61,6 +61,8 @@ class Model:
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
     absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
 
+    Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
+
     Raises
     ------
     ShapeError, ModelError : at once for what can be seen at once; a function's wrong result at its first call.
@@ -103,6 +105,7 @@ class Model:
         self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
         if len(self.names) != self.dim or len(set(self.names)) != self.dim:
             raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
+        check_names(self.names)
         self.reference = reference
         self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
@@ -254,7 +257,7 @@ class Model:
         if self._constrain is None:
             return gather_by_name(self.names, q)
         if q.ndim == 1:
-            return {key: np.asarray(value) for key, value in self._constrain(q).items()}
+            return {key: np.asarray(value) for key, value in self._constrain(q.copy()).items()}
         rows = q.reshape(-1, self.dim)
         if len(rows) == 0:
             shapes = {k: np.shape(v) for k, v in self._constrain(np.zeros(self.dim)).items()}
@@ -264,10 +267,10 @@ class Model:
 
     def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         # One call for all rows where the function broadcasts; it is trusted to if it does so on two rows.
-        singles = [self._constrain(row) for row in rows[:2]]
+        singles = [self._constrain(row.copy()) for row in rows[:2]]
         few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
         try:
-            together = self._constrain(rows[:2])
+            together = self._constrain(rows[:2].copy())
             broadcasts = together.keys() == few.keys() and all(
                 np.shape(together[k]) == few[k].shape and np.array_equal(together[k], few[k], equal_nan=True)
                 for k in few
@@ -275,8 +278,8 @@ class Model:
         except Exception:  # written for one position only
             broadcasts = False
         if broadcasts and len(rows) > 2:
-            return {key: np.asarray(value) for key, value in self._constrain(rows).items()}
-        singles += [self._constrain(row) for row in rows[2:]]
+            return {key: np.asarray(value) for key, value in self._constrain(rows.copy()).items()}
+        singles += [self._constrain(row.copy()) for row in rows[2:]]
         return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
 
     @property
@@ -321,7 +324,7 @@ class Model:
             return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
         self.require(key, f"model.{key}()")
         out = np.zeros((self.dim,) * DERIVATIVES[key][1])
-        self.core.in_place(key)(q, self.core.data, *M, out)
+        self.core.in_place(key)(q.copy(), self.core.data, *(m.copy() for m in M), out)
         return out
 
     def why_absent(self, derivative: str) -> str:
@@ -335,12 +338,23 @@ class Model:
     def require(self, key: str, needed_by: str) -> None:
         """Raise :class:`MissingDerivativeError`, naming it, and why, if the model lacks that derivative."""
         if not self.has(key):
-            more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...)"
+            full = FULL_TENSOR.get(key)
+            other = f", or {full}=..., from which it is taken" if full is not None else ""
+            more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
             raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
 
 
 def _rebuild(positional, keywords) -> Model:
     return Model(*positional, **keywords)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
+    there = set(names)
+    for name in names:
+        base = re.sub(r"\[\d+\]$", "", name)
+        if base != name and base in there:
+            raise ShapeError(f"names: {name!r} is an entry of the variable {base!r}, which is a coordinate by itself")
 
 
 def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import threadpoolctl
 
 from refhmc import compiled, discontinuity
@@ -19,13 +18,13 @@ from refhmc.chain import make_plan
 from refhmc.chain_run import chain_generator
 from refhmc.checkpoint import Checkpoint, describe_run
 from refhmc.drawing import Drawing, draw_in_executor, draw_in_threads
-from refhmc.errors import CheckpointWarning, DiscontinuityWarning
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.interruption import sigterm_as_ctrl_c
 from refhmc.kernels import DHMC, NUTS
 from refhmc.model import Model
 from refhmc.progress import ProgressReport, make_display
-from refhmc.starts import check_gradient, check_metric, check_returns, check_start, given_starts, random_start
+from refhmc.starts import checked_starts
 
 
 def sample(
@@ -66,7 +65,8 @@ def sample(
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python must be
         the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
-    raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient before sampling.
+    raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
+        and each derivative that the metric reads, before sampling.
 
     Returns
     -------
@@ -97,7 +97,9 @@ def sample(
         plan = make_plan(model, kernel, tune)
         warm_up(model, kernel, plan)
         begin = time.perf_counter()
-        starts, first = checked_starts(model, plan.metric, initvals, chains, entropy, preflight)
+        starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
+        if imprecise is not None:
+            warnings.warn(imprecise, PrecisionWarning, stacklevel=2)
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
@@ -137,6 +139,7 @@ def sample(
             put_together()
             runs = drawing.runs()
             to_say = put_warnings(result, model, kernel, runs, jumps)
+            result.warnings[:0] = [] if imprecise is None else [imprecise]
             failure = failure_of(runs)
             try:
                 for warning in to_say:
@@ -150,19 +153,6 @@ def sample(
         if carrier is error:
             raise
         raise carrier from error
-
-
-def checked_starts(model, metric, initvals, chains, entropy, preflight) -> tuple[np.ndarray | None, np.ndarray]:
-    """The given starts (chains, d), each checked, or None for random ones, and the first start, where the model is checked."""
-    starts = given_starts(model, initvals, chains)
-    first = random_start(model, chain_generator(entropy, 0), 0, metric) if starts is None else starts[0]
-    check_returns(model, first)
-    for chain, start in enumerate([] if starts is None else starts):
-        check_start(model, start, chain)
-        check_metric(model, metric, start, chain)
-    if preflight:
-        check_gradient(model, first)
-    return starts, first
 
 
 def warm_up(model: Model, kernel, plan) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 
 from refhmc.conditionals import conditional
-from refhmc.core import argument_count, as_array, as_float
-from refhmc.errors import EvaluationError, GradientError, InitError, MetricError, ModelError, ShapeError
+from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.hamiltonian import Hamiltonian
 from refhmc.model import Model
+from refhmc.preflight import check_derivatives, check_gradient
+from refhmc.user_functions import check_functions, check_variables
 
 MAX_TRIES = 100
-DIRECTIONS = 3
 
 
 def given_starts(model: Model, initvals, chains: int) -> np.ndarray | None:
@@ -105,53 +103,23 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None
     )
 
 
-def check_returns(model: Model, q: np.ndarray) -> None:
-    """Raise ModelError unless the user's functions return what they should, and leave their argument alone."""
-    core = model.core
-    if core.own:
-        return
-    log_density, gradient = model._functions["log_density"], model._functions["gradient"]
-    argument = q.copy()
-    with np.errstate(all="ignore"), contextlib.suppress(EvaluationError):  # said again by the check of the start
-        as_float(log_density(argument, model.data), "log_density")
-        if argument_count(gradient) > 2:
-            gradient(argument, model.data, np.zeros(model.dim))
-        else:
-            as_array(gradient(argument, model.data), (model.dim,), "gradient")
-    if not np.array_equal(argument, q, equal_nan=True):
-        raise ModelError("log_density or gradient changed its argument q in place; work on a copy")
-
-
-def check_gradient(model: Model, q: np.ndarray) -> None:
-    """Pre-flight: the gradient against central differences of the log density in three random directions.
-
-    At most nine evaluations. A direction that disagrees is looked at again with a smaller step, since a difference
-    quotient can be wrong where the curvature is large; discontinuous coordinates stay where they are. Raises GradientError
-    with the point and both numbers.
-    """
-    value, gradient = model.core.value_and_gradient(q)
-    rng = np.random.default_rng(20261121)
-    scale = np.maximum(1.0, np.abs(q))
-    retried = False
-    for _ in range(DIRECTIONS):
-        direction = scale * rng.choice([-1.0, 1.0], model.dim) * rng.uniform(0.5, 1.0, model.dim)
-        direction[model.discontinuous] = 0.0
-        slope = float(gradient @ direction)
-        size = float(np.abs(gradient) @ np.abs(direction))
-        for step in (1e-5, 1e-7):
-            ahead, behind = (model.log_density(q + s * step * direction) for s in (1, -1))
-            difference = (ahead - behind) / (2 * step)
-            round_off = 1e-15 * (abs(value) + abs(ahead) + abs(behind)) * model.dim**0.5 / step
-            agrees = abs(difference - slope) <= 1e-4 * size + 10 * round_off + model.noise / step + 1e-6
-            if agrees or not np.isfinite(difference) or retried:
-                break
-            retried = True
-        if np.isfinite(difference) and not agrees:
-            raise GradientError(
-                f"model {model.name!r}: the gradient is not the derivative of the log density at q = {_short(q)}: along "
-                f"{_short(direction)} the gradient says {slope:.10g}, differences of the log density {difference:.10g}. "
-                "(sample(..., preflight=False) skips this check.)"
-            )
+def checked_starts(
+    model: Model, plan, initvals, chains: int, rng: np.random.Generator, preflight: bool
+) -> tuple[np.ndarray | None, np.ndarray, str | None]:
+    """The given starts (chains, d), each checked, or None for random ones; the first chain's, from its generator ``rng`` if
+    need be, where the model is checked; and what to warn of."""
+    starts = given_starts(model, initvals, chains)
+    first = random_start(model, rng, 0, plan.metric) if starts is None else starts[0]
+    check_functions(model, plan, first)
+    for chain, start in enumerate([] if starts is None else starts):
+        check_start(model, start, chain)
+        check_metric(model, plan.metric, start, chain)
+    check_variables(model, first)
+    imprecise = None
+    if preflight:
+        imprecise = check_gradient(model, first)
+        check_derivatives(model, plan, first)
+    return starts, first, imprecise
 
 
 def _short(q: np.ndarray) -> str:
