@@ -142,7 +142,7 @@ def _axes(gradient: Callable, q: np.ndarray, free: np.ndarray) -> tuple[np.ndarr
             if not np.isfinite(change).all():
                 h /= 64
             elif bend > 1:  # too far: the curvature is that of elsewhere
-                h *= 0.03 / bend**0.5
+                h *= 0.03 / min(bend, 1e300) ** 0.5
             elif bend < 1e-12 and h < most[j]:
                 h = min(1e3 * h, most[j])
             else:
@@ -150,7 +150,7 @@ def _axes(gradient: Callable, q: np.ndarray, free: np.ndarray) -> tuple[np.ndarr
         if np.isfinite(change).all():
             H[n] = change / h
         widths[n] = h / bend**0.5 if 0 < bend < np.inf else most[j]
-    C = 0.5 * (H + H.T) * np.outer(widths, widths)
+    C = np.nan_to_num(0.5 * (H + H.T) * np.outer(widths, widths))
     mu, Y = np.linalg.eigh(C)
     order = np.argsort(-np.abs(mu))
     return widths, (Y / np.sqrt(np.maximum(np.abs(mu), 1e-6))).T[order] * widths
