@@ -6,7 +6,9 @@ import time
 
 import numpy as np
 import pytest
+import scipy.special
 from mutants import randomness as mutants
+from mutants import transitions
 
 import refhmc
 import refhmc.check as rc
@@ -53,6 +55,98 @@ def test_one_number_for_two_purposes_is_pointed_out():
         return new if u < np.exp(min(0.0, 0.5 * (q @ q - new @ new))) else q
 
     assert "uniform 1" in rc.randomness(kernel, dim=2).row("one use of each number").basis
+
+
+def bent(q):
+    """A law with no straight direction; and its gradient."""
+    w = q[1] - q[2] ** 2
+    return -0.5 * q @ q - 0.1 * q[0] ** 4 - 0.1 * w * w, -q - np.array([0.4 * q[0] ** 3, 0.2 * w, -0.4 * w * q[2]])
+
+
+def bent_hmc(momentum, uniform):
+    def kernel(draws, q):
+        p = momentum(draws)
+        new_q, new_p = q, p
+        for _ in range(3):
+            new_p = new_p + 0.2 * bent(new_q)[1]
+            new_q = new_q + 0.4 * new_p
+            new_p = new_p + 0.2 * bent(new_q)[1]
+        drop = bent(new_q)[0] - bent(q)[0] + 0.5 * (p @ p - new_p @ new_p)
+        return new_q if uniform(draws, p) < np.exp(min(drop, 0.0)) else q
+
+    return kernel
+
+
+class OfTheCallBefore:
+    """The uniform that decides, or a part of the momentum, is that of the last call."""
+
+    def __init__(self, what):
+        self.what, self.u, self.z = what, 0.5, np.zeros(3)
+
+    def __call__(self, draws, q):
+        z, u = draws.normal(3), draws.uniform()
+        p = 0.6 * z + 0.8 * self.z if self.what == "normals" else z
+        decides = self.u if self.what == "uniform" else u
+        self.z, self.u = z, u
+        return bent_hmc(lambda draws: p, lambda draws, p: decides)(draws, q)
+
+
+def fresh_uniform(draws, p):
+    return draws.uniform()
+
+
+def phi_of_first(draws, p):
+    return scipy.special.ndtr(p[0])
+
+
+def idle_uniform(draws, p):
+    draws.uniform()
+    return scipy.special.ndtr(p[0])
+
+
+USED_TWICE = {
+    "a normal for two coordinates": bent_hmc(lambda draws: draws.normal(2)[[0, 1, 0]], fresh_uniform),
+    "a product of two normals": bent_hmc(
+        lambda draws: (z := draws.normal(2))[[0, 1, 0]] * [1.0, 1.0, z[1]], fresh_uniform
+    ),
+    "a normal that decides": bent_hmc(lambda draws: draws.normal(3), phi_of_first),
+    "a normal that decides, a uniform for show": bent_hmc(lambda draws: draws.normal(3), idle_uniform),
+    "the last call's uniform": OfTheCallBefore("uniform"),
+    "the last call's normals": OfTheCallBefore("normals"),
+}
+
+
+@pytest.mark.parametrize("name", USED_TWICE)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_numbers_that_are_used_twice_are_no_pass(name, seed):
+    report = rc.randomness(USED_TWICE[name], dim=3, n=20, seed=seed)
+    assert report.status == INCONCLUSIVE, report
+    assert report.row("one use of each number").status == INCONCLUSIVE
+
+
+RIGHT = {
+    "HMC": (bent_hmc(lambda draws: draws.normal(3), fresh_uniform), 3),
+    **{name: (kernel, 2) for name, kernel in transitions.ODD.items()},
+    "Gibbs": (transitions.gibbs, 2),
+    "independent": (transitions.independent, 2),
+    "jitter": (transitions.jittered(False), 2),
+    "multinomial": (transitions.multinomial(True), 2),
+    "Langevin": (transitions.mala(True), 2),
+    "a gradient that is kept": (transitions.CachedGradient(True), 2),
+    "a momentum that is kept": (transitions.persistent(True), 2),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_numbers_that_are_used_once_pass(name):
+    kernel, dim = RIGHT[name]
+    report = rc.randomness(kernel, dim=dim, n=20, seed=4)
+    assert report.ok, report
+
+
+def test_a_memory_is_not_called_a_global_generator():
+    report = rc.randomness(OfTheCallBefore("normals"), dim=3, n=20)
+    assert report.row("respects the generator").status == INCONCLUSIVE, report
 
 
 def test_one_coordinate_at_a_time_is_no_fault():

@@ -134,3 +134,33 @@ def test_a_fair_game_seldom_makes_anyone_rich_in_2000_runs():
     rng = np.random.default_rng(16)
     rich = sum(most_wealth(rng, 1000) >= 20 for _ in range(2000))
     assert rich <= scipy.stats.binom.ppf(1 - ALARM, 2000, 1 / 20)
+
+
+def test_the_sums_of_bets_on_paths_never_promise_more_than_the_bets_have():
+    """log(1 + x) >= x - x^2/2 - 2|x|^3/3 for |x| <= 1/2, summed over gains and for every stake."""
+    gains = np.linspace(-1.0, 1.0, 4001)
+    promised = evidence.log_path_wealths(evidence.path_sums(gains[None]))
+    assert np.abs(evidence.PATH_STAKES).max() <= 0.5
+    assert (promised <= np.log1p(np.outer(gains, evidence.PATH_STAKES)) + 1e-15).all()
+    several = np.random.default_rng(3).uniform(-1, 1, (50, 2, 3))
+    wealth = np.log1p(several[..., None] * evidence.PATH_STAKES).sum(axis=0)
+    found = evidence.log_path_wealths(evidence.path_sums(several))
+    assert found.shape == wealth.shape
+    assert (found <= wealth).all()
+    assert (
+        found[..., np.abs(evidence.PATH_STAKES) < 0.02] > wealth[..., np.abs(evidence.PATH_STAKES) < 0.02] - 1e-3
+    ).all()
+
+
+def test_bets_on_paths_are_fair():
+    """Means of five dependent scores against four fresh ones and the start's: 20 is reached by at most one run in 20."""
+    rng, runs, reached = np.random.default_rng(4), 400, 0
+    for _ in range(runs):
+        start = rng.random((600, 3))
+        path = [start]
+        for _ in range(5):
+            path.append(np.where(rng.random(start.shape) < 0.6, path[-1], rng.random(start.shape)))
+        gains = np.mean(path[1:], axis=0) - (start + rng.random((4, *start.shape)).sum(axis=0)) / 5
+        looks = [evidence.log_path_wealths(evidence.path_sums(gains[:n])) for n in range(50, 601, 50)]
+        reached += max(evidence.log_mean(look) for look in looks) >= math.log(20)
+    assert reached <= scipy.stats.binom.ppf(1 - ALARM, runs, 0.05)

@@ -16,7 +16,7 @@ import pytest
 import refhmc.check
 from refhmc.check.ledger import Ledger, share
 from refhmc.check.pytest_plugin import Budget, case, log_e_of, version_of
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, not_run
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, inconclusive, not_run
 
 pytest_plugins = ["pytester"]
 
@@ -37,6 +37,7 @@ def pretend_integrator(step, H=None, *, dim=None, seed=0):
         Row(name, FAIL if name in failing else PASS, 1.0, 0.5, severity=INEFFICIENT)
         for name in ("order", "elapsed time", "reversible")
     ]
+    rows += [inconclusive("solver failure", "it is dimension seven")] if dim == 7 else []
     return Report("integrator", "pretended", {}, seed, tuple(rows))
 
 
@@ -105,6 +106,28 @@ def test_a_marked_test_returns_or_yields_what_is_examined(session):
     result.stdout.fnmatch_lines(["*must return or yield what is to be examined*", "*no check 'telepathy'*"])
     assert [found["dim"] for found in SEEN] == [5, 2, None, None, 1, 2]
     assert "Traceback" not in result.stdout.str().partition("test_unknown")[0]
+
+
+def test_a_row_without_an_answer_fails_a_test_that_is_strict(session):
+    text = """
+        import pytest
+        from refhmc.check.pytest_plugin import case, parametrize_with_checks
+
+        @pytest.mark.refhmc(kind="integrator")
+        def test_marked():
+            return {"step": (), "dim": 7}
+
+        def test_fixture(refhmc_check):
+            refhmc_check.integrator((), dim=7)
+
+        @parametrize_with_checks([case("integrator", (), dim=7)])
+        def test_items(subject, check):
+            check(subject)
+    """
+    session(text).assert_outcomes(passed=3)
+    result = session(text, "--refhmc-strict")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["*Without an answer: solver failure*"])
 
 
 def test_the_fixture_asserts_and_shares_the_budget_among_the_statistical_checks(session):

@@ -26,6 +26,7 @@ _HOME = {
     "Report": "report",
     "Row": "report",
     "ConformanceError": "report",
+    "InconclusiveError": "report",
     "Draws": "draws",
 }
 _MODULES = ("adapters", "golden_vectors", "targets")

@@ -34,6 +34,7 @@ from refhmc.check.adaptation_windows import (
     variance_row,
     windows_row,
 )
+from refhmc.check.arguments import require_counts
 from refhmc.check.foreign import Foreign, examine
 from refhmc.check.report import FAIL, Report, Row
 
@@ -72,6 +73,8 @@ def adaptation(
     unknown = set(claims.split()) - set(CLAIMS)
     if unknown:
         raise ValueError(f"claims: {', '.join(CLAIMS)}; got {', '.join(sorted(unknown))}")
+    require_counts(draws=draws)
+    require_counts(0, tune=tune)
     if hasattr(run, "statistics") and callable(getattr(run, "transition", None)):
         run = refhmc_run(model, run)
     functions = {"run": run, "dual_averaging": dual_averaging, "schedule": schedule, "variance": variance}

@@ -22,6 +22,7 @@ import itertools
 
 import numpy as np
 
+from refhmc.check.arguments import require_counts
 from refhmc.check.draws import Draws, Question, as_generator
 from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, call_text, examine
 from refhmc.check.played import DRAWS, GENERATOR, parameters
@@ -54,8 +55,10 @@ def batch(
     points : (chains, dim) positions. rounding : how far two orders of summation may differ, relative to the largest entry;
         256 units of rounding if left out.
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if the subject is not callable.
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if the subject is not callable, ValueError
+    for counts below one.
     """
+    require_counts(dim=dim, chains=chains, n=n)
     subject = Foreign(step_or_kernel, name, like)
     case = _Case(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
     checks = [

@@ -51,7 +51,7 @@ def add_commands(commands) -> None:
     check.add_argument("--seconds", type=float, default=30.0, help="what a check may take, of those that have a budget")
     check.add_argument("--timeout", type=float, default=10.0, help="longest wait for one answer")
     check.add_argument("--seed", type=int, default=20261121)
-    check.add_argument("--strict", action="store_true", help="exit with 3 if a single row has no answer")
+    check.add_argument("--strict", action="store_true", help="exit with 3 where a single row has no answer")
     check.add_argument("--json", action="store_true", help="print the reports as JSON, one a line")
     check.set_defaults(run=run_check)
     oracle = commands.add_parser(

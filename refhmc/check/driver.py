@@ -32,7 +32,7 @@ from refhmc.check import names, targets
 from refhmc.check.foreign import SECONDS_PER_CALL
 from refhmc.check.program import Program, ProgramStopped
 from refhmc.check.protocol import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
-from refhmc.check.report import NOT_RUN, Report, not_run
+from refhmc.check.report import FAIL, NOT_RUN, Report, not_run
 
 PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
 CHECKS = ("model", "metric", "integrator", "transition", "orbit", "sampler")
@@ -61,7 +61,7 @@ def exit_status(reports: Sequence[Report], strict: bool = False) -> int:
 
     ``strict``: a single row without an answer is 3.
     """
-    if any(report.failures for report in reports):
+    if any(report.status == FAIL for report in reports):
         return FAILURE
     ran = [report for report in reports if _ran(report)]
     decided = all(report.ok and not (strict and report.inconclusive) for report in ran)

@@ -18,6 +18,17 @@ on the bin only. So the numbers N[a, b] of pairs that went from bin a to bin b s
 
     log wealth = sum_ab N[a, b] log(1 + lambda (g(b) - g(a))).
 
+**Bets on paths.** A kernel that mixes fast shows the same bias after each of the m transitions, with other noise; so also
+
+    D_i = mean over k = 1 ... m of g(f(K^k X_i))  -  mean of g(f(X_i)) and r fresh exact draws' g(f(.))
+
+has E D_i = 0 and |D_i| <= 1, and smaller variance where K^k X_i has forgotten X_i. These D are no function of two bins. For
+|x| <= 1/2, log(1 + x) >= x - x^2/2 - 2|x|^3/3, so that for stakes |lambda| <= 1/2
+
+    log wealth >= lambda S_1 - lambda^2 S_2 / 2 - 2 |lambda|^3 S_3 / 3,      S_k = sum_i |D_i|^k but S_1 = sum_i D_i,
+
+and a gambler who is content with that has an e-value too, from three sums.
+
 The scores g of the rank u in (0, 1): u (shifts), |2u - 1| (widths), and min(-log2 u, 10) / 10 of u and of 1 - u (tails).
 
 **Distances.** With F the empirical distribution of n draws, F0 the exact one, or that of m exact draws (then n below is
@@ -109,6 +120,20 @@ def least_detectable(deviation, n: int, log_threshold: float, gamblers: int, pow
     """
     z = math.sqrt(2 * (log_threshold + math.log(gamblers)) / 0.83) + scipy.stats.norm.ppf(power)
     return z * np.asarray(deviation) / math.sqrt(max(n, 1))
+
+
+PATH_STAKES = np.concatenate([0.5 ** np.arange(1.0, 11.0), -(0.5 ** np.arange(1.0, 11.0))])
+
+
+def path_sums(gains: np.ndarray) -> np.ndarray:
+    """(3, ...) the sums S_1, S_2, S_3 of D (n, ...)."""
+    return np.stack([gains.sum(axis=0), (gains**2).sum(axis=0), (np.abs(gains) ** 3).sum(axis=0)])
+
+
+def log_path_wealths(sums: np.ndarray) -> np.ndarray:
+    """(..., stake) log wealths of the bets on paths with the sums (3, ...)."""
+    powers = np.stack([PATH_STAKES, -(PATH_STAKES**2) / 2, -2 * np.abs(PATH_STAKES) ** 3 / 3])
+    return np.moveaxis(sums, 0, -1) @ powers
 
 
 PAIR_STAKES = np.array([0.9, 0.6, 0.3])

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.flow import Energy
 from refhmc.check.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, Misconduct, examine, quiet, watched
 from refhmc.check.integrator_energy import energy_error, shadow_energy
@@ -97,11 +98,11 @@ def integrator(
 
     Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
     """
+    require_counts(dim=dim)
     claimed = read_claims(claims)
     if not (math.isfinite(eps) and eps > 0):
         raise ValueError(f"eps must be finite and positive, got {eps!r}")
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
+    require_times(seconds=seconds)
     step, H, tolerance, with_tolerance, own = _of_refhmc(step, H, tolerance, with_tolerance)
     name = name or own
     given = [np.concatenate([np.atleast_1d(np.asarray(x, dtype=float)) for x in point]) for point in points or ()]

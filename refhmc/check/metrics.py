@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.check.arguments import require_counts
 from refhmc.check.claims import Claim, claim_at, directions_at, row_of
 from refhmc.check.definiteness import positive_definite, symmetric
 from refhmc.check.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
@@ -93,6 +94,7 @@ def metric(
 
     Returns a :class:`Report`. TypeError for what is not callable, ValueError for an ``index_order`` that is none.
     """
+    require_counts(dim=dim)
     if sorted(index_order) != list("ijk"):
         raise ValueError(f"index_order must be a permutation of 'ijk', got {index_order!r}")
     given = {

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from refhmc.check.arguments import require_counts
 from refhmc.check.draws import Draws, as_generator
 from refhmc.check.foreign import (
     SECONDS_PER_CALL,
@@ -70,6 +71,7 @@ def minibatch(
 
     Raises TypeError if there is nothing to check, ValueError on impossible sizes.
     """
+    require_counts(dim=dim)
     if gradient is None and step is None:
         raise TypeError("minibatch: gradient or step must be given")
     if gradient is not None and (full is None or n is None or batch_size is None):

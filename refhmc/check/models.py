@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from refhmc.check.arguments import require_counts
 from refhmc.check.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.edges import smooth_row, support_row
 from refhmc.check.foreign import SECONDS_PER_CALL, examine
@@ -74,9 +75,10 @@ def model(
 
     A :class:`refhmc.Model` brings its ``dim``, ``reference``, ``discontinuous`` and ``initial`` along.
 
-    Returns a :class:`Report`. TypeError for a subject that is not callable, ValueError for points of another shape and for
-    indices of no coordinate.
+    Returns a :class:`Report`. TypeError for a subject that is not callable, ValueError for points of another shape, for
+    indices of no coordinate, and for a ``dim`` below one.
     """
+    require_counts(dim=dim)
     if discontinuous is None:
         discontinuous = getattr(logp, "discontinuous", ())
     if points is None:

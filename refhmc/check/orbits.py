@@ -23,6 +23,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.foreign import SECONDS_PER_CALL, examine
 from refhmc.check.orbit_calls import answers, leap_reversible
 from refhmc.check.orbit_ends import depths, directions, stays, sums
@@ -87,8 +88,6 @@ def orbit(
 
     Raises TypeError or ValueError on arguments that cannot be what they should be; nothing else.
     """
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
     if hasattr(transition, "step_size") and type(transition).__module__.startswith("refhmc."):
         eps = transition.step_size if eps is None else eps
         depth = min(depth, getattr(transition, "max_treedepth", depth))
@@ -98,6 +97,8 @@ def orbit(
         raise TypeError("orbit: target or H must be given")
     if not callable(leap):
         raise TypeError(f"orbit: leap must be callable, got {type(leap).__name__}")
+    require_counts(dim=dim, most_runs=most_runs)
+    require_times(seconds=seconds)
     if int(depth) != depth or not 1 <= depth <= 12:
         raise ValueError(f"depth must be a whole number from 1 to 12, got {depth!r}")
     part = math.inf if seconds is None else 0.75 * seconds

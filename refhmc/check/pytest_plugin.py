@@ -24,6 +24,9 @@ its id and the version of its code, and it fails when the running product reache
 ``--refhmc-version``, or else a hash of the source files of the functions examined; a new one starts anew, with a budget of its
 own.
 
+**Strictness.** A report without a failure and without a decision fails its test too. With ``--refhmc-strict`` a single row
+without an answer does.
+
 This module is imported by every pytest that runs where refhmc is installed: it imports nothing but pytest until a check runs.
 """
 
@@ -47,12 +50,21 @@ KINDS = (
 
 
 class Budget:
-    """What a session has: ``alpha``, the ``seed`` of its tests, the ledger, and how many statistical checks came so far."""
+    """What a session has: ``alpha``, the ``seed`` of its tests, the ledger, and how many statistical checks came so far.
+
+    ``strict``: a test fails where a single row of its report has no answer.
+    """
 
     def __init__(
-        self, alpha: float, seed: int, ledger: str | None = None, version: str | None = None, workers: int = 1
+        self,
+        alpha: float,
+        seed: int,
+        ledger: str | None = None,
+        version: str | None = None,
+        workers: int = 1,
+        strict: bool = False,
     ):
-        self.seed, self.version, self.spent, self.count = seed, version, 0.0, 0
+        self.seed, self.version, self.strict, self.spent, self.count = seed, version, strict, 0.0, 0
         self.alpha = (alpha / 2 if ledger else alpha) / workers
         self.lines: list[str] = []
         self.ledger = None
@@ -118,7 +130,7 @@ class _Check:
         failed = [row.name for row in report.failures]
         if failed and all(name in self.expected for name in failed):
             pytest.xfail("; ".join(f"{name}: {self.expected[name]}" for name in failed))
-        report.assert_ok()
+        report.assert_ok(examiner.budget.strict)
         return report
 
     def __repr__(self) -> str:
@@ -138,7 +150,7 @@ class Examiner:
 
         def run(*arguments, **options):
             report = self.examine(Case(kind, arguments, options))
-            report.assert_ok()
+            report.assert_ok(self.budget.strict)
             return report
 
         return run
@@ -249,6 +261,7 @@ def pytest_addoption(parser) -> None:
     group.addoption(
         "--refhmc-version", metavar="TEXT", help="of the code that is tested; default: a hash of its source"
     )
+    group.addoption("--refhmc-strict", action="store_true", help="fail where a single row of a report has no answer")
     group.addoption(
         "--refhmc-seed", type=int, metavar="N", help="of the checks; default: always the same, and fresh with a ledger"
     )
@@ -272,7 +285,8 @@ def pytest_configure(config) -> None:
         seed = worker.get("refhmc_seed", DEFAULT_SEED if ledger is None else int.from_bytes(os.urandom(4), "little"))
     workers = int(worker.get("workercount", 1))
     version = config.getoption("--refhmc-version")
-    config.stash[_BUDGET] = Budget(config.getoption("--refhmc-alpha"), seed, ledger, version, workers)
+    strict = config.getoption("--refhmc-strict")
+    config.stash[_BUDGET] = Budget(config.getoption("--refhmc-alpha"), seed, ledger, version, workers, strict)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -328,7 +342,7 @@ def pytest_pyfunc_call(pyfuncitem):
     reports = [_report(examiner, mark, subject) for subject in (found if isinstance(found, list) else [found])]
     if not reports:
         pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)
-    wrong = [str(report) for report in reports if not report.ok]
+    wrong = [str(report) for report in reports if not report.ok or (budget.strict and report.inconclusive)]
     if wrong:
         pytest.fail("\n\n".join(wrong), pytrace=False)
     return True

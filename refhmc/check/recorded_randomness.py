@@ -7,7 +7,8 @@ Many transitions are run on recorded draws (:mod:`refhmc.check.played`). Then on
     kinds and counts           how many normals, uniforms, ... a transition asks for, and whether it is always as many
     momentum                   enough fresh noise to reach every direction: dq'/d(normals), or d(uniforms), has full rank
     depends on every draw      which numbers change neither where it goes nor how probable that is
-    one use of each number     a uniform that decides does not move the proposal as well
+    one use of each number     what decides does not move the proposal as well; no number moves several coordinates in place of
+                               others; the numbers of a call do not come back in the next
     sense of the uniform       which end of [0, 1) lets a proposal through (reported, not judged)
 
 What is asked of a generator's bit stream by compiled code cannot be recorded: those rows are NOT RUN, the others stand.
@@ -24,6 +25,7 @@ from itertools import pairwise
 import numpy as np
 
 from refhmc.check import adapters
+from refhmc.check.arguments import require_counts
 from refhmc.check.decisions import GRID
 from refhmc.check.foreign import (
     DIMENSIONS,
@@ -39,6 +41,7 @@ from refhmc.check.laws import law_of, typical_points
 from refhmc.check.played import MOMENTUM, Played, Player, find_player
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
 
+USED = (1e-6, 0.2, 0.4, 0.6, 0.8, 0.95, 1 - 1e-9)
 NOTHING = (
     "no number was asked for in a way that can be recorded (compiled code on the bit stream, or a generator of its own)"
 )
@@ -63,8 +66,10 @@ def randomness(
         refhmc's kernels where ``H`` is its model. dim : found from H or by trying if left out.
     H, log_density : the target, as in :func:`~refhmc.check.transition`; only for where to start. points : (k, d) starts.
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kernel`` is not callable.
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kernel`` is not callable, ValueError for counts
+    below one.
     """
+    require_counts(dim=dim, n=n)
     if callable(getattr(kernel, "transition", None)) and hasattr(kernel, "statistics"):
         kernel = adapters.refhmc_kernel(getattr(H, "model", H), kernel)
     subject = Foreign(kernel, name, like)
@@ -111,6 +116,8 @@ class _Case:
         self.player: Player | None = None
         self.notes: list[str] = []
         self.recorded: list[Played] = []
+        self.shared = ""  # numbers that move more coordinates than they are
+        self.idle: set[str] = set()  # kinds of numbers of no consequence
 
     def need(self) -> Player:
         if self.player is None or self.points is None:
@@ -196,7 +203,11 @@ def _respects(case: _Case) -> Row:
         third = _again(case, player, q, k)
         _set_global(1)
         fourth = _again(case, player, q, k)
-        if np.array_equal(third, fourth) and not np.array_equal(first, second):
+        _set_global(2)
+        elsewhere = not np.array_equal(
+            fourth, _again(case, player, q, k)
+        )  # and is it not just the call before that matters?
+        if np.array_equal(third, fourth) and elsewhere:
             why = "the same generator, another answer after np.random.seed or random.seed: it reads a global generator"
             return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
         if player.shape != MOMENTUM and not case.recorded:
@@ -306,7 +317,7 @@ def _responses(case: _Case, player: Player, k: int, q, played: Played, kind: str
 def _rank(case: _Case) -> Row:
     """The noise must reach every direction: at each step, or over several (one coordinate at a time)."""
     player = case.need_recorded()
-    directions, most = [], 0
+    directions, most, shared = [], 0, 0
     for k, q, played in _moving(case)[:12]:
         J = np.hstack([_responses(case, player, k, q, played, kind) for kind in ("normal", "exponential", "uniform")])
         sizes = np.linalg.norm(J, axis=0)
@@ -316,12 +327,19 @@ def _rank(case: _Case) -> Row:
             rank = int(np.sum(values > 1e-6 * values[0]))
             most = max(most, rank)
             directions.append(left[:, :rank])
+            rest = (played.q - q) - left[:, :rank] @ (left[:, :rank].T @ (played.q - q))
+            shared += np.linalg.norm(rest) > 1e-6 * np.linalg.norm(played.q - q)
     if not directions:
         moved = len(_moving(case))
         return inconclusive("momentum", f"no move depends smoothly on its numbers ({moved} moves)")
     values = np.linalg.svd(np.hstack(directions), compute_uv=False)
     spanned = int(np.sum(values > 1e-6 * values[0]))
     d = len(case.starts()[0])
+    discrete = {"choice", "permutation", "flip"} & {x.kind for played in case.recorded for x in played.asked}
+    if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not player.keeps_momentum:
+        # A part of the coordinates, or one direction, goes no further than its noise; a deterministic move in between does.
+        case.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
+        return inconclusive("momentum", f"{case.shared}: is one used for several coordinates?")
     if spanned == d:
         return Row(
             "momentum", PASS, basis=f"its numbers move it in {most} directions at a time, in all {d} over several moves"
@@ -349,6 +367,8 @@ def _used(case: _Case) -> Row:
     if not seen:
         return inconclusive("depends on every draw", "no move was recorded")
     unused = [name for name in seen if idle[name] == seen[name]]
+    of_use = {name.split()[0] for name in seen if name not in unused}
+    case.idle = {name.split()[0] for name in unused} - of_use
     if len(unused) == len(seen) and not any(x.kind == "flip" for played in case.recorded for x in played.asked):
         why = "no number that it asks for changes where it goes"
         text = call_text(case.kernel.name, [case.starts()[0]])
@@ -372,16 +392,27 @@ def _matters(case: _Case, player: Player, k: int, q, played: Played, kind: str, 
 
 
 def _one_use(case: _Case) -> Row:
-    """A uniform that decides whether to move must not say whereto."""
+    """What decides whether to move must not say whereto; what was used in a call must not be in the next."""
     player = case.need_recorded()
+    kinds = {x.kind for played in case.recorded for x in played.asked}
+    if case.shared:
+        return inconclusive("one use of each number", case.shared)
+    if not (kinds - {"normal"} - case.idle) and _rejects(case, player):
+        why = (
+            "it rejects, and no number but those of the proposal decides that: right only for a law that is flat there"
+        )
+        return inconclusive("one use of each number", why)
+    again = _comes_back(case, player)
+    if again:
+        why = f"another {again} in a call that ends at the same point changes the answer of the next call"
+        return inconclusive("one use of each number", why + ": it is used again, or a momentum is kept inside")
     double: dict[int, int] = {}
-    looked = 0
+    decides_only = False
     for k, q, played in _moving(case)[:6]:
         uniforms = played.numbers("uniform")
         if len(uniforms) > 16:
             return not_run("one use of each number", "more than 16 uniforms a transition")
         for place, _ in enumerate(uniforms):
-            looked += 1
             answers = [
                 player.play(q, _scripted(case, played, "uniform", place, float(u)), seed=k, p=_momentum(case)).q
                 for u in np.linspace(0.02, 0.98, 33)
@@ -392,15 +423,52 @@ def _one_use(case: _Case) -> Row:
             if any(stays) and changes <= 2 and len(places) > 8 and len(places) >= 0.9 * (len(stays) - sum(stays)):
                 double[place] = double.get(place, 0) + 1
             elif len(places) == 1 and any(stays) and changes == 1:
+                decides_only = True
                 case.notes.append("the uniform lets a proposal through near " + ("one" if stays[0] else "zero"))
     case.notes[:] = list(dict.fromkeys(case.notes))
-    if not looked:
-        return not_run("one use of each number", "it asks for no uniforms")
-    if double:
+    if double and not decides_only:
         place = max(double, key=lambda x: double[x])
         why = f"uniform {place + 1} decides whether it moves, and moves the proposal too ({double[place]} moves)"
         return inconclusive("one use of each number", why + ": right only if it is rescaled after the decision")
-    return Row("one use of each number", PASS, basis="no uniform both decides and moves the proposal")
+    return Row(
+        "one use of each number",
+        PASS,
+        basis="nothing that decides moves the proposal too, or comes back in the next call",
+    )
+
+
+def _rejects(case: _Case, player: Player) -> bool:
+    """Whether some noise, perhaps a large one, leaves it where it is."""
+    for k, (q, played) in enumerate(zip(case.starts(), case.recorded, strict=False)):
+        for size in (1.0, 2.0, 4.0, 8.0):
+            script = {"normal": list(size * played.numbers("normal"))}
+            if np.array_equal(player.play(q, script, seed=k, p=_momentum(case)).q, q):
+                return True
+    return False
+
+
+def _comes_back(case: _Case, player: Player) -> str:
+    """Which number of a call matters to the next one, though the call ends at the same point without it; "" if none does.
+
+    Calls in which large noise is rejected, or a move is taken, whatever the uniform; the call after them is always the same.
+    """
+    rng = np.random.default_rng([case.seed, 2])
+    count = max(len(played.numbers("normal")) for played in case.recorded)
+    for k, q in enumerate(case.starts()[:6]):
+        after = {"normal": list(1.5 * rng.standard_normal(count)), "uniform": [float(rng.random())] * 8}
+        for size in (0.1, 1.0, 3.0, 6.0):
+            z = size * rng.standard_normal(count)
+            ends: dict[bytes, tuple[str, bytes]] = {}
+            for what, noise, u in [
+                *(("uniform", z, u) for u in USED),
+                *(("normal", s * z, 0.9) for s in (0.9, 1.0, 1.2)),
+            ]:
+                script = {"normal": list(noise), "uniform": [u] * 8, "exponential": [-math.log(u)] * 8}
+                end = player.play(q, script, seed=k, p=_momentum(case)).q
+                then = player.play(end, after, seed=k, p=_momentum(case)).q.tobytes()
+                if ends.setdefault(end.tobytes(), (what, then))[1] != then:
+                    return what
+    return ""
 
 
 def _diagnose(rows: dict[str, Row]) -> list[str]:

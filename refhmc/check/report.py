@@ -7,6 +7,10 @@ A FAIL carries the smallest failing input that was found, as a line of Python to
     inefficient     the law is right; the code does less well, or other than, what it says
     misconduct      it raised, hung, changed its input, or answered in another shape: it could not be judged there
 
+A report as a whole is PASS, FAIL or INCONCLUSIVE. It is PASS only if nothing failed and at least one row passed that is about
+what was asked: the law (transition, orbit, sampler, batch, randomness), the map (integrator) or the function (model, metric).
+Those rows are ``DECISIVE``. That a kernel answers, and leaves its inputs alone, says nothing of its law.
+
 A report is a value: nothing in it changes after it was made.
 """
 
@@ -19,9 +23,36 @@ from typing import Any, NamedTuple
 PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
 WRONG_LAW, INEFFICIENT, MISCONDUCT = "wrong law", "inefficient", "misconduct"
 
+SCHEMA_VERSION = 1  # of to_json; a change that a reader must know of has the next number
+
 CONDUCT = "inputs left alone"  # the row every report ends with
 # What must hold before anything can be judged: to pass these alone is not to be right.
-PRECONDITIONS = frozenset({CONDUCT, "answers", "deterministic given randomness", "leap reversible"})
+PRECONDITIONS = frozenset(
+    {
+        CONDUCT,
+        "answers",
+        "deterministic given randomness",
+        "leap reversible",
+        "conduct of the kernel",
+        "conduct of the fit",
+    }
+)
+# By check, the rows about the law, the map or the function. Of a check that is not here: all but the preconditions.
+DECISIVE: dict[str, frozenset[str]] = {
+    check: frozenset(names.split("; "))
+    for check, names in {
+        "transition": "detailed balance; stationarity",
+        "orbit": "invariance; invariance at large steps; invariance across a wall; invariance, sampled",
+        "sampler": "stationarity (e-value); law of the draws (KS/AD)",
+        "batch": "alone equals batch; order of chains; divergent neighbour; streams independent; decisions independent",
+        "randomness": "one use of each number",
+        "integrator": "reversible; symplectic; volume; order; small step; elapsed time; energy; shadow energy; invariants",
+        "model": "gradient; gradient at asymmetric points; gradient at large points; gradient precision; hessian; "
+        "third derivative; trace; metric; metric derivative; metric trace; support; change; normaliser; exact draws",
+        "metric": "positive definite; derivative; derivative at asymmetric points; derivative at degenerate points; log det; "
+        "inverse product; kinetic energy; energy; velocity; force; momentum law",
+    }.items()
+}
 
 VERDICTS = {
     WRONG_LAW: "WRONG LAW: a chain built on it does not have the law it should.",
@@ -32,6 +63,10 @@ VERDICTS = {
 
 class ConformanceError(AssertionError):
     """Raised by :meth:`Report.assert_ok`; the message is the printed report."""
+
+
+class InconclusiveError(ConformanceError):
+    """Nothing failed, but the report is no PASS: raised by :meth:`Report.assert_ok` in place of its base class."""
 
 
 class Row(NamedTuple):
@@ -106,9 +141,26 @@ class Report(NamedTuple):
     false_alarm: str = "deterministic checks: a correct subject passes whatever the seed"
 
     @property
+    def status(self) -> str:
+        """FAIL if a row failed, PASS if none did and a row that :meth:`decides` passed, else INCONCLUSIVE."""
+        if self.failures:
+            return FAIL
+        return PASS if self._decided else INCONCLUSIVE
+
+    @property
     def ok(self) -> bool:
-        """No row failed, and something was found right (that it answers, and leaves its inputs alone, is not enough)."""
-        return not self.failures and any(row.status == PASS and row.name not in PRECONDITIONS for row in self.rows)
+        """Whether the status is PASS."""
+        return self.status == PASS
+
+    def decides(self, row: Row) -> bool:
+        """Whether ``row`` is about the law, the map or the function that this check is about."""
+        if self.check in DECISIVE:
+            return row.name in DECISIVE[self.check]
+        return row.name not in PRECONDITIONS
+
+    @property
+    def _decided(self) -> bool:
+        return any(row.status == PASS and self.decides(row) for row in self.rows)
 
     @property
     def failures(self) -> list[Row]:
@@ -140,19 +192,20 @@ class Report(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One line: what the rows come to."""
-        of_law = {row.status for row in self.rows if row.severity == WRONG_LAW and row.name not in PRECONDITIONS}
-        if self.severity == INEFFICIENT and PASS not in of_law and INCONCLUSIVE in of_law:
-            return "INEFFICIENT: it is not what it says it is; whether its law is right could not be decided."
-        if self.severity is not None:
-            return VERDICTS[self.severity]
-        if not self.ok:
-            return "INCONCLUSIVE: nothing could be decided."
-        parts = [
-            f"{len(r)} {what}" for r, what in ((self.inconclusive, "without an answer"), (self.not_run, "not run")) if r
-        ]
-        passed = sum(row.status == PASS for row in self.rows)
-        return f"PASS: {passed} rows" + (f" ({', '.join(parts)})." if parts else ".")
+        """What the rows come to; those without an answer are named."""
+        open_rows = (
+            f" Without an answer: {', '.join(row.name for row in self.inconclusive)}." if self.inconclusive else ""
+        )
+        if self.severity == INEFFICIENT and not self._decided:
+            said = "INEFFICIENT: it is not what it says it is; whether its law is right could not be decided."
+        elif self.severity is not None:
+            said = VERDICTS[self.severity]
+        elif self.ok:
+            passed, left = sum(row.status == PASS for row in self.rows), len(self.not_run)
+            said = f"PASS: {passed} rows" + (f" ({left} not run)." if left else ".")
+        else:
+            said = "INCONCLUSIVE: nothing failed, and no row that could decide has passed."
+        return said + open_rows
 
     def __str__(self) -> str:
         settings = "  ".join(f"{key} {_short(value)}" for key, value in self.settings.items())
@@ -166,20 +219,33 @@ class Report(NamedTuple):
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The report as one JSON object; numbers that are not finite are strings."""
+        """The report as one JSON object; numbers that are not finite are strings.
+
+        ``status`` is "PASS", "FAIL" or "INCONCLUSIVE", ``decides`` of a row what :meth:`decides` says, ``schema_version`` the
+        version of this form, ``kit_version`` that of refhmc.
+        """
+        from refhmc import __version__
+
         plain = {
+            "schema_version": SCHEMA_VERSION,
+            "kit_version": __version__,
             **self._asdict(),
-            "rows": [row._asdict() for row in self.rows],
+            "rows": [{**row._asdict(), "decides": self.decides(row)} for row in self.rows],
+            "status": self.status,
             "ok": self.ok,
             "severity": self.severity,
             "verdict": self.verdict,
         }
         return json.dumps(_jsonable(plain))
 
-    def assert_ok(self) -> None:
-        """Raise :class:`ConformanceError` with the printed report unless :attr:`ok`."""
-        if not self.ok:
+    def assert_ok(self, strict: bool = False) -> None:
+        """Raise :class:`ConformanceError` with the printed report where a row failed, :class:`InconclusiveError` where the
+        status is INCONCLUSIVE; with ``strict`` also where a single row is.
+        """
+        if self.failures:
             raise ConformanceError("\n" + str(self))
+        if not self.ok or (strict and self.inconclusive):
+            raise InconclusiveError("\n" + str(self))
 
 
 def _short(value) -> str:

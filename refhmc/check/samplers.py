@@ -5,10 +5,11 @@ X_i. That is bet against (:mod:`refhmc.check.evidence`) with many functions f of
 
     each coordinate, the principal directions, products of pairs, the log density, the radius, and what the caller adds,
 
-and the law of Y is compared with fresh exact draws by Kolmogorov and Smirnov's and by Anderson and Darling's test at numbers
-of draws fixed beforehand (500, 1000, 2000, ...). m transitions and not one, so that a slow kernel's bias adds up. The chance
-that a correct kernel FAILs any row is at most ``alpha``, a third of it each for: the bets; the two tests, divided by their
-number; and the independence of a batch's chains, or that a kernel which moves at least once in a hundred never did.
+of Y against X, and of all the points on the way to Y against X and fresh exact draws. And the law of Y is compared with fresh
+exact draws by Kolmogorov and Smirnov's and by Anderson and Darling's test at numbers of draws fixed beforehand (500, 1000,
+2000, ...). m transitions and not one, so that a slow kernel's bias adds up. The chance that a correct kernel FAILs any row is
+at most ``alpha``, a third of it each for: the bets; the two tests, divided by their number; and the independence of a batch's
+chains, or that a kernel which moves at least once in a hundred never did.
 
 In a batch, the Y of the chains must be independent, as their X are. (Chains may share what leaves the target alone whatever
 it is, such as a random step size; a shared momentum or uniform does not.) Let a be the mean of g(f(Y)) over the even chains of
@@ -31,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import adapters, evidence, targets
+from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.foreign import (
     SECONDS_PER_CALL,
     Foreign,
@@ -105,9 +107,10 @@ def sampler(
         raise TypeError("give one of: kernel, make=, run=")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+    require_counts(transitions=transitions, draws=draws)
+    require_counts(4, chains=chains)
+    require_times(seconds=seconds)
     m = int(transitions if transitions is not None else (10 if run is not None else 5))
-    if m < 1 or chains < 4 or (draws is not None and draws < 1):
-        raise ValueError("transitions and draws must be at least 1, chains at least 4")
     made, exact = kernel, targets.resolve(target)
     if make is not None:
         try:
@@ -185,7 +188,10 @@ class _Trial:
         self.pilot = self.functions.values(self.pilot_points)
         self.edges = evidence.edges_of(self.pilot)
         self.counts = np.zeros((len(self.functions.names), evidence.BINS, evidence.BINS), dtype=np.int64)
-        self.gamblers = len(self.functions.names) * len(evidence.SCORES) * len(evidence.STAKES)
+        of_scores = (len(self.functions.names), len(evidence.SCORES))
+        self.path_sums = np.zeros((3, *of_scores))
+        self.start_and_path = np.zeros((4, *of_scores))  # sums of g(X), its square, the path's mean of g, their product
+        self.gamblers = 2 * math.prod(of_scores) * len(evidence.PATH_STAKES)
         self.log_e = self.log_e_now = self.log_e_chains = 0.0  # the largest wealth so far; the present one
         self.n = self.n_moves = self.n_transitions = 0
         self.p_law, self.law_name, self.looks = 1.0, "", 0
@@ -195,7 +201,7 @@ class _Trial:
         self.batches: list[tuple[np.ndarray, np.ndarray]] = []
         self.pair_signs: list[np.ndarray] = []
         self.seen: list[np.ndarray] = []
-        self.exact = np.empty((0, self.functions.in_law))
+        self.exact: list[np.ndarray] = []
 
     # ------------------------------------------------------------------------------------------------------ collecting
 
@@ -250,7 +256,8 @@ class _Trial:
     def _add(self, walks: list[tuple[np.ndarray, Walk]]) -> None:
         """Take what was walked into the evidence."""
         X = np.concatenate([start for start, _ in walks])
-        Y = np.concatenate([walk.end for _, walk in walks])
+        paths = np.concatenate([walk.path for _, walk in walks], axis=1)
+        Y = paths[-1]
         moves = np.concatenate([walk.moves for _, walk in walks])
         self.n_moves += int(moves.sum())
         self.n_transitions += self.m * len(moves)
@@ -267,14 +274,31 @@ class _Trial:
             self._look_at_chains(to_bins)
         if self.ensemble:  # one chain of each batch, for the others may depend on it
             one = np.arange(len(walks)) * self.walker.unit + self.rng_repeat.integers(self.walker.unit, size=len(walks))
-            from_bins, to_bins, f_Y = from_bins[one], to_bins[one], f_Y[one]
+            from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
         self.counts += evidence.pair_counts(from_bins, to_bins)
         self.n += len(f_Y)
-        self.log_e_now = evidence.log_mean(evidence.log_wealths(self.counts))
+        self._look_at_paths(from_bins, to_bins, paths[:-1])
+        pairs, along = evidence.log_wealths(self.counts), evidence.log_path_wealths(self.path_sums)
+        self.log_e_now = float(np.logaddexp(evidence.log_mean(pairs), evidence.log_mean(along)) - math.log(2))
         self.log_e = max(self.log_e, self.log_e_now)
         self.seen.append(f_Y[:, : self.functions.in_law])
         while self.looks < len(LOOKS) and self.n >= LOOKS[self.looks]:
             self._look_at_law(int(LOOKS[self.looks]))
+
+    def _look_at_paths(self, from_bins: np.ndarray, to_bins: np.ndarray, between: np.ndarray) -> None:
+        """The bets on paths, against as many fresh exact draws as the tests of the law want: they have a share of their own."""
+        n = len(from_bins)
+        fresh = self.functions.values(np.asarray(self.target.draw(self.rng_exact, REFERENCE * n), dtype=float))
+        if self.looks < len(LOOKS):
+            self.exact.append(fresh[:, : self.functions.in_law])
+        with np.errstate(all="ignore"):
+            on_the_way = evidence.bins_of(self.functions.values(between.reshape(-1, between.shape[-1])), self.edges)
+        bins = [x.reshape(-1, n, x.shape[-1]) for x in (on_the_way, evidence.bins_of(fresh, self.edges))]
+        start, end = (_scores(x) for x in (from_bins, to_bins))
+        along = (_scores(bins[0]).sum(axis=0) + end) / (len(bins[0]) + 1)
+        exact = (_scores(bins[1]).sum(axis=0) + start) / (len(bins[1]) + 1)
+        self.path_sums += evidence.path_sums(along - exact)
+        self.start_and_path += np.stack([start, start**2, along, start * along]).sum(axis=1)
 
     def _inside(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Which Y have a density; one on the edge, where rounding may have put it, counts as lying on the side of X."""
@@ -285,11 +309,11 @@ class _Trial:
 
     def _look_at_law(self, n: int) -> None:
         drawn = np.concatenate(self.seen)
-        fresh = np.asarray(self.target.draw(self.rng_exact, REFERENCE * n - len(self.exact)), dtype=float)
-        self.exact = np.concatenate([self.exact, self.functions.values(fresh)[:, : self.functions.in_law]])
+        self.exact = [np.concatenate(self.exact)]
+        exact = self.exact[0][: REFERENCE * n]
         tests = TAIL_ERROR * 2 * self.functions.in_law * len(LOOKS)
         for j in range(self.functions.in_law):
-            for p, test in zip(evidence.two_sample(drawn[:n, j], self.exact[:, j]), ("KS", "AD"), strict=True):
+            for p, test in zip(evidence.two_sample(drawn[:n, j], exact[:, j]), ("KS", "AD"), strict=True):
                 if p * tests < self.p_law:
                     self.p_law, self.law_name = p * tests, f"{test} of {self.functions.names[j]} at {n} draws"
         self.looks += 1
@@ -297,9 +321,7 @@ class _Trial:
 
     def _look_at_chains(self, bins: np.ndarray) -> None:
         """Pair up the batches that came in, two by two."""
-        scores = np.moveaxis(evidence.SCORES[:, bins], 0, -1).reshape(
-            -1, self.walker.unit, bins.shape[1] * len(evidence.SCORES)
-        )
+        scores = _scores(bins).reshape(-1, self.walker.unit, bins.shape[1] * len(evidence.SCORES))
         self.batches += list(zip(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1), strict=True))
         while len(self.batches) >= 2:
             (even_a, odd_a), (even_b, odd_b) = self.batches.pop(0), self.batches.pop(0)
@@ -398,10 +420,10 @@ class _Trial:
         if self.log_e >= self.log_limit:
             if self.log_e_chains >= self.log_limit:
                 raise Undecided("the chains of a batch are not independent, which the bets take for granted")
-            f, g = self._winner()
-            mean, deviation = (x[f, g] for x in evidence.gain_moments(self.counts))
+            f, g, along = self._winner()
+            mean, deviation = (x[f, g] for x in (self._path_moments() if along else evidence.gain_moments(self.counts)))
             found = f"E D = {mean:+.3g} +- {deviation / math.sqrt(self.n):.1g}, {self._score(g)} of {self._f(f)}"
-            basis = f"{self.n} pairs, K^{self.m}: {found}"
+            basis = f"{self.n} pairs, {f'K to K^{self.m}' if along else f'K^{self.m}'}: {found}"
             return Row(
                 "stationarity (e-value)", FAIL, number, limit, basis, WRONG_LAW, f"{self._call()}  # {found}", "<"
             )
@@ -436,16 +458,16 @@ class _Trial:
 
     def least_bias(self) -> tuple[float, float]:
         """The least shift (in sd, by the quartiles) and relative widening of f_0's law found with probability ``POWER``."""
-        deviation = evidence.gain_moments(self.counts)[1][0]
-        least = evidence.least_detectable(deviation, self.n, self.log_limit, self.gamblers, POWER)
         x = self.pilot[:, 0]
         middle, unit = np.median(x), np.subtract(*np.quantile(x, [0.75, 0.25])) / 1.349
         slopes = (self._slope(x, x + 0.1 * unit, 0) / 0.1, self._slope(x, middle + 1.1 * (x - middle), 1) / 0.1)
-        kept = [self._kept(score) for score in (0, 1)]
-        answer = [
-            float(least[s] / slope / (1 - k)) if slope > 0 and k < 1 else math.inf
-            for s, slope, k in zip((0, 1), slopes, kept, strict=True)
-        ]
+        answer = [math.inf, math.inf]
+        ways = ((evidence.gain_moments(self.counts)[1][0], self._kept), (self._path_moments()[1][0], self._kept_along))
+        for deviation, kept in ways:
+            least = evidence.least_detectable(deviation, self.n, self.log_limit, self.gamblers, POWER)
+            for s, slope in enumerate(slopes):
+                if slope > 0 and kept(s) < 1:
+                    answer[s] = min(answer[s], float(least[s] / slope / (1 - kept(s))))
         return answer[0], answer[1]
 
     def _slope(self, before: np.ndarray, after: np.ndarray, score: int) -> float:
@@ -458,6 +480,16 @@ class _Trial:
         x, y = g[:, None] - (N.sum(1) @ g) / self.n, g - (N.sum(0) @ g) / self.n
         variance = math.sqrt(float(np.sum(N * x * x)) * float(np.sum(N * y * y)))
         return max(0.0, float(np.sum(N * x * y)) / variance) if variance > 0 else 0.0
+
+    def _kept_along(self, score: int) -> float:
+        """How much of a score of f_0(X) is in the path's mean of it, at least 0: its regression's slope."""
+        x, xx, y, xy = self.start_and_path[:, 0, score] / self.n
+        return max(0.0, float((xy - x * y) / (xx - x * x))) if xx > x * x else 0.0
+
+    def _path_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of D for each f and g, of the bets on paths."""
+        mean, square = self.path_sums[:2] / self.n
+        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
         """What the failing rows are typical of."""
@@ -482,7 +514,7 @@ class _Trial:
 
     def _shape(self) -> list[str]:
         """How the law of Y differs from the exact one, in the f that the best bet is on."""
-        f, g = self._winner()
+        f, g, _ = self._winner()
         exact, to = (self.counts[f].sum(axis=axis) / self.n for axis in (1, 0))
         middle = evidence.SCORES[0]
         inner = np.abs(middle - 0.5) < 0.25
@@ -504,10 +536,12 @@ class _Trial:
                 )
         return said
 
-    def _winner(self) -> tuple[int, int]:
-        wealth = evidence.log_wealths(self.counts)
-        f, g, _ = np.unravel_index(int(np.argmax(wealth)), wealth.shape)
-        return int(f), int(g)
+    def _winner(self) -> tuple[int, int, bool]:
+        """The f and g of the richest gambler, and whether it bet on paths."""
+        wealths = [evidence.log_wealths(self.counts), evidence.log_path_wealths(self.path_sums)]
+        along = bool(wealths[1].max() > wealths[0].max())
+        f, g, _ = np.unravel_index(int(np.argmax(wealths[along])), wealths[along].shape)
+        return int(f), int(g), along
 
     def _f(self, j: int) -> str:
         return self.functions.names[j]
@@ -525,6 +559,11 @@ class _Trial:
     def _need(self, pairs: int) -> None:
         if self.n < pairs:
             raise NotApplicable("no transition came to an end")
+
+
+def _scores(bins: np.ndarray) -> np.ndarray:
+    """(..., F, score) g of each bin (..., F)."""
+    return np.moveaxis(evidence.SCORES[:, bins], 0, -1)
 
 
 def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tuple[str, Callable]] = ()) -> Functions:

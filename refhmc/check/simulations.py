@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import evidence
+from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, OutOfTime, Undecided, examine
 from refhmc.check.report import FAIL, PASS, Report, Row, inconclusive
 
@@ -63,8 +64,10 @@ def model_and_sampler(
     ranked, such as the log likelihood. The report has the chance ``alpha`` of a FAIL for a correct fit whose draws, as thinned,
     are independent. Ends early after ``seconds``; nothing is tested on the way, so that does not change the chance.
     """
-    if not 0 < alpha < 1 or simulations < 1:
-        raise ValueError("alpha must lie between 0 and 1, simulations must be at least 1")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+    require_counts(simulations=simulations, draws=draws)
+    require_times(seconds=seconds)
     study = _Study(
         Foreign(prior, "prior"), Foreign(simulate, "simulate"), Foreign(fit, name or "fit", like, in_dimensions=False),
         None if quantities is None else Foreign(quantities, "quantities", in_dimensions=False), simulations,

@@ -16,7 +16,8 @@ moves that are not betted on.
 
 whatever pi's constant. Judged by the mean over its standard error, after the draws that speak most for it, one in 200, were
 taken away, and where no single draw has more than a tenth of the sum of squares. f: tanh of each coordinate, of its distance
-from the middle, and of the log density, all standardised.
+from the middle, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') goes with each x,
+and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordinate.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from refhmc.check.laws import typical_points
 GOAL = 1e6
 PILOT = 12
 ORDERS = {1: (16, 24), 2: (8, 11), 3: (5, 7)}  # of the quadrature, by the number of normals
-ROUGH = 1e-4  # an integral that is not one by less is one
+ROUGH = 1e-4  # an integral that is not one by more is not one
+FINE = 1e-6  # and one that is off by less is one, for moves as long as the law is wide
 MOST_WAYS = 0.02  # so little do other ways to the same point matter to the integral
 MOST_BETS = 1500
 LOOKS = (1000, 3000, 9000)
@@ -169,8 +171,15 @@ class Weighed(NamedTuple):
     least: float
 
 
-def weigh_moves(move: Callable, log_pi: Callable, dim: int, rng: np.random.Generator, seconds: float) -> Weighed:
-    """The second test: ``move(x, seed) -> K(x)``."""
+def weigh_moves(
+    move: Callable,
+    log_pi: Callable,
+    dim: int,
+    rng: np.random.Generator,
+    seconds: float,
+    mass_root: Callable | None = None,
+) -> Weighed:
+    """The second test: ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` gives its momentum too."""
     until = time.monotonic() + seconds
     walked = typical_points(log_pi, dim, 120, rng, thin=10)
     centre, spread = walked.mean(axis=0), walked.std(axis=0) + 1e-9
@@ -178,14 +187,18 @@ def weigh_moves(move: Callable, log_pi: Callable, dim: int, rng: np.random.Gener
     levels = np.array([log_pi(x) for x in walked])
     tested = min(dim, 10)
 
-    def features(x):
+    def features(x, p=None):
         u = (x - centre)[:tested] / spread[:tested]
         level = (log_pi(x) - levels.mean()) / (levels.std() + 1e-9)
-        return np.concatenate(
-            [np.tanh(u), np.tanh(np.abs(u) - 0.7), [math.tanh(level) if not math.isnan(level) else -1.0]]
-        )
+        found = [np.tanh(u), np.tanh(np.abs(u) - 0.7), [math.tanh(level) if not math.isnan(level) else -1.0]]
+        if p is not None and mass_root is not None:
+            r = np.linalg.solve(mass_root(x), p)[:tested]
+            found += [np.tanh(r), np.tanh(np.abs(r) - 0.7), np.tanh(r * u)]
+        return np.concatenate(found)
 
     names = [f"position {i}" for i in range(tested)] + [f"spread of {i}" for i in range(tested)] + ["log density"]
+    for what in ("momentum {}", "spread of momentum {}", "position {0} times momentum {0}"):
+        names += [what.format(i) for i in range(tested)]
     weights, changes, sizes = [], [], []
     for k in range(LOOKS[-1]):
         t = rng.standard_normal(dim)
@@ -193,8 +206,10 @@ def weigh_moves(move: Callable, log_pi: Callable, dim: int, rng: np.random.Gener
         x = centre + scale * root @ t
         log_w = log_pi(x) + 0.5 * (5 + dim) * math.log1p(scale**2 * t @ t / 5)
         if math.isfinite(log_w):
-            before = features(x)
-            after = features(move(x, int(rng.integers(2**31))))
+            p = () if mass_root is None else (mass_root(x) @ rng.standard_normal(dim),)
+            before = features(x, *p)
+            to = move(x, int(rng.integers(2**31)), *p)
+            after = features(to) if mass_root is None else features(*to)
             weights.append(log_w)
             changes.append(after - before)
             sizes.append(before)

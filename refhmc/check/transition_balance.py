@@ -12,26 +12,29 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refhmc.check.balance import Pairing, Setting, pair
-from refhmc.check.decisions import FREE, UPPER, WHOLE, Leaf
+from refhmc.check.balance import COARSE, Pairing, Setting, pair
+from refhmc.check.decisions import FREE, LOWER, UPPER, WHOLE, Leaf
 from refhmc.check.foreign import OutOfTime, Undecided
 from refhmc.check.played import GENERATOR, MOMENTUM, TINY
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
 from refhmc.check.transition_case import CLEAR, Case, noise_size
-from refhmc.check.transition_momentum import extended_acceptance
+from refhmc.check.transition_momentum import kept_momentum
 from refhmc.check.transition_stationarity import stationarity
 
+RAYS = 6  # directions in which the noise is made larger and larger
+LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often in one direction
 FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
 
 
 def detailed_balance(case: Case) -> list[Row]:
     player, setting = case.need()
     if player.keeps_momentum:
-        return [extended_acceptance(case), not_run("detailed balance", "a momentum is kept: see 'momentum flip'")]
+        return [*kept_momentum(case), not_run("detailed balance", "a momentum is kept: see the rows before")]
     try:
         rows = _pair_all(case, setting)
     except Undecided as reason:
@@ -74,7 +77,48 @@ def _pair_all(case: Case, setting: Setting) -> list[Row]:
             break
     if not case.pairs:
         raise Undecided("it moved from none of the points")
+    try:
+        _pair_edges(case, setting, rng, outcomes)
+    except OutOfTime:
+        case.notes.append("detailed balance: there was no time left for large noise")
     return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]
+
+
+def _pair_edges(case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Leaf]]]) -> None:
+    """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
+
+    A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
+    not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
+    """
+    began = time.monotonic()
+    met = {_kind(case, x.leaf) for x in case.pairs}
+    new: Counter = Counter()
+    for ray in range(RAYS):
+        if time.monotonic() - began > case.seconds:
+            raise OutOfTime
+        q = case.points[ray % len(case.points)]
+        direction = case.rng(18, ray).standard_normal(noise_size(setting, q))
+        unlikely = 0
+        for scale in np.geomspace(1.2, 12.0, 24):
+            found = setting.leaves(q, scale * direction)
+            outcomes.append((q, scale * direction, found))
+            moves = [leaf for leaf in _different(found, setting.rounding(q)) if np.isfinite(leaf.played.q).all()]
+            unlikely += any(leaf.probability < LIKELY for leaf in moves)
+            if not moves or unlikely > 2 * MOST_UNLIKELY:
+                break
+            for leaf in moves:
+                kind = _kind(case, leaf)
+                new[kind] += kind not in met
+                if not leaf.decisions or (
+                    new[kind] > CLEAR if kind not in met else leaf.probability > LIKELY or unlikely % 2 == 0
+                ):
+                    continue
+                case.decides = True
+                x = pair(setting, q, scale * direction, leaf, found, rng)
+                if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
+                    case.pairs.append(x)
+                elif math.log(x.probability) > x.r + COARSE:
+                    case.too_probable.append(x.probability)
 
 
 def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:
@@ -149,6 +193,10 @@ def _balance_row(case: Case) -> Row:
         else:
             why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
         return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
+    again, times = Counter(round(p, 9) for p in case.too_probable).most_common(1)[0] if case.too_probable else (0.0, 0)
+    if times >= CLEAR:  # one by one they are rather ways back that were missed
+        why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
+        return inconclusive("detailed balance", why)
     never = _never_held(case)
     if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
@@ -156,20 +204,24 @@ def _balance_row(case: Case) -> Row:
             case.notes.append(
                 f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
             )
-        return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, f"{len(matched)} moves; {basis}")
+        least = min(x.probability for x in matched)
+        basis = f"{len(matched)} moves, of probability {least:.2g} to 1; {basis}"
+        return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, basis)
     why = (never or unclear)[0].why if never or unclear else "too few moves"
     return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
 
 
-def _decisions(x: Pairing) -> tuple:
-    """The kind of an outcome: what was decided on the way to it."""
-    return tuple(step.key for step in x.leaf.path if step.key not in (FREE, WHOLE))
+def _kind(case: Case, leaf: Leaf) -> tuple:
+    """The kind of an outcome: what was decided on the way to it, but for an acceptance at the end, which may be sure."""
+    taken = UPPER if case.setting is not None and case.setting.takes > 0.5 else LOWER
+    keys = tuple(step.key for step in leaf.path if step.key not in (FREE, WHOLE))
+    return keys[:-1] if keys[-1:] == (taken,) else keys
 
 
 def _never_held(case: Case) -> list[Pairing]:
     """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
-    held = {_decisions(x) for x in case.pairs if x.state == "match"}
-    return [x for x in case.pairs if x.state != "match" and _decisions(x) not in held]
+    held = {_kind(case, x.leaf) for x in case.pairs if x.state == "match"}
+    return [x for x in case.pairs if x.state != "match" and _kind(case, x.leaf) not in held]
 
 
 def _acceptance_row(case: Case) -> Row:
@@ -217,7 +269,7 @@ def _rejection_row(case: Case, outcomes) -> Row:
     groups: dict[tuple, list[Pairing]] = {}
     for x in case.pairs:
         if x.leaf.decisions == 1:
-            groups.setdefault(_decisions(x), []).append(x)
+            groups.setdefault(_kind(case, x.leaf), []).append(x)
     bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
     thresholds = {round(x.probability, 9) for x in case.pairs}
     if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):

@@ -46,6 +46,7 @@ class Case:
     remembers: str = ""  # why the rows that call it out of order do not apply
     notes: list[str] = dataclasses.field(default_factory=list)
     pairs: list[Pairing] = dataclasses.field(default_factory=list)
+    too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, where another way back may exist
     decides: bool = False
     copies: bool | None = None
     cost: float = 0.0  # seconds a call

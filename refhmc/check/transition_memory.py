@@ -6,7 +6,9 @@ can be copied. What is kept may be innocent, a momentum that is refreshed in par
 
     the same proposal q -> q' is accepted with another probability after another history
 
-An old gradient or momentum in the proposal can be made up for by other noise; then the decision must be the same.
+An old gradient or momentum in the proposal can be made up for by other noise; then the decision must be the same. Where it is
+the number of calls before that matters and not what they were, several rules take turns: each of them may be right, and so
+nothing is said against it, or for it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_ru
 from refhmc.check.transition_case import Case, moved, noise_size
 
 SLOW_COPY, SLOW_CALL = 2e-3, 3e-3  # seconds
+IN_A_ROW = 40  # calls that are repeated to see whether they are counted; fewer of a slow kernel
 
 
 def stateless(case: Case) -> Row:
@@ -38,6 +41,10 @@ def stateless(case: Case) -> Row:
     player, setting = case.player, case.setting
     if player.keeps_momentum:
         return not_run("stateless", "a momentum is kept, and handed over")
+    counted, more = _counted(case, player, setting)
+    if counted:
+        case.remembers = "its answer depends on how many calls came before"
+        return inconclusive("stateless", f"{case.remembers}, {counted}: rules that take turns? See check.sampler")
     jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
     for k, (q, chains, elsewhere) in enumerate(_histories(case, player, setting)):
         z = 1.6 * case.rng(4, k).standard_normal(64)
@@ -59,7 +66,41 @@ def stateless(case: Case) -> Row:
         if not np.array_equal(seen[0], jumped, equal_nan=True):
             case.remembers = jump
             return inconclusive("stateless", jump + "; within a chain nothing was found against it")
+    if more:
+        case.remembers = "it remembers more than the last call"
+        return inconclusive("stateless", f"{case.remembers} (a momentum kept inside?): let it take and return q and p")
     return Row("stateless", PASS, basis="the same answers, just below and above its thresholds, after other calls")
+
+
+def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
+    """Which of many equal calls in a row differ, if that is by their number alone; and whether any but the first does.
+
+    A counter is told from other memories by two histories of different calls, which it does not tell apart.
+    """
+    calls, more = IN_A_ROW if case.cost <= SLOW_CALL else 6, False
+    for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if case.cost <= SLOW_CALL else (1.6,)):
+        q = case.points[k % len(case.points)]
+        fresh = setting._replace(play=_after(case, player, []))
+        for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
+            copy = _fresh(case, player)
+            seen = [copy.play(q, script, seed).q.tobytes() for _ in range(calls)]
+            turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
+            if not turn:
+                continue
+            more = True
+            where = f"call {turn + 1} is not as call {turn}"
+            if not case.copies:
+                return where, more
+            ends = []
+            for key in (21, 22):
+                filler = (
+                    case.points[(k + key) % len(case.points)],
+                    _call(setting, case.rng(key).standard_normal(64), 0.5),
+                )
+                ends.append([_after(case, player, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)])
+            if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
+                return where, more
+    return "", more
 
 
 History = list[tuple[np.ndarray, dict]]

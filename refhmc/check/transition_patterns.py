@@ -29,6 +29,12 @@ def typical(case: Case, rows: dict[str, Row]) -> list[str]:
         said.append("it exponentiates a log density before it takes the difference of two")
     if "momentum flip" in failed:
         said.append("with a momentum that is kept, a rejection must turn it round")
+    if "momentum refreshment" in failed:
+        said.append("the momentum that is kept does not get back its law: p <- A p + B xi needs A M A' + B B' = M")
+    if "volume" in failed:
+        said.append("the move changes the volume of (q, p), as where its step depends on the position")
+    if "acceptance" in failed and case.player is not None and case.player.keeps_momentum:
+        said.append("it does not accept by the energies of the momenta between which it moves")
     known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"} and known:
         said += _pattern(case, known)

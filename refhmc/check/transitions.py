@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check import adapters
+from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.foreign import SECONDS_PER_CALL, Foreign, examine
 from refhmc.check.laws import law_of
 from refhmc.check.report import Report, Row
@@ -35,7 +36,7 @@ from refhmc.check.transition_calls import answers, deterministic
 from refhmc.check.transition_case import Case
 from refhmc.check.transition_faults import nan_energy, overflow, shift_invariance, zero_length
 from refhmc.check.transition_memory import stateless
-from refhmc.check.transition_momentum import momentum_flip
+from refhmc.check.transition_momentum import returned_momentum
 from refhmc.check.transition_patterns import typical
 
 FALSE_ALARM = (
@@ -46,7 +47,7 @@ ROWS: tuple[tuple[str, Callable[[Case], Row | Sequence[Row]]], ...] = (
     ("deterministic given randomness", deterministic),
     ("stateless", stateless),
     ("detailed balance", detailed_balance),
-    ("momentum flip", momentum_flip),
+    ("momentum flip", returned_momentum),
     ("zero-length", zero_length),
     ("overflow", overflow),
     ("nan energy", nan_energy),
@@ -83,11 +84,11 @@ def transition(
     seconds : for the whole check; what is not done then is INCONCLUSIVE or NOT RUN, and in a third of it no further point is
         begun. None: no limit, and the same work on any machine.
 
-    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law, ValueError
-    for seconds that are not positive.
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law,
+    ValueError for counts or seconds that are not positive.
     """
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"seconds must be positive, or None, got {seconds!r}")
+    require_counts(dim=dim, n_points=n_points)
+    require_times(seconds=seconds)
     if callable(getattr(kern, "transition", None)) and hasattr(kern, "statistics"):
         kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
     subject = Foreign(kern, name, like)

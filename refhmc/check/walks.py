@@ -25,15 +25,21 @@ NOT_STORED = -1
 
 
 class Walk(NamedTuple):
-    """Where the starts went: ``end`` (n, d), ``moves`` (n,) transitions that changed the position, ``stored`` draws.
+    """Where the starts went: ``path`` (m, n, d), ``moves`` (n,) transitions that changed the position, ``stored`` draws.
 
     In a ``run``, ``moves`` counts draws that differ from the one before, and ``stored`` is the number of rows that came back;
     else it is ``NOT_STORED``.
+    Of a run with another number of rows than m the ``path`` is its last row, m times.
     """
 
-    end: np.ndarray
+    path: np.ndarray
     moves: np.ndarray
     stored: int = NOT_STORED
+
+    @property
+    def end(self) -> np.ndarray:
+        """(n, d), after m transitions."""
+        return self.path[-1]
 
 
 class Walker(NamedTuple):
@@ -66,12 +72,13 @@ def make_walker(
 def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: int) -> Walker:
     def walk(rng, X, m):
         x = X if chains else X[0]
-        moves = np.zeros(len(X), dtype=int)
+        moves, path = np.zeros(len(X), dtype=int), []
         for _ in range(m):
             y = _real(subject, position_of(ask(rng, x), read), x)
             moves += (y != x).any(axis=-1)
+            path.append(np.atleast_2d(y))
             x = y
-        return Walk(np.atleast_2d(x), moves)
+        return Walk(np.stack(path), moves)
 
     return Walker(walk, chains or 1, (subject,), subject.name)
 
@@ -79,14 +86,15 @@ def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: i
 def _of_states(subject: Foreign, ask: Callable, init: Foreign, read: Callable | None, chains: int) -> Walker:
     def walk(rng, X, m):
         x = X if chains else X[0]
-        moves = np.zeros(len(X), dtype=int)
+        moves, path = np.zeros(len(X), dtype=int), []
         state = init.raw(rng, x)
         for _ in range(m):
             state = _state_of(ask(rng, state), state)
             y = _real(subject, position_of(state, read), x)
             moves += (y != x).any(axis=-1)
+            path.append(np.atleast_2d(y))
             x = y
-        return Walk(np.atleast_2d(x), moves)
+        return Walk(np.stack(path), moves)
 
     return Walker(walk, chains or 1, (subject, init), subject.name)
 
@@ -100,9 +108,10 @@ def _of_run(subject: Foreign) -> Walker:
         if array.ndim != 2 or array.shape[1] != X.shape[1]:
             raise Misconduct(f"{subject.name}: the draws have the shape {array.shape}, wanted {(m, X.shape[1])}")
         if len(array) == 0:
-            return Walk(X.copy(), np.zeros(1, dtype=int), 0)
+            return Walk(np.broadcast_to(X, (m, *X.shape)), np.zeros(1, dtype=int), 0)
         changed = np.any(np.diff(np.vstack([X, array]), axis=0) != 0, axis=-1)
-        return Walk(array[-1:], np.array([changed.sum()]), len(array))
+        path = array if len(array) == m else np.broadcast_to(array[-1:], (m, X.shape[1]))
+        return Walk(path[:, None], np.array([changed.sum()]), len(array))
 
     return Walker(walk, 1, (subject,), subject.name, stores=True)
 

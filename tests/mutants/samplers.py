@@ -224,6 +224,41 @@ def nuts(logp, grad, eps, *, bug="", largest=1000.0, deepest=6):
     return kernel
 
 
+def delayed(logp, grad, first, second, *, bug=""):
+    """HMC with a second, smaller try on the same momentum after a rejection; ``first`` and ``second``: (step, steps).
+
+    The second try's ratio needs the probabilities that the first is rejected, from where it starts and from where it would end
+    (there with the momentum turned round).
+    """
+
+    def leap(x, p, eps, steps):
+        for _ in range(steps):
+            p = p + eps / 2 * grad(x)
+            x = x + eps * p
+            p = p + eps / 2 * grad(x)
+        return x, p
+
+    def energy(x, p):
+        return -logp(x) + 0.5 * np.sum(p * p, axis=-1)
+
+    def chance(x, p):
+        drop = energy(x, p) - energy(*leap(x, p, *first))
+        return np.exp(np.minimum(np.where(np.isnan(drop), -np.inf, drop), 0.0))
+
+    @quiet
+    def kernel(rng, q):
+        p = rng.standard_normal(q.shape)
+        (x, _), (y, r) = leap(q, p, *first), leap(q, p, *second)
+        here, there = chance(q, p), chance(y, r if bug == "ghost forwards" else -r)
+        rejected = 1.0 if bug == "rejections left out" else (1 - there) / np.maximum(1 - here, 1e-300)
+        u, v = rng.random((2, *q.shape[:-1]))
+        taken = u < here
+        second_taken = ~taken & (v < np.exp(energy(q, p) - energy(y, r)) * rejected)
+        return np.where(taken[..., None], x, np.where(second_taken[..., None], y, q))
+
+    return kernel
+
+
 def discontinuous(logp, steps, *, bug=""):
     """Laplace momenta, one coordinate at a time: crossing a jump costs its height, or gives it back."""
 
@@ -434,6 +469,18 @@ PAIRS: list[Pair] = [
         lambda logp, grad, s, bug="": box_walk(logp, s, bug=bug),
         "cells-2",
         0.8,
+    ),
+    pair(
+        "DR",
+        "a second try without the probabilities to be rejected",
+        "rejections left out",
+        delayed,
+        "gaussian",
+        (1.5, 3),
+        (0.5, 2),
+    ),
+    pair(
+        "DR-ghost", "the momentum from the end is not turned", "ghost forwards", delayed, "funnel-3", (0.5, 3), (0.1, 3)
     ),
     pair("S04", "the kinetic energy is left out", "no kinetic energy", hmc, "normal-2", 0.6, 3),
     pair(

@@ -241,6 +241,25 @@ def persistent(flip):
     return kernel
 
 
+def refreshed(order="first", *, alpha=0.8, excess=1.0, curved=0.0, floor=0.0, turn=False, eps=EPS):
+    """Horowitz's with the refreshment ``order``: "first", "last" or "both"; ``turn``: a move is turned round, a rejection not.
+
+    Wrong where the noise has ``excess``, the step is ``curved`` with the position, or the acceptance has a ``floor``.
+    """
+
+    def refreshment(draws, p):
+        return alpha * p + excess * math.sqrt(1 - alpha**2) * draws.normal(2)
+
+    def kernel(draws, q, p):
+        p = refreshment(draws, p) if order != "last" else p
+        new_q, new_p = leapfrog(q, p, eps * (1 + curved * math.tanh(q[0])), STEPS)
+        accepted = draws.uniform() < max(floor, math.exp(min(0.0, energy(q, p) - energy(new_q, new_p))))
+        q, p = (new_q, -new_p if turn else new_p) if accepted else (q, p if turn else -p)
+        return q, refreshment(draws, p) if order != "first" else p
+
+    return kernel
+
+
 MASS_INVERSE = np.array([[1.5, 0.7], [0.7, 0.8]])
 
 
@@ -273,21 +292,30 @@ def barrier(clipped):
 # --------------------------------------------------------------------------------------------------- odd, and right
 
 
-def delayed_rejection(draws, q):
-    """A second, smaller try after a rejection, on the same momentum (Modi and others 2023)."""
-    p = draws.normal(2)
+def delaying(right):
+    """A second, smaller try after a rejection, on the same momentum (Modi and others 2023).
+
+    Its ratio needs the probabilities that the first try is rejected, from both ends.
+    """
 
     def chance(q, p):
         new = leapfrog(q, p, 0.9, 2)
         return new, math.exp(min(0.0, energy(q, p) - energy(*new)))
 
-    (first, _), a = chance(q, p)
-    if draws.uniform() < a:
-        return first
-    second, p2 = leapfrog(q, p, 0.3, 2)
-    ghost = chance(second, -p2)[1]
-    ratio = 0.0 if a == 1 else math.exp(energy(q, p) - energy(second, p2)) * (1 - ghost) / (1 - a)
-    return second if draws.uniform() < ratio else q
+    def kernel(draws, q):
+        p = draws.normal(2)
+        (first, _), a = chance(q, p)
+        if draws.uniform() < a:
+            return first
+        second, p2 = leapfrog(q, p, 0.3, 2)
+        ghost = chance(second, -p2)[1]
+        rejected = 0.0 if a == 1 else (1 - ghost) / (1 - a) if right else 1.0
+        return second if draws.uniform() < math.exp(energy(q, p) - energy(second, p2)) * rejected else q
+
+    return kernel
+
+
+delayed_rejection = delaying(True)
 
 
 def gibbs(draws, q):
@@ -340,6 +368,99 @@ def unadjusted(draws, q):
 
 def normal_logp(q):
     return -0.5 * q @ PRECISION @ q
+
+
+# ------------------------------------------------------------------------------------- wrong by little, or rarely
+
+
+def ruled(chance):
+    """HMC that accepts with the probability ``chance(drop of energy)``."""
+    return with_rule(lambda u, H0, H1, *state: u < chance(min(H0 - H1, 0.0)))
+
+
+def in_parts(chance, choose=None):
+    """Metropolis coordinate by coordinate, or of the one that ``choose(q)`` gives probabilities for."""
+
+    def kernel(draws, q):
+        for i in (0, 1) if choose is None else (draws.choice(np.array(choose(q))),):
+            new = q.copy()
+            new[i] += 0.9 * draws.normal()
+            q = new if draws.uniform() < chance(min(0.0, logp(new) - logp(q))) else q
+        return q
+
+    return kernel
+
+
+def moved_on(draws, q):
+    """HMC that adds a little noise to what it accepts."""
+    new = hmc(draws, q)
+    return q if np.array_equal(new, q) else new + 0.1 * draws.normal(2)
+
+
+def slow_langevin(draws, q):
+    return q + 0.001 * grad(q) + math.sqrt(0.002) * draws.normal(2)
+
+
+def tree(temperature):
+    """A trajectory doubled three times in random directions, one of whose states is taken by its weight."""
+
+    def kernel(draws, q):
+        left = right = (q, draws.normal(2))
+        states = [left]
+        for depth in range(3):
+            forwards, new = draws.flip(math.log(0.5)), []
+            for _ in range(2**depth):
+                if forwards:
+                    right = leapfrog(*right, EPS, 1)
+                else:
+                    new_q, new_p = leapfrog(left[0], -left[1], EPS, 1)
+                    left = (new_q, -new_p)
+                new.append(right if forwards else left)
+            states += new
+        H = np.array([energy(*z) for z in states]) / temperature
+        weights = np.exp(H.min() - H)
+        return states[draws.choice(weights / weights.sum())][0]
+
+    return kernel
+
+
+def unseen(temperature):
+    """A random walk whose numbers come from the bit stream."""
+
+    def kernel(rng, q):
+        rng = np.random.Generator(rng.bit_generator)
+        new = q + 0.9 * rng.standard_normal(2)
+        return new if math.log(rng.random()) < (logp(new) - logp(q)) / temperature else q
+
+    return kernel
+
+
+NEARLY = {
+    "floor .02": ruled(lambda r: max(0.02, math.exp(r))),
+    "floor .001": ruled(lambda r: max(0.001, math.exp(r))),
+    "clipped in parts": in_parts(lambda r: min(0.99, math.exp(r))),
+    "floor in parts": in_parts(lambda r: max(0.02, math.exp(r))),
+    "temperature 1.01 in parts": in_parts(lambda r: math.exp(r / 1.01)),
+    "temperature of one coordinate": in_parts(lambda r: math.exp(r / 1.05), lambda q: (0.5, 0.5)),
+    "a choice that depends on q": in_parts(
+        math.exp, lambda q: (0.5 + 0.2 * math.tanh(q[0]), 0.5 - 0.2 * math.tanh(q[0]))
+    ),
+    "noise after acceptance": moved_on,
+    "slow Langevin": slow_langevin,
+    "tree, temperature 1.05": tree(1.05),
+    "unseen, temperature 1.05": unseen(1.05),
+}  # each is biased, and was a PASS
+
+
+class TakesTurns:
+    """``other`` every ``period`` calls, else ``first``."""
+
+    def __init__(self, first, other, period):
+        self.first, self.other, self.period, self.calls = first, other, period, 0
+
+    def __call__(self, draws, q):
+        self.calls += 1
+        return (self.other if self.calls % self.period == 0 else self.first)(draws, q)
 
 
 ODD = {
@@ -443,6 +564,40 @@ PAIRS: list[Pair] = [
         lambda: persistent(True),
         ("momentum flip",),
         H=energy,
+    ),
+    *(
+        pair_of(
+            f"refresh {order}",
+            f"a kept momentum gets 1 % too much noise ({order})",
+            lambda order=order: refreshed(order, excess=1.01),
+            lambda order=order: refreshed(order),
+            ("momentum refreshment",),
+            H=energy,
+        )
+        for order in ("first", "last", "both")
+    ),
+    pair_of(
+        "kept curved",
+        "a step that depends on the position, the momentum kept",
+        lambda: refreshed(curved=0.02),
+        lambda: refreshed(turn=True),
+        ("volume",),
+        H=energy,
+    ),
+    pair_of(
+        "kept floor",
+        "an acceptance of at least .02, the momentum kept",
+        lambda: refreshed(floor=0.02),
+        lambda: refreshed("last", turn=True),
+        ("acceptance",),
+        H=energy,
+    ),
+    pair_of(
+        "DR",
+        "a second try without the probabilities to be rejected",
+        lambda: delaying(False),
+        lambda: delaying(True),
+        BALANCE,
     ),
     pair_of("ULA", "Langevin without a decision", lambda: unadjusted, lambda: mala(True), ("stationarity",)),
     pair_of(

@@ -1,0 +1,133 @@
+"""What a report comes to: PASS only where a row about the law, the map or the function passed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+
+import numpy as np
+import pytest
+
+import refhmc
+import refhmc.check as rc
+from refhmc.check.driver import PASSED, UNDECIDED, exit_status
+from refhmc.check.report import DECISIVE, FAIL, INCONCLUSIVE, INEFFICIENT, NOT_RUN, PASS, Report, Row
+
+
+def report(*rows: tuple[str, str], check="transition", severity="wrong law") -> Report:
+    return Report(check, "it", {}, 1, tuple(Row(name, status, severity=severity) for name, status in rows))
+
+
+UNDECISIVE = [
+    ("answers", PASS),
+    ("stateless", PASS),
+    ("acceptance", PASS),
+    ("nan energy", PASS),
+    ("inputs left alone", PASS),
+]
+DECIDED = [*UNDECISIVE, ("detailed balance", PASS), ("overflow", INCONCLUSIVE), ("zero-length", NOT_RUN)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "strictly"),
+    [
+        (UNDECISIVE, INCONCLUSIVE, UNDECIDED),
+        ([*UNDECISIVE, ("detailed balance", INCONCLUSIVE), ("stationarity", NOT_RUN)], INCONCLUSIVE, UNDECIDED),
+        ([*UNDECISIVE, ("detailed balance", INCONCLUSIVE), ("stationarity", PASS)], PASS, UNDECIDED),
+        (DECIDED, PASS, UNDECIDED),
+        (DECIDED[:-2], PASS, PASSED),
+        ([*DECIDED, ("momentum flip", FAIL)], FAIL, 1),
+        ([], INCONCLUSIVE, UNDECIDED),
+    ],
+)
+def test_the_status_is_told_by_the_rows_that_decide(rows, status, strictly):
+    it = report(*rows)
+    assert it.status == status
+    assert it.ok == (status == PASS)
+    assert exit_status([it]) == {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}[status]
+    assert exit_status([it], strict=True) == strictly
+    for name in (name for name, found in rows if found == INCONCLUSIVE):
+        assert name in it.verdict
+    for strict, code in ((False, exit_status([it])), (True, strictly)):
+        if code == 0:
+            it.assert_ok(strict)
+            continue
+        with pytest.raises(rc.ConformanceError, match="VERDICT") as raised:
+            it.assert_ok(strict)
+        assert isinstance(raised.value, rc.InconclusiveError) == (code == 3)
+
+
+def test_json_carries_its_versions_the_status_and_which_rows_decide():
+    it = json.loads(report(*DECIDED).to_json())
+    assert (it["status"], it["ok"], it["schema_version"]) == (PASS, True, 1)
+    assert it["kit_version"] == refhmc.__version__
+    assert [row["name"] for row in it["rows"] if row["decides"]] == ["detailed balance"]
+
+
+def test_code_that_is_not_what_it_says_is_not_said_to_be_exact_where_its_law_is_not_known():
+    rows = [("answers", PASS), ("global state", FAIL), ("one use of each number", INCONCLUSIVE)]
+    assert "could not be decided" in report(*rows, check="randomness", severity=INEFFICIENT).verdict
+    rows[-1] = ("one use of each number", PASS)
+    assert report(*rows, check="randomness", severity=INEFFICIENT).verdict.startswith("EXACT BUT INEFFICIENT")
+
+
+def test_every_row_that_decides_is_one_that_its_check_has():
+    """A row that is renamed would silently count no more. The names are in the modules' text, each in quotes."""
+    import refhmc.check
+
+    text = ""
+    for module in pkgutil.iter_modules(refhmc.check.__path__):
+        if module.name != "report":
+            with open(importlib.util.find_spec(f"refhmc.check.{module.name}").origin, encoding="utf-8") as file:
+                text += file.read()
+    quoted = set(re.findall(r'"([^"\n]+)"', text))
+    assert {name for names in DECISIVE.values() for name in names} <= quoted
+
+
+def identity(q):
+    return q
+
+
+@pytest.mark.parametrize("dim", [0, -1, 1.5, float("nan"), "two"])
+def test_a_dimension_that_is_none_is_refused(dim):
+    """check.model(dim=0) was a PASS: nothing was looked at, nothing was wrong."""
+    for call in (
+        lambda: rc.model(lambda q: -0.5 * q @ q, lambda q: -q, dim=dim),
+        lambda: rc.metric(lambda q: np.eye(len(q)), dim=dim),
+        lambda: rc.integrator(lambda q, p, eps, n: (q, p), dim=dim),
+        lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=dim),
+        lambda: rc.randomness(lambda draws, q: q, dim=dim),
+        lambda: rc.batch(lambda draws, q: q, dim=dim),
+        lambda: rc.orbit(lambda draws, q, p: q, lambda q, p: (q, p), lambda q: 0.0, dim=dim, eps=0.1),
+        lambda: rc.minibatch(lambda q, i: q, identity, 4, 2, dim=dim),
+    ):
+        with pytest.raises(ValueError, match="dim must be a whole number of at least 1"):
+            call()
+
+
+@pytest.mark.parametrize("seconds", [-1, 0.0, float("nan")])
+def test_a_time_that_is_none_is_refused(seconds):
+    """check.sampler(seconds=-1) was a PASS of no pair at all."""
+    for call in (
+        lambda: rc.sampler(lambda rng, q: q, "normal-1", seconds=seconds),
+        lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=1, seconds=seconds),
+        lambda: rc.orbit(lambda draws, q, p: q, lambda q, p: (q, p), lambda q: 0.0, dim=1, eps=0.1, seconds=seconds),
+        lambda: rc.model_and_sampler(lambda rng: 0.0, lambda rng, t: t, lambda rng, y: [[y]], seconds=seconds),
+    ):
+        with pytest.raises(ValueError, match="seconds must be positive, or None"):
+            call()
+
+
+def test_counts_that_are_none_are_refused():
+    for call in (
+        lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=1, n_points=0),
+        lambda: rc.randomness(lambda draws, q: q, dim=1, n=0),
+        lambda: rc.batch(lambda draws, q: q, dim=1, chains=0),
+        lambda: rc.sampler(lambda rng, q: q, "normal-1", draws=0),
+        lambda: rc.sampler(lambda rng, q: q, "normal-1", batched=True, chains=3),
+        lambda: rc.adaptation(lambda draws, tune, seed: None, draws=0),
+    ):
+        with pytest.raises(ValueError, match="must be a whole number of at least"):
+            call()
