@@ -213,23 +213,39 @@ def test_figure_1_agrees():
     assert claims_of(data["rows"]) == data["claims"]
 
 
-def test_figure_4s_exception_is_counted_by_points():
+def points_of(values) -> list[dict]:
+    """Points of the script for figure 4's exception, the same figures at both numbers of steps and by all measures."""
     names = ("published", "double", "extrapolated")
-    values = [(1.0, 2.0), (3.0, 1.0), (5.0, 1.0), (math.inf, 4.0)]  # I.M., G.L.F.; a failed solve is infinite
-    points = [
-        {"n_steps": n, "I.M.(a)": dict.fromkeys(names, im), "G.L.F.(a)": dict.fromkeys(names, glf)}
+    return [
+        {"point": k, "n_steps": n, "I.M.(a)": dict.fromkeys(names, im), "G.L.F.(a)": dict.fromkeys(names, glf)}
+        for k, (im, glf) in enumerate(values)
         for n in (1, 2)
-        for im, glf in values
     ]
+
+
+def test_figure_4s_exception_is_counted_by_points():
+    points = points_of([(1.0, 2.0), (3.0, 1.0), (5.0, 1.0), (None, 4.0)])  # a failed solve is infinite, null in JSON
     for cell in brofos_figure4_exception.gather(points):
         assert (cell["points"], cell["glf_better"], cell["im"], cell["glf"]) == (4, 3, 4.0, 1.5)
-        assert cell["p"] == pytest.approx(10 / 16)  # 3 or 4, or 1 or 0, of 4 fair coins
-        assert cell["better"] == "undecided"
+    np.testing.assert_allclose(
+        brofos_figure4_exception.scores(points, "published"), [-math.log(2), math.log(3), math.log(5), math.nan]
+    )
+
+
+@pytest.mark.parametrize(("later", "better"), [(6, "undecided"), (8, "G.L.F.")])
+def test_figure_4s_exception_is_decided_by_the_later_points(later, better):
+    """All of them on one side: p is 2 / 2^n."""
+    points = points_of([(1.0, 2.0 + k) for k in range(10)] + [(2.0 + k, 1.0) for k in range(later)])
+    for test in brofos_figure4_exception.tests_of(points):
+        assert test["p_of_first"] == pytest.approx(2 / 2**10)
+        assert test["p"] == pytest.approx(2 / 2**later)
+        assert (test["first_points"], test["later_points"], test["better"]) == (10, later, better)
 
 
 def test_figure_4s_exception_follows_from_its_points():
     data = json.loads((RESULTS / "brofos_figure4_exception.json").read_text(encoding="utf-8"))
-    assert plain(brofos_figure4_exception.gather(data["points"])) == data["cells"]
+    cells, tests = (f(data["points"]) for f in (brofos_figure4_exception.gather, brofos_figure4_exception.tests_of))
+    assert (plain(cells), plain(tests)) == (data["cells"], data["tests"])
     text = (RESULTS / "brofos_figure4_exception.md").read_text(encoding="utf-8")
-    assert f"Verdict: {brofos_figure4_exception.verdict_of(data['cells'])}" in text
-    assert len(data["points"]) == 2 * data["command"]["draws"]
+    assert f"Verdict: {brofos_figure4_exception.verdict_of(cells, tests)}" in text
+    assert f"1 - (1 - {ALARM})^(1/2)" in text

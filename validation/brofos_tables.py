@@ -438,6 +438,10 @@ def report(table: Table, rows: list[dict], chosen, printed: dict[tuple, dict]) -
     """Write what there is; called again after every row."""
     jointly = compare_rows(table, rows, printed)
     dates = sorted(row["made"] for row in rows)
+    few = (
+        f"; with fewer than {FEWEST} trials that of the ESS is the paper's, scaled to our number of draws, and that "
+        f"of the acceptance is from the means of {BATCHES} stretches a chain"
+    )
     text = [
         f"`python -m validation.{table.command}`: static HMC, tolerance 1e-6 on every coordinate, at most 1,000 iterations "
         f"a solve. {UNCHECKED} {len(rows)} of {len(table.rows)} rows, seed {chosen.seed}, "
@@ -447,9 +451,8 @@ def report(table: Table, rows: list[dict], chosen, printed: dict[tuple, dict]) -
         "Acceptance is the fraction of proposals accepted. ESS is ArviZ's bulk ESS of each coordinate, the chain given as "
         f"two halves; mean and least over the coordinates, per {table.paper_draws:,} draws, averaged over the trials. ArviZ "
         f"reports at most n log10 n, {table.paper_draws * math.log10(table.paper_draws):,.0f} for as many. ± is a standard "
-        f"error; with fewer than {FEWEST} trials that of the ESS is not ours but the paper's, scaled to our number of draws, "
-        f"and that of the acceptance is from the means of {BATCHES} stretches a chain. Seconds are processor seconds of one "
-        "chain, taken on a machine with other work on it: compare the speeds roughly.",
+        f"error{'' if table.varies else few}. Seconds are processor seconds of one chain, taken on a machine with other work "
+        "on it: compare the speeds roughly.",
         *comparison_texts(table, rows, jointly),
     ]
     text += [f"Mean ESS per second, ours and the published. {speed_text(rows)}", speed_table(rows)]
