@@ -235,11 +235,12 @@ def test_figure_4s_exception_is_counted_by_points():
 @pytest.mark.parametrize(("later", "better"), [(6, "undecided"), (8, "G.L.F.")])
 def test_figure_4s_exception_is_decided_by_the_later_points(later, better):
     """All of them on one side: p is 2 / 2^n."""
-    points = points_of([(1.0, 2.0 + k) for k in range(10)] + [(2.0 + k, 1.0) for k in range(later)])
+    first = brofos_figure4_exception.FIRST
+    points = points_of([(1.0, 2.0 + k) for k in range(first)] + [(2.0 + k, 1.0) for k in range(later)])
     for test in brofos_figure4_exception.tests_of(points):
-        assert test["p_of_first"] == pytest.approx(2 / 2**10)
+        assert test["p_of_first"] == pytest.approx(2 / 2**first)
         assert test["p"] == pytest.approx(2 / 2**later)
-        assert (test["first_points"], test["later_points"], test["better"]) == (10, later, better)
+        assert (test["first_points"], test["later_points"], test["better"]) == (first, later, better)
 
 
 def test_figure_4s_exception_follows_from_its_points():
