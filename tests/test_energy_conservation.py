@@ -12,10 +12,11 @@ to the last, to within a factor of 1.5. Not asked for: what is below a thousandt
 where the leading term happens to vanish, and what the solver may do. An error delta of a solve moves H by |dH| delta; 20 delta
 a step are allowed (see test_riemannian_integrators.py).
 
-**Drift.** Over 1,000 steps, the largest error of the second half is at most three times that of the first, and the largest of
-all at most ten times that of the first tenth. (Measured: 2.8 and 6.4.) An error that grows linearly makes these 2 and 10, one
-that grows as the square of the time, 4 and 100. It is asked of trajectories that keep coming back, those of a Gaussian and of
-a logistic regression. On the banana and in the funnel one half is at other places than the other.
+**Drift.** Over 1,000 steps, the median error of the last fifth is at most 6.5 times that of the first fifth. An error that
+grows linearly makes that 9, and Heun's method, which is not symplectic, 8.8 to 10.3; on 900 trajectories 4.1 was the most. And
+the largest error of the second half is at most ten times that of the first: 5.5 was the most, at one step where the metric
+bends sharply. It is asked of trajectories that keep coming back, those of a Gaussian and of a logistic regression. On the banana
+and in the funnel one half is at other places than the other.
 
 All steps are taken back, as by default; a trajectory with one that fails is left out, and how many are is bounded.
 """
@@ -73,10 +74,10 @@ def test_the_error_falls_as_the_order_says():
 
 
 def assert_no_drift(energy: np.ndarray, allowed: float) -> None:
-    error = np.abs(energy - energy[0])
-    half, tenth = len(error) // 2, len(error) // 10
-    assert error[half:].max() <= 3 * error[:half].max() + allowed
-    assert error.max() <= 10 * error[:tenth].max() + allowed
+    error = np.abs(energy - energy[0])[1:]
+    half, fifth = len(error) // 2, len(error) // 5
+    assert error[half:].max() <= 10 * error[:half].max() + allowed
+    assert np.median(error[-fifth:]) <= 6.5 * np.median(error[:fifth]) + allowed
 
 
 def test_the_error_does_not_drift():
@@ -105,7 +106,7 @@ def test_the_error_does_not_drift():
 
 @pytest.mark.parametrize("name", ["gaussian-3", "logistic"])
 def test_a_method_that_is_not_symplectic_drifts(name):
-    """Heun's method, of order 2 as well: its error grows with the time, from the first tenth to the whole at least tenfold."""
+    """Heun's method, of order 2 as well: its error grows with the time."""
     H, q, p, time = case(name, "fisher", 1)
     f, z, eps = field(H), np.concatenate([q, p]), 0.1 * time
     energy = [H.energy(q, p)]
