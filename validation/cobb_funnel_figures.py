@@ -36,7 +36,7 @@ from validation.comparing import smaller
 from validation.judging import ALARM, POWER, level
 
 NAME = "cobb_funnel_figures"
-SEED, SHORT, LAGS, NECK = 2020, 1000, 100, 3.0
+SEED, SHORT, LAGS, NECK = 2019, 1000, 100, 3.0
 NECK_SHARE = float(scipy.stats.norm.sf(NECK / 3))
 SIDES = {
     "Metropolis": {
@@ -98,12 +98,16 @@ def claims(found: dict) -> list[list[str]]:
     asked = [("2", f"KL after {SHORT} transitions: {r} below {h}", "short", r, h) for r, h in PAIRS]
     asked += [("2", f"autocorrelation: {r} shorter than {h}", "steps_per_draw", r, h) for r, h in PAIRS]
     asked += [("3", f"share of draws in the neck: {h} below {r}", "neck", h, r) for r, h in PAIRS]
+    asked += [("3", f"highest v: {h} (100,000) below {r} (1,000)", "highest", h, r) for r, h in PAIRS]
     asked += [("4", f"KL of the whole run: {r} (1,000) below {h} (100,000)", "last", r, h) for r, h in PAIRS]
     rows = []
     for figure, claim, what, one, other in asked:
         cells = [figure, claim]
         for side in SIDES:
-            cells += smaller(found[side][one][what], found[side][other][what], 2 * len(asked))
+            if one in found[side] and other in found[side]:
+                cells += smaller(found[side][one][what], found[side][other][what], 2 * len(asked))
+            else:
+                cells += ["–", "not run"]
         rows.append(cells)
     return rows
 
@@ -157,17 +161,30 @@ def write(found: dict) -> None:
     )
 
 
-MEANING = ""
+MEANING = """**Metropolis.** The implicit scheme, checked, holds what the paper says of it: it needs 30 to 60 times fewer
+transitions per effective draw than HMC, goes far higher up the neck in 1,000 transitions than HMC in 100,000, and has a smaller
+KL in them. Of the explicit scheme little is decided: single runs of its map, which is an approximation, stand still for long.
+
+**The program's chain.** Explicit RMHMC has a smaller KL than either HMC, as printed, but because the KL of HMC is about ten
+times that of right HMC: the HMC rows record v down to -80, and hardly any above 3 (cobb_table1.md). What the histogram of right
+HMC has at its upper end are draws that repeat: the chain stands still where its step is too large for the neck."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--report", action="store_true", help="only write the report and the pictures anew")
-    if parser.parse_args().report:
+    parser.add_argument("--skip", nargs="*", default=[], help="rows of cobb_table1 that are not to be run")
+    chosen = parser.parse_args()
+    if chosen.report:
         stored = json.loads((common.RESULTS / f"{NAME}.json").read_text(encoding="utf-8"))["samplers"]
         write({side: {name: numbers(x) for name, x in samplers.items()} for side, samplers in stored.items()})
         return
-    write({side: {title: figures(name) for title, name in rows.items()} for side, rows in SIDES.items()})
+    write(
+        {
+            side: {title: figures(name) for title, name in rows.items() if name not in chosen.skip}
+            for side, rows in SIDES.items()
+        }
+    )
 
 
 def numbers(x: dict) -> dict:

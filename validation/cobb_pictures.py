@@ -68,7 +68,9 @@ def draw_planes(found: dict) -> None:
     v = np.linspace(-12, 10, 200)
     figure, axes = new_figure(len(found), 4, (16, 4 * len(found)))
     for row, (side, samplers) in enumerate(found.items()):
-        for axis, (name, x) in zip(axes[row], samplers.items(), strict=True):
+        for axis in axes[row, len(samplers) :]:
+            axis.axis("off")
+        for axis, (name, x) in zip(axes[row], samplers.items(), strict=False):
             axis.plot(*np.asarray(x["picture"]).T, ".", ms=2, alpha=0.4)
             for sign in (-1.96, 1.96):
                 axis.plot(sign * np.exp(-v / 2), v, "r", lw=0.8)
@@ -83,7 +85,9 @@ def draw_histograms(found: dict) -> None:
     density = np.exp(-(v**2) / 18) / np.sqrt(18 * np.pi)
     figure, axes = new_figure(len(found), 4, (16, 3 * len(found)))
     for row, (side, samplers) in enumerate(found.items()):
-        for axis, (name, x) in zip(axes[row], samplers.items(), strict=True):
+        for axis in axes[row, len(samplers) :]:
+            axis.axis("off")
+        for axis, (name, x) in zip(axes[row], samplers.items(), strict=False):
             axis.stairs(x["histogram"], x["edges"], fill=True, alpha=0.5)
             axis.plot(v, density, "r", lw=1)
             axis.set(title=f"{name}, chain: {side}, KL {x['last'][0]:.3f}", xlabel="v", xlim=(-12, 12), ylim=(0, 0.3))
