@@ -71,7 +71,7 @@ def draw_planes(found: dict) -> None:
         for axis in axes[row, len(samplers) :]:
             axis.axis("off")
         for axis, (name, x) in zip(axes[row], samplers.items(), strict=False):
-            axis.plot(*np.asarray(x["picture"]).T, ".", ms=2, alpha=0.4)
+            axis.plot(*np.asarray(x["picture"])[:, 1::-1].T, ".", ms=2, alpha=0.4)
             for sign in (-1.96, 1.96):
                 axis.plot(sign * np.exp(-v / 2), v, "r", lw=0.8)
             axis.set(title=f"{name}, chain: {side}", xlabel="x_1", ylabel="v", xlim=(-15, 15), ylim=(-12, 10))
