@@ -20,6 +20,7 @@ Here: the call, what its author claims, and the rows in their order. Each is a f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -177,7 +178,13 @@ def _of_refhmc(step, H, tolerance, with_tolerance):
 
     if not hasattr(H, "model"):
         raise TypeError("one of refhmc's integrators needs H, a refhmc.Hamiltonian")
-    make_dynamics(H.model, H.metric, step).compile(H.model.name)  # before the clock runs
+    make_dynamics(H.model, H.metric, step).compile(H.model.name)
+    with contextlib.suppress(Exception):  # and the rest that is compiled at its first call, before the clock runs
+        q = np.zeros(H.model.dim)
+        p = H.draw_momentum(q, np.random.default_rng(0))
+        refhmc_step(H, step)(q, p, 1e-3, 1)
+        H.energy(q, p)
+        H._evaluate(q, p)
     name = type(step).__name__
     base = getattr(step, "base", step)
     delta = getattr(base, "tolerance", 0.0)
