@@ -15,8 +15,8 @@ a step are allowed (see test_riemannian_integrators.py).
 **Drift.** Over 1,000 steps, the median error of the last fifth is at most 6.5 times that of the first fifth. An error that
 grows linearly makes that 9, and Heun's method, which is not symplectic, 8.8 to 10.3; on 900 trajectories 4.1 was the most. And
 the largest error of the second half is at most ten times that of the first: 5.5 was the most, at one step where the metric
-bends sharply. It is asked of trajectories that keep coming back, those of a Gaussian and of a logistic regression. On the banana
-and in the funnel one half is at other places than the other.
+bends sharply. It is asked of trajectories that keep coming back, those of a Gaussian and of a logistic regression. On the
+banana and in the funnel one half is at other places than the other.
 
 All steps are taken back, as by default; a trajectory with one that fails is left out, and how many are is bounded.
 """
