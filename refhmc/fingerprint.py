@@ -15,10 +15,11 @@ annotations, memory addresses, and whether the code was imported or is ``__main_
 What Python or an installed package brings is known by name; :func:`package_identity` says which edition of the package. A
 module of the user's is known by those of its attributes whose names stand in the function. Dictionaries and sets have no order.
 
-Three things are not compared. A global or a closure cell that the function itself assigns to is its memory, no parameter of
-it; so are random generators, locks and loggers. A part that the functions change as they run, such as a cache, is found by
-taking the parts before and after the first evaluations (:func:`settled`). What cannot be looked into, such as an open file or
-a function of a compiled library, is known by its type alone: it stands in ``unknown``, of which a user is warned.
+Four things are not compared. Random generators, locks and loggers have a state that runs on by nature. A part that the
+functions change as they run (a counter that they assign to, or a cache, which is found by taking the parts before and after the
+first evaluations: :func:`settled`) is marked as such. What cannot be looked into, such as an open file or a function of a
+compiled library, is known by its type alone and stands in ``unknown``. Of both a user is warned. And what a function finds by
+other ways than its names, such as ``globals()["x"]``, a file that it reads or the environment, is not seen.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,7 @@ def fingerprint(roots: Mapping[str, Any]) -> Fingerprint:
     walk = _Walk()
     for name, value in roots.items():
         walk.part(name, name, value)
+        walk.look_into_functions()
     return Fingerprint(walk.parts, tuple(sorted(walk.packages)), tuple(walk.unknown))
 
 
@@ -175,6 +177,13 @@ def names_in(code: types.CodeType, operations: set[str]) -> set[str]:
     return {name for name in found if not (name.startswith("__") and name.endswith("__"))}
 
 
+def written_cells(code: types.CodeType, cells: set[str]) -> set[str]:
+    """Those of a function's closure cells that it, or a function nested in it, assigns to."""
+    cells = cells & set(code.co_freevars)
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in WRITES_CELL} & cells
+    return found.union(*(written_cells(each, cells) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
 def all_names(code: types.CodeType) -> set[str]:
     """Names of globals, attributes and imports in the code, nested code included."""
     nested = [each for each in code.co_consts if isinstance(each, types.CodeType)]
@@ -208,15 +217,19 @@ class _Walk:
         self.entered: list[int] = []  # containers and objects that the walk is inside of
         self.alive: list[Any] = []  # so that no two have one id
         self.at = ""  # label of the present part
-        self.names: set[str] = set()  # all names in the code of the present function
+        self.waiting: list[tuple[types.FunctionType, str]] = []  # functions that were met, to be looked into
 
-    def part(self, label: str, name: str, value: Any) -> None:
-        """Describe a value under a label; ``name`` is what the labels of its own parts call it."""
+    def part(self, label: str, name: str, value: Any, names: Set[str] = frozenset()) -> None:
+        """Describe a value under a label; ``name`` is what the labels of its own parts call it.
+
+        ``names`` are all those in the code of the function that has the value at hand: what it may take from a module.
+        """
         before, depth = self.at, len(self.entered)
         self.at = label = _unused(label, self.parts)
         self.parts[label] = ""
         try:
-            description = self.describe(value, name)
+            module = isinstance(value, types.ModuleType)
+            description = self.module(value, name, names) if module else self.describe(value, name)
         except Exception as error:  # a class of the user's or of a library that does not let itself be looked at
             del self.entered[depth:]
             description = self.by_type(value, type(error).__name__)
@@ -239,7 +252,7 @@ class _Walk:
         if isinstance(value, types.CodeType):
             return self.code(value)
         if isinstance(value, types.ModuleType):
-            return self.module(value, name)
+            return self.module(value)
         if isinstance(value, type):
             return self.klass(value)
         if callable(value):
@@ -285,6 +298,7 @@ class _Walk:
         walk = _Walk()
         walk.entered, walk.at = self.entered, self.at
         description = walk.describe(value)
+        walk.look_into_functions()
         self.packages |= walk.packages
         self.unknown += walk.unknown
         return f"{description} {sha256(json.dumps(walk.parts, sort_keys=True))[:32] if walk.parts else ''}".strip()
@@ -322,12 +336,14 @@ class _Walk:
         return self.state(value, name)
 
     def state(self, value: Any, name: str | None = None) -> str:
+        if type(value).__module__.startswith("numba.typed"):  # which pickle does not take
+            return (
+                f"{self.klass(type(value))} {self.describe(dict(value) if isinstance(value, Mapping) else list(value))}"
+            )
         by_type = copyreg.dispatch_table.get(type(value))
         try:
             reduced = by_type(value) if by_type else value.__reduce_ex__(4)
         except Exception as error:  # TypeError for files and handles; anything from a class of the user's
-            if isinstance(value, Mapping):
-                return f"{self.klass(type(value))} {self.describe(dict(value))}"
             return self.by_type(value, type(error).__name__)
         if isinstance(reduced, str):  # something that stands in a module under that name
             return f"{self.klass(type(value))} {self.edition(value, getattr(value, '__module__', None))} {reduced}"
@@ -373,6 +389,9 @@ class _Walk:
             return self.python_function(value, name)
         if isinstance(value, np.ufunc):
             return self.ufunc(value)
+        if isinstance(value, np.vectorize):  # which keeps a cache beside these
+            options = [value.otypes, value.excluded, value.signature]
+            return f"vectorize ({self.describe(value.pyfunc, name)}, {self.describe(options)})"
         if isinstance(value, BUILT_IN) or type(value).__name__ == "cython_function_or_method":
             return self.built_in(value)
         text = _python_text(value)
@@ -381,46 +400,56 @@ class _Walk:
         known = id(text) in self.called
         described = self.describe(text, name)
         if id(text) in self.called and not known and hasattr(value, "targetoptions"):
-            self.part(f"the options that {name} is compiled with", name, value.targetoptions)
+            self.part(f"the options that {name} is compiled with", name, _options(value))
         return f"{self.klass(type(value))} of {described}"
 
     def python_function(self, f: types.FunctionType, name: str) -> str:
+        """By name in a package; else it gets parts, in its turn."""
         if id(f) in self.called:
             return f"the same as {self.called[id(f)]}"
-        code, package, outside = f.__code__, package_of(f.__globals__.get("__name__")), self.names
-        words = f"{f.__globals__.get('__name__')}.{code.co_qualname}"
+        module, place = f.__globals__.get("__name__"), f.__code__.co_qualname
+        package = package_of(module)
         if package is not None:
             self.packages.add(package)
-            if "<locals>" not in code.co_qualname:
-                return words
-        self.alive.append(f)
-        self.called[id(f)] = name = _unused(name, self.called.values())
-        self.names = all_names(code)
-        if package is None:
-            words = f"the function {name}"
-            self.part(f"the code of {name}", name, code)
-            self.globals_of(f, name)
-        own = names_in(code, WRITES_CELL)
-        for key, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
-            label = f"the variable `{key}` that {name} closes over"
-            if key not in own:
-                self.part(label, key, _Empty if _is_empty(cell) else cell.cell_contents)
-        defaults = f.__defaults__ or ()
-        named = dict(zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True))
-        for key, value in {**named, **(f.__kwdefaults__ or {})}.items():
-            self.part(f"the default of `{key}` in {name}", key, value)
-        for key in sorted(f.__dict__.keys() - {"__wrapped__"}):
-            self.part(f"the attribute `{key}` of {name}", key, f.__dict__[key])
-        self.names = outside
-        return words
+        if package is None or "<locals>" in place:  # a package's may hold the user's in its closure
+            self.alive.append(f)
+            self.called[id(f)] = name = _unused(name, self.called.values())
+            self.waiting.append((f, name))
+        return f"the function {name}" if package is None else f"{module}.{place}"
 
-    def globals_of(self, f: types.FunctionType, name: str) -> None:
+    def look_into_functions(self) -> None:
+        """The parts of all functions that were met, and of those that are met by that."""
+        while self.waiting:
+            f, name = self.waiting.pop(0)
+            code, names = f.__code__, all_names(f.__code__)
+            if package_of(f.__globals__.get("__name__")) is None:
+                self.part(f"the code of {name}", name, code)
+                self.globals_of(f, name, names)
+            memory = written_cells(code, set(code.co_freevars))
+            for key, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+                label = f"the variable `{key}` that {name} closes over"
+                if key in memory:
+                    self.parts[_unused(label, self.parts)] = CHANGES
+                else:
+                    self.part(label, key, _Empty if _is_empty(cell) else cell.cell_contents, names)
+            defaults = f.__defaults__ or ()
+            positional = code.co_varnames[: code.co_argcount]
+            named = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
+            for key, value in {**named, **(f.__kwdefaults__ or {})}.items():
+                self.part(f"the default of `{key}` in {name}", key, value, names)
+            for key in sorted(f.__dict__.keys() - {"__wrapped__"}):
+                self.part(f"the attribute `{key}` of {name}", key, f.__dict__[key], names)
+
+    def globals_of(self, f: types.FunctionType, name: str, names: Set[str]) -> None:
         """A part for each global that the function reads, and for what it takes of the modules that it imports."""
         code, there = f.__code__, f.__globals__
-        for key in sorted(names_in(code, READS_GLOBAL) - names_in(code, WRITES_GLOBAL)):
+        memory = names_in(code, WRITES_GLOBAL)
+        for key in sorted(names_in(code, READS_GLOBAL)):
             label = f"the global `{key}` read by {name}"
-            if key in there:
-                self.part(label, key, there[key])
+            if key in memory:
+                self.parts[_unused(label, self.parts)] = CHANGES
+            elif key in there:
+                self.part(label, key, there[key], names)
             elif not hasattr(builtins, key):
                 self.part(label, key, _Empty)
         for module in imports_in(code):
@@ -430,7 +459,7 @@ class _Walk:
                 self.parts[label] = f"module {module}"
                 continue
             try:
-                self.part(label, module, importlib.import_module(module, there.get("__package__")))
+                self.part(label, module, importlib.import_module(module, there.get("__package__")), names)
             except Exception:  # as it would be at the call
                 self.parts[label] = "nothing"
 
@@ -492,20 +521,20 @@ class _Walk:
                 self.part(f"`{key}{suffix}` of {name}", f"{cls.__qualname__}.{key}{suffix}", each)
         return name
 
-    def module(self, module: types.ModuleType, alias: str | None) -> str:
-        """A module: by name, and if it is the user's own a part for each attribute whose name stands in the function."""
+    def module(self, module: types.ModuleType, alias: str = "", names: Set[str] = frozenset()) -> str:
+        """A module: by name; if it is the user's own, a part for each attribute with one of the names, else by its file."""
         package = package_of(module.__name__)
         if package is not None:
             self.packages.add(package)
             return f"module {module.__name__}"
-        if alias is None or not self.names:
+        if not names:
             return f"module {self.edition(module, module.__name__)}"
         if id(module) in self.entered:
             return "module"
         self.entered.append(id(module))
-        for key in sorted(self.names & vars(module).keys()):
+        for key in sorted(names & vars(module).keys()):
             if not (key.startswith("__") and key.endswith("__")):
-                self.part(f"`{alias}.{key}`", f"{alias}.{key}", vars(module)[key])
+                self.part(f"`{alias}.{key}`", f"{alias}.{key}", vars(module)[key], names)
         self.entered.pop()
         return "module"
 
@@ -537,6 +566,14 @@ def _python_text(value: Any) -> Any:
         if isinstance(inner, types.FunctionType):
             return inner
     return getattr(value, "__wrapped__", None) if package_of(type(value).__module__) is not None else None
+
+
+def _options(dispatcher: Any) -> dict[str, Any]:
+    """How Numba compiles a function, as far as the user says it."""
+    options = {**dispatcher.targetoptions, "locals": str(getattr(dispatcher, "locals", None))}
+    if not getattr(dispatcher, "_can_compile", True):  # for the given signatures only
+        options["signatures"] = str(dispatcher.signatures)
+    return options
 
 
 def _members(key: str, value: Any) -> Iterator[tuple[str, Any]]:

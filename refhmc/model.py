@@ -185,7 +185,7 @@ class Model:
         if isinstance(self.data, tuple):
             names = getattr(self.data, "_fields", range(len(self.data)))
             label = "data.{}" if hasattr(self.data, "_fields") else "data[{}]"
-            roots["data"] = f"{type(self.data).__qualname__} of {len(self.data)}"
+            roots["data"] = type(self.data)
             roots |= {label.format(name): each for name, each in zip(names, self.data, strict=True)}
         else:
             roots["data"] = self.data

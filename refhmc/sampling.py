@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import threadpoolctl
 
 from refhmc import compiled, discontinuity
@@ -186,6 +187,9 @@ def open_checkpoint(folder, model, kernel, parts: Fingerprint, starts, total: in
     Warns of what a checkpoint cannot compare.
     """
     known = settled(parts, parts_of_run(model, kernel))
+    settings["compiled"] = (
+        model.core.why_python is None and not numba.config.DISABLE_JIT
+    )  # else the last bits may differ
     settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
     checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings))
     checkpoint.open(total)

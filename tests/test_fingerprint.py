@@ -91,6 +91,8 @@ CHANGED = {
     "the variable `s` that log_density closes over": [
         ("def make(s):\n def f(q, data): return q[0] / s\n return f\nlog_density = make(1.0)", "1.0", "2.0"),
         ("def make(s):\n f = numba.njit(lambda q, data: q[0] / s)\n return f\nlog_density = make(1.0)", "1.0", "2.0"),
+        ("def make(s):\n def f(q, data):\n  def g():\n   s = 1\n   def h():\n    nonlocal s\n    s = 3\n   h()\n  g()\n"
+         "  return q[0] / s\n return f\nlog_density = make(1.0)", "1.0", "2.0"),
     ],
     "the code of helper": [
         ("def helper(x): return x + 1\ndef log_density(q, data): return helper(q[0])", "x + 1", "x + 2"),
@@ -99,8 +101,6 @@ CHANGED = {
         ("def helper(x): return log_density(x, 1)\ndef log_density(q, data): return helper(q[0])", "1)", "2)"),
         ("def helper(x): return x\nhelper = functools.partial(helper)\ndef log_density(q, data): return helper(q)",
          "return x", "return -x"),
-    ],
-    "the code of helper.pyfunc": [
         ("def helper(x): return x\nhelper = np.vectorize(helper)\ndef log_density(q, data): return helper(q)",
          "return x", "return -x"),
     ],
@@ -148,6 +148,7 @@ CHANGED = {
         ("class P:\n rate = 1\np = P()\ndef log_density(q, data): return p.rate", "rate = 1", "rate = 2"),
     ],
     "the options that log_density is compiled with": [
+        ("@numba.njit('float64(float64)')\ndef log_density(q): return q", "'float64(float64)'", "'float64(float32)'"),
         ("@numba.njit(fastmath=False)\ndef log_density(q, data): return q[0]", "False", "True"),
     ],
     "the variable `f` that log_density closes over": [
@@ -226,6 +227,47 @@ def test_what_cannot_be_looked_into_is_named_and_does_not_change():
     assert [label.split("`")[1] for label in one.unknown] == ["file", "odd", "steps", "ufunc"]
     assert "the global `odd` read by log_density (a_script.Odd; RuntimeError)" in one.unknown
     assert "0x" not in json.dumps(one.parts)
+
+
+def test_what_a_function_assigns_to_is_said_to_change():
+    known = parts("""
+        table, count = None, 0
+        def make(n):
+            def log_density(q, data):
+                global table, count
+                nonlocal n
+                table, count, n = table or read(), count + 1, n + 1
+                return table
+            return log_density
+        log_density = make(0)
+    """)
+    changing = [label for label, words in known.parts.items() if words == CHANGES]
+    assert changing == ["the global `count` read by log_density", "the global `table` read by log_density",
+                        "the variable `n` that log_density closes over"]  # fmt: skip
+
+
+def test_a_long_chain_of_callees_is_followed_to_its_end():
+    text = "scale = 1\ndef f0(x): return x * scale\n" + "".join(
+        f"def f{k + 1}(x): return f{k}(x)\n" for k in range(2000)
+    )
+    text += "def log_density(q, data): return f2000(q)"
+    before, after = parts(text), parts(text.replace("scale = 1", "scale = 2"))
+    assert differences(after.parts, before.parts) == ["the global `scale` read by f0 differs: here 2, there 1"]
+    assert not before.unknown
+
+
+@pytest.mark.slow  # Numba compiles them
+def test_numbas_containers_are_known_by_content():
+    text = """
+        import numba.typed
+        d = numba.typed.Dict()
+        d["a"] = numba.typed.List([1.0, 2.0])
+        def log_density(q, data): return d
+    """
+    assert parts(text) == parts(text)
+    assert not parts(text).unknown
+    (found,) = differences(parts(text).parts, parts(text.replace("2.0", "3.0")).parts)
+    assert found.startswith("the global `d` read by log_density differs")
 
 
 def test_modules_of_the_user_are_followed_and_others_are_named(monkeypatch):
@@ -461,9 +503,43 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
         found = differences(of(**{key: value}), before)
         assert found
         assert all(clause.split(" ")[0].startswith(key) or key in clause for clause in found)
-    assert differences(of(data=(1.0, np.zeros(4))), before)[0].startswith(
-        "data[1] differs: here float64 array of shape (4,)"
-    )
+    (found,) = differences(of(data=(1.0, np.zeros(4))), before)
+    assert found.startswith("data[1] differs: here float64 array of shape (4,)")
+    text = "class D(typing.NamedTuple):\n x: float = 1.0\n def square(self): return self.x ** 2"
+    one, other = (of(data=run(each)["D"]()) for each in (text, text.replace("** 2", "** 3")))
+    (found,) = differences(one, other)
+    assert found.startswith("the code of D.square differs")
+
+
+@pytest.mark.parametrize("name", refhmc.models.by_name())
+def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(name):
+    model, again = (refhmc.models.by_name()[name]() for _ in range(2))
+    before = model.parts()
+    q = np.full(model.dim, 0.1) if model.initial is None else model.initial
+    model.log_density(q), model.gradient(q), model.constrain(q)
+    assert before == again.parts() == model.parts()
+    assert not before.unknown
+    assert "0x" not in json.dumps(before.parts)
+
+
+def test_an_equation_of_the_users_is_part_of_the_model():
+    text = """
+        def rhs(t, x, theta, out): out[0] = theta[0] * x[0] * RATE
+        def jacobian(t, x, theta, out): out[0, 0], out[0, 1] = theta[0] * RATE, x[0] * RATE
+        def hessian(t, x, theta, out): out[0, 0, 1] = out[0, 1, 0] = RATE
+        RATE = 1.0
+    """
+
+    def of(text):
+        functions = [run(text)[name] for name in ("rhs", "jacobian", "hessian")]
+        arguments = {"initial_state": [0.1], "times": range(3), "y": np.ones((3, 1)), "sigma": 0.05, "prior_mean": [1]}
+        return refhmc.models.ODE(*functions, **arguments).parts()
+
+    before = of(text)
+    assert before == of(text)
+    assert not before.unknown
+    found = differences(of(text.replace("1.0", "2.0")).parts, before.parts)
+    assert [clause.startswith("the global `RATE` read by ") for clause in found] == [True] * len(found) != []
 
 
 def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held():
