@@ -51,6 +51,7 @@ READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 WRITES_GLOBAL = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 WRITES_CELL = {"STORE_DEREF", "DELETE_DEREF"}
 HAS_DOCSTRING = 0x4000000  # a flag of code objects since Python 3.13
+ABOUT_THE_TEXT = ("__firstlineno__", "__static_attributes__")  # what a class notes of itself since Python 3.13
 CHANGES = "changes as the functions run"
 SHOWN = 100  # characters of a description that is not shortened to its digest
 
@@ -469,7 +470,10 @@ class _Walk:
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~HAS_DOCSTRING)
         words = [repr(counts), repr(code.co_varnames[:n]), code.co_exceptiontable.hex()]
         named = {*dis.hasname, *dis.haslocal, *dis.hasfree, *dis.hasjrel, *dis.hasjabs}
-        for each in dis.get_instructions(code):
+        steps = list(dis.get_instructions(code))
+        for each, after in zip(steps, [*steps[1:], None], strict=True):
+            if each.opcode in dis.hasconst and after is not None and after.argval in ABOUT_THE_TEXT:
+                continue
             if each.opcode in dis.hasconst:
                 words.append(f"{each.opname} {self.describe(each.argval)}")
             else:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 
@@ -24,6 +25,7 @@ from random_cases import cases
 import refhmc
 from refhmc import chain_run, checkpoint
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
+from refhmc.types import DRAWS_DONE, STOP
 
 KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
 RUN = {"draws": 700, "tune": 600, "chains": 2, "random_seed": 9, "progressbar": False, "raw": True}
@@ -122,6 +124,37 @@ def test_every_kind_of_chain_goes_on_as_if_unbroken(which, tmp_path, monkeypatch
     assert_same(refhmc.sample(model, kernel, **{**options, "draws": 60}, checkpoint=tmp_path), unbroken)
 
 
+def test_warm_up_that_is_written_over_goes_on_as_if_unbroken(tmp_path, monkeypatch):
+    """Stopped in it, at its end and after it; nothing of it is kept but where it ended."""
+    monkeypatch.setattr(chain_run, "SMALL_WARMUP", 0)
+    monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
+    model, control = refhmc.models.Funnel(3), np.zeros(16, np.int64)
+
+    def run(draws, **options):
+        return chain_run.run_chain(model, KERNEL, 0, 9, None, draws, 600, False, **options)
+
+    store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 600, "format": checkpoint.FORMAT})
+    store.open(1300)
+    for iterations in (0, 100, 599, 600, 700):
+        control[:] = 0
+        stopping = threading.Thread(target=stop_at, args=(control, iterations))
+        stopping.start()
+        run(700, checkpoint=store, control=control)
+        stopping.join()
+    resumed, unbroken = run(700, checkpoint=store), run(700)
+    store.close()
+    for name in ("draws", "stats", "start", "control"):
+        assert np.array_equal(getattr(resumed, name), getattr(unbroken, name)), name
+    assert resumed.warmup_draws.shape == (0, 4)
+
+
+def stop_at(control, iterations):
+    """Ask a chain to stop when it has come so far, or has ended."""
+    while control[DRAWS_DONE] < min(iterations, 1300):
+        time.sleep(0.0005)
+    control[STOP] = 1
+
+
 # ------------------------------------------------------------------------------------------------ when it is saved
 
 SLOW = {
@@ -196,6 +229,7 @@ def test_an_exception_of_the_model_leaves_every_whole_draw_saved(where, tmp_path
     assert_same(resumed, refhmc.sample(python_model(), STEPS, **SLOW))
 
 
+@counts
 def test_a_model_that_fails_for_good_leaves_an_earlier_state_and_all_draws(tmp_path, monkeypatch):
     """The state after the last draw is made anew from one less than a second older, which takes evaluations."""
     monkeypatch.setenv("REFHMC_TEST_FAILS", "yes")
@@ -423,6 +457,16 @@ def test_a_script_that_was_changed_is_refused_and_the_same_one_goes_on(old, new,
             refhmc.sample(changed, STEPS, **few, checkpoint=tmp_path)
 
 
+def test_a_model_that_ran_as_python_is_not_gone_on_with_as_compiled_code(tmp_path):
+    """The last bits may differ."""
+    namespace = {}
+    exec("import numpy as np\ndef f(q, data): return -0.5 * np.sum(q * q)\ndef g(q, data): return -q", namespace)
+    functions = (namespace["f"], namespace["g"])
+    refhmc.sample(refhmc.Model(2, *functions), STEPS, **SLOW, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="compiled: here False, there True"):
+        refhmc.sample(refhmc.Model(2, *functions, in_python="a test"), STEPS, **SLOW, checkpoint=tmp_path)
+
+
 def test_data_of_another_shape_are_refused(tmp_path):
     few = {**SLOW, "draws": 10}
     refhmc.sample(script(data=(1.0, np.zeros(4))), STEPS, **few, checkpoint=tmp_path)
@@ -457,6 +501,11 @@ def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said
         again = refhmc.Model(2, fresh.log_density, fresh.gradient, in_python="a test")
         with pytest.warns(CheckpointWarning):
             refhmc.sample(again, STEPS, **{**few, "draws": 20}, checkpoint=tmp_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CheckpointWarning)
+            with pytest.raises(CheckpointWarning):
+                refhmc.sample(again, STEPS, **few, checkpoint=tmp_path / "another")
+        assert [path.name for path in (tmp_path / "another").iterdir()] == ["run.json"]  # and no lock
         other = CachingNormal(2.0, file)
         another = refhmc.Model(2, other.log_density, other.gradient, in_python="a test")
         with pytest.raises(CheckpointError, match="`scale` of .* here 2.0, there 1.0"):
