@@ -202,6 +202,11 @@ def test_a_slow_chain_is_saved_by_time_not_by_the_number_of_its_draws(tmp_path, 
     assert np.array_equal(slow.draws, refhmc.sample(python_model(), STEPS, **SLOW).draws)
 
 
+counts = pytest.mark.filterwarnings(
+    "ignore::refhmc.errors.CheckpointWarning"
+)  # of its evaluations: a part that changes
+
+
 def fails_where(where):
     """Raises where ``where(q, count)``, count that of the evaluations, while the environment says so."""
     count = 0
@@ -216,6 +221,7 @@ def fails_where(where):
     return refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
 
 
+@counts
 @pytest.mark.parametrize(
     "where", [*(lambda q, count, n=n: count == n for n in range(60, 64)), lambda q, count: q[0] > 1.5]
 )
