@@ -129,9 +129,8 @@ class Model:
         }
         self.conditionals = tuple(conditionals)
         self.joint: Model | None = None  # of a conditional: the model that its functions are part of
-        self.held: tuple[Model, np.ndarray, np.ndarray] | None = (
-            None  # and that, the block's indices, the whole position
-        )
+        # Of a conditional at a position: that model, the block's indices, the whole position.
+        self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")

@@ -202,9 +202,8 @@ def test_a_slow_chain_is_saved_by_time_not_by_the_number_of_its_draws(tmp_path, 
     assert np.array_equal(slow.draws, refhmc.sample(python_model(), STEPS, **SLOW).draws)
 
 
-counts = pytest.mark.filterwarnings(
-    "ignore::refhmc.errors.CheckpointWarning"
-)  # of its evaluations: a part that changes
+# Its count of evaluations is a part that changes.
+counts = pytest.mark.filterwarnings("ignore::refhmc.errors.CheckpointWarning")
 
 
 def fails_where(where):
