@@ -7,12 +7,15 @@ the density of its moves (:mod:`refhmc.check.balance`), and so
     detailed balance    pi(q) phi(w) P / |dq'/dw| is the same for the way there and the way back
     acceptance          P = min(1, e^r), r the log ratio of both sides without P; another rule that is in balance passes too
     rejection           an outcome that does not follow the proposal is the start
-    stateless           nothing of the calls before is in the answer
+    stateless           nothing of the calls before is in the answer, nor how many they were
+    momentum            where it is kept: its refreshment, its flip and the move's volume (``transition_momentum.py``)
     nan energy          a proposal at which the log density is NaN (or -inf) is not taken
     shift invariance    the log density's constant does not matter
 
 A kernel that is not reversible need not be wrong. FAIL is said of detailed balance where all noise enters every move, there is
 one way back only and it does not match, and the kernel decides; where it never decides, only after a test of stationarity.
+Nor is one shown to be right by a statistical test: where detailed balance has no answer, and no quadrature either, the report
+is INCONCLUSIVE, and the kernel a matter for check.orbit or check.sampler.
 
 Here: the call and the rows in their order. Each is a function of the Case (``transition_case.py``), in the file of its subject:
 ``transition_calls.py``, ``_memory``, ``_balance``, ``_momentum``, ``_faults``.
