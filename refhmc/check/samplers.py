@@ -225,7 +225,7 @@ class _Trial:
         if self.log_e >= self.log_limit or self.p_law < self.share:
             # Both take the chains of a batch for independent: time is left to see whether they are.
             looking = self.walker.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
-            return not looking or elapsed > 0.1 * self.seconds
+            return not looking or elapsed > 0.3 * self.seconds
         return (
             self.log_e_chains >= self.log_limit
             or self.outside is not None
