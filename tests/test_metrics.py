@@ -41,7 +41,7 @@ from refhmc.sample_stats import OUTCOMES
 
 DERIVATIVE, ENERGY = 1e-9, 1e-11
 TOO_LARGE = {"normal-100"}  # its metrics are constant: a test of its own
-# What jumps has no curvature; the last has a test of its own, to the ODE solver's tolerance.
+# A density that jumps has no curvature where it does; the last has a test of its own, to the ODE solver's tolerance.
 NOT_HERE = {"jolly-seber", "change-point", "pac-bayes", "cell-grid", "closed-population"}
 NOT_HERE |= {"fitzhugh-nagumo"} | TOO_LARGE
 SLOW = {"breast-cancer", "heart"}
