@@ -381,17 +381,23 @@ def test_sample_refuses_a_wrong_third_derivative(sample):
     """Compiled, through ``sample``. It gave biased draws without a word."""
     kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=SOFTABS)
     options = {"draws": 5, "tune": 0, "chains": 1, "random_seed": 1}
-    wrong = refhmc.Model(3, log_density, gradient, hessian, wrong_third_derivative)
+    functions = [numba.njit(f) for f in (log_density, gradient, hessian)]
+    wrong = refhmc.Model(3, *functions, wrong_third_derivative)
     with pytest.raises(GradientError, match="the third_derivative is not the derivative of the hessian"):
         sample(wrong, kernel, **options)
     assert sample(wrong, kernel, preflight=False, **options).draws.shape == (1, 5, 3)
-    right = refhmc.Model(3, log_density, gradient, hessian, third_derivative)
+    right = refhmc.Model(3, *functions, compiled_third_derivative)
     assert right.runs_as_python is None
     assert sample(right, kernel, **options).draws.shape == (1, 5, 3)
-    blocks = refhmc.Gibbs({(0, 2): kernel, (1,): refhmc.NUTS()})
-    assert sample(right, blocks, **options).draws.shape == (1, 5, 3)
+
+
+def test_each_block_of_gibbs_sampling():
+    blocks = refhmc.Gibbs({(0, 2): refhmc.HMC(n_steps=1, metric=SOFTABS), (1,): refhmc.NUTS()})
+    right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)
+    check_derivatives(right, make_plan(right, blocks, 0), HERE)
+    wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
     with pytest.raises(GradientError, match="coordinates': the trace is not the derivative of the hessian"):
-        sample(wrong, blocks, **options)
+        check_derivatives(wrong, make_plan(wrong, blocks, 0), HERE)
 
 
 def test_a_hessian_of_the_wrong_number_of_axes():
