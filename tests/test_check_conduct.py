@@ -219,6 +219,11 @@ def test_a_budget_that_makes_no_sense_is_refused(seconds):
             call()
 
 
+def test_a_sampler_without_any_limit_is_refused():
+    with pytest.raises(ValueError, match="draws"):
+        rc.sampler(walk, "normal-2", seconds=None)
+
+
 def test_a_call_that_outlasts_the_budget_is_not_waited_for():
     free = threading.Event()
 

@@ -110,6 +110,8 @@ def sampler(
     require_counts(transitions=transitions, draws=draws)
     require_counts(4, chains=chains)
     require_times(seconds=seconds)
+    if seconds is None and draws is None:
+        raise ValueError("seconds=None needs draws=: a right kernel would be walked for ever")
     m = int(transitions if transitions is not None else (10 if run is not None else 5))
     made, exact = kernel, targets.resolve(target)
     if make is not None:
