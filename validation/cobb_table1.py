@@ -8,8 +8,8 @@ kernel is from keeping the funnel: runs start from exact draws of it, so that th
 estimates 0 and 9 without bias if the kernel is exact.
 
 Rows named "the program's chain" repeat what the published program does after a rejection and what it records
-(cobb_program.py). Implicit steps are unchecked in all rows but "tolerance 1e-6, checked" and those of projected Tao, as in the
-program (reversibility_check=False).
+(cobb_program.py). Implicit steps are unchecked in all rows but "tolerance 1e-6, checked", as in the program
+(reversibility_check=False).
 """
 
 from __future__ import annotations
