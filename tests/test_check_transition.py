@@ -139,6 +139,13 @@ def test_correct_but_odd_kernels_do_not_fail_for_any_seed(name, seed):
     assert not report.failures, report
 
 
+def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it():
+    """exp of an energy's rise overflows at this seed, on normals of size 7."""
+    report = mutants.report(mutants.ODD["Barker's rule"], 31)
+    assert report.ok, report
+    assert any("OverflowError" in note for note in report.notes)
+
+
 def test_barkers_rule_is_named_and_not_taken_for_metropolis():
     report = mutants.report(mutants.ODD["Barker's rule"], 1)
     assert "Barker" in report.row("acceptance").basis

@@ -22,7 +22,7 @@ from refhmc.check.decisions import FREE, LOWER, UPPER, WHOLE, Leaf
 from refhmc.check.foreign import OutOfTime, Undecided
 from refhmc.check.played import GENERATOR, MOMENTUM, TINY
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.transition_case import CLEAR, Case, noise_size
+from refhmc.check.transition_case import CLEAR, Case, far_out, noise_size
 from refhmc.check.transition_momentum import kept_momentum
 from refhmc.check.transition_stationarity import stationarity
 
@@ -99,26 +99,27 @@ def _pair_edges(case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarr
         q = case.points[ray % len(case.points)]
         direction = case.rng(18, ray).standard_normal(noise_size(setting, q))
         unlikely = 0
-        for scale in np.geomspace(1.2, 12.0, 24):
-            found = setting.leaves(q, scale * direction)
-            outcomes.append((q, scale * direction, found))
-            moves = [leaf for leaf in _different(found, setting.rounding(q)) if np.isfinite(leaf.played.q).all()]
-            unlikely += any(leaf.probability < LIKELY for leaf in moves)
-            if not moves or unlikely > 2 * MOST_UNLIKELY:
-                break
-            for leaf in moves:
-                kind = _kind(case, leaf)
-                new[kind] += kind not in met
-                if not leaf.decisions or (
-                    new[kind] > CLEAR if kind not in met else leaf.probability > LIKELY or unlikely % 2 == 0
-                ):
-                    continue
-                case.decides = True
-                x = pair(setting, q, scale * direction, leaf, found, rng)
-                if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
-                    case.pairs.append(x)
-                elif math.log(x.probability) > x.r + COARSE:
-                    case.too_probable.append(x.probability)
+        with far_out():
+            for scale in np.geomspace(1.2, 12.0, 24):
+                found = setting.leaves(q, scale * direction)
+                outcomes.append((q, scale * direction, found))
+                moves = [leaf for leaf in _different(found, setting.rounding(q)) if np.isfinite(leaf.played.q).all()]
+                unlikely += any(leaf.probability < LIKELY for leaf in moves)
+                if not moves or unlikely > 2 * MOST_UNLIKELY:
+                    break
+                for leaf in moves:
+                    kind = _kind(case, leaf)
+                    new[kind] += kind not in met
+                    if not leaf.decisions or (
+                        new[kind] > CLEAR if kind not in met else leaf.probability > LIKELY or unlikely % 2 == 0
+                    ):
+                        continue
+                    case.decides = True
+                    x = pair(setting, q, scale * direction, leaf, found, rng)
+                    if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
+                        case.pairs.append(x)
+                    elif math.log(x.probability) > x.r + COARSE:
+                        case.too_probable.append(x.probability)
 
 
 def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:

@@ -26,7 +26,7 @@ from refhmc.check.decisions import LOWER, Leaf, answers
 from refhmc.check.foreign import Foreign, NotApplicable, Undecided, call_text
 from refhmc.check.played import MOMENTUM, TINY, Player
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.transition_case import Case, moved, noise_size
+from refhmc.check.transition_case import Case, far_out, moved, noise_size
 
 SLOW_COPY, SLOW_CALL = 2e-3, 3e-3  # seconds
 IN_A_ROW = 40  # calls that are repeated to see whether they are counted; fewer of a slow kernel
@@ -79,27 +79,30 @@ def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
     """
     calls, more = IN_A_ROW if case.cost <= SLOW_CALL else 6, False
     for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if case.cost <= SLOW_CALL else (1.6,)):
-        q = case.points[k % len(case.points)]
-        fresh = setting._replace(play=_after(case, player, []))
-        for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
-            copy = _fresh(case, player)
-            seen = [copy.play(q, script, seed).q.tobytes() for _ in range(calls)]
-            turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
-            if not turn:
-                continue
-            more = True
-            where = f"call {turn + 1} is not as call {turn}"
-            if not case.copies:
-                return where, more
-            ends = []
-            for key in (21, 22):
-                filler = (
-                    case.points[(k + key) % len(case.points)],
-                    _call(setting, case.rng(key).standard_normal(64), 0.5),
-                )
-                ends.append([_after(case, player, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)])
-            if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
-                return where, more
+        with far_out():
+            q = case.points[k % len(case.points)]
+            fresh = setting._replace(play=_after(case, player, []))
+            for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
+                copy = _fresh(case, player)
+                seen = [copy.play(q, script, seed).q.tobytes() for _ in range(calls)]
+                turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
+                if not turn:
+                    continue
+                more = True
+                where = f"call {turn + 1} is not as call {turn}"
+                if not case.copies:
+                    return where, more
+                ends = []
+                for key in (21, 22):
+                    filler = (
+                        case.points[(k + key) % len(case.points)],
+                        _call(setting, case.rng(key).standard_normal(64), 0.5),
+                    )
+                    ends.append(
+                        [_after(case, player, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
+                    )
+                if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
+                    return where, more
     return "", more
 
 

@@ -14,7 +14,6 @@ direction a returned momentum has is found by setting out from there: one of p a
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
@@ -28,7 +27,7 @@ from refhmc.check.foreign import NotApplicable, OutOfTime, Undecided, call_text
 from refhmc.check.laws import inverse_mass
 from refhmc.check.played import MOMENTUM, Played
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
-from refhmc.check.transition_case import CLEAR, Case, moved
+from refhmc.check.transition_case import CLEAR, Case, far_out, moved
 from refhmc.check.transition_stationarity import stationarity_of_both
 from refhmc.differences import ridders
 
@@ -111,7 +110,7 @@ def _unlikely_calls(case: Case) -> list[Call]:
     found: list[Call] = []
     for k, size in itertools.product(range(6), np.geomspace(1.5, 10.0, 9)):
         if len(found) < MOST_UNLIKELY:
-            with contextlib.suppress(Undecided):  # energies far out may be too rough for their decisions to be told
+            with far_out(Undecided):  # energies far out may be too rough for their decisions to be told
                 found += [x for x in _call(case, 1000 + k, size) if x.taken.probability < UNLIKELY]
     return found
 
