@@ -74,11 +74,11 @@ def figures(name: str) -> dict:
         found["lowest"].append(float(v.min()))
         found["acceptance"].append(done.acceptance)
         if k == 0:
-            some = np.linspace(0, len(v) - 1, 2000).astype(int)
+            some = np.linspace(0, len(v) - 1, 500).astype(int)
             edges = np.linspace(-15, 15, 61)
             density = np.histogram(v, edges)[0] / (len(v) * np.diff(edges))
             found |= {
-                "picture": done.recorded[some, :2],
+                "picture": np.round(done.recorded[some, :2], 3),
                 "edges": edges,
                 "histogram": density,
                 "rho": autocorrelations(v, LAGS),

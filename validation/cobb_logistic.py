@@ -40,7 +40,7 @@ NAME = "cobb_logistic"
 SEED, N_DATA, WEIGHTS, OMEGA = 11, 500, 10, 1.0
 MEAN = np.r_[np.full(WEIGHTS, 2.0), 0.0]
 BETAS = (0.1, 1.0, 10.0, 100.0)
-LONG, TRIALS, LAGS, TRANSITIONS = 30, 6, 60, 1000
+LONG, TRIALS, LAGS, TRANSITIONS = 30, 4, 60, 500
 RULES = {"Metropolis": Rule(), "program": Rule(restores=False, whole=True)}
 
 
