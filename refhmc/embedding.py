@@ -100,7 +100,8 @@ class Embedding:
         self.lowest, self.highest = _ends(support)
         self.a = a
         self.shift = max(0, 1 - self.lowest) if a == "log n" else 0
-        self.to_integer, self.log_width = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
+        functions: tuple[Any, Any] = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
+        self.to_integer, self.log_width = functions
 
     def __repr__(self) -> str:
         high = "..." if self.highest is None else self.highest
