@@ -83,8 +83,8 @@ SLOW_AS_PYTHON = {"breast-cancer"}
 
 
 def well_conditioned_process(q):
-    """log sigma raised until K's condition number, at most 1 + 11 alpha^2 / sigma, is at most 1e4."""
-    return np.array([q[0], q[1], max(q[2], 2 * q[1] - 6.8)])
+    """log sigma raised until K's condition number, at most 1 + 11 alpha^2 / sigma, is at most 1e3."""
+    return np.array([q[0], q[1], max(q[2], 2 * q[1] - 4.5)])
 
 
 def in_the_start_s_cell(name):
