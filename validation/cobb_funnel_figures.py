@@ -166,8 +166,9 @@ transitions per effective draw than HMC, goes far higher up the neck in 1,000 tr
 KL in them. Of the explicit scheme little is decided: single runs of its map, which is an approximation, stand still for long.
 
 **The program's chain.** Explicit RMHMC has a smaller KL than either HMC, as printed, but because the KL of HMC is about ten
-times that of right HMC: the HMC rows record v down to -80, and hardly any above 3 (cobb_table1.md). What the histogram of right
-HMC has at its upper end are draws that repeat: the chain stands still where its step is too large for the neck."""
+times that of right HMC: the HMC rows record v down to -80, and hardly any above 3 (cobb_table1.md). Of implicit RMHMC little is
+decided: most runs fall into the mouth and stay. What the histogram of right HMC has at its upper end are draws that repeat: the
+chain stands still where its step is too large for the neck."""
 
 
 def main() -> None:
