@@ -47,8 +47,8 @@ where something is rejected. Explicit scheme, medians (printed 0.142, 0.81): jit
 0.87, both 0.176 and 0.82. Implicit scheme (printed 0.130, 0.93): jitter alone 0.022 and 0.91, chain alone 0.005 and 0.98. Of
 both together there are seven runs, each of minutes, and they are of two kinds: five fall into the mouth, v = -17 and below,
 where hardly a solve ends (15,000 to 23,000 evaluations a transition), and have KL 1 to 3 and acceptance 0.6 to 0.7; two do
-not (1,100 and 2,000), and have 0.061 and 0.93, 0.013 and 0.91. So the explicit row's figures lie amid those of binding, chain and jitter together; the implicit row's are
-near those of a run that does not fall, of which there are too few for a verdict."""
+not (1,100 and 2,000), and have 0.061 and 0.93, 0.013 and 0.91. So the explicit row's figures lie amid those of binding, chain
+and jitter together; the implicit row's are near those of a run that does not fall, of which there are too few for a verdict."""
 
 
 MATTERS_KL, MATTERS_ACCEPTANCE = 3.0, 0.15
