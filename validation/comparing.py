@@ -40,7 +40,13 @@ def verdict(p: float, told: float, matters: float, comparisons: int) -> str:
 
 
 def smaller(one, other, comparisons: int) -> tuple[str, str]:
-    """Ratio of the geometric means of two samples, and whether it is below 1: holds, does not hold, or not decided."""
+    """Ratio of the geometric means of two samples, and whether it is below 1: holds, does not hold, or not decided.
+
+    Nor is it decided where a figure is zero or not a number (a chain that did not move), or a sample has no spread.
+    """
+    one, other = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
+    if not all(np.isfinite(x).all() and (x > 0).all() and np.ptp(x) > 0 for x in (one, other)):
+        return "–", "not decided: a run without a figure, or none that differ"
     found = compare(over_trials(np.log(one)), over_trials(np.log(other)), rounding=0.0)
     ratio = math.exp(np.mean(np.log(one)) - np.mean(np.log(other)))
     decided = "holds" if ratio < 1 else "does not hold"
