@@ -163,6 +163,7 @@ def _unsolved(stats) -> list[str]:
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
         f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. {rest} "
         "Take a smaller step_size, or more max_iterations where they only converge slowly."
+        + (" GeneralizedLeapfrog needs coordinates of order one; ImplicitMidpoint does not." if back else "")
     ]
 
 

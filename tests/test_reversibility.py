@@ -90,13 +90,14 @@ def count(method: str, metric: str, model: str, seed: int, tolerance: float) -> 
 
 @pytest.mark.parametrize("method", UNCHECKED)
 def test_a_step_that_is_used_is_used_from_its_end(method):
-    """Measured by the slow test below, at other points: see there. Here, of some 60 used steps a method, all."""
+    """Of some 60 used steps a method, at most one is not kept. Here all are; on a processor that rounds otherwise two or more
+    of one method are not with probability 1e-3 in all, at the rate that the slow test below measured at other points.
+    """
     found = collections.Counter()
     for k, metric in enumerate(SMOOTH):
         for j, model in enumerate(MOVED_MODELS):
             found += count(method, metric, model, seed=4 * k + j, tolerance=1e-6)
-    assert found["lost"] == 0
-    assert found["between"] <= 1
+    assert found["lost"] + found["between"] <= 1
     assert found["kept"] > 30
     assert found["not used"] > 10  # the steps do reach beyond the edge
 
@@ -197,6 +198,59 @@ def test_the_default_keeps_the_law_where_most_steps_fail():
     """FAMILY_ALPHA for five tests of a mean that is zero; unchecked steps show what could be seen."""
     assert worst_z() < scipy.stats.norm.isf(FAMILY_ALPHA / 10)
     assert worst_z(reversibility_check=False) > scipy.stats.norm.isf(FAMILY_ALPHA / 10)
+
+
+# --------------------------------------------------------------------------------------------------- other scales
+
+
+def scaled_log_density(q, s):
+    x = q / s[0]
+    return -(x[0] ** 2) / 18 + 0.5 * x[0] - 0.5 * np.exp(x[0]) * x[1] ** 2
+
+
+def scaled_gradient(q, s):
+    x = q / s[0]
+    return np.array([-x[0] / 9 + 0.5 - 0.5 * np.exp(x[0]) * x[1] ** 2, -np.exp(x[0]) * x[1]]) / s[0]
+
+
+def scaled_hessian(q, s):
+    x = q / s[0]
+    e = np.exp(x[0])
+    return np.array([[-1 / 9 - 0.5 * e * x[1] ** 2, -e * x[1]], [-e * x[1], -e]]) / s[0] ** 2
+
+
+def scaled_third(q, s):
+    x = q / s[0]
+    e = np.exp(x[0])
+    out = np.zeros((2, 2, 2))
+    out[0, 0, 0] = -0.5 * e * x[1] ** 2
+    out[0, 0, 1] = out[0, 1, 0] = out[1, 0, 0] = -e * x[1]
+    out[1, 1, 0] = out[1, 0, 1] = out[0, 1, 1] = -e
+    return out / s[0] ** 3
+
+
+def accepted_share(integrator, scale: float) -> float:
+    """Of 400 transitions from exact draws of the funnel 1 + 1 in coordinates ``scale`` times as large."""
+    model = refhmc.Model(
+        *(2, scaled_log_density, scaled_gradient, scaled_hessian, scaled_third),
+        data=np.array([scale]),
+        initial=[0.0, 0.0],
+    )
+    metric = SoftAbs(alpha=scale**2)
+    kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=metric, integrator=integrator)
+    starts = scale * Funnel(1).reference.draw(np.random.default_rng(1), 400)
+    _, stats = from_each(model, kernel, starts, seed=3)
+    return stats["is_accepted"].mean()
+
+
+def test_the_midpoint_rule_holds_at_any_scale():
+    """The tolerance is absolute. q and p are conjugate: one of them is never small. Solved for alone, q is; what is then
+    solved badly does not return, and is rejected."""
+    shares = [accepted_share(ImplicitMidpoint(), scale) for scale in (1.0, 1e-8, 1e8)]
+    assert min(shares) > 0.5
+    assert max(shares) - min(shares) < 0.05
+    assert accepted_share(GeneralizedLeapfrog(), 1.0) > 0.5
+    assert accepted_share(GeneralizedLeapfrog(), 1e-6) < 0.1
 
 
 # ------------------------------------------------------------------------------------------ what is said of it
