@@ -55,8 +55,6 @@ class Rows(NamedTuple):
 
 def make_rows(dim: int, n_stats: int, draws: int, tune: int, keep_warmup: bool) -> Rows:
     """Rows for a chain. Warm-up that nobody asked for is written over if it would need much memory."""
-    # A call into the core costs a millisecond: the whole run is one, unless warm-up would need much memory that nobody
-    # wants kept, or there is a checkpoint to write now and then.
     kept = tune if keep_warmup or 8 * tune * dim <= SMALL_WARMUP else 0
     return Rows(np.zeros((kept + draws, dim)), np.zeros((kept + draws, n_stats)), tune - kept, kept)
 

@@ -135,6 +135,7 @@ class CompiledCode(FunctionCache):
         return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
 
     def load_overload(self, sig, target_context):
+        """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
         target_context.refresh()
         path = self.path(sig, target_context.codegen())
         found = None
@@ -154,6 +155,7 @@ class CompiledCode(FunctionCache):
         return found
 
     def save_overload(self, sig, data) -> None:
+        """Keep what was compiled for a signature, if it can be kept."""
         path = self.path(sig, data.codegen)
         if path is None or data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
             return

@@ -305,14 +305,13 @@ class _Walk:
         return f"{description} {sha256(json.dumps(walk.parts, sort_keys=True))[:32] if walk.parts else ''}".strip()
 
     def array(self, value: Any) -> str:
+        """Type, shape and content of an array; every NaN is the same."""
         array = np.asarray(value)
         words = f"{array.dtype} array of shape {array.shape}"
         if array.dtype.names:
             fields = (f"{name}: {self.array(array[name])}" for name in array.dtype.names)
             return f"{words}, {sha256(', '.join(fields))[:32]}"
-        if (
-            array.dtype.kind in "OT" or array.dtype.char in "gG"
-        ):  # pointers, and long doubles with bytes that mean nothing
+        if array.dtype.kind in "OT" or array.dtype.char in "gG":  # pointers; long doubles, with bytes that mean nothing
             return f"{words}, {sha256(', '.join(map(self.describe, array.ravel().tolist())))[:32]}"
         if array.dtype.kind in "fc" and np.isnan(array).any():
             array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)  # one NaN, of the many
@@ -337,6 +336,7 @@ class _Walk:
         return self.state(value, name)
 
     def state(self, value: Any, name: str | None = None) -> str:
+        """An object's class and what ``pickle`` would write of it; with a name, a part for each attribute."""
         if type(value).__module__.startswith("numba.typed"):  # which pickle does not take
             return (
                 f"{self.klass(type(value))} {self.describe(dict(value) if isinstance(value, Mapping) else list(value))}"

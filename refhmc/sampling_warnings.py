@@ -7,16 +7,16 @@ import math
 import numpy as np
 
 from refhmc import diagnostics
+from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.kernels import DHMC
 from refhmc.metrics import Diagonal, Fisher
 from refhmc.sample_stats import OUTCOMES
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
-STUCK_DRAWS = 100  # rejections in a row that are called stuck in a chain that moved before or after
-NEVER_MOVED_DRAWS = (
-    5  # in one that never moved: a healthy chain (acceptance 0.65) makes 5 rejections in a row once in 200
-)
+# Rejections in a row that are called stuck: in a chain that moved before or after, and in one that never moved. (Of a healthy
+# chain, acceptance 0.65, the first 5 are rejections once in 200.)
+STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
 MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
 
@@ -45,7 +45,7 @@ def review(
         kernel = kernels[block]
         fixed = tune == 0 or kernel.step_size is not None  # type: ignore[attr-defined]
         of_block = _divergences(names, draws, before, stats, said, kernel, fixed)
-        of_block += _unsolved(stats)
+        of_block += _unsolved(stats, kernel)
         of_block += _stuck(draws, before, stats, fixed)
         of_block += _max_depth(stats, kernel)
         of_block += _flips(stats, fixed)
@@ -148,12 +148,13 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
     return found
 
 
-def _unsolved(stats) -> list[str]:
+def _unsolved(stats, kernel) -> list[str]:
     if "solver_failed" not in stats or not stats["solver_failed"].any():
         return []
     failed = stats["solver_failed"]
     count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
     what = f"of which {back} made a step that did not reverse" if back else "an implicit step had no solution in time"
+    alone = isinstance(getattr(kernel.integrator, "base", kernel.integrator), GeneralizedLeapfrog)  # solves for q alone
     # Only steps that were taken back are known to be ones that the way back would have taken too.
     if "reversibility_error" in stats:
         rest = "The other draws are valid: each of their steps was taken back."
@@ -163,7 +164,7 @@ def _unsolved(stats) -> list[str]:
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
         f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. {rest} "
         "Take a smaller step_size, or more max_iterations where they only converge slowly."
-        + (" GeneralizedLeapfrog needs coordinates of order one; ImplicitMidpoint does not." if back else "")
+        + (" GeneralizedLeapfrog needs coordinates of order one; ImplicitMidpoint does not." if back and alone else "")
     ]
 
 

@@ -284,6 +284,15 @@ def test_the_result_says_whether_steps_were_taken_back(checked, sample):
     (failure,) = [text for text in result.warnings if "solver failed" in text]
     assert ("are valid" in failure) is checked
     assert ("may be biased" in failure) is not checked
+    assert ("GeneralizedLeapfrog needs" in failure) is ("did not reverse" in failure)
+
+
+def test_only_the_generalised_leapfrog_is_advised_to_scale_its_coordinates(sample):
+    kernel = refhmc.HMC(step_size=0.25, n_steps=3, metric=Fisher(), integrator=ImplicitMidpoint(solver="anderson"))
+    result = sample(model_of("banana"), kernel, draws=400, tune=0, chains=1, random_seed=1)
+    (failure,) = [text for text in result.warnings if "solver failed" in text]
+    assert "did not reverse" in failure
+    assert "GeneralizedLeapfrog" not in failure
 
 
 # ------------------------------------------------------------------------- failures have the right name, and numbers

@@ -20,7 +20,7 @@ import refhmc
 from refhmc.datasets import load_json
 from validation import metropolis_within_gibbs
 from validation.common import command_line, effective_sizes, markdown, save_figure, write_results
-from validation.judging import Estimate, alarm_text, compare, number, over_trials, verdict
+from validation.judging import POWER, Estimate, alarm_text, compare, number, over_trials, verdict
 
 CHAINS = 4
 LENGTHS = (10, 20, 50)
@@ -121,6 +121,17 @@ def posterior_rows(run: Run, summary: dict) -> list[dict]:
     return rows
 
 
+def told_words(run: Run, rows: list[dict]) -> str:
+    """What could have been told: of the means, in standard deviations of the posterior, and of the shares."""
+    count, sd = len(rows) * (1 + len(QUANTILES)), run.values.std(axis=(0, 1))
+    means = [row["mean"].told(count) / s for row, s in zip(rows, sd, strict=True)]
+    shares = [row[f"{key} comparison"].told(count) for row in rows for key in QUANTILES]
+    return (
+        f"With probability {POWER:.0%} a difference would have been told of {np.median(means):.2g} standard deviations in a "
+        f"mean (the least certain: {max(means):.2g}) and of {np.median(shares):.2g} in a share ({max(shares):.2g})."
+    )
+
+
 def posterior_table(rows: list[dict]) -> tuple[str, int, float]:
     """The table, how many of its comparisons differ, and the largest |z|."""
     count = len(rows) * (1 + len(QUANTILES))
@@ -188,10 +199,13 @@ def main() -> None:
         runs.append(by_dhmc(model, n_steps, chosen.draws, chosen.seed + k, chosen.cores))
         print(runs[-1].sampler, runs[-1].note, f"{runs[-1].seconds:.0f} s", flush=True)
     runs.append(by_metropolis(model, sweeps, chosen.seed + 9))
-    table, differ, largest = posterior_table(posterior_rows(runs[LENGTHS.index(TABLE_LENGTH)], summary))
+    shown = runs[LENGTHS.index(TABLE_LENGTH)]
+    rows = posterior_rows(shown, summary)
+    table, differ, largest = posterior_table(rows)
     text, data = efficiency_table(runs)
     comparisons = len(NAMES) * (1 + len(QUANTILES))
-    words = f"{comparisons - differ} of {comparisons} comparisons agree; the largest |z| is {largest:.1f}."
+    words = f"{comparisons - differ} of {comparisons} comparisons agree; the largest |z| is {largest:.1f}. "
+    words += told_words(shown, rows)
     parts = [
         f"DHMC of {TABLE_LENGTH} steps, {CHAINS} chains of {chosen.draws:,} draws, seed {chosen.seed}, beside draws by "
         "component-wise Metropolis on the integers themselves (`refhmc/data/jolly_seber_posterior.json`).",
@@ -209,7 +223,7 @@ def main() -> None:
     ]
     print(table, words, text, sep="\n\n")
     if not chosen.quick:
-        draw_figure(runs[LENGTHS.index(TABLE_LENGTH)], summary)
+        draw_figure(shown, summary)
         facts = {"draws": chosen.draws, "seed": chosen.seed, "largest_z": largest, "differ": differ, "efficiency": data}
         write_results("jolly_seber", "Jolly-Seber by discontinuous HMC", "\n\n".join(parts), facts)
 

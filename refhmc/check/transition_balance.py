@@ -32,6 +32,7 @@ FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far of
 
 
 def detailed_balance(case: Case) -> list[Row]:
+    """The row, or where a momentum is kept the rows about that."""
     player, setting = case.need()
     if player.keeps_momentum:
         return [*kept_momentum(case), not_run("detailed balance", "a momentum is kept: see the rows before")]

@@ -52,8 +52,7 @@ def checked_step(dynamics, model, z, eps, vecs, mats):
     An implicit equation may have several solutions, and the way back may find another one than it came from. Two signs say that
     a step which returns lies near one that does not: the way back misses z by more than a tolerance (the map multiplies the
     solver's error), or the two ways took different numbers of iterations (at the solution both contract alike). Then
-    the step is made once more, from where the way back ended, and has to return to z': so that a step that is used from z
-    is one that is used from z'.
+    the step is made once more, from where the way back ended, and has to return to z', as it would if the chain stood at z'.
     """
     _, _, step, geometry, notes = dynamics
     start, end = vecs[START : START + 2], vecs[END : END + POINT_ROWS]

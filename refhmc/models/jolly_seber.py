@@ -198,10 +198,11 @@ def all_inside(q, data):
     return outside == 0
 
 
-@jit
-def shares(q, data, y, A):
+@jit_allocating
+def shares(q, data):
     """y_i and A_i, (T - 1,) each."""
     T = data.shape[1]
+    y, A = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype)
     s = -softplus(q[T - 1])  # log((1 - p_{i+1}) chi_{i+1})
     for i in range(T - 2, -1, -1):
         y[i] = q[T + i] + s
@@ -210,6 +211,7 @@ def shares(q, data, y, A):
     for i in range(T - 1):
         A[i] = data[3, i] + owed
         owed = A[i] * expit(y[i])
+    return y, A
 
 
 @jit
@@ -239,9 +241,8 @@ def hessian(q, data, out):
     out[:] = 0.0
     if not all_inside(q, data):
         return
-    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
-    Q = np.zeros((m, m), q.dtype)
-    shares(q, data, y, A)
+    y, A = shares(q, data)
+    Y, Q = np.zeros(m, q.dtype), np.zeros((m, m), q.dtype)
     for i in range(T - 1, -1, -1):
         second_p, _, second_phi, _ = diagonal_terms(q, i, data)
         out[i, i] += second_p
@@ -263,9 +264,8 @@ def third_derivative(q, data, out):
     out[:] = 0.0
     if not all_inside(q, data):
         return
-    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
-    Q = np.zeros((m, m), q.dtype)
-    shares(q, data, y, A)
+    y, A = shares(q, data)
+    Y, Q = np.zeros(m, q.dtype), np.zeros((m, m), q.dtype)
     for i in range(T - 1, -1, -1):
         _, third_p, _, third_phi = diagonal_terms(q, i, data)
         out[i, i, i] += third_p
@@ -290,9 +290,8 @@ def trace(q, data, M, out):
     out[:] = 0.0
     if not all_inside(q, data):
         return
-    y, A, Y = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype), np.zeros(m, q.dtype)
-    Q, MY = np.zeros((m, m), q.dtype), np.zeros(m, q.dtype)
-    shares(q, data, y, A)
+    y, A = shares(q, data)
+    Y, Q, MY = np.zeros(m, q.dtype), np.zeros((m, m), q.dtype), np.zeros(m, q.dtype)
     for i in range(T - 1, -1, -1):
         _, third_p, _, third_phi = diagonal_terms(q, i, data)
         out[i] += M[i, i] * third_p
