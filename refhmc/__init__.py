@@ -13,36 +13,33 @@ import importlib
 __version__ = "0.1.0"
 
 _HOME = {
-    "sample": "refhmc.sampling",
-    "Model": "refhmc.model",
-    "Embedding": "refhmc.embedding",
-    "Reference": "refhmc.reference",
-    "Result": "refhmc.results",
+    "sample": "refhmc.sampling.sample",
+    "Model": "refhmc.models.base",
+    "Embedding": "refhmc.models.embedding",
+    "Reference": "refhmc.models.reference",
+    "Result": "refhmc.sampling.result",
     "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
     "Gibbs": "refhmc.kernels",
-    "Hamiltonian": "refhmc.hamiltonian",
-    "DiscontinuousHamiltonian": "refhmc.discontinuous",
-    "conditional": "refhmc.conditionals",
-    "Trajectory": "refhmc.trajectory",
-    "integrate": "refhmc.trajectory",
-    "transition": "refhmc.replay",
+    "Hamiltonian": "refhmc.dynamics.hamiltonian",
+    "DiscontinuousHamiltonian": "refhmc.dynamics.discontinuous",
+    "conditional": "refhmc.models.conditionals",
+    "Trajectory": "refhmc.dynamics.trajectory",
+    "integrate": "refhmc.dynamics.trajectory",
+    "transition": "refhmc.sampling.transition",
 }
-_MODULES = (
-    "check",
-    "metrics",
-    "integrators",
-    "models",
-    "kernels",
-    "errors",
-    "diagnostics",
-    "progress",
-    "datasets",
-    "embedding",
-    "compiled",
-    "sample_stats",
-)
+_MODULES = {
+    **{
+        name: f"refhmc.{name}"
+        for name in ("check", "metrics", "integrators", "models", "kernels", "errors", "diagnostics")
+    },
+    "progress": "refhmc.sampling.progress",
+    "datasets": "refhmc.models.datasets",
+    "embedding": "refhmc.models.embedding",
+    "compiled": "refhmc.core.compiled",
+    "sample_stats": "refhmc.core.sample_stats",
+}
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 
@@ -51,7 +48,7 @@ def __getattr__(name: str):
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
     elif name in _MODULES:
-        value = importlib.import_module(f"refhmc.{name}")
+        value = importlib.import_module(_MODULES[name])
     else:
         raise AttributeError(f"module 'refhmc' has no attribute {name!r}")
     globals()[name] = value

@@ -2,6 +2,6 @@
 
 import sys
 
-from refhmc.cli import main
+from refhmc.cli.main import main
 
 sys.exit(main())

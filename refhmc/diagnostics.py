@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from refhmc.differences import ridders
-from refhmc.results import import_arviz
-from refhmc.trajectory import integrate
+from refhmc.core.arviz import import_arviz
+from refhmc.dynamics.trajectory import integrate
+from refhmc.numerics.differences import ridders
 
 
 def rhat(x: np.ndarray) -> np.ndarray:

@@ -10,14 +10,14 @@ import numpy as np
 import scipy.stats
 
 import refhmc
-from refhmc import compiled
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, make_plan
+from refhmc.core import compiled
+from refhmc.core import sample_stats as S
+from refhmc.core.point import P, Q
+from refhmc.core.types import N_CONTROL
 from refhmc.integrators import discontinuous as step_text
 from refhmc.kernels.dhmc import dhmc
 from refhmc.metrics import laplace
-from refhmc.point import P, Q
-from refhmc.types import N_CONTROL
+from refhmc.sampling.chain import Chain, make_plan
 
 # ------------------------------------------------------------------------------------------- one smooth, one integer
 

@@ -19,10 +19,12 @@ import numpy as np
 import scipy.integrate
 
 import refhmc
-from refhmc import compiled, types
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, close_notes, make_plan, open_notes
-from refhmc.hamiltonian import run_energy
+from refhmc.core import compiled, types
+from refhmc.core import sample_stats as S
+from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.core.randomness import fill_normals
+from refhmc.core.types import STATE
+from refhmc.dynamics.hamiltonian import run_energy
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import (
     Diagonal,
@@ -32,9 +34,7 @@ from refhmc.metrics import (
     OuterProductSoftAbs,
     SoftAbs,
 )
-from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.randomness import fill_normals
-from refhmc.types import STATE
+from refhmc.sampling.chain import Chain, close_notes, make_plan, open_notes
 
 RIEMANNIAN = {
     "fisher": Fisher(),

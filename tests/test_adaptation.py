@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 import refhmc
-from refhmc import adaptation, compiled
-from refhmc.adaptation import warmup_schedule
-from refhmc.chain import Chain, make_plan
+from refhmc.adaptation.dual_averaging import (
+    COUNT,
+    LOG_STEP,
+    LOG_STEP_BAR,
+    N_DUAL,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
+from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
+from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
+from refhmc.adaptation.windows import schedule_array, warmup_schedule
+from refhmc.core import compiled
+from refhmc.core.point import P, Q
+from refhmc.core.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
+from refhmc.core.types import CANDIDATE, GRADIENTS, N_CONTROL, N_GRADIENTS, SEARCH_FAILED, STATE
 from refhmc.metrics import euclidean
-from refhmc.point import P, Q
-from refhmc.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
-from refhmc.types import CANDIDATE, GRADIENTS, N_CONTROL, N_GRADIENTS, SEARCH_FAILED, STATE
+from refhmc.sampling.chain import Chain, make_plan
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 
@@ -95,9 +105,9 @@ def test_short_schedules():
 
 
 def test_nothing_is_learned_for_a_fixed_metric():
-    assert adaptation.schedule_array(1000, False).tolist() == [[0, 0, 1000]]
-    assert adaptation.schedule_array(0, False).shape == adaptation.schedule_array(0, True).shape == (0, 3)
-    table = adaptation.schedule_array(1000, True)
+    assert schedule_array(1000, False).tolist() == [[0, 0, 1000]]
+    assert schedule_array(0, False).shape == schedule_array(0, True).shape == (0, 3)
+    table = schedule_array(1000, True)
     assert [("slow" if slow else "fast", start, stop) for slow, start, stop in table.tolist()] == warmup_schedule(1000)
 
 
@@ -124,15 +134,15 @@ def dual_averaging(first: float, acceptances, target: float) -> tuple[np.ndarray
     target=st.floats(0.05, 0.99),
 )
 def test_dual_averaging_is_the_published_recursion(first, acceptances, target):
-    dual = np.full(adaptation.N_DUAL, 99.0)  # what was there before a restart must not matter
-    adaptation.restart_dual_averaging(dual, first)
-    assert math.exp(dual[adaptation.LOG_STEP]) == pytest.approx(first, rel=1e-14)
+    dual = np.full(N_DUAL, 99.0)  # what was there before a restart must not matter
+    restart_dual_averaging(dual, first)
+    assert math.exp(dual[LOG_STEP]) == pytest.approx(first, rel=1e-14)
     steps, averages = dual_averaging(first, acceptances, target)
     for a, step, average in zip(acceptances, steps, averages, strict=True):
-        adaptation.update_dual_averaging(dual, a, target)
-        assert dual[adaptation.LOG_STEP] == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
-        assert dual[adaptation.LOG_STEP_BAR] == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
-    assert dual[adaptation.COUNT] == len(acceptances)
+        update_dual_averaging(dual, a, target)
+        assert dual[LOG_STEP] == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
+        assert dual[LOG_STEP_BAR] == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
+    assert dual[COUNT] == len(acceptances)
 
 
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
@@ -145,12 +155,12 @@ def test_dual_averaging_finds_its_target(first, target):
 
     rng = np.random.default_rng(1)
     for noise in (0.0, 0.05):
-        dual = np.zeros(adaptation.N_DUAL)
-        adaptation.restart_dual_averaging(dual, first)
+        dual = np.zeros(N_DUAL)
+        restart_dual_averaging(dual, first)
         for _ in range(2000):
-            step = math.exp(dual[adaptation.LOG_STEP])
-            adaptation.update_dual_averaging(dual, curve(step) + noise * rng.uniform(-1, 1), target)
-        assert curve(math.exp(dual[adaptation.LOG_STEP_BAR])) == pytest.approx(target, abs=0.01)
+            step = math.exp(dual[LOG_STEP])
+            update_dual_averaging(dual, curve(step) + noise * rng.uniform(-1, 1), target)
+        assert curve(math.exp(dual[LOG_STEP_BAR])) == pytest.approx(target, abs=0.01)
 
 
 # ------------------------------------------------------------------------------------------------------- Welford
@@ -160,7 +170,7 @@ def welford(draws: np.ndarray, dense: bool) -> tuple[np.ndarray, np.ndarray]:
     n, d = draws.shape
     mean, scatter = np.zeros(d), np.zeros((d if dense else 1, d))
     for k in range(n):
-        adaptation.update_welford(mean, scatter, draws[k], k + 1)
+        update_welford(mean, scatter, draws[k], k + 1)
     return mean, scatter
 
 
@@ -192,14 +202,14 @@ def test_the_learned_metric(d):
     for dense in (False, True):
         vecs, mats = np.ones((2, d)), np.stack([np.eye(d), np.eye(d)])[: 2 * dense]
         _, scatter = welford(draws, dense)
-        adaptation.learn_metric(scatter, len(draws), vecs, mats)
+        learn_metric(scatter, len(draws), vecs, mats)
         np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
         np.testing.assert_allclose(vecs[1], np.diag(want) ** -0.5, rtol=1e-12)
         if dense:
             np.testing.assert_allclose(mats[0], want, rtol=1e-12, atol=1e-13)
             np.testing.assert_allclose(mats[1], np.linalg.cholesky(want), rtol=1e-12, atol=1e-13)
         before = vecs.copy(), mats.copy()
-        adaptation.learn_metric(welford(draws[:1], dense)[1], 1, vecs, mats)
+        learn_metric(welford(draws[:1], dense)[1], 1, vecs, mats)
         assert np.array_equal(before[0], vecs)
         assert np.array_equal(before[1], mats)
 
@@ -208,7 +218,7 @@ def test_the_learned_metric_is_positive_where_the_draws_are_not():
     """Two equal draws in five dimensions."""
     vecs, mats = np.ones((2, 5)), np.stack([np.eye(5), np.eye(5)])
     _, scatter = welford(np.full((2, 5), 3.0), dense=True)
-    adaptation.learn_metric(scatter, 2, vecs, mats)
+    learn_metric(scatter, 2, vecs, mats)
     np.testing.assert_allclose(mats[0], 5 / 7 * 1e-3 * np.eye(5), rtol=1e-12)
     np.testing.assert_allclose(mats[1] @ mats[1].T, mats[0], rtol=1e-12)
 
@@ -221,7 +231,7 @@ def test_a_metric_from_gradients():
         gradients = -draws / variances
         draws[:, 3] = 1.0  # has not moved
         vecs = np.stack([np.full(4, 0.5), np.full(4, 0.5**-0.5)])
-        adaptation.learn_from_gradients(welford(draws, False)[1], welford(gradients, False)[1], vecs)
+        learn_from_gradients(welford(draws, False)[1], welford(gradients, False)[1], vecs)
         np.testing.assert_allclose(vecs[0], [1e-4, 1.0, 1e6, 0.5], rtol=1e-12)
         np.testing.assert_allclose(vecs[1], vecs[0] ** -0.5, rtol=1e-12)
 
@@ -245,7 +255,7 @@ def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
     dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
     core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
     control = np.zeros(N_CONTROL, np.int64)
-    text = compiled.plain(adaptation.search_step_size, fill_normals=fill)
+    text = compiled.plain(search_step_size, fill_normals=fill)
     state = chain.state.copy()
     eps = text(dynamics, core, chain.workspace, (None,), np.zeros(model.dim), start, control)
     assert np.array_equal(chain.state, state)
@@ -290,7 +300,7 @@ def test_the_compiled_search_tries_fresh_momenta():
         chain.start(np.random.default_rng(100 + seed).normal(size=d))
         control, normals = np.zeros(N_CONTROL, np.int64), np.zeros(d)
         randomness = (rng, np.zeros(0), np.zeros(1, np.int64))
-        text = compiled.plain(adaptation.search_step_size)
+        text = compiled.plain(search_step_size)
         core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
         dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
         found.append(text(dynamics, core, chain.workspace, randomness, normals, 1.0, control))
@@ -316,12 +326,12 @@ def test_a_search_without_end_keeps_the_start():
     chain.start(np.zeros(2))
     control = np.zeros(N_CONTROL, np.int64)
     core = (lambda q, data, out: flat.core.tuple[0](q, data, out), *flat.core.tuple[1:])
-    text = compiled.plain(adaptation.search_step_size)
+    text = compiled.plain(search_step_size)
     randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
     dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
     assert text(dynamics, core, chain.workspace, randomness, np.zeros(2), 0.3, control) == 0.3
     assert control[SEARCH_FAILED] == 1
-    assert chain.notes[N_GRADIENTS] == adaptation.MAX_DOUBLINGS
+    assert chain.notes[N_GRADIENTS] == MAX_DOUBLINGS
 
 
 # ----------------------------------------------------------------------------------------------- warm-up as a whole

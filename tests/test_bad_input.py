@@ -136,7 +136,7 @@ def test_a_gradient_that_is_not_the_derivative(sample):
     result = sample(wrong, draws=5, tune=0, chains=1, initvals=[1.0, 2.0], preflight=False)
     assert result.attributes["preflight"] is False
     good = refhmc.Model(2, log_density, lambda q, data: -q, data={"python": True})
-    from refhmc.starts import check_gradient
+    from refhmc.sampling.initialization import check_gradient
 
     calls.clear()
     check_gradient(good, np.array([1.0, 2.0]))
@@ -145,7 +145,7 @@ def test_a_gradient_that_is_not_the_derivative(sample):
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e3, 1e8])
 def test_the_preflight_check_accepts_right_gradients_on_every_scale(scale):
-    from refhmc.starts import check_gradient
+    from refhmc.sampling.initialization import check_gradient
 
     def log_density(q, data):
         return -0.5 * np.sum((q / data) ** 2)
@@ -195,7 +195,7 @@ def test_energies_that_are_not_finite_are_divergences_never_accepted(sample, ker
     diverging = result.sample_stats["diverging"]
     assert diverging.any()
     assert not diverging.all()
-    nan = result.sample_stats["outcome"] == refhmc.sample_stats.OUTCOMES.index("nan")
+    nan = result.sample_stats["outcome"] == refhmc.core.sample_stats.OUTCOMES.index("nan")
     assert np.array_equal(nan, diverging)
     assert np.isfinite(result.sample_stats["energy"]).all()
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 import refhmc
-from refhmc.chain import Chain, make_plan
+from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError
-from refhmc.sample_stats import N_STATS
+from refhmc.sampling.chain import Chain, make_plan
 
 TUNE, DRAWS = 180, 60
 KERNELS = {

@@ -11,7 +11,14 @@ from mutants import adaptation as mutants
 
 import refhmc
 import refhmc.check as rc
-from refhmc import adaptation
+from refhmc.adaptation.dual_averaging import (
+    LOG_STEP,
+    LOG_STEP_BAR,
+    N_DUAL,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
+from refhmc.adaptation.windows import warmup_schedule
 from refhmc.check.adaptation_windows import stan_windows
 from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
 
@@ -76,7 +83,7 @@ def test_other_schemes_are_not_held_against_a_sampler_unless_it_claims_ours():
 def test_the_windows_are_stan_s():
     assert stan_windows(1000) == [(75, 100), (100, 150), (150, 250), (250, 450), (450, 950)]
     for tune in range(20, 2000):
-        ours = [(a, b) for kind, a, b in adaptation.warmup_schedule(tune) if kind == "slow"]
+        ours = [(a, b) for kind, a, b in warmup_schedule(tune) if kind == "slow"]
         assert stan_windows(tune) == ours
 
 
@@ -90,14 +97,14 @@ def test_refhmc_s_own_warm_up_passes(kernel):
 
 def test_refhmc_s_recursion_and_schedule_pass():
     def dual_averaging(first, acceptances, target):
-        dual, found = np.zeros(adaptation.N_DUAL), []
-        adaptation.restart_dual_averaging(dual, first)
+        dual, found = np.zeros(N_DUAL), []
+        restart_dual_averaging(dual, first)
         for a in acceptances:
-            adaptation.update_dual_averaging(dual, a, target)
-            found.append(np.exp(dual[[adaptation.LOG_STEP, adaptation.LOG_STEP_BAR]]))
+            update_dual_averaging(dual, a, target)
+            found.append(np.exp(dual[[LOG_STEP, LOG_STEP_BAR]]))
         return tuple(np.array(found).T)
 
-    report = rc.adaptation(None, dual_averaging=dual_averaging, schedule=adaptation.warmup_schedule)
+    report = rc.adaptation(None, dual_averaging=dual_averaging, schedule=warmup_schedule)
     assert report.row("dual averaging function").status == PASS
     assert report.row("windows").status == PASS
 

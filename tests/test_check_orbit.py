@@ -10,12 +10,12 @@ from mutants import orbits as cases
 
 import refhmc
 import refhmc.check as rc
-from refhmc import compiled
-from refhmc import sample_stats as S
 from refhmc.check.enumeration import Answers, Enumerator, law_of
+from refhmc.core import compiled
+from refhmc.core import sample_stats as S
+from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
+from refhmc.core.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
 from refhmc.kernels import nuts as module
-from refhmc.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
 
 BY_ID = {pair.id: pair for pair in cases.PAIRS}
 leap = cases.leapfrog(cases.grad_gaussian)

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 import refhmc
-from refhmc import chain_run, checkpoint
+from refhmc.core.types import DRAWS_DONE, STOP
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
-from refhmc.types import DRAWS_DONE, STOP
+from refhmc.sampling import chain_run, checkpoint
 
 KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
 RUN = {"draws": 700, "tune": 600, "chains": 2, "random_seed": 9, "progressbar": False, "raw": True}
@@ -274,7 +274,8 @@ CHILD = """
 import os, pathlib, sys
 import numpy as np
 import refhmc
-from refhmc import chain_run, checkpoint
+from refhmc.sampling import chain_run
+from refhmc.sampling import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.001, 0.0
 calls = 0
@@ -331,7 +332,8 @@ KILLED = """
 import os, sys, threading, time
 import numpy as np
 import refhmc
-from refhmc import chain_run, checkpoint
+from refhmc.sampling import chain_run
+from refhmc.sampling import checkpoint
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY = 0.005, 0.01
 m = refhmc.metrics

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.cli import main
+from refhmc.cli.main import main
 
 
 def run(*arguments, **environment):
@@ -99,7 +99,7 @@ def test_models_and_info(capsys):
 SECOND_PROCESS = """
 import json, refhmc
 result = refhmc.sample(refhmc.models.Funnel(2), draws=5, tune=5, chains=1, random_seed=1, progressbar=False, raw=True)
-print(json.dumps([[item.title, item.from_cache] for item in refhmc.compiled.log]))
+print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
 print(json.dumps(result.draws.tolist()))
 """
 

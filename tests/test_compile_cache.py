@@ -14,9 +14,9 @@ import warnings
 import pytest
 from numba import types as nb
 
-from refhmc import compile_cache
-from refhmc.compile_cache import cache_directory, read_sealed, write_sealed
-from refhmc.compiled import jit
+from refhmc.core import compile_cache
+from refhmc.core.compile_cache import cache_directory, read_sealed, write_sealed
+from refhmc.core.compiled import jit
 from refhmc.errors import CompileCacheWarning
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has access lists in the place of owner and mode")

@@ -1,7 +1,7 @@
 """Every derivative of every model against the complex step of the order below it.
 
 The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the model's
-own text on complex numbers (``refhmc.compiled.plain``), so each order is tied to the one below it, down to the log
+own text on complex numbers (``refhmc.core.compiled.plain``), so each order is tied to the one below it, down to the log
 density, which the models' own tests tie to independent texts.
 
 Tolerance: 1e-9 of the *scale*: the largest entry, in either way of computing it, of the gradient, or of the slice
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 from refhmc import models
-from refhmc.compiled import plain
+from refhmc.core.compiled import plain
 from refhmc.errors import MissingDerivativeError
 
 STEP = 1e-30

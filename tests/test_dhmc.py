@@ -34,14 +34,14 @@ from test_posteriors import plain_ess, z_scores
 
 import refhmc
 import refhmc.check as rc
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, make_plan
+from refhmc.core import sample_stats as S
+from refhmc.core.point import LOG_DENSITY, P, Q
+from refhmc.core.sample_stats import N_STATS
+from refhmc.core.types import FLIPS, TRIES
 from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.metrics import Diagonal, laplace
 from refhmc.metrics.laplace import INVERSE_MASS, ROOT
-from refhmc.point import LOG_DENSITY, P, Q
-from refhmc.sample_stats import N_STATS
-from refhmc.types import FLIPS, TRIES
+from refhmc.sampling.chain import Chain, make_plan
 
 FAMILY_ALPHA = 1e-4
 N_TESTS = 100
@@ -443,7 +443,7 @@ def test_the_scales_are_learned():
     plan = make_plan(model, refhmc.DHMC(), 1000)
     chain = Chain(model, plan, np.random.default_rng(3))
     chain.start(np.array([100.5]))
-    refhmc.sampling.warm_up(model, refhmc.DHMC(), plan)
+    refhmc.sampling.sample.warm_up(model, refhmc.DHMC(), plan)
     chain.run(np.zeros((1000, 1)), np.zeros((1000, N_STATS)))
     scale = chain.vecs[laplace.SCALE, 0]
     assert 25 < scale < 60
@@ -456,7 +456,7 @@ def test_jumps_are_adapted_apart_from_the_smooth_step():
     plan = make_plan(narrow(), refhmc.DHMC(metric=refhmc.metrics.Identity()), 600)
     chain = Chain(narrow(), plan, np.random.default_rng(3))
     chain.start(np.array([0.0, 50.5]))
-    refhmc.sampling.warm_up(narrow(), refhmc.DHMC(), plan)
+    refhmc.sampling.sample.warm_up(narrow(), refhmc.DHMC(), plan)
     stats = np.zeros((600, N_STATS))
     chain.run(np.zeros((600, 2)), stats)
     after = np.zeros((400, N_STATS))

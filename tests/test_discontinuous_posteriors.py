@@ -14,8 +14,8 @@ from test_posteriors import plain_ess, z_scores
 
 import refhmc
 from refhmc import diagnostics
-from refhmc.datasets import load_json
 from refhmc.models.change_point import ChangeLaw
+from refhmc.models.datasets import load_json
 
 TESTS = 8
 SEED = 20261121
@@ -76,7 +76,7 @@ def test_classifier_of_heart_disease(sample):
     z = np.append(z, (square.mean() - 14) / (square.std() / np.sqrt(plain_ess(square))))
     assert np.abs(z).max() < bound(len(z)), f"z = {z}"
     assert result.sample_stats["is_accepted"].all()
-    data = refhmc.datasets.heart()
+    data = refhmc.models.datasets.heart()
     right = np.mean((result.draws.reshape(-1, 14) @ data.X.T > 0) == (data.y == 1))
     assert right > 0.8  # the draws are classifiers, not the prior's, which are right in half of the cases
 

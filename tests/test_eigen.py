@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_cases import cases
 
-from refhmc.compiled import plain
-from refhmc.eigen import GRADED, eigen, jacobi, products
+from refhmc.core.compiled import plain
+from refhmc.numerics.eigen import GRADED, eigen, jacobi, products
 
 EPSILON = 2.0**-52
 

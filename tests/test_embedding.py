@@ -15,8 +15,8 @@ import scipy.stats
 from discontinuous_cases import SWITCH, draw_switch, pair, switch, switch_change, switch_gradient, switch_log_density
 
 import refhmc
-from refhmc.embedding import FARTHEST, Embedding
 from refhmc.errors import DiscontinuityWarning, InitError, ModelError, ShapeError
+from refhmc.models.embedding import FARTHEST, Embedding
 
 SUPPORTS = [range(10, 50), range(1), range(-3, 4), (0, None), (1, None), [7, 8, 9]]
 
@@ -271,7 +271,7 @@ def test_steps_that_are_turned_back_are_warned_of(sample):
 
 
 def test_the_command_line_takes_dhmc(capsys):
-    from refhmc.cli import main
+    from refhmc.cli.main import main
 
     common = ["--draws", "60", "--tune", "60", "--chains", "2", "--seed", "1", "--quiet"]
     assert main(["sample", "cell-grid", *common]) == 0

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_cases import cases
 
-from refhmc.embedding import Embedding
+from refhmc.models.embedding import Embedding
 
 KIND = st.sampled_from(["n", "log n"])
 ROUNDING = 8 * 2.0**-53  # relative to 1 + |x|, since an error of x moves e^x by as much

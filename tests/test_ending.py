@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import assembly, chain_run, checkpoint, drawing, interruption
+from refhmc.core.types import DRAWS_DONE
 from refhmc.errors import SamplingError, SamplingWarning
-from refhmc.types import DRAWS_DONE
+from refhmc.sampling import assembly, chain_run, checkpoint, drawing, interruption
 
 RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
 LONG = {**RUN, "draws": 1_000_000, "cores": 4, "kernel": refhmc.HMC(n_steps=1000)}  # minutes, if nothing stops it
@@ -86,7 +86,7 @@ STEPS_AFTER_THE_LAST_DRAW = [
     (assembly, "review"),
     (assembly, "failed_evaluations"),
     (assembly.discontinuity, "found"),
-    (refhmc.results.Result, "to_arviz"),
+    (refhmc.sampling.result.Result, "to_arviz"),
 ]
 
 
@@ -95,7 +95,7 @@ STEPS_AFTER_THE_LAST_DRAW = [
 def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monkeypatch, owner, name, error):
     monkeypatch.setattr(owner, name, raising(error))
     if name == "put_posterior":
-        monkeypatch.setattr(refhmc.sampling, name, raising(error))
+        monkeypatch.setattr(refhmc.sampling.sample, name, raising(error))
     with pytest.raises(type(error)) as caught:
         refhmc.sample(normal, progressbar=False, **RUN)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -282,9 +282,9 @@ def test_a_callback_that_raises_leaves_no_chain_running(normal, sample):
 
 
 def test_a_display_that_cannot_be_closed(normal, sample, expected, monkeypatch):
-    display = refhmc.progress.make_display(False)
+    display = refhmc.sampling.progress.make_display(False)
     monkeypatch.setattr(display, "close", raising(Injected()), raising=False)
-    monkeypatch.setattr(refhmc.sampling, "make_display", lambda progressbar: display)
+    monkeypatch.setattr(refhmc.sampling.sample, "make_display", lambda progressbar: display)
     with pytest.raises(Injected) as caught:
         sample(normal, **RUN)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -645,7 +645,7 @@ def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):
 
 
 def test_the_command_writes_the_draws_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
-    from refhmc.cli import main
+    from refhmc.cli.main import main
 
     monkeypatch.setattr(assembly, "review", raising(RuntimeError("of the review")))
     out = tmp_path / "r.nc"

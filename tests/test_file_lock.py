@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from refhmc import file_lock
 from refhmc.errors import CheckpointError, CheckpointWarning
-from refhmc.file_lock import FileLock
+from refhmc.sampling import file_lock
+from refhmc.sampling.file_lock import FileLock
 
 HOLDER = """
 import pathlib, sys
-from refhmc.file_lock import FileLock
+from refhmc.sampling.file_lock import FileLock
 lock = FileLock(pathlib.Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)

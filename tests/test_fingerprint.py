@@ -21,7 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.fingerprint import CHANGES, Fingerprint, differences, fingerprint, package_identity, settled
+from refhmc.core.fingerprint import CHANGES, Fingerprint, differences, fingerprint, package_identity, settled
 
 HEADER = "import math, functools, collections, dataclasses, enum, typing\nimport numpy as np, numba\n"
 
@@ -321,7 +321,7 @@ def test_a_package_is_known_by_version_and_files(tmp_path, monkeypatch):
 SCRIPT = """
 import functools, json, math, sys
 import numpy as np
-from refhmc.fingerprint import fingerprint
+from refhmc.core.fingerprint import fingerprint
 
 NAMES = frozenset({"alpha", "beta", "gamma", ("delta", 1.5)})
 WEIGHTS = {name: len(str(name)) for name in NAMES}

@@ -18,12 +18,12 @@ from test_posteriors import z_scores
 
 import refhmc
 from refhmc import HMC, NUTS, Gibbs
-from refhmc.chain import make_plan
-from refhmc.chain_run import chain_generator
 from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators import ExplicitTao
 from refhmc.kernels.gibbs import block_indices
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain_run import chain_generator
 
 FAMILY_ALPHA = 1e-4
 FUNNEL = refhmc.models.Funnel(3)

@@ -1,7 +1,7 @@
 """Gibbs sampling on random partitions, with random kernels: the sampler written down anew, and what no block may touch.
 
 ``plain_draw`` is Hamiltonian Monte Carlo of one block after the other in NumPy on the joint gradient, from the generator's own
-numbers in the order that refhmc/randomness.py states. The draws agree with it to 1e-9 of their size: that of a block needs the
+numbers in the order that refhmc/core/randomness.py states. The draws agree with it to 1e-9 of their size: that of a block needs the
 density of the block given the values that the blocks before it have just taken, and no other.
 """
 
@@ -17,9 +17,9 @@ from riemannian_cases import model_of
 
 import refhmc
 from refhmc import DHMC, HMC, NUTS, Gibbs
-from refhmc.chain import make_plan
-from refhmc.chain_run import chain_generator
 from refhmc.metrics import Diagonal, Fisher, SoftAbs
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain_run import chain_generator
 
 SEEDS = st.integers(0, 2**32 - 1)
 NAMES = ["funnel-3", "gaussian-3", "logistic"]

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 import refhmc
-from refhmc import datasets
+from refhmc.models import datasets
 
 DATA = pathlib.Path(datasets.__file__).parent / "data"
 SOURCES = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -17,14 +17,14 @@ from random_cases import cases
 from test_leapfrog import ANY_CASE, LEAPFROG, METRICS, case, model, no_density, no_gradient
 
 import refhmc
-from refhmc import compiled, types
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, make_plan
+from refhmc.core import compiled, types
+from refhmc.core import sample_stats as S
+from refhmc.core.point import GRADIENT, LOG_DENSITY, P, Q
+from refhmc.core.randomness import fill_normals
+from refhmc.core.types import N_CONTROL, STATE
 from refhmc.kernels.hmc import MAX_STEPS, hmc
 from refhmc.metrics import Diagonal, euclidean
-from refhmc.point import GRADIENT, LOG_DENSITY, P, Q
-from refhmc.randomness import fill_normals
-from refhmc.types import N_CONTROL, STATE
+from refhmc.sampling.chain import Chain, make_plan
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 JUST_BELOW_ONE = np.nextafter(1.0, 0.0)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from random_cases import cases
 
 import refhmc
-from refhmc import compiled, types
-from refhmc.dynamics import make_dynamics
+from refhmc.core import compiled, types
+from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
+from refhmc.dynamics.assemble import make_dynamics
+from refhmc.dynamics.trajectory import run_trajectory
 from refhmc.integrators.leapfrog import leapfrog, leapfrog_dense, leapfrog_diagonal
 from refhmc.metrics import Dense, Diagonal, Identity, euclidean
-from refhmc.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
-from refhmc.trajectory import run_trajectory
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.adaptation import learn_from_gradients
+from refhmc.adaptation.welford import learn_from_gradients
 
 METRIC = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 
@@ -14,8 +14,8 @@ METRIC = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 def test_it_is_exact_for_independent_normals_whatever_the_draws():
     sd = np.array([1e-3, 0.1, 1.0, 30.0, 1e4])
     model = refhmc.models.Gaussian(np.arange(5.0), np.diag(sd**2))
-    from refhmc.chain import Chain, make_plan
-    from refhmc.sample_stats import N_STATS
+    from refhmc.core.sample_stats import N_STATS
+    from refhmc.sampling.chain import Chain, make_plan
 
     chain = Chain(model, make_plan(model, refhmc.NUTS(metric=METRIC), 120), np.random.default_rng(3))
     chain.start(np.arange(5.0) + sd)

@@ -20,7 +20,6 @@ from random_cases import cases
 from riemannian_cases import model_of
 
 import refhmc
-from refhmc import differences
 from refhmc.metrics import (
     Dense,
     Diagonal,
@@ -32,6 +31,7 @@ from refhmc.metrics import (
     SoftAbs,
     Tridiagonal,
 )
+from refhmc.numerics import differences
 
 SEEDS = st.integers(0, 2**32 - 1)
 ALPHAS = st.floats(-2, 6).map(lambda e: 10.0**e)

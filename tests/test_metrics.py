@@ -17,6 +17,7 @@ import scipy.stats
 from riemannian_cases import MODELS, RIEMANNIAN, Exact, funnel_exact, matrix_of, model_of, soft
 
 import refhmc
+from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, MissingDerivativeError
 from refhmc.integrators import (
     ExplicitTao,
@@ -37,7 +38,6 @@ from refhmc.metrics import (
     OuterProductSoftAbs,
     SoftAbs,
 )
-from refhmc.sample_stats import OUTCOMES
 
 DERIVATIVE, ENERGY = 1e-9, 1e-11
 TOO_LARGE = {"normal-100"}  # its metrics are constant: a test of its own

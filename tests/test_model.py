@@ -12,7 +12,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.errors import PythonModelWarning
-from refhmc.model import gather_by_name
+from refhmc.models.base import gather_by_name
 
 Data = collections.namedtuple("Data", "y X scale group")
 rng = np.random.default_rng(8)

@@ -12,18 +12,18 @@ import scipy.integrate
 from scipy import stats
 
 import refhmc
-from refhmc import HMC, datasets
-from refhmc.chain import Chain, make_plan
-from refhmc.compiled import plain
+from refhmc import HMC
+from refhmc.core.compiled import plain
+from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics import Fisher
-from refhmc.models import logistic_regression
+from refhmc.models import datasets, logistic_regression
 from refhmc.models.banana import Banana
 from refhmc.models.eight_schools import EightSchools
 from refhmc.models.gaussian import Gaussian
 from refhmc.models.linear_regression import LinearRegression
 from refhmc.models.logistic_regression import BreastCancer, Diabetes, Heart, LogisticRegression
-from refhmc.sample_stats import N_STATS
+from refhmc.sampling.chain import Chain, make_plan
 
 # 16 digits of 40-digit quadrature: mean of theta[0], variances of theta[0] and theta[1], two quantiles
 BANANA = {

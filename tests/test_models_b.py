@@ -11,10 +11,10 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-import refhmc.transforms as tr
-from refhmc.compiled import plain
-from refhmc.datasets import posteriordb
+import refhmc.numerics.transforms as tr
+from refhmc.core.compiled import plain
 from refhmc.models.ar import AR
+from refhmc.models.datasets import posteriordb
 from refhmc.models.garch import GARCH
 from refhmc.models.gaussian_mixture import GaussianMixture
 from refhmc.models.gaussian_process_regression import GaussianProcessRegression

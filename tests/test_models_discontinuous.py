@@ -13,11 +13,11 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.compiled import plain
-from refhmc.datasets import diabetes, load_json
+from refhmc.core.compiled import plain
 from refhmc.errors import ShapeError
 from refhmc.models import change_point, jolly_seber, pac_bayes_classifier
 from refhmc.models.change_point import ChangePoint
+from refhmc.models.datasets import diabetes, load_json
 from refhmc.models.jolly_seber import JollySeber
 from refhmc.models.pac_bayes_classifier import PACBayesClassifier
 
@@ -366,7 +366,7 @@ def test_classifier_draws_in_two_dimensions():
 
 
 def test_classifier_counts_what_is_misclassified():
-    data = refhmc.datasets.heart()
+    data = refhmc.models.datasets.heart()
     model = PACBayesClassifier()
     q = np.random.default_rng(1).standard_normal(14)
     wrong = np.mean((data.X @ q > 0) != (data.y == 1))

@@ -19,8 +19,7 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc import differences
-from refhmc.compiled import plain
+from refhmc.core.compiled import plain
 from refhmc.errors import (
     EvaluationError,
     GradientError,
@@ -32,7 +31,8 @@ from refhmc.errors import (
 )
 from refhmc.models import fitzhugh_nagumo as fhn
 from refhmc.models.ode import ODE
-from refhmc.sensitivities import augmented, n_unknowns, work_for
+from refhmc.models.sensitivities import augmented, n_unknowns, work_for
+from refhmc.numerics import differences
 
 FAMILY_ALPHA = 1e-4
 COLUMNS = 6  # of the extrapolation

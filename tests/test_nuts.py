@@ -28,13 +28,13 @@ from test_hmc import LAWS, assert_law_is_kept, from_each, normal_gradient, norma
 from test_leapfrog import ANY_CASE, LEAPFROG, METRICS, case, model
 
 import refhmc
-from refhmc import compiled
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, make_plan
+from refhmc.core import compiled
+from refhmc.core import sample_stats as S
+from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
+from refhmc.core.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal, euclidean
-from refhmc.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
+from refhmc.sampling.chain import Chain, make_plan
 
 # ----------------------------------------------------------------------------------------- the text on a stored orbit
 
@@ -56,7 +56,7 @@ class Orbit(NamedTuple):
 
 
 def settings_of_spread(limit: float):
-    """``refhmc.sample_stats`` as the kernel reads it, with another limit of the energy spread."""
+    """``refhmc.core.sample_stats`` as the kernel reads it, with another limit of the energy spread."""
     return types.SimpleNamespace(**{**vars(S), "MAX_ENERGY_SPREAD": limit})
 
 

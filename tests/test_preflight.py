@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.chain import make_plan
 from refhmc.errors import GradientError, MetricError, MissingDerivativeError, ModelError, PrecisionWarning, ShapeError
-from refhmc.preflight import check_derivatives, check_gradient
-from refhmc.user_functions import check_variables
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.preflight import check_derivatives, check_gradient
+from refhmc.sampling.user_functions import check_variables
 
 PYTHON = "it is short"  # why these models are not compiled
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import progress
+from refhmc.sampling import progress
 
 RUN = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 1}
 

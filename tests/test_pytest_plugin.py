@@ -21,7 +21,7 @@ from refhmc.check.report import FAIL, INEFFICIENT, PASS, Report, Row, inconclusi
 pytest_plugins = ["pytester"]
 
 # A pytest run inside this process forgets what it was first to import, and compiled modules cannot be imported twice.
-for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.compiled", "refhmc.sampling"):
+for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.core.compiled", "refhmc.sampling.sample"):
     importlib.import_module(module)
 for found in pkgutil.iter_modules(refhmc.check.__path__, "refhmc.check."):
     importlib.import_module(found.name)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import results
+from refhmc.sampling import result as results
 
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted")
 COUNTS = ("n_steps", "tree_depth", "index_in_trajectory", "outcome")

@@ -340,7 +340,7 @@ def hole_gradient(q, data):
 def test_no_statistic_is_nan_where_the_density_is(kernel, sample):
     model = refhmc.Model(2, hole, hole_gradient, initial=[0.0, 0.0])
     stats = sample(model, kernel, draws=100, tune=0, chains=1, random_seed=2).sample_stats
-    met = stats["outcome"] == refhmc.sample_stats.OUTCOMES.index("nan")
+    met = stats["outcome"] == refhmc.core.sample_stats.OUTCOMES.index("nan")
     assert met.any()
     assert np.all(stats["max_energy_error"][met] == np.inf)
     for name in ("energy", "energy_error", "max_energy_error", "lp"):
@@ -380,7 +380,7 @@ def test_a_block_whose_metric_fails_at_its_own_position_stays_there(sample):
     stats, draws = result.sample_stats, result.draws[0]
     above = draws[:, 1] > 1
     assert above.sum() > 10
-    assert np.all(stats["outcome_a"][0][above] == refhmc.sample_stats.OUTCOMES.index("diverged"))
+    assert np.all(stats["outcome_a"][0][above] == refhmc.core.sample_stats.OUTCOMES.index("diverged"))
     assert np.all(stats["max_energy_error_a"][0][above] == np.inf)
     assert np.all(np.diff(draws[:, 0])[above[1:]] == 0)
     for name in ("max_energy_error_a", "energy_error_a", "acceptance_rate_a"):

@@ -36,8 +36,10 @@ from riemannian_cases import (
 )
 
 import refhmc
+from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, P, Q
 from refhmc.diagnostics import jacobian, reversibility_violation, volume_violation
-from refhmc.dynamics import make_dynamics
+from refhmc.dynamics.assemble import make_dynamics
+from refhmc.dynamics.trajectory import run_trajectory
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -48,8 +50,6 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
-from refhmc.point import COPY_P, COPY_Q, EXTENDED_ROWS, P, Q
-from refhmc.trajectory import run_trajectory
 
 LEAPFROG = Leapfrog()
 ANY_CASE = {

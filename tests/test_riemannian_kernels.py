@@ -18,11 +18,11 @@ from test_hmc import LAWS, acceptance_by_bisection
 from test_posteriors import z_scores
 
 import refhmc
-from refhmc import sample_stats as S
-from refhmc.chain import Chain, make_plan
+from refhmc.core import sample_stats as S
+from refhmc.core.sample_stats import N_STATS
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import DiagonalSoftAbs, Fisher, OuterProductSoftAbs, SoftAbs
-from refhmc.sample_stats import N_STATS
+from refhmc.sampling.chain import Chain, make_plan
 
 FAMILY_ALPHA = 1e-4
 INTEGRATORS = {
@@ -275,7 +275,8 @@ def test_a_failing_solver_is_warned_of(sample):
     result = sample(model_of("banana"), kernel, draws=200, tune=0, chains=2, random_seed=2)
     stats = result.sample_stats
     solver_failed, not_reversible = (
-        stats["outcome"] == refhmc.sample_stats.OUTCOMES.index(name) for name in ("solver_failed", "not_reversible")
+        stats["outcome"] == refhmc.core.sample_stats.OUTCOMES.index(name)
+        for name in ("solver_failed", "not_reversible")
     )
     failed = solver_failed | not_reversible
     assert np.array_equal(failed, stats["solver_failed"])

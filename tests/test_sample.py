@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.assembly import largest_rectangle
 from refhmc.errors import SamplingError, SamplingWarning
+from refhmc.sampling.assembly import largest_rectangle
 
 SHORT = {"draws": 60, "tune": 100, "random_seed": 20261121}
 

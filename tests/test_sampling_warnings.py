@@ -11,10 +11,10 @@ import pytest
 
 import refhmc
 from refhmc import DHMC, HMC, NUTS, Gibbs
+from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
-from refhmc.sample_stats import OUTCOMES
-from refhmc.sampling_warnings import percent, review
+from refhmc.sampling.review import percent, review
 
 CHAINS, N = 2, 400
 
@@ -224,7 +224,7 @@ def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
 def test_each_title_is_announced_once(tmp_path, monkeypatch):
     shown = []
     display = type("Display", (), {"message": lambda self, text: shown.append(text)})()
-    announce = refhmc.sampling._announcer(display)
+    announce = refhmc.sampling.sample._announcer(display)
     for title in ["the metric SoftAbs"] * 4 + ["the integrator ImplicitMidpoint"] * 2 + ["the metric SoftAbs"]:
         announce(title)
     assert [re.sub("^refhmc: compiling ", "", text) for text in shown[1:]] == [
@@ -234,11 +234,11 @@ def test_each_title_is_announced_once(tmp_path, monkeypatch):
 
 
 def test_the_report_of_what_was_compiled_names_each_once(monkeypatch):
-    from refhmc.cli import compilation_report
-    from refhmc.compiled import Compilation
+    from refhmc.cli.main import compilation_report
+    from refhmc.core.compiled import Compilation
 
     log = [Compilation("the metric SoftAbs", 0.5, False)] * 4 + [Compilation("the sampling loop", 1.0, False)]
-    monkeypatch.setattr(refhmc.compiled, "log", log)
+    monkeypatch.setattr(refhmc.core.compiled, "log", log)
     report = compilation_report()
     assert report.count("the metric SoftAbs") == 1
     assert "the metric SoftAbs 2.0 s, the sampling loop 1.0 s (3.0 s in all)" in report

@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from random_cases import cases
 
-from refhmc.compiled import plain
-from refhmc.metrics.soft_absolute import divided_difference, divided_difference_of, soft, soft_derivative
+from refhmc.core.compiled import plain
+from refhmc.metrics.softabs_function import divided_difference, divided_difference_of, soft, soft_derivative
 
 DIGITS = 120
 

@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 import refhmc
+from refhmc.dynamics.trajectory import integrate
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
-from refhmc.trajectory import integrate
 from validation.brofos_tables import UNCHECKED
 from validation.common import command_line, markdown, save_figure, write_results
 

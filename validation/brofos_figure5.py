@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 import refhmc
-from refhmc.trajectory import integrate
+from refhmc.dynamics.trajectory import integrate
 from validation.brofos_tables import UNCHECKED, integrator
 from validation.common import command_line, markdown, over_trials, save_figure, write_results
 

@@ -27,13 +27,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import types as nb
 
-from refhmc import types
-from refhmc.compiled import entry, jit_part
-from refhmc.dynamics import make_dynamics
+from refhmc.core import types
+from refhmc.core.compiled import entry, jit_part
+from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, copy_row
+from refhmc.core.randomness import fill_normals
+from refhmc.core.types import FAILURE, N_METRICS, N_TRACES
+from refhmc.dynamics.assemble import make_dynamics
 from refhmc.integrators.advance import advance
-from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_row
-from refhmc.randomness import fill_normals
-from refhmc.types import FAILURE, N_METRICS, N_TRACES
 
 LARGEST, HIGHEST = float(np.finfo(np.float32).max), math.log(float(np.finfo(np.float32).max))
 ACCEPTED, FAILED, ROWS, EVALUATIONS = range(4)

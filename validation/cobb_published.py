@@ -27,17 +27,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_part
-from refhmc.eigen import eigen_with
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.point import COPY_P, COPY_Q, P, Q, copy_row
+from refhmc.core.types import ALPHA, HERE, ITERATIONS, LOG_DET_WEIGHT, MAX_ITERATIONS, OMEGA, TOLERANCE
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog
 from refhmc.integrators.explicit_tao import flow
 from refhmc.integrators.generalized_leapfrog import IMAGE, P_HALF, SLOPE, V_START, V, X
 from refhmc.integrators.solver import hopeless, largest_change
 from refhmc.metrics import SoftAbs, softabs
-from refhmc.metrics.riemannian import energy, field, settle
-from refhmc.metrics.soft_absolute import soft_all
-from refhmc.point import COPY_P, COPY_Q, P, Q, copy_row
-from refhmc.types import ALPHA, HERE, ITERATIONS, LOG_DET_WEIGHT, MAX_ITERATIONS, OMEGA, TOLERANCE
+from refhmc.metrics.base import energy, field, settle
+from refhmc.metrics.softabs_function import soft_all
+from refhmc.numerics.eigen import eigen_with
 
 JITTER = 0.01
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 import refhmc
-from refhmc.datasets import load_json
 from refhmc.models.closed_population import probabilities
+from refhmc.models.datasets import load_json
 from validation import metropolis_within_gibbs
 from validation.common import command_line, effective_sizes, markdown, over_trials, write_results
 

@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 
 import refhmc
-from refhmc.datasets import load_json
+from refhmc.models.datasets import load_json
 from validation import metropolis_within_gibbs
 from validation.common import command_line, effective_sizes, markdown, save_figure, write_results
 from validation.judging import POWER, Estimate, alarm_text, compare, number, over_trials, verdict

@@ -28,7 +28,7 @@ import scipy.optimize
 from refhmc.check.decisions import FREE, LOWER, WHOLE, Leaf, Step, answers, leaves
 from refhmc.check.foreign import Misconduct, Undecided
 from refhmc.check.played import MOMENTUM, Played, Player
-from refhmc.differences import ridders
+from refhmc.numerics.differences import ridders
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc import differences
 from refhmc.check.flow import Energy
 from refhmc.check.foreign import Foreign, Misconduct, NotApplicable
 from refhmc.check.report import Row
 from refhmc.check.steps import Step
+from refhmc.numerics import differences
 
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
 WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions

@@ -12,10 +12,10 @@ import functools
 
 import numpy as np
 
-from refhmc import differences
 from refhmc.check.foreign import Foreign, NotApplicable, Undecided
 from refhmc.check.integrator_examination import Examination, allowance
 from refhmc.check.report import INEFFICIENT, Row, judged
+from refhmc.numerics import differences
 
 
 def conserved(test: Examination) -> Row:

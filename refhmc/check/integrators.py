@@ -174,7 +174,7 @@ def _of_refhmc(step, H, tolerance, with_tolerance):
     if callable(step) or type(step).__module__.split(".")[0] != "refhmc":
         return step, H, tolerance, with_tolerance, None
     from refhmc.check.adapters import refhmc_step
-    from refhmc.dynamics import make_dynamics
+    from refhmc.dynamics.assemble import make_dynamics
 
     if not hasattr(H, "model"):
         raise TypeError("one of refhmc's integrators needs H, a refhmc.Hamiltonian")

@@ -151,7 +151,7 @@ def metric(
 def _bring_along(given: dict[str, Any], G, dim: int | None) -> tuple[int | None, str]:
     """Fill in what a refhmc Hamiltonian, or a model and a metric, has; the dimension and a name for it."""
     if isinstance(G, tuple):
-        from refhmc.hamiltonian import Hamiltonian
+        from refhmc.dynamics.hamiltonian import Hamiltonian
 
         G = Hamiltonian(*G)
     if not (hasattr(G, "mass") and hasattr(G, "energy")):

@@ -20,7 +20,7 @@ import numpy as np
 
 from refhmc.check import targets
 from refhmc.check.protocol import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
-from refhmc.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
+from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
 
 # What the number in "name(number)" is.
 _IN_BRACKETS = {"diagonal": "variances", "explicit_tao": "omega", "projected_tao": "omega"}

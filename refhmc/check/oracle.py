@@ -21,7 +21,7 @@ det where G is constant).
 Each answer has ``digits``, the significant digits of its decimal strings; ``hex``, the same numbers as hex floats; and
 ``tol``, what a correct program in float64 may differ by in any number of the answer (:mod:`refhmc.check.conditions`). It
 takes a few evaluations more; ``"tol": false`` in a request leaves it out. ``u`` is read in the order of
-:mod:`refhmc.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` holds the other
+:mod:`refhmc.core.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` holds the other
 uniforms alone.
 """
 
@@ -56,7 +56,7 @@ from refhmc.check.protocol import (
     number,
     parse,
 )
-from refhmc.vocabulary import INTEGRATORS, METRICS
+from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS
 
 SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
 SOLVER_ITERATIONS = 1000
@@ -209,7 +209,7 @@ def metric(request: dict) -> dict:
         _answerable(len(q) ** 3, "dG")
     found = _of_q(request, "G", H.mass)
     if request.get("derivative"):
-        from refhmc.differences import ridders
+        from refhmc.numerics.differences import ridders
 
         columns = [ridders(functools.partial(_mass_along, H, q, u)) for u in np.eye(len(q))]
         more = _numbers({"dG": np.stack([column.value for column in columns], axis=-1)})

@@ -10,10 +10,18 @@ import math
 import numpy as np
 
 import refhmc
-from refhmc import adaptation
+from refhmc.adaptation import windows
+from refhmc.adaptation.dual_averaging import (
+    LOG_STEP,
+    LOG_STEP_BAR,
+    N_DUAL,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
+from refhmc.adaptation.welford import learn_metric, update_welford
 from refhmc.check import golden_vectors
 from refhmc.check.report import Report
-from refhmc.vocabulary import integrator_class, metric_class
+from refhmc.dynamics.vocabulary import integrator_class, metric_class
 
 SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
 
@@ -139,18 +147,18 @@ def transition(r):
 
 
 def dual_averaging(r):
-    state = np.zeros(adaptation.N_DUAL)
+    state = np.zeros(N_DUAL)
     out: dict[str, list] = {"step_size": [], "averaged": []}
-    adaptation.restart_dual_averaging(state, r.args["initial"])
+    restart_dual_averaging(state, r.args["initial"])
     for a in r.inputs["acceptances"]:
-        adaptation.update_dual_averaging(state, a, r.args["target_accept"])
-        out["step_size"].append(np.exp(state[adaptation.LOG_STEP]))
-        out["averaged"].append(np.exp(state[adaptation.LOG_STEP_BAR]))
+        update_dual_averaging(state, a, r.args["target_accept"])
+        out["step_size"].append(np.exp(state[LOG_STEP]))
+        out["averaged"].append(np.exp(state[LOG_STEP_BAR]))
     return out
 
 
 def warmup_schedule(r):
-    return {"phases": [list(phase) for phase in adaptation.warmup_schedule(r.args["tune"])]}
+    return {"phases": [list(phase) for phase in windows.warmup_schedule(r.args["tune"])]}
 
 
 def welford(r):
@@ -158,9 +166,9 @@ def welford(r):
     n, d = draws.shape
     mean, scatter = np.zeros(d), np.zeros((d, d))
     for k, q in enumerate(draws, 1):
-        adaptation.update_welford(mean, scatter, q, k)
+        update_welford(mean, scatter, q, k)
     vecs, mats = np.zeros((2, d)), np.zeros((2, d, d))
-    adaptation.learn_metric(scatter, n, vecs, mats)
+    learn_metric(scatter, n, vecs, mats)
     return {"mean": mean, "covariance": scatter / (n - 1), "regularised": mats[0]}
 
 

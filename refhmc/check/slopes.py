@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.differences import complex_step
+from refhmc.numerics.differences import complex_step
 
 LEVELS = 9  # halvings of the width
 FIRST = 0.83  # of the width: not a whole number of anything the function may be periodic in

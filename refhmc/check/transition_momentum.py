@@ -29,7 +29,7 @@ from refhmc.check.played import MOMENTUM, Played
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
 from refhmc.check.transition_case import CLEAR, Case, far_out, moved
 from refhmc.check.transition_stationarity import stationarity_of_both
-from refhmc.differences import ridders
+from refhmc.numerics.differences import ridders
 
 LATE = 1e-9  # so little does q' depend on noise that comes after the move
 PUSH = 1e-3

@@ -26,8 +26,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from refhmc.metrics import Tridiagonal
-from refhmc.types import (
+from refhmc.core.types import (
     CHECK_REVERSAL,
     FIRST_SUBSTEP,
     MAX_ITERATIONS,
@@ -36,6 +35,7 @@ from refhmc.types import (
     OMEGA,
     TOLERANCE,
 )
+from refhmc.metrics import Tridiagonal
 
 LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
 REVERSAL_TOLERANCES = 100

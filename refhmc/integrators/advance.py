@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit, jit_inline
-from refhmc.integrators.leapfrog import leapfrog
-from refhmc.integrators.solver import copy_rows, largest_change, moved
-from refhmc.point import POINT_ROWS, P, Q, copy_point
-from refhmc.types import (
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit, jit_inline
+from refhmc.core.point import POINT_ROWS, P, Q, copy_point
+from refhmc.core.types import (
     CHECK_REVERSAL,
     FAILURE,
     FIRST_SUBSTEP,
@@ -24,6 +22,8 @@ from refhmc.types import (
     REVERSAL,
     TOLERANCE,
 )
+from refhmc.integrators.leapfrog import leapfrog
+from refhmc.integrators.solver import copy_rows, largest_change, moved
 
 # Rows of ``vecs`` for the check, after those of the methods: where a step began, the point at its end.
 START, END = INTEGRATOR_ROWS + 12, INTEGRATOR_ROWS + 14

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit
-from refhmc.core import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
+from refhmc.core import sample_stats as S
+from refhmc.core.binding import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
+from refhmc.core.compiled import jit
+from refhmc.core.point import GRADIENT, LOG_DENSITY, P, Q
+from refhmc.core.types import FAILURE, FLIPS, FULL_DENSITY, N_DENSITIES, N_DISCONTINUOUS, N_GRADIENTS, PASSING, TRIES
 from refhmc.integrators.leapfrog import leapfrog
 from refhmc.metrics.laplace import CALL, INVERSE_MASS, JUMPS, ORDER, ROOT, energy
-from refhmc.point import GRADIENT, LOG_DENSITY, P, Q
-from refhmc.types import FAILURE, FLIPS, FULL_DENSITY, N_DENSITIES, N_DISCONTINUOUS, N_GRADIENTS, PASSING, TRIES
 
 
 @jit

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit, jit_part
-from refhmc.metrics.riemannian import energy, field, settle
-from refhmc.point import COPY_P, COPY_Q, P, Q
-from refhmc.types import INTEGRATOR_ROWS, OMEGA
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.point import COPY_P, COPY_Q, P, Q
+from refhmc.core.types import INTEGRATOR_ROWS, OMEGA
+from refhmc.metrics.base import energy, field, settle
 
 V, SLOPE = INTEGRATOR_ROWS, INTEGRATOR_ROWS + 1
 

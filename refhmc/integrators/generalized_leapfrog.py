@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit, jit_part
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.point import P, Q, copy_row
+from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
 from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
-from refhmc.metrics.riemannian import energy, field, settle
-from refhmc.point import P, Q, copy_row
-from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
+from refhmc.metrics.base import energy, field, settle
 
 # Rows of ``vecs``: the unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
 X, IMAGE, P_HALF, V_START, PHI, V, SLOPE = (INTEGRATOR_ROWS + k for k in range(7))

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit, jit_part
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.point import P, Q
+from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS
 from refhmc.integrators.solver import copy_rows, hopeless, improve, no_image, retreat, unsolved
-from refhmc.metrics.riemannian import energy, field, settle
-from refhmc.point import P, Q
-from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS
+from refhmc.metrics.base import energy, field, settle
 
 # Rows of ``vecs``: the unknown (q, p), its image, the midpoint, dH/dp and dH/dq.
 X, IMAGE, MIDDLE, V, SLOPE = (INTEGRATOR_ROWS + k for k in (0, 2, 4, 6, 7))

@@ -13,10 +13,10 @@ taken at the new position); Neal (2011), sec. 2.3.
 
 from __future__ import annotations
 
-from refhmc.compiled import jit, jit_inline, jit_sum
-from refhmc.linalg import dot, symmetric_times
-from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.types import N_GRADIENTS
+from refhmc.core.compiled import jit, jit_inline, jit_sum
+from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.core.types import N_GRADIENTS
+from refhmc.numerics.linalg import dot, symmetric_times
 
 
 @jit_inline

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit, jit_part
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.point import P, Q
+from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
 from refhmc.integrators.explicit_tao import tao
 from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
-from refhmc.metrics.riemannian import energy
-from refhmc.point import P, Q
-from refhmc.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
+from refhmc.metrics.base import energy
 
 # Rows of ``vecs`` (the first two are scratch of ``tao``): mu, its image, the doubled point (q, p, x, y).
 MU, IMAGE, DOUBLED = (INTEGRATOR_ROWS + k for k in (2, 4, 6))

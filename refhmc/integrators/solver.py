@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit, jit_part
-from refhmc.types import FAILURE, ITERATIONS, MEMORY, PAIRS, RESIDUAL, TOLERANCE
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit, jit_part
+from refhmc.core.types import FAILURE, ITERATIONS, MEMORY, PAIRS, RESIDUAL, TOLERANCE
 
 LAST_BITS = 4 * np.finfo(float).eps
 MAX_MEMORY = 5

@@ -25,15 +25,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit
-from refhmc.kernels.hmc import decide, jittered_length, jittered_step
-from refhmc.kernels.options import check_jitter, check_length, check_options
-from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
-from refhmc.metrics.laplace import JUMPS, ORDER, energy
-from refhmc.point import GRADIENT, LOG_DENSITY, Q, copy_point
-from refhmc.randomness import uniform
-from refhmc.types import (
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit
+from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, copy_point
+from refhmc.core.randomness import uniform
+from refhmc.core.types import (
     CANDIDATE,
     FLIPS,
     N_DENSITIES,
@@ -49,6 +45,10 @@ from refhmc.types import (
     STOP,
     TRIES,
 )
+from refhmc.kernels.hmc import decide, jittered_length, jittered_step
+from refhmc.kernels.options import check_jitter, check_length, check_options
+from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
+from refhmc.metrics.laplace import JUMPS, ORDER, energy
 
 DEFAULT_STEPS = 20
 

@@ -7,8 +7,8 @@ the position after all blocks. (The alternation is not reversible as a whole, an
 
 Each block has its own metric, integrator and adaptation: the step size by dual averaging of its own acceptance, the metric
 from its own draws in the same windows (:mod:`refhmc.adaptation`). Where the model brings no conditional of its own, a
-block's follows from the joint model (:mod:`refhmc.conditionals`). Brofos and Lederman (2021), sec. 4.4, alternate so between
-the latent series of a stochastic-volatility model and its parameters.
+block's follows from the joint model (:mod:`refhmc.models.conditionals`). Brofos and Lederman (2021), sec. 4.4, alternate so
+between the latent series of a stochastic-volatility model and its parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc import sample_stats as S
+from refhmc.core import sample_stats as S
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS

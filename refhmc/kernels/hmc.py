@@ -16,13 +16,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit
-from refhmc.integrators.advance import advance
-from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
-from refhmc.point import LOG_DENSITY, copy_point, copy_state
-from refhmc.randomness import flip, uniform
-from refhmc.types import (
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit
+from refhmc.core.point import LOG_DENSITY, copy_point, copy_state
+from refhmc.core.randomness import flip, uniform
+from refhmc.core.types import (
     CANDIDATE,
     SET_JITTER,
     SET_LENGTH_JITTER,
@@ -32,6 +30,8 @@ from refhmc.types import (
     STATE,
     STOP,
 )
+from refhmc.integrators.advance import advance
+from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
 
 MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 

@@ -27,13 +27,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit, jit_inline, jit_sum
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit, jit_inline, jit_sum
+from refhmc.core.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state, swap_rows
+from refhmc.core.randomness import flip, uniform
+from refhmc.core.types import CANDIDATE, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_options, solver_statistics
-from refhmc.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state, swap_rows
-from refhmc.randomness import flip, uniform
-from refhmc.types import CANDIDATE, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 
 # Rows of an interval: sum of momenta; momentum and velocity at its first and at its last state.
 RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)

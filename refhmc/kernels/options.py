@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from refhmc.dynamics import resolve
+from refhmc.integrators.defaults import resolve
 
 
 def check_options(kernel) -> None:

@@ -1,7 +1,7 @@
 """Metrics: the mass matrix of the kinetic energy, constant (Euclidean) or a function of the position.
 
 Each says which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``trace`` of
-:mod:`refhmc.types`), its four pointers (``geometry``), and how many rows of the workspaces it needs.
+:mod:`refhmc.core.types`), its four pointers (``geometry``), and how many rows of the workspaces it needs.
 
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for
 :class:`Dense`; left out, it is learned in warm-up (:mod:`refhmc.adaptation`). :class:`Tridiagonal` is given by M itself.
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.types import ALPHA, AS_PUBLISHED, READS_BANDS
 from refhmc.errors import MetricError, ShapeError
-from refhmc.types import ALPHA, AS_PUBLISHED, READS_BANDS
 
 # What warm-up learns a metric from.
 NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit
-from refhmc.linalg import symmetric_times
-from refhmc.metrics.riemannian import value_here
-from refhmc.metrics.soft_absolute import soft, soft_derivative
-from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+from refhmc.core.compiled import jit
+from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+from refhmc.metrics.base import value_here
+from refhmc.metrics.softabs_function import soft, soft_derivative
+from refhmc.numerics.linalg import symmetric_times
 
 F = SCALES
 WEIGHT, PRODUCT = METRIC_ROWS, METRIC_ROWS + 1

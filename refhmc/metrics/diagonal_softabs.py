@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.metrics.riemannian import value_here
-from refhmc.metrics.soft_absolute import soft_all, soft_derivatives
-from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.core.compiled import jit
+from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.metrics.base import value_here
+from refhmc.metrics.softabs_function import soft_all, soft_derivatives
 
 F = SCALES
 DIAGONAL, INVERSE, SLOPES, WEIGHT = range(METRIC_ROWS, METRIC_ROWS + 4)

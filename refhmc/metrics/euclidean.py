@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from refhmc.compiled import jit
-from refhmc.linalg import dot, solve_lower_transposed, symmetric_times
-from refhmc.metrics.riemannian import put_copies, value_here
-from refhmc.point import LOG_DENSITY, VELOCITY, P
-from refhmc.types import GRADIENT_HERE, LOG_DET_WEIGHT
+from refhmc.core.compiled import jit
+from refhmc.core.point import LOG_DENSITY, VELOCITY, P
+from refhmc.core.types import GRADIENT_HERE, LOG_DET_WEIGHT
+from refhmc.metrics.base import put_copies, value_here
+from refhmc.numerics.linalg import dot, solve_lower_transposed, symmetric_times
 
 
 @jit

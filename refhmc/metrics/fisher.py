@@ -10,12 +10,12 @@ so that one contraction of the model's, O(n d^2) for a regression, gives the who
 
 from __future__ import annotations
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit
-from refhmc.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
-from refhmc.metrics.riemannian import value_here
-from refhmc.point import copy_row
-from refhmc.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit
+from refhmc.core.point import copy_row
+from refhmc.core.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.metrics.base import value_here
+from refhmc.numerics.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
 
 G, L, INVERSE, M = range(4)
 N_MATS = 4

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 
-from refhmc.compiled import jit
+from refhmc.core.compiled import jit
+from refhmc.core.point import LOG_DENSITY, VELOCITY, P
 from refhmc.metrics.euclidean import field, settle
-from refhmc.point import LOG_DENSITY, VELOCITY, P
 
 # Rows of ``vecs``: M_i^-1 and 1/m_j; M_i^{1/2} and m_j; s; 1 where the coordinate is discontinuous; in which order the
 # discontinuous ones are moved, as many entries as there are; and what a change of the log density is asked for with.

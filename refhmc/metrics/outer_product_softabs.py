@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.linalg import dot, symmetric_times
-from refhmc.metrics.riemannian import value_here
-from refhmc.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+from refhmc.core.compiled import jit
+from refhmc.core.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
+from refhmc.metrics.base import value_here
+from refhmc.numerics.linalg import dot, symmetric_times
 
 HG, R, HR = range(METRIC_ROWS, METRIC_ROWS + 3)
 N_VECS = METRIC_ROWS + 3

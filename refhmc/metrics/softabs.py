@@ -17,12 +17,12 @@ p = Q diag(f^1/2) Q' z, which does not depend on the signs of the eigenvectors, 
 
 from __future__ import annotations
 
-from refhmc.compiled import jit, jit_sum
-from refhmc.eigen import eigen_with
-from refhmc.linalg import dot
-from refhmc.metrics.riemannian import value_here
-from refhmc.metrics.soft_absolute import divided_difference_of, soft_all
-from refhmc.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.core.compiled import jit, jit_sum
+from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
+from refhmc.metrics.base import value_here
+from refhmc.metrics.softabs_function import divided_difference_of, soft_all
+from refhmc.numerics.eigen import eigen_with
+from refhmc.numerics.linalg import dot
 
 F = SCALES
 LAMBDA, A = METRIC_ROWS, METRIC_ROWS + 1

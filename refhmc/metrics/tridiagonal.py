@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 
-from refhmc import sample_stats as S
-from refhmc.compiled import jit, jit_products
-from refhmc.linalg import dot
-from refhmc.metrics.riemannian import put_copies, value_here
-from refhmc.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.types import FAILURE, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, N_GRADIENTS, N_METRICS, READS_BANDS
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit, jit_products
+from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
+from refhmc.core.types import FAILURE, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, N_GRADIENTS, N_METRICS, READS_BANDS
+from refhmc.metrics.base import put_copies, value_here
+from refhmc.numerics.linalg import dot
 
 
 @jit

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
 from refhmc.models import linear_regression
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
 
 PRIOR_PRECISION = 0.01
 flat_log_density = linear_regression.log_density

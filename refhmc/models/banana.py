@@ -28,9 +28,9 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.core.compiled import jit
+from refhmc.models.base import Model
+from refhmc.models.reference import Reference
 
 
 @jit

@@ -2,7 +2,7 @@
 
     P(N = n) = w[n] / sum w,   n_i = 0, ..., K_i - 1          L(x) = log w[n(x)] - sum_i log(a_{n_i + 1} - a_{n_i})
 
-with a_n = n or a_n = log(n + 1) (:mod:`refhmc.embedding`). Everything about it can be enumerated.
+with a_n = n or a_n = log(n + 1) (:mod:`refhmc.models.embedding`). Everything about it can be enumerated.
 
 Data: one row: 1 for a_n = log(n + 1) or 0 for a_n = n, then K_1 ... K_d, then log w in C order.
 """
@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.embedding import Embedding, linear_integer, log_integer, log_log_width
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.models.base import Model
+from refhmc.models.embedding import Embedding, linear_integer, log_integer, log_log_width
+from refhmc.models.reference import Reference
 
 SHIFT = 1
 

@@ -29,12 +29,12 @@ import functools
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from refhmc.compiled import jit
-from refhmc.datasets import load_json
-from refhmc.embedding import Embedding, linear_integer
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.models.base import Model
+from refhmc.models.datasets import load_json
+from refhmc.models.embedding import Embedding, linear_integer
+from refhmc.models.reference import Reference
 
 EMBEDDING = Embedding((1, None), a="n")
 

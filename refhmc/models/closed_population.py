@@ -4,7 +4,7 @@ In T occasions, each animal being caught with probability p in each, M different
 
     P(data | N, p) = N! / (N - M)! p^n (1 - p)^(T N - n) x const,     P(N) ~ 1/N on M..N_max,     p ~ U(0, 1)
 
-q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.embedding`), s = p:
+q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.models.embedding`), s = p:
 
     L(q) = -log N + log N! - log (N - M)! + (n + 1) log s + (T N - n + 1) log(1 - s) - log log((N + 1) / N)
     dL/dq_0 = n + 1 - (T N + 2) s,     d^2L = -(T N + 2) s (1 - s),     d^3L = -(T N + 2) s (1 - s) (1 - 2 s)
@@ -22,11 +22,11 @@ import math
 import numpy as np
 import scipy.special
 
-from refhmc.compiled import jit
-from refhmc.embedding import Embedding, log_integer, log_log_width
-from refhmc.model import Model
-from refhmc.reference import Reference
-from refhmc.transforms import expit, softplus
+from refhmc.core.compiled import jit
+from refhmc.models.base import Model
+from refhmc.models.embedding import Embedding, log_integer, log_log_width
+from refhmc.models.reference import Reference
+from refhmc.numerics.transforms import expit, softplus
 
 T, CAPTURES, DISTINCT, LARGEST = range(4)
 

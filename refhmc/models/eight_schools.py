@@ -41,11 +41,11 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.transforms import expit
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.numerics.transforms import expit
 
 LOG_SCALE = math.log(5.0)
 

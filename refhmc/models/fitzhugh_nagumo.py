@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.datasets import load_json
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
 from refhmc.models import ode
-from refhmc.reference import Reference
-from refhmc.sensitivities import augmented
+from refhmc.models.base import Model
+from refhmc.models.datasets import load_json
+from refhmc.models.reference import Reference
+from refhmc.models.sensitivities import augmented
 
 TRUTH = np.array([0.2, 0.2, 3.0])
 START = np.array([-1.0, 1.0])

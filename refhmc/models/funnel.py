@@ -21,10 +21,10 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.linalg import dot, total
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.core.compiled import jit
+from refhmc.models.base import Model
+from refhmc.models.reference import Reference
+from refhmc.numerics.linalg import dot, total
 
 
 @jit

@@ -8,7 +8,7 @@ with flat priors on mu, alpha0 > 0, alpha1 in (0, 1) and beta1 in (0, 1 - alpha1
     log Jacobian = log alpha0 + log[alpha1 (1 - alpha1)] + log(1 - alpha1) + log[r (1 - r)]
 
 All derivatives are taken first in x = (mu, alpha0, alpha1, r), then brought to q by the chain rule of
-:mod:`refhmc.transforms` (x_i depends on q_i alone). Write e = y_t - mu, s = 1 - alpha1, b = s r for the coefficient of
+:mod:`refhmc.numerics.transforms` (x_i depends on q_i alone). Write e = y_t - mu, s = 1 - alpha1, b = s r for the coefficient of
 the previous h, B = grad b = (0, 0, -r, s), m = grad mu, and ' for the values at the previous time. Differentiating the
 recursion gives recursions for g = grad h, H = hess h and T, its third derivative:
 
@@ -36,11 +36,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.transforms import (
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.numerics.transforms import (
     chain_hessian,
     chain_third_derivative,
     chain_trace,

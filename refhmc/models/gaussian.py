@@ -14,10 +14,10 @@ import functools
 import numpy as np
 import scipy.linalg
 
-from refhmc.compiled import jit, jit_sum
+from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.models.base import Model
+from refhmc.models.reference import Reference
 
 # ----------------------------------------------------------------------------------------------------------- dense
 

@@ -16,7 +16,7 @@ computed as 1 - r. Let d = grad(A - B) and D = hess(A - B). Since dr = r r' d,
     third_ijk = r A_ijk + r' B_ijk + r r' [d_i D_jk + d_j D_ik + d_k D_ij] + r r' (r' - r) d_i d_j d_k
 
 These are taken in x = (mu1, delta = mu2 - mu1, log sigma1, log sigma2, logit theta) and brought to q, where only the
-second coordinate differs, by the chain rule of :mod:`refhmc.transforms`. With tau_k = 1 / sigma_k, x's numbers 0..4 as
+second coordinate differs, by the chain rule of :mod:`refhmc.numerics.transforms`. With tau_k = 1 / sigma_k, x's numbers 0..4 as
 indices and delta entering only by mu2 = mu1 + delta:
 
     A:  0: tau1 z1,  2: z1^2 - 1,  4: 1 - theta        B:  0 and 1: tau2 z2,  3: z2^2 - 1,  4: -theta
@@ -39,12 +39,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating, jit_sum
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
-from refhmc.model import Model
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.logistic_regression import exponentials, log_product
-from refhmc.transforms import (
+from refhmc.numerics.transforms import (
     chain_hessian,
     chain_third_derivative,
     chain_trace,

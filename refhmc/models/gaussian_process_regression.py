@@ -34,11 +34,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
-from refhmc.linalg import cholesky, dot, solve_lower, solve_lower_transposed
-from refhmc.model import Model
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
 # K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho are all the matrices that occur: the derivative of the m-th in
 # q_c is FACTOR[m][c] times the NEXT[m][c]-th.

@@ -57,12 +57,12 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating
-from refhmc.datasets import jolly_seber_reference, load_json
-from refhmc.embedding import Embedding, log_integer, log_log_width
+from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.transforms import expit, interval_forward, interval_inverse, softplus
+from refhmc.models.base import Model
+from refhmc.models.datasets import jolly_seber_reference, load_json
+from refhmc.models.embedding import Embedding, log_integer, log_log_width
+from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
 
 EMBEDDING = Embedding((1, None), a="log n")
 

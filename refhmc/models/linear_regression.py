@@ -21,10 +21,10 @@ import math
 
 import numpy as np
 
-from refhmc.compiled import jit
-from refhmc.datasets import posteriordb, posteriordb_reference
+from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
-from refhmc.model import Model
+from refhmc.models.base import Model
+from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 
 SCALE = 2.5

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc import datasets
-from refhmc.compiled import jit, jit_allocating, jit_products, jit_sum
+from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.errors import ShapeError
-from refhmc.linalg import dot
-from refhmc.model import Model
-from refhmc.reference import Reference
+from refhmc.models import datasets
+from refhmc.models.base import Model
+from refhmc.models.reference import Reference
+from refhmc.numerics.linalg import dot
 
 # ------------------------------------------------------------------------------------------- sums over observations
 

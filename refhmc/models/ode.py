@@ -1,6 +1,6 @@
 """The posterior of an ODE's parameters: dx/dt = f(t, x, theta), its states observed with Gaussian noise.
 
-    y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a);      S, W: the sensitivities of x (:mod:`refhmc.sensitivities`)
+    y_tj ~ N(x_j(t), sigma_tj),    theta_a ~ N(m_a, s_a);      S, W: the sensitivities of x (:mod:`refhmc.models.sensitivities`)
 
 With V the third sensitivities, r = y - x, w = 1/sigma^2 (0 where there is no observation) and P = diag(1 / s^2), sums over all
 observations,
@@ -32,13 +32,13 @@ from numba import types as nb
 from numba.core.errors import NumbaError
 from scipy.integrate import ODEintWarning, odeint
 
-from refhmc import types
-from refhmc.compiled import OPTIONS, compile_pointer, jit, plain
-from refhmc.core import argument_count, first_words
+from refhmc.core import types
+from refhmc.core.binding import argument_count, first_words
+from refhmc.core.compiled import OPTIONS, compile_pointer, jit, plain
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
-from refhmc.model import Model
-from refhmc.reference import Reference
-from refhmc.sensitivities import augmented, n_unknowns, work_for
+from refhmc.models.base import Model
+from refhmc.models.reference import Reference
+from refhmc.models.sensitivities import augmented, n_unknowns, work_for
 
 IN_PYTHON = "its ODE is solved by SciPy"
 NO_THIRD = "it needs the third derivatives of the right-hand side, ODE(..., third=...)"
@@ -82,7 +82,7 @@ def not_given(t, x, theta, out):
 
 
 def make_equations(functions: tuple[Callable, ...], n: int, p: int) -> Any:
-    """``equations(u, t, work)`` of a user's functions, to be compiled: :func:`refhmc.sensitivities.augmented`."""
+    """``equations(u, t, work)`` of a user's functions, to be compiled: :func:`refhmc.models.sensitivities.augmented`."""
     rhs, jacobian, hessian, third = functions
 
     def equations(u, t, work):

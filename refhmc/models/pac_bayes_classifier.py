@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc import datasets
-from refhmc.compiled import jit, jit_allocating, jit_sum
-from refhmc.linalg import dot
-from refhmc.model import Model
+from refhmc.core.compiled import jit, jit_allocating, jit_sum
+from refhmc.models import datasets
+from refhmc.models.base import Model
 from refhmc.models.logistic_regression import signed_rows
-from refhmc.reference import Reference
+from refhmc.models.reference import Reference
+from refhmc.numerics.linalg import dot
 
 
 @jit_sum

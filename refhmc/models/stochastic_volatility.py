@@ -42,11 +42,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.compiled import jit, jit_allocating, jit_sum
-from refhmc.conditionals import Conditional
+from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
-from refhmc.model import Model
-from refhmc.transforms import expit, softplus
+from refhmc.models.base import Model
+from refhmc.models.conditionals import Conditional
+from refhmc.numerics.transforms import expit, softplus
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1

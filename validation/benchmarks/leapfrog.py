@@ -37,9 +37,9 @@ def problems():
     import numba
     import numpy as np
 
-    from refhmc.linalg import dot
     from refhmc.models.banana import Banana
     from refhmc.models.funnel import Funnel
+    from refhmc.numerics.linalg import dot
     from validation.benchmarks import problems as shared
 
     fused = numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"})
@@ -135,7 +135,7 @@ def sampler_loop():
     import numba
     from numba import types as nb
 
-    from refhmc import types
+    from refhmc.core import types
     from refhmc.integrators.advance import advance
 
     signature = nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, nb.int64, types.MATRIX, types.STACK)
@@ -155,8 +155,8 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
     import numpy as np
 
     from refhmc import NUTS
-    from refhmc.chain import make_plan
-    from refhmc.point import GRADIENT, POINT_ROWS, P, Q
+    from refhmc.core.point import GRADIENT, POINT_ROWS, P, Q
+    from refhmc.sampling.chain import make_plan
 
     d = model.dim
     dynamics = make_plan(model, NUTS(), 0).dynamics

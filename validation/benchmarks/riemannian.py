@@ -35,9 +35,9 @@ def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = T
     import numpy as np
 
     import refhmc
+    from refhmc.dynamics.trajectory import integrate
     from refhmc.models.banana import Banana
     from refhmc.models.funnel import Funnel
-    from refhmc.trajectory import integrate
     from validation.benchmarks import problems
 
     setting = peers.PROBLEMS[problem]

@@ -34,7 +34,7 @@ def fisher_floor(model):
     """The loop of a Fisher metric's evaluation, everything in it called statically."""
     import numba
 
-    from refhmc.linalg import factorise, invert_factorised, solve_factorised
+    from refhmc.numerics.linalg import factorise, invert_factorised, solve_factorised
 
     functions = model._functions
     both, fisher, trace = functions["value_and_gradient"], functions["fisher"], functions["fisher_trace"]
@@ -62,9 +62,9 @@ def softabs_floor(model):
     """The same of SoftAbs."""
     import numba
 
-    from refhmc.eigen import eigen_with
-    from refhmc.metrics.soft_absolute import divided_difference_of, soft
     from refhmc.metrics.softabs import conjugate, rotate, rotate_back
+    from refhmc.metrics.softabs_function import divided_difference_of, soft
+    from refhmc.numerics.eigen import eigen_with
 
     functions = model._functions
     both, hessian, trace = functions["value_and_gradient"], functions["hessian"], functions["trace"]
@@ -128,8 +128,8 @@ def sampler_run(model, metric, step_size: float, n_steps: int, start):
     import numpy as np
 
     import refhmc
-    from refhmc import sample_stats as S
-    from refhmc.chain import Chain, make_plan
+    from refhmc.core import sample_stats as S
+    from refhmc.sampling.chain import Chain, make_plan
 
     unchecked = refhmc.integrators.ImplicitMidpoint(reversibility_check=False)  # an evaluation's cost, not a step's
     kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=metric, integrator=unchecked)

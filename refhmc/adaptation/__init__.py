@@ -1,0 +1,1 @@
+"""What warm-up learns: the step size, the metric, and in which windows."""

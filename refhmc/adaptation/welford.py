@@ -1,0 +1,69 @@
+"""Metrics learned from draws, and from draws and gradients: running moments of a window, and the metric that they make.
+
+**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the identity, n/(n + 5) C + 5/(n + 5) 10^-3 I.
+
+**From gradients** (``Diagonal(learn_from="draws and gradients")``, the idea of nutpie): M^-1_ii = sqrt(var q_i / var dL/dq_i),
+the diagonal that brings the Fisher divergence between the scaled target and a standard normal to its minimum. For
+independent normals var q = s^2 and var dL/dq = s^-2 over *any* two draws or more, so it needs no shrinkage. The windows are
+the same, but dual averaging goes on through them without starting anew, since the metric hardly moves at their ends; the
+realised acceptance is then nearer to its target.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.core.compiled import jit
+from refhmc.numerics.linalg import cholesky
+
+SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
+
+
+@jit
+def update_welford(mean, scatter, q, count):
+    """Running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
+
+    mean_n = mean_{n-1} + (q - mean_{n-1}) / n,    scatter_n = scatter_{n-1} + (1 - 1/n) (q - mean_{n-1})(q - mean_{n-1})'
+    """
+    d, share = q.shape[0], 1.0 / count
+    if scatter.shape[0] == d and d > 1:
+        for i in range(d):
+            scaled = (1 - share) * (q[i] - mean[i])
+            for j in range(d):
+                scatter[i, j] += scaled * (q[j] - mean[j])
+    else:
+        for i in range(d):
+            scatter[0, i] += (1 - share) * (q[i] - mean[i]) ** 2
+    for i in range(d):
+        mean[i] += share * (q[i] - mean[i])
+
+
+@jit
+def learn_from_gradients(scatter, gradient_scatter, vecs):
+    """vecs[0] = sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
+    for i in range(scatter.shape[1]):
+        ratio = math.sqrt(scatter[0, i] / gradient_scatter[0, i])
+        if 1e-20 < ratio < 1e20:  # also False for a NaN
+            vecs[0, i] = ratio
+            vecs[1, i] = 1 / math.sqrt(ratio)
+
+
+@jit
+def learn_metric(scatter, count, vecs, mats):
+    """The regularised (co)variance of a window becomes M^-1."""
+    keep = count / (count + SHRINK_COUNT)
+    add = SHRINK_TO * SHRINK_COUNT / (count + SHRINK_COUNT)
+    d = scatter.shape[1]
+    if count >= 2:
+        if mats.shape[0] == 0:
+            for i in range(d):
+                vecs[0, i] = keep * scatter[0, i] / (count - 1) + add
+                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
+        else:
+            for i in range(d):
+                for j in range(d):
+                    mats[0, i, j] = keep * scatter[i, j] / (count - 1)
+                mats[0, i, i] += add
+                vecs[0, i] = mats[0, i, i]
+                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
+            cholesky(mats[0], mats[1])

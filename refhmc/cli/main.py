@@ -1,0 +1,287 @@
+"""The command line: ``refhmc sample``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
+
+Exit status: 0 done, 1 failed, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what was drawn is still summarised and written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pathlib
+import sys
+
+from refhmc.dynamics.vocabulary import METRICS, integrator_class, metric_class
+from refhmc.sampling.interruption import sigterm_as_ctrl_c
+
+INTERRUPTED = 130
+SAMPLE_INTEGRATORS = ("leapfrog", "implicit-midpoint", "generalized-leapfrog")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse ``arguments`` (default: the command's own) and run; returns the exit status."""
+    status = 0
+    try:
+        with sigterm_as_ctrl_c():
+            try:
+                options = build_parser().parse_args(arguments)
+                status = options.run(options)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, which is no fault
+        with contextlib.suppress(OSError, ValueError):  # what is left to print goes nowhere, so that the end is quiet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError) as error:
+        print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``refhmc``."""
+    import refhmc
+    from refhmc.check.commands import add_commands
+    from refhmc.check.golden_vectors import add_vectors_command
+    from refhmc.check.selftest import run as run_selftest
+
+    parser = argparse.ArgumentParser(prog="refhmc", description="Reference Hamiltonian Monte Carlo.")
+    parser.add_argument("--version", action="version", version=f"refhmc {refhmc.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
+    sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
+    sample.add_argument(
+        "--kernel", choices=["nuts", "hmc", "dhmc"], help="default: nuts, or dhmc where a coordinate jumps"
+    )
+    sample.add_argument("--metric", choices=[name.replace("_", "-") for name in METRICS], default="diagonal")
+    sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
+    sample.add_argument("--integrator", choices=SAMPLE_INTEGRATORS, help="default: what suits the metric")
+    sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
+    sample.add_argument("--step-size", type=float, help="default: adapted")
+    sample.add_argument("--n-steps", type=int, help="HMC, DHMC: steps of a trajectory")
+    sample.add_argument("--target-accept", type=float)
+    sample.add_argument("--draws", type=int, default=1000)
+    sample.add_argument("--tune", type=int, default=1000)
+    sample.add_argument("--chains", type=int, default=4)
+    sample.add_argument("--cores", type=int)
+    sample.add_argument("--seed", type=int)
+    sample.add_argument("--max-seconds", type=float)
+    sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    sample.add_argument("--quiet", action="store_true", help="no progress")
+    sample.set_defaults(run=run_sample)
+
+    models = commands.add_parser("models", help="list the built-in models")
+    models.set_defaults(run=run_models)
+    add_commands(commands)
+    add_vectors_command(commands)
+    selftest = commands.add_parser("selftest", help="the proof of refhmc once more, on this machine")
+    selftest.set_defaults(run=lambda options: run_selftest())
+    warmup = commands.add_parser("warmup", help="compile and cache everything now")
+    warmup.set_defaults(run=run_warmup)
+    info = commands.add_parser("info", help="versions, cache directory, processors")
+    info.set_defaults(run=run_info)
+    return parser
+
+
+def run_sample(options) -> int:
+    """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth.
+
+    Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
+    """
+    import warnings
+
+    import refhmc
+
+    model = _model(options.model)
+    kernel = make_kernel(options, model)
+    for path in (options.out, options.plot):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    failure = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
+            result = refhmc.sample(
+                model,
+                kernel,
+                draws=options.draws,
+                tune=options.tune,
+                chains=options.chains,
+                cores=options.cores,
+                random_seed=options.seed,
+                max_seconds=options.max_seconds,
+                progressbar=not options.quiet,
+                raw=True,
+            )
+    except BaseException as error:
+        result = getattr(error, "partial", None)
+        if result is None or not result.groups.get("posterior"):
+            raise
+        failure = error
+    try:  # files first: nobody may be left to read what is printed
+        if options.out is not None:
+            write_netcdf(result, options.out)
+        if options.plot is not None:
+            from refhmc.cli.plotting import plot_result
+
+            plot_result(model, result, options.plot)
+    finally:
+        print_result(model, result)
+    for what, path in (("result", options.out), ("picture", options.plot)):
+        if path is not None:
+            print(f"{what} written to {path}")
+    if failure is not None:
+        raise failure
+    return INTERRUPTED if result.attributes["stopped_by"] == "interrupt" else 0
+
+
+def print_result(model, result) -> None:
+    """What was compiled, what was drawn, the summary beside the truth, the warnings."""
+    attributes = result.attributes
+    print(compilation_report())
+    print(
+        f"{model.name}: {len(attributes['chains'])} chains of {result.draws.shape[1]} draws in "
+        f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
+        f"seed {attributes['entropy']}"
+    )
+    print(summary_beside_truth(model, result))
+    for text in result.warnings:
+        print(f"warning: {text}")
+
+
+def make_kernel(options, model):
+    """The kernel that --kernel and its options name; ValueError for an option that has no use."""
+    import refhmc
+
+    name = options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")
+    metric, integrator = metric_and_integrator(options)
+    common = {"step_size": options.step_size, "target_accept": options.target_accept, "metric": metric}
+    if name == "nuts" and options.n_steps is not None:
+        raise ValueError("--n-steps belongs to --kernel hmc and dhmc")
+    if name == "dhmc" and integrator is not None:
+        raise ValueError("--integrator does not belong to --kernel dhmc, which has its own")
+    if name == "nuts":
+        return refhmc.NUTS(integrator=integrator, **common)
+    if name == "hmc":
+        return refhmc.HMC(n_steps=options.n_steps, integrator=integrator, **common)
+    return refhmc.DHMC(n_steps=options.n_steps, **common)
+
+
+def metric_and_integrator(options) -> tuple:
+    """The objects that --metric, --alpha, --integrator and --tolerance name; ValueError for an option that has no use."""
+    import refhmc
+
+    alpha = {} if options.alpha is None else {"alpha": options.alpha}
+    if alpha and "softabs" not in options.metric:
+        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {options.metric}")
+    metric = metric_class(options.metric)(**alpha)
+    tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
+    if options.integrator in (None, "leapfrog"):
+        if tolerance and not (metric.position_dependent and options.integrator is None):
+            raise ValueError("--tolerance belongs to the implicit integrators")
+        implicit = refhmc.integrators.ImplicitMidpoint(**tolerance) if tolerance else None
+        return metric, refhmc.integrators.Leapfrog() if options.integrator else implicit
+    return metric, integrator_class(options.integrator)(**tolerance)
+
+
+def run_models(options) -> int:
+    """``refhmc models``: name, dimension, what is known about it."""
+    import refhmc
+
+    for name, make in refhmc.models.by_name().items():
+        model = make()
+        known = model.reference.source if model.reference is not None else "no reference"
+        print(f"{name:24s} d = {model.dim:<4d} {known}")
+    return 0
+
+
+def run_warmup(options) -> int:
+    """``refhmc warmup``: compile the core and every built-in model."""
+    from refhmc.cli.precompile import compile_everything
+    from refhmc.core.compile_cache import cache_directory
+
+    for done, total, title, seconds in compile_everything():
+        print(f"[{done}/{total}] {title}: {seconds:.1f} s", flush=True)
+    print(f"kept in {cache_directory() or 'this process only'}")
+    return 0
+
+
+def run_info(options) -> int:
+    """``refhmc info``: what a bug report needs."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import refhmc
+    from refhmc.core.compile_cache import cache_directory
+
+    print(f"refhmc {refhmc.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for package in ("numpy", "scipy", "numba", "arviz", "arviz-base", "xarray", "rich", "cupy"):
+        try:
+            print(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package} not installed")
+    print(f"processors {os.cpu_count()}")
+    print(f"compiled code {cache_directory() or 'is not kept'}")
+    return 0
+
+
+def _model(name: str):
+    import refhmc
+
+    known = refhmc.models.by_name()
+    if name not in known:
+        raise ValueError(f"no model named {name!r}; there are: {', '.join(known)}")
+    return known[name]()
+
+
+def compilation_report() -> str:
+    """What was compiled in this process, and how long it took."""
+    from refhmc.core import compiled
+    from refhmc.core.compile_cache import cache_directory
+
+    fresh = [item for item in compiled.log if not item.from_cache]
+    loaded = [item for item in compiled.log if item.from_cache]
+    if not fresh:
+        return f"compiled nothing; loaded {len(loaded)} functions from the cache in {_total(loaded):.2f} s"
+    seconds: dict[str, float] = {}
+    for item in fresh:  # the parts of a metric have one title
+        seconds[item.title] = seconds.get(item.title, 0.0) + item.seconds
+    parts = ", ".join(f"{title} {each:.1f} s" for title, each in seconds.items())
+    kept = "compiled, and kept for the next time" if cache_directory() else "compiled"
+    return f"{kept}: {parts} ({_total(fresh):.1f} s in all)"
+
+
+def _total(items) -> float:
+    return sum(item.seconds for item in items)
+
+
+def summary_beside_truth(model, result) -> str:
+    """ArviZ's summary with two more columns: the known mean and standard deviation, where they are known."""
+    import numpy as np
+
+    from refhmc.sampling.result import summary_table
+
+    if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < 4:
+        return "(too few draws for a summary)"
+    table = summary_table(result)
+    truth = model.reference
+    if truth is not None and truth.mean is not None and len(truth.mean) == len(table):
+        table.insert(0, "true mean", np.round(truth.mean, 3))
+        if truth.variance is not None:
+            table.insert(1, "true sd", np.round(np.sqrt(truth.variance), 3))
+    return table.to_string(max_rows=60)
+
+
+def write_netcdf(result, path: pathlib.Path) -> None:
+    """Write beside the target, then rename: a failure leaves an old file as it was."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        result.to_arviz().to_netcdf(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

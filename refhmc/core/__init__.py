@@ -1,0 +1,1 @@
+"""What everything rests on: how refhmc compiles, the types and records of the compiled core, randomness, statistics."""

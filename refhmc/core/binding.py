@@ -1,0 +1,593 @@
+"""From a model's functions to the four pointers of the compiled core (:mod:`refhmc.core.types`).
+
+refhmc's own models are there already: their functions follow the in-place protocol on one matrix of data. A user's
+functions are adapted: compiled with Numba where that works, and otherwise called back as Python by two *trampolines*,
+so that one set of compiled kernels serves both. User functions are compiled anew in each process (0.1 s each): Numba's
+cache could not know that something they call was edited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types as nb
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
+
+from refhmc.core import types
+from refhmc.core.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
+from refhmc.core.failures import FailureLog
+from refhmc.errors import EvaluationError, ModelError, PythonModelWarning
+
+CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
+# What a contraction can be made from, where the model has it not.
+FULL_TENSOR = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}
+# name -> (number of arguments before ``out``, number of axes of the result)
+DERIVATIVES = {
+    "gradient": (2, 1),
+    "hessian": (2, 2),
+    "third_derivative": (2, 3),
+    "trace": (3, 1),
+    "fisher": (2, 2),
+    "fisher_derivative": (2, 3),
+    "fisher_trace": (3, 1),
+}
+
+
+def argument_count(function: Callable) -> int:
+    """Number of positional arguments of a plain or Numba-compiled function."""
+    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+# ---------------------------------------------------------------------------------------------- data in one matrix
+
+
+def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
+    """One float64 matrix that holds ``data``, and the compiled function that takes it out again.
+
+    None, numbers, arrays and tuples (named or not) of numbers and arrays can be packed; integers keep their bits. For
+    anything else the answer is None.
+    """
+    if data is None:
+        return np.zeros((1, 0)), _no_data
+    if isinstance(data, np.ndarray | list) or np.isscalar(data):
+        part = _as_part(data)
+        return None if part is None else (part[0].reshape(1, -1), _part(0, *part[1:]))
+    if isinstance(data, tuple) and data:
+        parts = [part for part in map(_as_part, data) if part is not None]
+        if len(parts) < len(data):
+            return None
+        stops = np.cumsum([part[0].size for part in parts], dtype=int)
+        takers = [_part(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True)]
+        unpack = _as_named(type(data), _gather(takers)) if hasattr(data, "_fields") else _gather(takers)
+        return np.concatenate([p[0] for p in parts]).reshape(1, -1), unpack
+    return None
+
+
+@numba.njit
+def _no_data(packed):
+    return None
+
+
+def _as_part(value) -> tuple[np.ndarray, tuple, bool] | None:
+    array = np.asarray(value)
+    if array.dtype.kind in "iub" and array.ndim <= 3:
+        return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, True
+    if array.dtype.kind == "f" and array.ndim <= 3:
+        return np.ascontiguousarray(array, dtype=np.float64).ravel(), array.shape, False
+    return None
+
+
+def _part(start: int, shape: tuple, integer: bool) -> Callable:
+    stop = start + int(np.prod(shape, dtype=int))
+    if integer:
+        if shape == ():
+            return numba.njit(lambda packed: packed[0, start:stop].view(np.int64)[0])
+        return numba.njit(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
+    if shape == ():
+        return numba.njit(lambda packed: packed[0, start])
+    return numba.njit(lambda packed: packed[0, start:stop].reshape(shape))
+
+
+def _gather(takers: list[Callable]) -> Callable:
+    first = takers[0]
+    if len(takers) == 1:
+        return numba.njit(lambda packed: (first(packed),))
+    rest = _gather(takers[1:])
+    return numba.njit(lambda packed: (first(packed),) + rest(packed))
+
+
+def _as_named(cls: type, gather: Callable) -> Callable:
+    return numba.njit(lambda packed: cls(*gather(packed)))
+
+
+# ----------------------------------------------------------------------------------------------- compiled functions
+
+
+def _is_core(function: Callable | None) -> bool:
+    """refhmc's own: compiled, in place, reading the packed data directly. (The kit's are written as a user would.)"""
+    text = getattr(function, "py_func", function)
+    module = getattr(text, "__module__", None) or ""
+    return module.startswith("refhmc.") and module != "refhmc.core.binding" and not module.startswith("refhmc.check.")
+
+
+def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
+    """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be.
+
+    It is handed q itself, which it may spoil: :func:`_on_a_copy`. ``out`` holds zeros.
+    """
+    text: Any
+    f: Any = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+    if key == "log_density":
+        adapted = numba.njit(**OPTIONS)(lambda q, data: f(q, unpack(data)))
+        adapted.compile(nb.float64(types.VECTOR, types.DATA))
+        return adapted
+    before_out, axes = (2, 1) if key == "value_and_gradient" else DERIVATIVES[key]
+    in_place = argument_count(function) > before_out
+    out = {1: types.VECTOR, 2: types.MATRIX, 3: types.STACK}[axes]
+    arguments = (types.VECTOR, types.DATA, *([types.MATRIX] if before_out == 3 else []), out)
+    if before_out == 3 and in_place:
+
+        def text(q, data, M, out):
+            out[:] = 0.0
+            f(q, unpack(data), M, out)
+
+    elif before_out == 3:
+
+        def text(q, data, M, out):
+            out[:] = f(q, unpack(data), M)
+
+    elif in_place:
+
+        def text(q, data, out):
+            out[:] = 0.0
+            return f(q, unpack(data), out)
+
+    else:
+
+        def text(q, data, out):
+            out[:] = f(q, unpack(data))
+
+    adapted = numba.njit(**OPTIONS)(text)
+    adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
+    if not in_place and f.signatures:
+        returned = f.overloads[f.signatures[-1]].signature.return_type
+        if getattr(returned, "ndim", 0) != axes:  # Numba would spread it over ``out``
+            raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
+    return adapted
+
+
+def _on_a_copy(function: Callable, contracts: bool) -> Callable:
+    """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
+    if contracts:
+        return numba.njit(**OPTIONS)(lambda q, data, M, out: function(q.copy(), data, M.copy(), out))
+    return numba.njit(**OPTIONS)(lambda q, data, out: function(q.copy(), data, out))
+
+
+def _contract(third_derivative: Callable) -> Callable:
+    """``trace`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
+
+    def trace(q, data, M, out):
+        d = q.shape[0]
+        T = np.zeros((d, d, d))
+        third_derivative(q, data, T)
+        out[:] = 0.0
+        for i in range(d):
+            for j in range(d):
+                for k in range(d):
+                    out[k] += M[i, j] * T[i, j, k]
+
+    return numba.njit(**OPTIONS)(trace)
+
+
+def _both(log_density: Callable, gradient: Callable) -> Callable:
+    """refhmc's own two functions in one."""
+
+    def value_and_gradient(q, data, out):
+        gradient(q, data, out)
+        return log_density(q, data)
+
+    return numba.njit(value_and_gradient)
+
+
+def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
+    """A user's two functions in one, each on a copy of the position."""
+
+    def value_and_gradient(q, data, out):
+        out[:] = q
+        value = log_density(out, data)
+        gradient(q.copy(), data, out)
+        return value
+
+    return numba.njit(**OPTIONS)(value_and_gradient)
+
+
+# The change of the log density goes through the pointer ``metric``, which DHMC has no other use for. Rows of ``out``: in the
+# first column the coordinate j, its new value, and L(q); the change is written to out[0, 0]. Where only the full density is
+# there, j = -1 asks for L(q) less what is in the third row.
+COORDINATE, NEW_VALUE, PRESENT = range(3)
+CHANGE_ROWS = 3
+
+
+def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
+    """``log_density_change`` in that protocol."""
+    if unpack is None and takes_data:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q, data, int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    elif takes_data:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q.copy(), unpack(data), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    else:
+
+        def change(q, data, out):
+            out[COORDINATE, 0] = f(q.copy(), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+
+    return numba.njit(**OPTIONS)(change)
+
+
+def _change_from_density(log_density: Any) -> Any:
+    """The same from the full density, in its core form."""
+
+    def change(q, data, out):
+        j = int(out[COORDINATE, 0])
+        if j < 0:
+            out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
+            return
+        before = q[j]
+        q[j] = out[NEW_VALUE, 0]
+        out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
+        q[j] = before
+
+    return numba.njit(**OPTIONS)(change)
+
+
+# ---------------------------------------------------------------------------------------- trampolines into Python
+
+_python_models: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
+_handles = itertools.count()
+_handles_lock = threading.Lock()
+
+
+def _call_value_and_gradient(handle, q, out):
+    core = _python_models[int(handle)]
+    core.last_position[threading.get_ident()] = q.copy()
+    core.in_place("gradient")(q.copy(), core.data, out)
+    return core.python_log_density(q.copy())
+
+
+@jit_calling_python
+def python_value_and_gradient(q, data, out):
+    handle = data[0, 0]
+    with numba.objmode(value="float64"):
+        value = _call_value_and_gradient(handle, q, out)
+    return value
+
+
+def _call_metric(handle, key, q, out):
+    _python_models[int(handle)].model_derivative(int(key), q, out)
+
+
+@jit_calling_python
+def python_metric(q, data, out):
+    handle, key = data[0, 0], data[0, 1]
+    with numba.objmode():
+        _call_metric(handle, key, q, out)
+
+
+def _call_trace(handle, key, q, M, out):
+    _python_models[int(handle)].model_derivative(int(key), q, out, M)
+
+
+@jit_calling_python
+def python_trace(q, data, M, out):
+    handle, key = data[0, 0], data[0, 2]
+    with numba.objmode():
+        _call_trace(handle, key, q, M, out)
+
+
+def _call_change(handle, q, out):
+    core = _python_models[int(handle)]
+    core.last_position[threading.get_ident()] = q.copy()
+    core.python_change(q, out)
+
+
+@jit_calling_python
+def python_change(q, data, out):
+    handle = data[0, 0]
+    with numba.objmode():
+        _call_change(handle, q, out)
+
+
+@jit
+def no_metric(q, data, out):
+    raise NotImplementedError("this model has no metric")
+
+
+@jit
+def no_trace(q, data, M, out):
+    raise NotImplementedError("this model has no trace")
+
+
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+class Core:
+    """A model's functions in the core's protocol. ``tuple`` is what the kernels take."""
+
+    def __init__(self, model):
+        silence_experimental()
+        self.model = model
+        self.why_python: str | None = None
+        self.last_position: dict[int, np.ndarray] = {}  # of each thread, for the report of an exception
+        self._failures: dict[int, FailureLog] = {}  # of each thread
+        self.data = np.zeros((1, 1))
+        self._unpack: Callable | None = None
+        self._adapted: dict[Any, Callable] = {}
+        functions = model._functions
+        self.own = not model.in_python and _is_core(functions["log_density"])
+        own_data = model.data if model.data is not None else np.zeros((1, 0))
+        packed = (own_data, None) if self.own else (self.data, None) if model.in_python else pack(model.data)
+        if packed is None:
+            self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
+        else:
+            self.data, self._unpack = packed
+        if numba.config.DISABLE_JIT and not self.own:
+            self.why_python = "NUMBA_DISABLE_JIT is set"
+        if model.in_python:
+            self.why_python = model.in_python
+        self._log_density, value_and_gradient = self._hot_functions()
+        if self.why_python is not None:
+            if not numba.config.DISABLE_JIT and not model.in_python:
+                warnings.warn(
+                    f"model {model.name!r} runs as Python ({self.why_python}). The draws are the same; each call costs "
+                    "a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=4,
+                )
+            with _handles_lock:
+                handle = next(_handles)
+            _python_models[handle] = self
+            self.data = np.array([[float(handle)]])
+        self.tuple = (value_and_gradient, no_metric, no_trace, self.data)
+        self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
+
+    def tuple_for(self, metric) -> tuple:
+        """``tuple`` with the derivatives that a metric reads. Raises MissingDerivativeError for one that is not there.
+
+        If one of them cannot be compiled, all are called as Python.
+        """
+        reads = metric.reads
+        if self.model.has_diagonals and getattr(metric, "module", "") == "diagonal_softabs":
+            reads = ("hessian_diagonal", "diagonal_trace")
+        if reads not in self._tuples:
+            for key in reads:
+                if key is not None:
+                    self.model.require(key, f"the metric {type(metric).__name__}")
+            self._tuples[reads] = self._make_tuple(*reads)
+        return self._tuples[reads]
+
+    def with_room(self, pointers: tuple) -> tuple:
+        """A model's tuple for one chain: with data of its own and the model's ``room`` after them, if it asks for any."""
+        if not (self.own and self.model.room):
+            return pointers
+        return (*pointers[:3], np.vstack([pointers[3], np.zeros((self.model.room, pointers[3].shape[1]))]))
+
+    def _make_tuple(self, metric: str, trace: str | None) -> tuple:
+        value_and_gradient, _, _, data = self.tuple
+        if self.why_python is None:
+            try:
+                pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
+                return (value_and_gradient, *pointers, data)
+            except CANNOT_COMPILE as error:
+                warnings.warn(
+                    f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
+                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=2,
+                )
+        keys = list(DERIVATIVES)
+        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
+        return (python_value_and_gradient, python_metric, python_trace, self.data_for_trampolines(*codes))
+
+    def data_for_trampolines(self, metric: float = -1.0, trace: float = -1.0) -> np.ndarray:
+        """What the trampolines read in the place of the model's data; they do not keep the model alive."""
+        with _handles_lock:
+            handle = next(_handles)
+        _python_models[handle] = self
+        return np.array([[float(handle), metric, trace]])
+
+    @functools.cached_property
+    def tuple_for_changes(self) -> tuple:
+        """``tuple`` with the change of the log density as DHMC asks for it, in the metric's place."""
+        value_and_gradient, _, _, data = self.tuple
+        if self.why_python is None:
+            try:
+                return (value_and_gradient, self._compiled_change(), no_trace, data)
+            except CANNOT_COMPILE as error:
+                warnings.warn(
+                    f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
+                    f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
+                    PythonModelWarning,
+                    stacklevel=2,
+                )
+        with _handles_lock:
+            handle = next(_handles)
+        _python_models[handle] = self
+        return (python_value_and_gradient, python_change, no_trace, np.array([[float(handle)]]))
+
+    def _compiled_change(self) -> Callable:
+        function = self.model._functions["log_density_change"]
+        if function is None:
+            density = self._log_density
+            on_a_copy = density if self.own else numba.njit(**OPTIONS)(lambda q, data: density(q.copy(), data))
+            adapted = _change_from_density(on_a_copy)
+        else:
+            f = function if self.own or hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+            adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
+        if not numba.config.DISABLE_JIT:
+            adapted.compile(nb.void(types.VECTOR, types.DATA, types.MATRIX))
+        return adapted
+
+    def python_change(self, q: np.ndarray, out: np.ndarray) -> None:
+        """The change in the core's protocol, from the user's Python."""
+        j, new_value = int(out[COORDINATE, 0]), float(out[NEW_VALUE, 0])
+        function = self.model._functions["log_density_change"]
+        if function is None:
+            q = q.copy()
+            if j >= 0:
+                q[j] = new_value
+            out[COORDINATE, 0] = self.python_log_density(q) - out[PRESENT, 0]
+        else:
+            data = (self.model.data,) if argument_count(function) == 4 else ()
+            out[COORDINATE, 0] = as_float(function(q.copy(), *data, j, new_value), "log_density_change")
+
+    def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
+        """L(q with q[j] = new_value) - L(q); ``q`` may be written to, and is as it was afterwards."""
+        _, change, _, data = self.tuple_for_changes
+        out = np.array([[j], [new_value], [0.0]])
+        if self.model._functions["log_density_change"] is None:
+            out[PRESENT, 0] = self.log_density(q)
+        change(q, data, out)
+        return float(out[COORDINATE, 0])
+
+    def _pointer(self, key: str) -> Callable:
+        function = self.model._functions[key]
+        if function is None:  # a trace by way of the full tensor
+            full = FULL_TENSOR[key]
+            if ("tensor", key) not in self._adapted:
+                self._adapted[("tensor", key)] = _contract(self._pointer(full))
+            return self._adapted[("tensor", key)]
+        if self.own:
+            return function
+        if ("pointer", key) not in self._adapted:
+            self._adapted[("pointer", key)] = _on_a_copy(self._compiled(key), contracts=DERIVATIVES[key][0] == 3)
+        return self._adapted[("pointer", key)]
+
+    def _compiled(self, key: str) -> Callable:
+        """A user's derivative, compiled; it may spoil its position."""
+        if ("compiled", key) not in self._adapted:
+            self._adapted[("compiled", key)] = _compile_user_function(key, self.model._functions[key], self._unpack)
+        return self._adapted[("compiled", key)]
+
+    def _hot_functions(self) -> tuple[Callable, Callable]:
+        functions = self.model._functions
+        log_density, gradient, both = (functions[k] for k in ("log_density", "gradient", "value_and_gradient"))
+        if self.own:
+            return log_density, both or _both(log_density, gradient)
+        if self.why_python is None:
+            try:
+                compiled = _compile_user_function("log_density", log_density, self._unpack)
+                adapted = self._compiled("gradient")
+                if both is not None:
+                    return compiled, _on_a_copy(self._compiled("value_and_gradient"), contracts=False)
+                return compiled, _both_on_copies(compiled, adapted)
+            except CANNOT_COMPILE as error:
+                self.why_python = f"Numba could not compile its log density and gradient: {first_words(error)}"
+        return lambda q, data: self.python_log_density(q), python_value_and_gradient
+
+    def python_log_density(self, q: np.ndarray) -> float:
+        try:
+            return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
+        except EvaluationError as error:
+            self.failures().record(q, str(error))
+            return -np.inf
+
+    def as_given(self, key: str) -> Callable:
+        """The user's function ``f(q, data, ...)`` in the core's protocol, given q itself, which it may spoil."""
+        if key == "log_density":
+            return self._log_density
+        return self._compiled(key) if key == "value_and_gradient" else self.in_place(key)
+
+    def failures(self) -> FailureLog:
+        """What this thread's evaluations failed with; :meth:`begin_failures` begins it anew."""
+        return self._failures.get(threading.get_ident()) or self.begin_failures()
+
+    def begin_failures(self, control: np.ndarray | None = None) -> FailureLog:
+        """An empty log of failures for this thread, whose iterations ``control`` counts."""
+        self._failures[threading.get_ident()] = log = FailureLog(control)
+        return log
+
+    def log_density(self, q: np.ndarray) -> float:
+        return self._log_density(q.copy(), self.data)
+
+    def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
+        out = np.zeros(self.model.dim)
+        return float(self.tuple[0](q, self.data, out)), out
+
+    def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
+        """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""
+        self.last_position[threading.get_ident()] = q.copy()
+        out[...] = self.model._derivative(list(DERIVATIVES)[key], q, *M)
+
+    def in_place(self, key: str) -> Callable:
+        """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be; a user's may spoil q and M."""
+        function = self.model._functions[key]
+        if self.own:
+            return function
+        if key not in self._adapted:
+            self._adapted[key] = self._python_in_place(key, function)
+            if self.why_python is None:
+                with contextlib.suppress(*CANNOT_COMPILE):
+                    self._adapted[key] = self._compiled(key)
+        return self._adapted[key]
+
+    def _python_in_place(self, key: str, function: Callable) -> Callable:
+        before_out, axes = DERIVATIVES[key]
+        in_place = argument_count(function) > before_out
+
+        def call(q, data, *rest):
+            *M, out = rest
+            try:
+                if in_place:
+                    out[:] = 0.0
+                    function(q, self.model.data, *M, out)
+                else:
+                    out[:] = as_array(function(q, self.model.data, *M), out.shape, key)
+            except EvaluationError as error:
+                self.failures().record(q, str(error))
+                out[:] = np.nan
+
+        return call
+
+
+def as_float(value: Any, what: str) -> float:
+    """``value`` as a float, if it is a real scalar; else :class:`ModelError` with the returned type."""
+    if isinstance(value, float):
+        return value
+    array = np.asarray(value)
+    if value is None or array.shape != () or array.dtype.kind not in "fiub":
+        kind = f"{type(value).__name__}" + (f" of shape {array.shape}, {array.dtype}" if array.shape else "")
+        raise ModelError(f"{what} must return a real number, it returned {kind}")
+    return float(array)
+
+
+def as_array(value: Any, shape: tuple, what: str) -> np.ndarray:
+    """``value`` as a float array of that shape; else :class:`ModelError` with what was returned."""
+    array = np.asarray(value) if value is not None else np.asarray(None)
+    if array.dtype.kind not in "fiub" or array.shape != shape:
+        raise ModelError(
+            f"{what} must return real numbers of shape {shape}, it returned "
+            f"{type(value).__name__} of shape {array.shape}, {array.dtype}"
+        )
+    return array.astype(float)
+
+
+def first_words(error: Exception) -> str:
+    """The line of Numba's message that tells what it could not compile."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Failed in nopython", "During", "File", "<source"))]
+    return (telling or lines or [type(error).__name__])[0][:160]

@@ -1,0 +1,190 @@
+"""Where compiled code is kept between processes: files that only this user can have written, each with its checksum.
+
+To load compiled code is to run it. So a file is loaded only if it and the directories that refhmc made belong to this user
+and nobody else may write to them (of a file, looked at after it is opened), and if its checksum holds. A file that fails is
+named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written anew. Where no directory passes, nothing is kept:
+each process compiles for itself.
+
+The directory is named after a hash of all of refhmc's sources, because Numba's own cache, which this replaces, does not notice
+that a *callee* in another file was edited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import pickle
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from refhmc.errors import CompileCacheWarning
+
+PRIVATE = 0o700
+SEAL = hashlib.sha256().digest_size
+
+
+@functools.cache
+def source_hash() -> str:
+    """Hash of refhmc's Python sources, Numba's version and Python's: the name of the cache directory.
+
+    (Without ``refhmc.check``, where nothing is compiled.)
+    """
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
+    root = pathlib.Path(__file__).parent.parent
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] == "check":
+            continue
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def cache_directory() -> pathlib.Path | None:
+    """Where compiled code is kept: ``$REFHMC_CACHE_DIR`` or the user's cache directory, by source hash; made if need be.
+
+    None, with a CompileCacheWarning that says why, where it cannot be made or somebody else can write there.
+    """
+    root = os.environ.get("REFHMC_CACHE_DIR")
+    if not root:
+        import platformdirs
+
+        root = platformdirs.user_cache_dir("refhmc", appauthor=False)
+    path = pathlib.Path(root) / source_hash()
+    try:
+        path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        path.mkdir(mode=PRIVATE, exist_ok=True)
+        for each in (path.parent, path):
+            refuse(each, os.stat(each))
+    except OSError as error:
+        _warn_not_kept(f"{error}")
+        return None
+    return path
+
+
+def refuse(path, status: os.stat_result) -> None:
+    """Raise PermissionError, with path and reason, if somebody else can have written what has this owner and mode."""
+    if not hasattr(os, "geteuid"):  # Windows, where a user's own directories have access lists instead
+        return
+    if status.st_uid != os.geteuid():
+        raise PermissionError(f"{path} belongs to another user (uid {status.st_uid})")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(status.st_mode)
+        raise PermissionError(f"{path} can be written by others (mode {mode:o}; chmod go-w makes it yours alone)")
+
+
+def read_sealed(path: pathlib.Path) -> Any:
+    """What :func:`write_sealed` wrote. Raises OSError if others can have written it, ValueError if its checksum fails."""
+    with open(path, "rb") as file:
+        refuse(path, os.fstat(file.fileno()))
+        content = file.read()
+    if hashlib.sha256(content[SEAL:]).digest() != content[:SEAL]:
+        raise ValueError(f"{path} is damaged: its checksum does not hold")
+    return pickle.loads(content[SEAL:])
+
+
+def write_sealed(path: pathlib.Path, value: Any) -> None:
+    """Write a checksum and ``value`` beside the place, readable by this user only, and rename."""
+    content = dumps(value)
+    path.parent.mkdir(mode=PRIVATE, exist_ok=True)  # somebody may have emptied the cache since
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    try:
+        with open(handle, "wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class CompiledCode(FunctionCache):
+    """The cache of one function, as Numba's dispatcher asks for it: one file for each signature and processor.
+
+    ``missed`` is called when there is nothing to load. (Of Numba's class only the hash of bytecode and closure is used.)
+    """
+
+    def __init__(self, function: Callable, missed: Callable[[], None]):
+        self._py_func, self._name, self._cache_path = function, repr(function), None
+        self._missed = missed
+
+    def path(self, sig, codegen) -> pathlib.Path | None:
+        """The file of a signature; None where nothing is kept, or the function's own file is not known."""
+        directory = cache_directory()
+        code = self._py_func.__code__
+        if directory is None or not os.path.exists(code.co_filename):
+            return None
+        _, machine, text = self._index_key(sig, codegen)
+        key = (str(sig), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
+        name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
+        name = re.sub(r"[^\w.]", "", name)[:80]
+        return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
+
+    def load_overload(self, sig, target_context):
+        """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
+        target_context.refresh()
+        path = self.path(sig, target_context.codegen())
+        found = None
+        if path is not None:
+            try:
+                found = CompileResult._rebuild(target_context, *read_sealed(path))
+            except FileNotFoundError:
+                pass
+            except Exception as error:  # whatever unpickling and linking may raise
+                if not _is_in_use(error):
+                    with contextlib.suppress(OSError):
+                        _remove(path)
+                    text = str(error) if str(path) in str(error) else f"{path}: {type(error).__name__}: {error}"
+                    warnings.warn(f"Compiled code is made anew: {text}.", CompileCacheWarning, stacklevel=2)
+        if found is None:
+            self._missed()
+        return found
+
+    def save_overload(self, sig, data) -> None:
+        """Keep what was compiled for a signature, if it can be kept."""
+        path = self.path(sig, data.codegen)
+        if path is None or data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+            return
+        try:
+            write_sealed(path, data._reduce())
+        except OSError as error:
+            if not _is_in_use(error):
+                _warn_not_kept(f"{path.parent}: {error.strerror or error}")
+
+
+def _is_in_use(error: Exception) -> bool:
+    """Whether another process has the file open, which Windows does not allow two to do when one of them writes."""
+    return os.name == "nt" and isinstance(error, PermissionError)
+
+
+@functools.cache
+def _warn_not_kept(why: str) -> None:
+    """Once a process for each reason."""
+    warnings.warn(f"Compiled code is not kept for other processes: {why}.", CompileCacheWarning, stacklevel=2)
+
+
+@functools.cache
+def _hash_of_file(path: str) -> str:
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def _remove(path: pathlib.Path) -> None:
+    """What stands in the place of a file of ours, in a directory of ours."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

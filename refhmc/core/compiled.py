@@ -1,0 +1,195 @@
+"""How refhmc compiles: the one place that knows Numba's options, cache and experimental corners.
+
+Three ideas:
+
+* ``jit`` marks a function of the core. It is compiled when first needed and kept on disk
+  (:mod:`refhmc.core.compile_cache`).
+* ``entry(signature)`` marks a function that Python calls: one explicit signature, so that the core is
+  compiled once per installation whatever the model. Models arrive as Numba *first-class functions*
+  (typed pointers), see :mod:`refhmc.core.types`.
+* ``plain(f)`` gives the same text back as ordinary Python, all the way down: to run it on complex or
+  multi-precision numbers, to step through it, or to put another function in the place of one it calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+import types as python_types
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+from numba.core.errors import NumbaExperimentalFeatureWarning
+
+from refhmc.core.compile_cache import CompiledCode
+
+# Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
+# without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+CORE = {**OPTIONS, "_nrt": False}
+# Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
+REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
+
+
+def _kept_njit(function: Callable, **options):
+    """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
+    dispatcher = numba.njit(**options)(function)
+    if not numba.config.DISABLE_JIT:
+        dispatcher._cache = CompiledCode(function, _announce_once)
+    return dispatcher
+
+
+def jit(function: Callable):
+    """A function of the compiled core: cached, compiled on first use, allocates nothing."""
+    return _kept_njit(function, **CORE)
+
+
+def jit_sum(function: Callable):
+    """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
+    return _kept_njit(function, **CORE, **REORDERED_SUMS)
+
+
+def jit_products(function: Callable):
+    """As :func:`jit_sum`, and a product may be rounded together with the sum it goes into: for matrix products.
+
+    (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
+    """
+    return _kept_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
+
+
+def jit_part(function: Callable):
+    """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
+    return _kept_njit(function, forceinline=True, **CORE)
+
+
+def jit_inline(function: Callable):
+    """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
+    return _kept_njit(function, inline="always", **CORE)
+
+
+def jit_allocating(function: Callable):
+    """As :func:`jit`, for the few functions that need arrays of their own."""
+    return _kept_njit(function, **OPTIONS)
+
+
+def jit_calling_python(function: Callable):
+    """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
+    return _kept_njit(function, error_model="numpy")
+
+
+def silence_experimental() -> None:
+    """First-class functions are marked experimental in the Numba range we pin; we rely on them by design.
+
+    Numba warns whenever they are typed, so the filter is put back before each such moment: the caller may have reset
+    the filters since, and ``-W error`` must not turn this into an exception.
+    """
+    warnings.filterwarnings("ignore", category=NumbaExperimentalFeatureWarning)
+
+
+class Compilation(NamedTuple):
+    """One thing compiled, or loaded from the cache, in this process."""
+
+    title: str
+    seconds: float
+    from_cache: bool
+
+
+log: list[Compilation] = []
+announce: list[Callable[[str], None]] = []  # called with a title before each compilation that misses the cache
+_compile_lock = threading.RLock()
+
+
+_unannounced: str | None = None  # the title of what is compiled now, until it is known not to be in the cache
+
+
+def _announce_once() -> None:
+    """Called at each miss of the cache, of which one compilation has many."""
+    global _unannounced
+    title, _unannounced = _unannounced, None
+    if title is not None:
+        for listener in list(announce):
+            listener(title)
+
+
+@contextlib.contextmanager
+def _logged(title: str):
+    global _unannounced
+    with _compile_lock:
+        silence_experimental()
+        _unannounced = title
+        begin = time.perf_counter()
+        try:
+            yield
+            log.append(Compilation(title, time.perf_counter() - begin, _unannounced is not None))
+        finally:
+            _unannounced = None
+
+
+def compile_pointer(function: Any, signature, title: str) -> None:
+    """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
+    if not numba.config.DISABLE_JIT and not function.signatures:
+        with _logged(title):
+            function.compile(signature)
+
+
+class Entry:
+    """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
+
+    def __init__(self, function: Callable, signature: Callable[[], object], title: str):
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.title = title
+        self._signature = signature
+        self._compiled: Callable | None = None
+
+    def compile(self) -> Callable:
+        """Compile now, or load from the cache; recorded in ``refhmc.core.compiled.log``."""
+        with _compile_lock:
+            if self._compiled is None:
+                with _logged(self.title):
+                    dispatcher = _kept_njit(self.py_func, **CORE)
+                    # The one compiled version itself: the dispatcher would look at every argument's type first.
+                    self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
+        return self._compiled
+
+    def __call__(self, *args):
+        compiled = self._compiled or self.compile()
+        silence_experimental()
+        return compiled(*args)
+
+
+def entry(signature: Callable[[], object], title: str) -> Callable[[Callable], Entry]:
+    """Decorator for the functions Python calls; ``signature()`` gives the Numba signature when it is needed."""
+    return lambda function: Entry(function, signature, title)
+
+
+def plain(function: Callable, **replace: Callable) -> Callable:
+    """The same text as ordinary Python: every compiled function it calls is made plain too.
+
+    ``replace`` puts other functions in the place of globals of that name, anywhere below: a test counts
+    the random decisions of NUTS by replacing ``flip``.
+    """
+    done: dict[int, Callable] = {}
+
+    def convert(value):
+        inner = getattr(value, "py_func", None)
+        if inner is None:
+            return value
+        if id(value) not in done:
+            names = {**inner.__globals__}
+            copy = python_types.FunctionType(
+                inner.__code__, names, inner.__name__, inner.__defaults__, inner.__closure__
+            )
+            done[id(value)] = copy
+            for name in inner.__code__.co_names:
+                if name in replace:
+                    names[name] = replace[name]
+                elif name in names:
+                    names[name] = convert(names[name])
+        return done[id(value)]
+
+    return convert(function) if hasattr(function, "py_func") else function

@@ -1,0 +1,55 @@
+"""A point of phase space, with all that the next step needs to know there.
+
+A point is a (5, d) matrix: position, momentum, gradient of the log density, velocity M^-1 p, and in the first column of
+the last row the log density itself. A trajectory can so be taken up again at either end without evaluating the model twice.
+In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) two more rows hold the copies of position and momentum.
+"""
+
+from __future__ import annotations
+
+from refhmc.core.compiled import jit, jit_inline
+
+Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(5)
+POINT_ROWS = 5
+COPY_Q, COPY_P = 5, 6
+EXTENDED_ROWS = 7
+
+
+# One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
+@jit_inline
+def copy_row(target, source):
+    """target <- source"""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@jit_inline
+def add_row(target, source):
+    """target <- target + source"""
+    for i in range(source.shape[0]):
+        target[i] += source[i]
+
+
+@jit_inline
+def swap_rows(x, y):
+    """x <-> y"""
+    for i in range(x.shape[0]):
+        x[i], y[i] = y[i], x[i]
+
+
+@jit
+def copy_state(target, source):
+    """Position, gradient and log density of a point; the momentum is not part of a chain's state."""
+    copy_row(target[Q], source[Q])
+    copy_row(target[GRADIENT], source[GRADIENT])
+    target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
+
+
+@jit
+def copy_point(target, source):
+    """All rows of a point."""
+    for row in range(LOG_DENSITY):
+        copy_row(target[row], source[row])
+    target[LOG_DENSITY, 0] = source[LOG_DENSITY, 0]
+    for row in range(POINT_ROWS, source.shape[0]):
+        copy_row(target[row], source[row])

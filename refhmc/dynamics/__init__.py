@@ -1,0 +1,1 @@
+"""A model, a metric and an integrator put together: the Hamiltonian, trajectories."""

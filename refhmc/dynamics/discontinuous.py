@@ -1,0 +1,115 @@
+"""The Hamiltonian of discontinuous HMC and one step of its integrator, as the kernel makes it: to teach, to test against.
+
+    H(q, p) = -L(q) + 1/2 p_I' M_I^-1 p_I + sum_J |p_j| / m_j
+
+with the masses fixed: M_i = 1/s_i^2 on the smooth coordinates I, m_j = 1/s_j on the discontinuous ones J.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import types as nb
+
+from refhmc.core import types
+from refhmc.core.compiled import entry
+from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
+from refhmc.dynamics.assemble import make_discontinuous_dynamics
+from refhmc.errors import ShapeError
+from refhmc.metrics import Identity, laplace
+from refhmc.models.base import Model
+
+
+class Step(NamedTuple):
+    """Where a step arrives, ``q`` and ``p`` (d,), how many moves it tried, and how many were turned back (``flips``)."""
+
+    q: np.ndarray
+    p: np.ndarray
+    tries: int
+    flips: int
+
+
+@entry(
+    lambda: nb.float64(
+        types.STEP,
+        types.MODEL,
+        types.GEOMETRY,
+        types.MATRIX,
+        nb.float64,
+        types.MATRIX,
+        types.STACK,
+        types.VECTOR,
+    ),
+    "a single step",
+)
+def run_step(step, model, geometry, z, eps, vecs, mats, notes):
+    """The step, called from Python."""
+    return step(model, geometry, z, eps, vecs, mats, notes)
+
+
+class DiscontinuousHamiltonian:
+    """``DiscontinuousHamiltonian(model, metric)``: ``metric`` is ``Identity()``, the default, or ``Diagonal(variances)``, whose
+    variances are the s^2 of the module's text.
+
+    Positions and momenta are (d,). Raises ShapeError on other shapes, MetricError for variances that are not positive.
+    """
+
+    def __init__(self, model: Model, metric=None):
+        self._dynamics = make_discontinuous_dynamics(model, Identity() if metric is None else metric)
+        self.model, self.metric = model, self._dynamics.metric
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.model.names[j] for j in self.model.discontinuous)
+        return f"<discontinuous Hamiltonian of {self.model.name!r}, jumps in {names or 'nothing'}>"
+
+    def energy(self, q, p) -> float:
+        """H(q, p)."""
+        return float(laplace.energy(self._point(q, p), self._dynamics.vecs))
+
+    def grad_p(self, q, p) -> np.ndarray:
+        """dH/dp, the velocity, (d,): p_i/M_i and sign(p_j)/m_j."""
+        z = self._point(q, p)
+        laplace.energy(z, self._dynamics.vecs)
+        return z[VELOCITY].copy()
+
+    def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
+        """A momentum from d standard normals of ``rng``, (d,); its law does not depend on ``q``."""
+        return self._draw(q, rng.standard_normal(self.model.dim))
+
+    def step(self, q, p, step_size: float, order=None) -> Step:
+        """One step of size ``step_size`` (negative: backwards), the discontinuous coordinates in the given ``order``.
+
+        ``order`` is a permutation of the indices ``model.discontinuous``; default: in order of index. The step is undone by
+        the same step from (q, -p), or with -step_size from (q, p), in the reverse order.
+        Raises ValueError for another ``order``, a step size that is zero or not finite, or a log density that is no number.
+        """
+        if not math.isfinite(step_size) or step_size == 0:
+            raise ValueError(f"step_size must be finite and not zero, got {step_size!r}")
+        J = self.model.discontinuous
+        order = J if order is None else np.asarray(order)
+        if not np.array_equal(np.sort(order), J):
+            raise ValueError(f"order must be a permutation of {J.tolist()}, got {order.tolist()}")
+        dynamics = self._dynamics
+        dynamics.compile(self.model.name)
+        z, vecs, notes = self._point(q, p), dynamics.vecs.copy(), dynamics.notes.copy()
+        vecs[laplace.ORDER, : len(J)] = order
+        _, _, step, geometry = dynamics.pointers
+        run_step(step, dynamics.model, geometry, z, float(step_size), vecs, dynamics.mats, notes)
+        if notes[types.FAILURE] != 0:
+            raise ValueError(f"the log density is not a number on the way from q = {np.asarray(q)}")
+        return Step(z[Q].copy(), z[P].copy(), int(notes[types.TRIES]), int(notes[types.FLIPS]))
+
+    def _draw(self, q, normals: np.ndarray) -> np.ndarray:
+        p = np.zeros(self.model.dim)
+        laplace.draw(np.ascontiguousarray(normals), self._dynamics.vecs, self._dynamics.mats, self._dynamics.notes, p)
+        return p
+
+    def _point(self, q, p) -> np.ndarray:
+        z = np.zeros((POINT_ROWS, self.model.dim))
+        z[Q], z[P] = self.model._position(q), np.asarray(p, dtype=float)
+        if np.shape(p) not in ((self.model.dim,), ()) or (np.shape(p) == () and self.model.dim > 1):
+            raise ShapeError(f"momentum: expected ({self.model.dim},), got {np.shape(p)}")
+        z[LOG_DENSITY, 0], z[GRADIENT] = self.model.core.value_and_gradient(z[Q].copy())
+        return z

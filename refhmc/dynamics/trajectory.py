@@ -1,0 +1,99 @@
+"""A whole trajectory of an integrator, as the kernels make it: to plot, to teach, to hold another one against."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import types as nb
+
+from refhmc.core import sample_stats as S
+from refhmc.core import types
+from refhmc.core.compiled import entry
+from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
+from refhmc.core.types import FAILURE, ITERATIONS, N_FIELDS, N_GRADIENTS, N_METRICS, SETTLED
+from refhmc.dynamics.assemble import make_dynamics
+from refhmc.dynamics.hamiltonian import Hamiltonian
+from refhmc.integrators.advance import advance
+
+
+class Trajectory(NamedTuple):
+    """Positions and momenta (n_steps + 1, d), energies (n_steps + 1,), and what the implicit solves did.
+
+    ``converged`` and ``iterations`` are (n_steps,): of an explicit integrator True and 0. A step whose solve failed, or that
+    met a metric that is not finite and positive definite, ends the trajectory: it and those after it have ``converged``
+    False and NaN for their states. ``evaluations`` counts gradients, the one at the start included, or where the
+    metric depends on the position (or the method is implicit) evaluations of dH/dq.
+    ``metric_evaluations`` and ``gradient_evaluations`` count those parts by themselves.
+    """
+
+    q: np.ndarray
+    p: np.ndarray
+    energy: np.ndarray
+    converged: np.ndarray
+    iterations: np.ndarray
+    evaluations: int
+    gradient_evaluations: int = 0
+    metric_evaluations: int = 0
+
+
+@entry(
+    lambda: nb.void(
+        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.MATRIX, types.STACK, types.STACK, types.MATRIX
+    ),
+    "the trajectory",
+)
+def run_trajectory(dynamics, model, z, eps, vecs, mats, states, history):
+    """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, whether there is no state), from row 1 on."""
+    notes, done = dynamics[4], 0.0
+    for n in range(1, states.shape[0]):
+        history[n, 0] = advance(dynamics, model, z, eps, vecs, mats)
+        history[n, 1] = notes[ITERATIONS] - done
+        no_state = notes[FAILURE] != 0 and (notes[FAILURE] != S.NAN or notes[SETTLED] < 0)
+        history[n, 2] = no_state
+        done = notes[ITERATIONS]
+        if no_state:
+            break
+        for i in range(z.shape[1]):
+            states[n, 0, i] = z[Q, i]
+            states[n, 1, i] = z[P, i]
+
+
+def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: int) -> Trajectory:
+    """Follow ``integrator`` for ``n_steps`` steps of ``step_size`` (negative: backwards) from (q, p).
+
+    The steps go on where the energy is not finite; such energies are in the result. Raises ShapeError on shapes,
+    ValueError for a step that is zero or not finite or a negative number of steps.
+    """
+    if not math.isfinite(step_size) or step_size == 0:
+        raise ValueError(f"step_size must be finite and not zero, got {step_size!r}")
+    if isinstance(n_steps, bool) or int(n_steps) != n_steps or n_steps < 0:
+        raise ValueError(f"n_steps must be a whole number of at least 0, got {n_steps!r}")
+    model, n = H.model, int(n_steps)
+    q, p = model._position(q), H._momentum(p)
+    energy, _, _ = H._evaluate(q, p)  # raises where there is no metric
+    dynamics = make_dynamics(model, H.metric, integrator)
+    dynamics.compile(model.name)
+    z = np.zeros((dynamics.point_rows, model.dim))
+    z[Q], z[P] = q, p
+    z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(q.copy())
+    z[POINT_ROWS:] = z[[Q, P][: len(z) - POINT_ROWS]]
+    states, history = np.full((n + 1, 2, model.dim), np.nan), np.full((n + 1, 3), np.nan)
+    states[0, 0], states[0, 1], history[0] = q, p, (energy, 0, 0)
+    pointers = (*dynamics.pointers, dynamics.notes)
+    run_trajectory(pointers, dynamics.model, z, float(step_size), dynamics.vecs, dynamics.mats, states, history)
+    notes = dynamics.notes
+    reached = history[1:, 2] == 0
+    gradients, metrics = int(notes[N_GRADIENTS]), int(notes[N_METRICS])
+    explicit = not dynamics.integrator.implicit and not dynamics.metric.position_dependent
+    return Trajectory(
+        states[:, 0].copy(),
+        states[:, 1].copy(),
+        history[:, 0].copy(),
+        reached,
+        np.nan_to_num(history[1:, 1]).astype(np.int64),
+        gradients + 1 if explicit else int(notes[N_FIELDS]),
+        gradients,
+        metrics,
+    )

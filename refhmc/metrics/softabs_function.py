@@ -1,0 +1,119 @@
+"""SoftAbs (Betancourt 2013): G = f(H), f(x) = x coth(alpha x), a smooth |x| that is nowhere below 1/alpha.
+
+With t = alpha x:
+
+    f(x)  = t coth(t) / alpha                                       even, 1/alpha at 0, |x| for large |t|
+    f'(x) = (sinh 2t - 2t) / (cosh 2t - 1)                          odd, 2t/3 at 0, +-1 for large |t|
+    J(x, y) = (f(x) - f(y)) / (x - y),    J(x, x) = f'(x)
+
+The derivative of f(H) = sum_k f(l_k) v_k v_k' in the direction D is sum_kl J(l_k, l_l) (v_k'D v_l) v_k v_l'.
+
+The quotient J cancels for x near y. With M = alpha (x + y) and D = alpha (x - y) the addition theorems give
+
+    J = (sinh M - M sinh(D)/D) / (cosh M - cosh D).
+
+Expanded, with a_k = (M^2k - D^2k) / (M^2 - D^2), that is a_1 = 1 and a_k+1 = M^2 a_k + D^2k,
+
+    J = M (a_1/3! + a_2/5! + a_3/7! + ...) / (a_1/2! + a_2/4! + a_3/6! + ...):
+
+every term is positive, and nothing cancels. D = 0 is the derivative. J(-x, y) is brought back to positive arguments by
+f(-x) = f(x).
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.core.compiled import jit
+
+LARGE = 20.0  # from here on coth t and f' are 1, to 3e-16
+
+
+@jit
+def soft(x, alpha):
+    """x coth(alpha x)"""
+    t = abs(alpha * x)
+    if t > LARGE:
+        return abs(x)
+    if t < 1e-4:
+        return (1 + t * t / 3) / alpha
+    return abs(x) * (1 + 2 / math.expm1(2 * t))
+
+
+@jit
+def soft_derivative(x, alpha):
+    """d/dx of x coth(alpha x)"""
+    t = alpha * x
+    if abs(t) > LARGE:
+        return math.copysign(1.0, x)
+    return math.copysign(of_sum_and_difference(2 * abs(t), 0.0), x)
+
+
+@jit
+def soft_all(x, alpha, out):
+    """out[i] = soft(x[i], alpha): |x| first, in vector registers, then those few for which that is not enough."""
+    small = 0
+    for i in range(x.shape[0]):
+        out[i] = abs(x[i])
+        small += not alpha * abs(x[i]) > LARGE  # also a NaN
+    if small > 0:
+        for i in range(x.shape[0]):
+            if not alpha * abs(x[i]) > LARGE:
+                out[i] = soft(x[i], alpha)
+
+
+@jit
+def soft_derivatives(x, alpha, out):
+    """out[i] = soft_derivative(x[i], alpha), likewise."""
+    small = 0
+    for i in range(x.shape[0]):
+        out[i] = 1.0 if x[i] > 0 else -1.0
+        small += not alpha * abs(x[i]) > LARGE
+    if small > 0:
+        for i in range(x.shape[0]):
+            if not alpha * abs(x[i]) > LARGE:
+                out[i] = soft_derivative(x[i], alpha)
+
+
+@jit
+def divided_difference(x, y, alpha):
+    """(f(x) - f(y)) / (x - y), the derivative where x = y."""
+    return divided_difference_of(x, y, soft(x, alpha), soft(y, alpha), alpha)
+
+
+@jit
+def divided_difference_of(x, y, fx, fy, alpha):
+    """The same with fx = soft(x, alpha) and fy = soft(y, alpha) at hand: they are computed once, not d times."""
+    a, b = abs(x), abs(y)  # J(x, y) = J(a, b) (a - b) / (x - y)
+    if alpha * a > LARGE and alpha * b > LARGE:
+        value = 1.0
+    elif alpha * max(a, b) > 1.0 and alpha * abs(a - b) > 0.5:
+        value = (fx - fy) / (a - b)
+    else:
+        value = of_sum_and_difference(alpha * (a + b), alpha * (a - b))
+    if (x < 0) == (y < 0):
+        return -value if x < 0 else value
+    return value * ((a - b) / (x - y))
+
+
+@jit
+def of_sum_and_difference(M, D):
+    """J from M and D for 0 <= |D| <= M, M up to 2 or |D| up to 1/2."""
+    if M <= 2.0:
+        M2, D2 = M * M, D * D
+        a, power = 1.0, 1.0  # a_k and D^2(k-1)
+        factor = 0.5  # 1 / (2k)!
+        above, below = 0.0, 0.0
+        for k in range(1, 14):
+            below += a * factor
+            above += a * factor / (2 * k + 1)
+            power *= D2
+            a = M2 * a + power
+            factor /= (2 * k + 1) * (2 * k + 2)
+        return M * above / below
+    # Both divided by e^M / 2; sinh(D)/D and cosh D by their series.
+    D2 = D * D
+    sinhc = 1 + D2 / 6 * (1 + D2 / 20 * (1 + D2 / 42 * (1 + D2 / 72 * (1 + D2 / 110 * (1 + D2 / 156)))))
+    cosh = 1 + D2 / 2 * (1 + D2 / 12 * (1 + D2 / 30 * (1 + D2 / 56 * (1 + D2 / 90 * (1 + D2 / 132)))))
+    E = math.exp(-M)
+    return (1 - E * E - 2 * M * E * sinhc) / (1 + E * E - 2 * E * cosh)

@@ -1,0 +1,368 @@
+"""A model: a log density L(q) on R^d, its derivatives written by hand, its data, and its names.
+
+The derivatives are those *of the log density*:
+
+    gradient[i] = dL/dq_i      hessian[i, j] = d^2 L / dq_i dq_j      third_derivative[i, j, k] = d hessian[i, j] / dq_k
+    fisher[i, j] = E[-d^2 log p(y | q)] + prior precision             fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
+    trace(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k]         fisher_trace likewise
+
+Functions come in one of two protocols, told apart by the number of their arguments: ``f(q, data)`` returning a float or
+a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``).
+
+In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.models.embedding`, the place of a
+threshold): those are named by ``discontinuous``, the gradient and all further derivatives are zero in them by convention
+(they are those in the smooth coordinates, the others held), and :class:`refhmc.DHMC` moves them one at a time by
+
+    log_density_change(q, data, j, new_value) = L(q with q[j] = new_value) - L(q)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
+from refhmc.core.fingerprint import Fingerprint, fingerprint
+from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
+from refhmc.models.reference import Reference
+
+
+class Model:
+    """A log density with its derivatives; your own, or one of :mod:`refhmc.models`.
+
+    Parameters
+    ----------
+    dim : number of coordinates, at least 1.
+    log_density, gradient, hessian, third_derivative, trace, fisher, fisher_derivative, fisher_trace
+        Plain functions of ``(q, data)`` (see the module's text). Only the first two are needed for HMC and NUTS.
+        Numba compiles them if it can; otherwise they run as Python inside the same compiled kernels.
+    data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python.
+    names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
+    constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
+    value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
+    hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
+        d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
+    room : for refhmc's own models: so many rows, zero at first, come after the data in the copy that each chain on a
+        position-dependent metric gets, for the functions to keep there what depends on the position alone.
+    discontinuous : indices or names of the coordinates in which the log density jumps; a name without its index, ``"N"``
+        for ``N[0], N[1], ...``, means all of them. The gradient's entries there are not read.
+    log_density_change : ``(q, data, j, new_value)`` or ``(q, j, new_value)`` -> the change of the log density when coordinate
+        j of ``q`` becomes ``new_value``, -inf where that leaves the support; cheaper than two densities. Without it the
+        full density is used.
+    fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
+    conditionals : for refhmc's own models: :class:`refhmc.models.conditionals.Conditional` written by hand, for Gibbs.
+    reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
+    in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
+        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
+    noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
+    absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
+
+    Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
+
+    Raises
+    ------
+    ShapeError, ModelError : at once for what can be seen at once; a function's wrong result at its first call.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        log_density: Callable,
+        gradient: Callable,
+        hessian: Callable | None = None,
+        third_derivative: Callable | None = None,
+        trace: Callable | None = None,
+        fisher: Callable | None = None,
+        fisher_derivative: Callable | None = None,
+        fisher_trace: Callable | None = None,
+        data: Any = None,
+        names: Sequence[str] | None = None,
+        constrain: Callable[[np.ndarray], dict] | None = None,
+        *,
+        value_and_gradient: Callable | None = None,
+        hessian_diagonal: Callable | None = None,
+        diagonal_trace: Callable | None = None,
+        room: int = 0,
+        discontinuous: Sequence[int | str] | None = None,
+        log_density_change: Callable | None = None,
+        fisher_bands: Callable | None = None,
+        conditionals: Sequence = (),
+        reference: Reference | None = None,
+        initial: Any = None,
+        name: str = "model",
+        in_python: str = "",
+        noise: float = 0.0,
+        absent: Mapping[str, str] | None = None,
+    ):
+        if int(dim) != dim or dim < 1:
+            raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
+        self.dim = int(dim)
+        self.name = name
+        self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
+        if len(self.names) != self.dim or len(set(self.names)) != self.dim:
+            raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
+        check_names(self.names)
+        self.reference = reference
+        self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
+        self.data = data
+        self.room = room
+        self.in_python, self.noise = in_python, float(noise)
+        self._absent = dict(absent or {})
+        self._functions: dict[str, Any] = {
+            "log_density": log_density,
+            "value_and_gradient": value_and_gradient,
+            "gradient": gradient,
+            "hessian": hessian,
+            "third_derivative": third_derivative,
+            "trace": trace,
+            "fisher": fisher,
+            "fisher_derivative": fisher_derivative,
+            "fisher_trace": fisher_trace,
+            "hessian_diagonal": hessian_diagonal,
+            "diagonal_trace": diagonal_trace,
+            "log_density_change": log_density_change,
+            "fisher_bands": fisher_bands,
+        }
+        self.conditionals = tuple(conditionals)
+        self.joint: Model | None = None  # of a conditional: the model that its functions are part of
+        # Of a conditional at a position: that model, the block's indices, the whole position.
+        self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
+        for key, function in self._functions.items():
+            if function is not None and not callable(function):
+                raise ModelError(f"{key} must be a function, got {type(function).__name__}")
+        if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
+            raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
+        self.discontinuous = self._indices(discontinuous)
+        self._constrain: Any = constrain
+
+    def __repr__(self) -> str:
+        has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
+        return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
+
+    def __reduce__(self):
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change", "fisher_bands")
+        keys = [k for k in self._functions if k not in named]
+        positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
+        keywords = {
+            **{k: self._functions[k] for k in named},
+            "room": self.room,
+            "discontinuous": self.discontinuous.tolist(),
+            "conditionals": self.conditionals,
+            "reference": self.reference,
+            "initial": self.initial,
+            "name": self.name,
+            "in_python": self.in_python,
+            "noise": self.noise,
+            "absent": self._absent,
+        }
+        return _rebuild, (positional, keywords)
+
+    # -- the compiled side --------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def core(self) -> Core:
+        """The model as the compiled kernels see it: typed pointers and one matrix of data (``refhmc.core.binding``)."""
+        return Core(self)
+
+    @property
+    def runs_as_python(self) -> str | None:
+        """Why the model runs as Python, or None when it is compiled."""
+        return self.core.why_python
+
+    def parts(self) -> Fingerprint:
+        """What the model is made of, part for part: dimension, names, data, and all that its functions reach."""
+        if self.held is not None:  # a block of another model, whose own functions are made from those of that one
+            joint, indices, q = self.held
+            block = fingerprint({"the block": indices, "the values held": q})
+            whole = joint.parts()
+            return Fingerprint({**whole.parts, **block.parts}, whole.packages, whole.unknown)
+        roots: dict[str, Any] = {"dim": self.dim, "names": self.names, "discontinuous": self.discontinuous}
+        if isinstance(self.data, tuple):
+            names = getattr(self.data, "_fields", range(len(self.data)))
+            label = "data.{}" if hasattr(self.data, "_fields") else "data[{}]"
+            roots["data"] = type(self.data)
+            roots |= {label.format(name): each for name, each in zip(names, self.data, strict=True)}
+        else:
+            roots["data"] = self.data
+        roots |= {key: function for key, function in self._functions.items() if function is not None}
+        roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
+        return fingerprint(roots)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's parts (:mod:`refhmc.core.fingerprint`): what a checkpoint must agree with."""
+        return self.parts().digest
+
+    # -- evaluation ---------------------------------------------------------------------------------------------
+
+    def has(self, derivative: str) -> bool:
+        """Whether the model has that derivative (``trace`` also by way of ``third_derivative``)."""
+        if self._functions[derivative] is not None:
+            return True
+        full = FULL_TENSOR.get(derivative)
+        return full is not None and self._functions[full] is not None
+
+    @property
+    def has_diagonals(self) -> bool:
+        """Whether the model gives the diagonal of its Hessian by itself, in the core's protocol."""
+        return self.core.own and self._functions["hessian_diagonal"] is not None
+
+    def log_density(self, q) -> float:
+        """L(q), up to a constant: a float, -inf outside the support."""
+        return float(self.core.log_density(self._position(q)))
+
+    def gradient(self, q) -> np.ndarray:
+        """dL/dq, (d,)."""
+        return self._derivative("gradient", q)
+
+    def log_density_change(self, q, j: int, new_value: float) -> float:
+        """L(q with q[j] = new_value) - L(q): by the model's own function if it has one. ``j`` is an index, from 0."""
+        if not 0 <= j < self.dim:
+            raise ShapeError(f"coordinate of {self.name!r}: expected 0 to {self.dim - 1}, got {j}")
+        return self.core.log_density_change(self._position(q).copy(), int(j), float(new_value))
+
+    def hessian(self, q) -> np.ndarray:
+        """Second derivatives of L, (d, d)."""
+        return self._derivative("hessian", q)
+
+    def third_derivative(self, q) -> np.ndarray:
+        """Third derivatives of L, (d, d, d): [i, j, k] = d hessian[i, j] / dq[k]."""
+        return self._derivative("third_derivative", q)
+
+    def trace(self, q, M) -> np.ndarray:
+        """sum_ij M[i, j] d hessian[i, j] / dq, (d,), without forming the third derivative where the model can."""
+        return self._derivative("trace", q, M)
+
+    def fisher(self, q) -> np.ndarray:
+        """Fisher information plus prior precision, (d, d)."""
+        return self._derivative("fisher", q)
+
+    def fisher_derivative(self, q) -> np.ndarray:
+        """(d, d, d): [i, j, k] = d fisher[i, j] / dq[k]."""
+        return self._derivative("fisher_derivative", q)
+
+    def fisher_trace(self, q, M) -> np.ndarray:
+        """sum_ij M[i, j] d fisher[i, j] / dq, (d,)."""
+        return self._derivative("fisher_trace", q, M)
+
+    def constrain(self, q) -> dict[str, np.ndarray]:
+        """The named, constrained values at ``q``, (d,) or (..., d)."""
+        q = np.asarray(q, dtype=float)
+        if q.shape[-1:] != (self.dim,):
+            raise ShapeError(f"position of {self.name!r}: expected (..., {self.dim}), got {q.shape}")
+        if self._constrain is None:
+            return gather_by_name(self.names, q)
+        if q.ndim == 1:
+            return {key: np.asarray(value) for key, value in self._constrain(q.copy()).items()}
+        rows = q.reshape(-1, self.dim)
+        if len(rows) == 0:
+            shapes = {k: np.shape(v) for k, v in self._constrain(np.zeros(self.dim)).items()}
+            return {k: np.zeros(q.shape[:-1] + shape) for k, shape in shapes.items()}
+        values = self._constrain_rows(rows)
+        return {k: v.reshape(q.shape[:-1] + v.shape[1:]) for k, v in values.items()}
+
+    def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        # One call for all rows where the function broadcasts; it is trusted to if it does so on two rows.
+        singles = [self._constrain(row.copy()) for row in rows[:2]]
+        few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+        try:
+            together = self._constrain(rows[:2].copy())
+            broadcasts = together.keys() == few.keys() and all(
+                np.shape(together[k]) == few[k].shape and np.array_equal(together[k], few[k], equal_nan=True)
+                for k in few
+            )
+        except Exception:  # written for one position only
+            broadcasts = False
+        if broadcasts and len(rows) > 2:
+            return {key: np.asarray(value) for key, value in self._constrain(rows.copy()).items()}
+        singles += [self._constrain(row.copy()) for row in rows[2:]]
+        return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+
+    @property
+    def reference_names(self) -> list[str]:
+        """The scalar constrained values in the order of ``reference.mean``: ``theta[0], theta[1], ..., mu, tau``."""
+        names = []
+        for key, value in self.constrain(np.zeros(self.dim)).items():
+            indices = np.ndindex(np.shape(value))
+            names += [key + "".join(f"[{i}]" for i in index) for index in indices]
+        return names
+
+    def _indices(self, coordinates) -> np.ndarray:
+        """Indices, in order and once each, of coordinates given by index, name, or name without index."""
+        found: set[int] = set()
+        for each in coordinates if coordinates is not None else ():
+            if isinstance(each, str):
+                named = [i for i, name in enumerate(self.names) if each in (name, re.sub(r"\[\d+\]$", "", name))]
+                if not named:
+                    raise ModelError(f"discontinuous: no coordinate is named {each!r}; there are {self.names}")
+                found.update(named)
+            elif isinstance(each, bool) or int(each) != each or not 0 <= each < self.dim:
+                raise ModelError(f"discontinuous: indices are whole numbers from 0 to {self.dim - 1}, got {each!r}")
+            else:
+                found.add(int(each))
+        return np.array(sorted(found), dtype=np.int64)
+
+    def _position(self, q) -> np.ndarray:
+        q = np.ascontiguousarray(q, dtype=float)
+        if q.ndim == 0 and self.dim == 1:
+            q = q.reshape(1)
+        if q.shape != (self.dim,):
+            raise ShapeError(f"position of {self.name!r}: expected ({self.dim},), got {q.shape}")
+        return q
+
+    def _derivative(self, key: str, q, *M) -> np.ndarray:
+        q = self._position(q)
+        M = tuple(np.ascontiguousarray(m, dtype=float) for m in M)
+        for m in M:
+            if m.shape != (self.dim, self.dim):
+                raise ShapeError(f"M of {key}: expected {(self.dim, self.dim)}, got {m.shape}")
+        if self._functions[key] is None and self.has(key):  # a trace by way of the full tensor
+            return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
+        self.require(key, f"model.{key}()")
+        out = np.zeros((self.dim,) * DERIVATIVES[key][1])
+        self.core.in_place(key)(q.copy(), self.core.data, *(m.copy() for m in M), out)
+        return out
+
+    def why_absent(self, derivative: str) -> str:
+        """Why the model does not have that derivative, as far as that is known; else an empty string."""
+        if self.has(derivative):
+            return ""
+        if len(self.discontinuous) == self.dim:
+            return "all its coordinates are discontinuous, and derivatives are those in the smooth coordinates"
+        return self._absent.get(derivative, "")
+
+    def require(self, key: str, needed_by: str) -> None:
+        """Raise :class:`MissingDerivativeError`, naming it, and why, if the model lacks that derivative."""
+        if not self.has(key):
+            full = FULL_TENSOR.get(key)
+            other = f", or {full}=..., from which it is taken" if full is not None else ""
+            more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
+            raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
+
+
+def _rebuild(positional, keywords) -> Model:
+    return Model(*positional, **keywords)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
+    there = set(names)
+    for name in names:
+        base = re.sub(r"\[\d+\]$", "", name)
+        if base != name and base in there:
+            raise ShapeError(f"names: {name!r} is an entry of the variable {base!r}, which is a coordinate by itself")
+
+
+def gather_by_name(names: Sequence[str], q: np.ndarray) -> dict[str, np.ndarray]:
+    """{"v": ..., "x": ...} from coordinates named v, x[0], x[1], ...: runs ``base[0], base[1], ...`` become vectors."""
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        match = re.fullmatch(r"(.+)\[(\d+)\]", name)
+        base = match[1] if match and int(match[2]) == len(groups.get(match[1], [])) else name
+        groups.setdefault(base, []).append(i)
+    return {
+        base: q[..., indices[0]] if base == names[indices[0]] else q[..., indices] for base, indices in groups.items()
+    }

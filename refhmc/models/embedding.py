@@ -1,0 +1,170 @@
+"""Integer parameters as piecewise-constant continuous ones, and back.
+
+An integer N with probabilities pi(n) is embedded in the line by an increasing sequence a_n: N = n where a_n < x <= a_{n+1},
+with the density
+
+    pi(x) = sum_n pi(n) / (a_{n+1} - a_n) 1(a_n < x <= a_{n+1})
+
+so that each cell has the mass pi(n). Gram-Hansen's notes, eq. 15, after Nishimura, Dunson and Lu (2020). Either a_n = n, or
+a_n = log n, the natural one for a scale such as a population size (the notes print a_n = log(a_n)); a support that begins
+below 1 is shifted to begin at 1 first, a_n = log(n + shift). The cells of large integers are narrower than the distance of the
+numbers that lie in them from 2^52 on for a_n = n, from about 5e13 on for a_n = log n.
+
+In a model written for Numba, take the two compiled functions out of the embedding once:
+
+    embedding = Embedding(range(10, 500), a="log n")
+    to_integer, log_width = embedding.to_integer, embedding.log_width
+
+    def log_density(q, data):
+        n = to_integer(q[0])
+        if n < 10 or n >= 500:
+            return -np.inf
+        return log_prior(n) + log_likelihood(n, data) - log_width(n)
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from refhmc.core.compiled import OPTIONS, jit
+
+FARTHEST = 2**62  # what stands for integers that have no room in 64 bits
+
+
+@jit
+def whole(y):
+    """ceil(y) as an integer, kept within +-2^62; NaN counts as below everything."""
+    if not y > -FARTHEST:
+        return -FARTHEST
+    if y > FARTHEST:
+        return FARTHEST
+    return math.ceil(y)
+
+
+@jit
+def linear_integer(x):
+    """n with n < x <= n + 1."""
+    return whole(x) - 1
+
+
+@jit
+def log_integer(x, shift):
+    """n with log(n + shift) < x <= log(n + shift + 1)."""
+    return whole(math.exp(x)) - 1 - shift
+
+
+@jit
+def log_log_width(n, shift):
+    """log of log(n + shift + 1) - log(n + shift), the width of the cell of n."""
+    return math.log(math.log1p(1.0 / (n + shift)))
+
+
+@functools.cache
+def with_shift(shift: int) -> tuple[Callable, Callable]:
+    """:func:`log_integer` and :func:`log_log_width` of one number, to be compiled."""
+    return (
+        numba.njit(**OPTIONS)(lambda x: log_integer(x, shift)),
+        numba.njit(**OPTIONS)(lambda n: log_log_width(n, shift)),
+    )
+
+
+@jit
+def no_log_width(n):
+    return 0.0
+
+
+class Embedding:
+    """The embedding of an integer with a given support.
+
+    support : consecutive integers: a ``range``, or a sequence of them in increasing order; or ``(lowest, None)``, from
+        ``lowest`` on without end.
+    a : "n" or "log n".
+
+    ``lowest``, ``highest`` (None without end) are the ends of the support; ``to_integer(x) -> n`` and
+    ``log_width(n) -> float``, the log of a_{n+1} - a_n, are compiled functions of one number. A position outside the support
+    gives an integer outside it.
+
+    Raises ValueError for a support that is empty or not consecutive, or an ``a`` that is neither.
+    """
+
+    def __init__(self, support: Any, a: str = "n"):
+        if a not in ("n", "log n"):
+            raise ValueError(f"a must be 'n' or 'log n', got {a!r}")
+        self.lowest, self.highest = _ends(support)
+        self.a = a
+        self.shift = max(0, 1 - self.lowest) if a == "log n" else 0
+        functions: tuple[Any, Any] = (linear_integer, no_log_width) if a == "n" else with_shift(self.shift)
+        self.to_integer, self.log_width = functions
+
+    def __repr__(self) -> str:
+        high = "..." if self.highest is None else self.highest
+        return f"Embedding({self.lowest} to {high}, a={self.a!r})"
+
+    def __reduce__(self):
+        support = (self.lowest, None) if self.highest is None else range(self.lowest, self.highest + 1)
+        return Embedding, (support, self.a)
+
+    def contains(self, n) -> np.ndarray:
+        """Whether integers are in the support; shape of ``n``."""
+        n = np.asarray(n)
+        return (n >= self.lowest) & ((self.highest is None) | (n <= (self.highest or 0)))
+
+    def border(self, n) -> np.ndarray:
+        """a_n: the lower end of the cell of ``n``, whose own integer it is not; shape of ``n``."""
+        n = np.asarray(n, dtype=float)
+        return n if self.a == "n" else np.log(n + self.shift)
+
+    def embed(self, n) -> np.ndarray:
+        """The middle of the cell of each integer, shape of ``n``: a start for a chain.
+
+        Raises ValueError, naming the first, for what is not an integer of the support, or so large that a position cannot
+        be told from its neighbour's.
+        """
+        n = np.asarray(n)
+        whole_numbers = n.astype(float) == np.floor(n.astype(float))
+        wrong = np.atleast_1d(~(whole_numbers & self.contains(n)))
+        if wrong.any():
+            high = "without end" if self.highest is None else f"to {self.highest}"
+            raise ValueError(
+                f"{np.atleast_1d(n)[wrong].flat[0]} is not in the support, integers from {self.lowest} {high}"
+            )
+        x = 0.5 * (self.border(n) + self.border(n + 1))
+        lost = np.atleast_1d(self.integers(x) != n)
+        if lost.any():
+            first = np.atleast_1d(n)[lost].flat[0]
+            raise ValueError(
+                f"{first} is too large for a_n = {self.a}: its cell is narrower than the rounding of a position"
+            )
+        return x
+
+    def integers(self, x) -> np.ndarray:
+        """The integers of positions, int64, shape of ``x``: for ``constrain``. Outside the support, integers outside it."""
+        x = np.asarray(x, dtype=float)
+        return np.array([self.to_integer(value) for value in x.ravel()], dtype=np.int64).reshape(x.shape)
+
+    def draw_position(self, rng: np.random.Generator, n) -> np.ndarray:
+        """A uniform place in the cell of each integer, shape of ``n``: with N drawn from pi, a draw from pi(x)."""
+        low, high = self.border(n), self.border(np.asarray(n) + 1)
+        return high - (high - low) * rng.random(np.shape(n))
+
+
+def _ends(support) -> tuple[int, int | None]:
+    try:
+        numbers = list(support) if not isinstance(support, range) else support
+        if len(numbers) == 2 and numbers[1] is None:
+            return int(numbers[0]), None
+        consecutive = len(numbers) > 0 and all(int(n) == n for n in (numbers[0], numbers[-1]))
+        if consecutive and not (isinstance(numbers, range) and numbers.step == 1):
+            consecutive = all(int(b) == b and b - a == 1 for a, b in itertools.pairwise(numbers))
+    except (TypeError, ValueError):
+        raise ValueError(f"support must be a range or consecutive integers, got {support!r}") from None
+    if not consecutive:
+        raise ValueError(f"support must be consecutive integers, at least one, got {support!r}")
+    return int(numbers[0]), int(numbers[-1])

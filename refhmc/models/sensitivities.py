@@ -1,0 +1,141 @@
+"""Forward sensitivities: the derivatives of an ODE's solution with respect to its parameters, to third order.
+
+    dx/dt = f(t, x, theta)       x (n,),  theta (p,)
+
+Write J (n, n + p) for the derivatives of f with respect to z = (x, theta), H (n, n + p, n + p) and K (n, n + p, n + p, n + p)
+for its second and third ones, and
+
+    S_ia = dx_i / dtheta_a      W_iab = d^2 x_i / dtheta_a dtheta_b      V_iabc = d^3 x_i / dtheta_a dtheta_b dtheta_c
+
+Differentiating the equation along theta_a moves z by Z_a = (S_a, e_a), once more along theta_b Z_a by (W_ab, 0), and so on:
+
+    dS_ia/dt   = sum_j J_ij Z_ja                                  = sum_k J_ik S_ka + J_i,n+a
+    dW_iab/dt  = sum_jl H_ijl Z_ja Z_lb + sum_k J_ik W_kab,       j, l, m over z, k over x
+    dV_iabc/dt = sum_jlm K_ijlm Z_ja Z_lb Z_mc + sum_jk H_ijk (Z_ja W_kbc + Z_jb W_kac + Z_jc W_kab) + sum_k J_ik V_kabc
+
+which are linear in the highest order, and integrated with the state (Girolami and Calderhead 2011, sec. 10). W and V are
+symmetric in the parameters: only the pairs a <= b and the triples a <= b <= c are carried. ``u`` holds x, then S, W and V row
+by row; orders 0 to 3 are its first n, n (1 + p), n (1 + p + p(p+1)/2) and n (1 + p + p(p+1)/2 + p(p+1)(p+2)/6) numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.core.compiled import jit_inline, jit_part
+
+
+def n_unknowns(n: int, p: int, order: int) -> int:
+    """The length of ``u``."""
+    return n * sum((1, p, p * (p + 1) // 2, p * (p + 1) * (p + 2) // 6)[: order + 1])
+
+
+@jit_part
+def first_order(n, p, J, S, dS):
+    """dS/dt: J (n, n + p), S and dS (n, p)."""
+    for i in range(n):
+        for a in range(p):
+            total = J[i, n + a]
+            for k in range(n):
+                total += J[i, k] * S[k, a]
+            dS[i, a] = total
+
+
+@jit_part
+def second_order(n, p, J, H, S, W, dW):
+    """dW/dt of the pairs a <= b: H (n, n + p, n + p), W and dW (n, p(p+1)/2)."""
+    for i in range(n):
+        pair = 0
+        for a in range(p):
+            for b in range(a, p):
+                total = H[i, n + a, n + b]
+                for k in range(n):
+                    curved = H[i, n + a, k]
+                    for j in range(n):
+                        curved += H[i, j, k] * S[j, a]
+                    total += J[i, k] * W[k, pair] + curved * S[k, b] + H[i, k, n + b] * S[k, a]
+                dW[i, pair] = total
+                pair += 1
+
+
+@jit_part
+def pair_of(p, a, b):
+    """Where W holds the pair of two parameters."""
+    low, high = min(a, b), max(a, b)
+    return low * p - low * (low - 1) // 2 + high - low
+
+
+@jit_part
+def along(n, S, j, a):
+    """Z_ja"""
+    return S[j, a] if j < n else 1.0 * (j - n == a) + 0.0 * S[0, 0]
+
+
+@jit_part
+def third_order(n, p, J, H, K, S, W, V, dV):
+    """dV/dt of the triples a <= b <= c: K (n, n + p, n + p, n + p), V and dV (n, p(p+1)(p+2)/6)."""
+    m = n + p
+    for i in range(n):
+        triple = 0
+        for a in range(p):
+            for b in range(a, p):
+                for c in range(b, p):
+                    total = 0.0 * S[0, 0]
+                    for k in range(n):
+                        total += J[i, k] * V[k, triple]
+                    for j in range(m):
+                        za, zb, zc = along(n, S, j, a), along(n, S, j, b), along(n, S, j, c)
+                        for k in range(n):
+                            crossed = (
+                                za * W[k, pair_of(p, b, c)] + zb * W[k, pair_of(p, a, c)] + zc * W[k, pair_of(p, a, b)]
+                            )
+                            total += H[i, j, k] * crossed
+                        if za != 0:
+                            for h in range(m):
+                                for k in range(m):
+                                    total += K[i, j, h, k] * za * along(n, S, h, b) * along(n, S, k, c)
+                    dV[i, triple] = total
+                    triple += 1
+
+
+@jit_inline
+def augmented(rhs, jacobian, hessian, third, n, p, u, t, work):
+    """du/dt into the head of ``work``, for as many orders as ``u`` is long.
+
+    The functions write into their last argument: ``rhs(t, x, theta, f)``, ``jacobian(t, x, theta, J)``,
+    ``hessian(t, x, theta, H)``, ``third(t, x, theta, K)``. ``work`` holds du/dt, theta, J, H and K one after the other (a call
+    from Python pays for every array).
+    """
+    at, m = u.shape[0], n + p
+    x, out, theta = u[:n], work[:at], work[at : at + p]
+    rhs(t, x, theta, out[:n])
+    if at > n:
+        J = work[at + p : at + p + n * m].reshape((n, m))
+        J[:] = 0.0
+        jacobian(t, x, theta, J)
+        S = u[n : n + n * p].reshape((n, p))
+        first_order(n, p, J, S, out[n : n + n * p].reshape((n, p)))
+        if at > n + n * p:
+            H = work[at + p + n * m : at + p + n * m + n * m * m].reshape((n, m, m))
+            H[:] = 0.0
+            hessian(t, x, theta, H)
+            n_pairs = p * (p + 1) // 2
+            first, past = n + n * p, n + n * p + n * n_pairs
+            W = u[first:past].reshape((n, n_pairs))
+            second_order(n, p, J, H, S, W, out[first:past].reshape((n, n_pairs)))
+            if at > past:
+                K = work[at + p + n * m + n * m * m :].reshape((n, m, m, m))
+                K[:] = 0.0
+                third(t, x, theta, K)
+                n_triples = p * (p + 1) * (p + 2) // 6
+                V = u[past:].reshape((n, n_triples))
+                third_order(n, p, J, H, K, S, W, V, out[past:].reshape((n, n_triples)))
+
+
+def work_for(u, theta, n):
+    """The argument ``work``, with theta in its place."""
+    m = n + len(theta)
+    third = n * m**3 if len(u) > n_unknowns(n, len(theta), 2) else 0
+    work = np.zeros(len(u) + len(theta) + n * m + n * m * m + third, dtype=u.dtype)
+    work[len(u) : len(u) + len(theta)] = theta
+    return work

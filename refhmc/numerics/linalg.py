@@ -1,0 +1,190 @@
+"""Small dense linear algebra for the core: plain loops, no allocation, the same text on complex numbers."""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.core.compiled import jit, jit_sum
+
+EPSILON = 2.0**-52
+
+
+@jit_sum
+def dot(x, y):
+    """sum_i x[i] y[i]"""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i] * y[i]
+    return total
+
+
+@jit_sum
+def total(x):
+    """sum_i x[i]"""
+    result = 0.0
+    for i in range(x.shape[0]):
+        result += x[i]
+    return result
+
+
+@jit
+def symmetric_times(A, x, out):
+    """out = A x for a symmetric A, summed row by row (A[j] is also column j)."""
+    d = x.shape[0]
+    for i in range(d):
+        out[i] = A[0, i] * x[0]
+    for j in range(1, d):
+        for i in range(d):
+            out[i] += A[j, i] * x[j]
+
+
+@jit_sum
+def cholesky(A, L):
+    """Lower L with L L' = A (only A's lower triangle is read); False, with L unfinished, if A is not positive.
+
+    On a complex symmetric A (a complex step through this text) it is the factor without conjugation.
+    """
+    d = A.shape[0]
+    for i in range(d):
+        for j in range(i + 1):
+            total = A[i, j]
+            for k in range(j):
+                total -= L[i, k] * L[j, k]
+            if i > j:
+                L[i, j] = total / L[j, j]
+            elif total.real > 0:
+                L[i, i] = total**0.5
+            else:  # also a NaN
+                return False
+        for j in range(i + 1, d):
+            L[i, j] = 0.0
+    return True
+
+
+@jit
+def solve_lower(L, x):
+    """x <- L^-1 x in place."""
+    d = x.shape[0]
+    for i in range(d):
+        total = x[i]
+        for k in range(i):
+            total -= L[i, k] * x[k]
+        x[i] = total / L[i, i]
+
+
+@jit
+def solve_lower_transposed(L, x):
+    """x <- L^-T x in place."""
+    d = x.shape[0]
+    for i in range(d - 1, -1, -1):
+        x[i] = x[i] / L[i, i]
+        for k in range(i):
+            x[k] -= L[i, k] * x[i]
+
+
+# G = L D L' with a unit lower L, and r = 1/D: one division a row and no root, so that small systems are cheap. L's
+# diagonal is not stored, and its upper triangle is free.
+
+
+@jit_sum
+def factorise(G, L, r):
+    """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite."""
+    d = G.shape[0]
+    for i in range(d):
+        for j in range(i):
+            total = G[i, j]
+            for k in range(j):
+                total -= L[i, k] * L[j, k]
+            L[i, j] = total  # L D for the moment
+        pivot = G[i, i]
+        for k in range(i):
+            scaled = L[i, k] * r[k]
+            pivot -= L[i, k] * scaled
+            L[i, k] = scaled
+        if not pivot.real > 0:  # also a NaN
+            return False
+        r[i] = 1 / pivot
+    return True
+
+
+@jit
+def is_indefinite(G, L, r):
+    """Of a G that :func:`factorise` refused: whether it is finite and the failing pivot is not zero but for rounding."""
+    d = G.shape[0]
+    for i in range(d):
+        pivot, size = G[i, i], abs(G[i, i])
+        for k in range(i):
+            pivot -= L[i, k] * L[i, k] / r[k]
+        if not pivot.real > 0:
+            return math.isfinite(pivot.real) and not abs(pivot.real) <= 4 * d * EPSILON * size
+    return False
+
+
+@jit_sum
+def solve_factorised(L, r, x):
+    """x <- G^-1 x in place."""
+    d = x.shape[0]
+    if d == 2:
+        last = (x[1] - L[1, 0] * x[0]) * r[1]
+        x[0] = x[0] * r[0] - L[1, 0] * last
+        x[1] = last
+        return
+    for i in range(d):
+        total = x[i]
+        for k in range(i):
+            total -= L[i, k] * x[k]
+        x[i] = total
+    for i in range(d):
+        x[i] *= r[i]
+    for i in range(d - 1, -1, -1):
+        for k in range(i):
+            x[k] -= L[i, k] * x[i]
+
+
+@jit_sum
+def subtract_multiple(target, c, source):
+    """target <- target - c source"""
+    for i in range(target.shape[0]):
+        target[i] -= c * source[i]
+
+
+@jit_sum
+def subtract_four(target, c0, c1, c2, c3, rows):
+    """target <- target - c0 rows[0] - ... - c3 rows[3]"""
+    r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
+    for i in range(target.shape[0]):
+        target[i] -= c0 * r0[i] + c1 * r1[i] + c2 * r2[i] + c3 * r3[i]
+
+
+@jit
+def invert_factorised(L, r, out):
+    """out = G^-1 = T' diag(r) T with T = L^-1, by rows.
+
+    Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]; then diag(r) T is solved for from below, where row k takes
+    away multiples of the rows under it, left of the diagonal only, since the result is symmetric.
+    """
+    d = L.shape[0]
+    if d == 2:
+        out[1, 1] = r[1]
+        out[0, 1] = out[1, 0] = -L[1, 0] * r[1]
+        out[0, 0] = r[0] - L[1, 0] * out[1, 0]
+        return
+    out[:] = 0.0
+    for i in range(d):
+        out[i, i] = 1.0
+        for k in range(0, i - 3, 4):
+            subtract_four(out[i, : k + 4], L[i, k], L[i, k + 1], L[i, k + 2], L[i, k + 3], out[k : k + 4])
+        for k in range(i - i % 4, i):
+            subtract_multiple(out[i, : k + 1], L[i, k], out[k, : k + 1])
+    for i in range(d):
+        for j in range(i + 1):
+            out[i, j] *= r[i]
+    for k in range(d - 2, -1, -1):
+        row = out[k, : k + 1]
+        for i in range(k + 1, d - 3, 4):
+            subtract_four(row, L[i, k], L[i + 1, k], L[i + 2, k], L[i + 3, k], out[i : i + 4])
+        for i in range(d - (d - k - 1) % 4, d):
+            subtract_multiple(row, L[i, k], out[i, : k + 1])
+    for i in range(d):
+        for j in range(i):
+            out[j, i] = out[i, j]

@@ -1,0 +1,166 @@
+"""Maps x(u) from the real line onto a constrained set, with their derivatives and log-Jacobians to third order.
+
+Half-line   x = bound + sign e^u          every derivative is sign e^u; log|x'| = u. With bound 0 it is u = log x.
+Interval    x = a + (b - a) p,  p = expit(u),  m = 1 - p = expit(-u),  t = m - p = -tanh(u/2):
+
+    p' = p m      p'' = p m t      p''' = p m (1 - 6 p m)
+    J = log(b - a) + log p + log m      J' = t      J'' = -2 p m      J''' = -2 p m t
+
+    p, m and t are computed apart from one another, so that none is a difference of nearly equal numbers.
+Ordered     x_1 = u_1,  x_k = x_{k-1} + e^{u_k}: a half-line for each gap x_k - x_{k-1}, log-Jacobian sum_{k>1} u_k.
+            x is linear in x_1 and the gaps: a model written in these needs the half-line's derivatives only.
+
+**Chain rule.** Let L have the derivatives g, H, T in x, and let x_i = x_i(u_i) for each i, with derivatives a_i, b_i,
+c_i of order one, two and three. Then, with d the Kronecker delta, in u
+
+    gradient_i  = a_i g_i
+    hessian_ij  = a_i a_j H_ij + d_ij b_i g_i
+    third_ijk   = a_i a_j a_k T_ijk + d_ij b_i a_k H_ik + d_ik b_i a_j H_ij + d_jk b_j a_i H_ij + d_ijk c_i g_i
+    sum_ij M_ij third_ijk = a_k sum_ij (M_ij a_i a_j) T_ijk
+                            + a_k sum_i M_ii b_i H_ik + b_k sum_i (M_ik + M_ki) a_i H_ik + M_kk c_k g_k
+
+The compiled functions are for use in models; those named ``*_forward`` and ``*_inverse`` are NumPy and broadcast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.core.compiled import jit
+
+# --------------------------------------------------------------------------------------------- the logistic function
+
+
+@jit
+def expit(u):
+    """1 / (1 + e^-u), to full relative precision in both tails."""
+    if u.real >= 0:
+        return 1 / (1 + np.exp(-u))
+    e = np.exp(u)
+    return e / (1 + e)
+
+
+@jit
+def softplus(u):
+    """log(1 + e^u) = -log expit(-u), which does not overflow."""
+    if u.real >= 0:
+        return u + np.log1p(np.exp(-u))
+    return np.log1p(np.exp(u))
+
+
+# ----------------------------------------------------------------------------------------------------------- half-line
+
+
+@jit
+def half_line(u, bound=0.0, sign=1.0):
+    """x, x', x'', x''' of x = bound + sign e^u."""
+    e = sign * np.exp(u)
+    return bound + e, e, e, e
+
+
+@jit
+def half_line_log_jacobian(u):
+    """log|x'| = u and its three derivatives."""
+    return u, 1.0, 0.0, 0.0
+
+
+def half_line_forward(u, bound=0.0, sign=1.0):
+    """x > bound (sign 1) or x < bound (sign -1) of u."""
+    return bound + sign * np.exp(u)
+
+
+def half_line_inverse(x, bound=0.0, sign=1.0):
+    """u of x."""
+    return np.log(sign * (x - bound))
+
+
+# ------------------------------------------------------------------------------------------------------------ interval
+
+
+@jit
+def interval(u, lower=0.0, upper=1.0):
+    """x, x', x'', x''' of x = lower + (upper - lower) expit(u)."""
+    width = upper - lower
+    p = expit(u)
+    slope = width * p * expit(-u)
+    return lower + width * p, slope, -slope * np.tanh(u / 2), slope * (1 - 6 * p * expit(-u))
+
+
+@jit
+def interval_log_jacobian(u, lower=0.0, upper=1.0):
+    """log|x'| and its three derivatives."""
+    t = -np.tanh(u / 2)
+    pm = expit(u) * expit(-u)
+    return np.log(upper - lower) - softplus(u) - softplus(-u), t, -2 * pm, -2 * pm * t
+
+
+def interval_forward(u, lower=0.0, upper=1.0):
+    """x in (lower, upper) of u."""
+    return lower + (upper - lower) * np.exp(-np.logaddexp(0.0, -u))
+
+
+def interval_inverse(x, lower=0.0, upper=1.0):
+    """u of x."""
+    return np.log(x - lower) - np.log(upper - x)
+
+
+# ------------------------------------------------------------------------------------------------------------- ordered
+
+
+def ordered_forward(u):
+    """Increasing x (..., k) of u (..., k)."""
+    return np.cumsum(np.concatenate([u[..., :1], np.exp(u[..., 1:])], axis=-1), axis=-1)
+
+
+def ordered_inverse(x):
+    """u (..., k) of increasing x (..., k)."""
+    return np.concatenate([x[..., :1], np.log(np.diff(x, axis=-1))], axis=-1)
+
+
+@jit
+def ordered_log_jacobian(u):
+    """sum_{k>1} u_k: linear, its gradient is (0, 1, ..., 1)."""
+    total = 0.0 * u[0]
+    for k in range(1, u.shape[0]):
+        total += u[k]
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------- chain rule
+
+
+@jit
+def chain_hessian(H, g, a, b):
+    """H <- the Hessian in u, from the Hessian and gradient in x; a, b, c here and below are tuples or vectors."""
+    for i in range(H.shape[0]):
+        for j in range(H.shape[0]):
+            H[i, j] *= a[i] * a[j]
+        H[i, i] += b[i] * g[i]
+
+
+@jit
+def chain_third_derivative(T, H, g, a, b, c):
+    """T <- the third derivative in u, from those of order three, two and one in x."""
+    d = T.shape[0]
+    for i in range(d):
+        for j in range(d):
+            for k in range(d):
+                T[i, j, k] *= a[i] * a[j] * a[k]
+    for i in range(d):
+        for j in range(d):
+            term = b[i] * a[j] * H[i, j]
+            T[i, i, j] += term
+            T[i, j, i] += term
+            T[j, i, i] += term
+        T[i, i, i] += c[i] * g[i]
+
+
+@jit
+def chain_trace(out, M, H, g, a, b, c):
+    """out <- sum_ij M_ij third_ij. in u, from out_k = sum_ij (M_ij a_i a_j) T_ijk in x."""
+    d = out.shape[0]
+    for k in range(d):
+        total = a[k] * out[k] + M[k, k] * c[k] * g[k]
+        for i in range(d):
+            total += (a[k] * M[i, i] * b[i] + b[k] * (M[i, k] + M[k, i]) * a[i]) * H[i, k]
+        out[k] = total

@@ -1,0 +1,1 @@
+"""A run: arguments, starts, chains, checkpoints, progress, the result and its review."""

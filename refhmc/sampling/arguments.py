@@ -1,0 +1,76 @@
+"""What ``sample`` is given: refused, with its name and value, where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.sample_stats import N_STATS
+from refhmc.kernels import DHMC, HMC, NUTS, Gibbs
+from refhmc.models.base import Model
+from refhmc.sampling.checkpoint import read_run
+
+
+def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds) -> None:
+    """Raise TypeError or ValueError with the name and the value of what cannot be."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
+    if not isinstance(kernel, HMC | NUTS | DHMC | Gibbs):
+        kinds = "refhmc.HMC(...), NUTS(...), DHMC(...) or Gibbs(...)"
+        raise TypeError(f"kernel must be {kinds}, got {kernel!r}")
+    for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
+        if name == "cores" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} must be a whole number, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    if backend != "numba":
+        raise ValueError(f"backend must be 'numba', got {backend!r}")
+    if max_seconds is not None and not max_seconds > 0:
+        raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> None:
+    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
+    d = model.dim
+    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS * len(parts)))
+    if any(getattr(part.metric, "is_dense", False) for part in parts):
+        needed += 8 * chains * 3 * d * d
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return
+    if needed > there:
+        raise MemoryError(
+            f"this run needs about {needed:,} bytes, and the machine has {there:,}: take fewer draws or chains, or a "
+            "diagonal metric"
+        )
+
+
+def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
+    """The one integer all chains' streams come from; for None a checkpoint's, or drawn from the system."""
+    if random_seed is None and checkpoint is not None:
+        there = read_run(checkpoint)
+        if there is not None:
+            return int(there["entropy"])
+    if random_seed is None:
+        return secrets.randbits(128)
+    if isinstance(random_seed, np.random.Generator):
+        return int.from_bytes(random_seed.bytes(16), "little")
+    if isinstance(random_seed, np.random.RandomState):
+        raise TypeError("random_seed cannot be a RandomState: give an int or a numpy.random.Generator")
+    if not isinstance(random_seed, np.random.SeedSequence):
+        if isinstance(random_seed, float | bool | str):
+            raise TypeError(f"random_seed must be an int, got {random_seed!r}")
+        if isinstance(random_seed, int | np.integer):
+            if random_seed < 0:
+                raise ValueError(f"random_seed must not be negative, got {random_seed}")
+            return int(random_seed)
+        random_seed = np.random.SeedSequence(random_seed)
+    words = random_seed.generate_state(4, np.uint32)
+    return int.from_bytes(words.astype("<u4").tobytes(), "little")

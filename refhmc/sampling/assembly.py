@@ -1,0 +1,248 @@
+"""The result of a run: filled step by step, so that what was drawn is there before anything that can fail.
+
+1. :func:`begun`: how the run is made, before the first draw.
+2. :func:`put_draws`: draws and statistics, as arrays; no code of the user's runs.
+3. :func:`put_posterior`: the constrained values, by the model's own ``constrain``.
+4. :func:`put_warnings`: what deserves a look.
+
+Whatever is raised on the way, by the model, ArviZ, a callback, a warning that is an error, or Ctrl-C, leaves with the result as
+it is then: :func:`attached`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.sample_stats import named
+from refhmc.core.types import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
+from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels import Gibbs
+from refhmc.sampling import discontinuity
+from refhmc.sampling.chain_run import ChainRun
+from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.result import Result
+from refhmc.sampling.review import failed_evaluations, review
+
+
+def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
+    """The exception with ``result`` as its attribute ``partial``, after ``put_together()`` if the result has no draws yet.
+
+    In the place of one that takes no attribute, a SamplingError, to be raised from it.
+    """
+    carrier = with_partial(error, result)
+    if not result.groups:
+        with contextlib.suppress(BaseException), sigterm_as_ctrl_c():  # what cannot be put together stays out
+            put_together()
+    return carrier
+
+
+def with_partial(error: Any, result: Result) -> BaseException:
+    """The exception with its attribute and a note of it; another in its place if it takes none."""
+    try:
+        error.partial = result
+        if not isinstance(error, SamplingError):  # whose message says it
+            error.add_note("What was drawn is in this exception's attribute .partial, a refhmc.Result.")
+        return error
+    except Exception:
+        return with_partial(SamplingError(f"{type(error).__name__}: {error}. What was drawn is in .partial"), result)
+
+
+def begun(model, kernel, entropy, draws, tune, preflight) -> Result:
+    """A result without draws, with the attributes that tell how the run is made."""
+    import refhmc
+
+    attributes = {
+        "refhmc_version": refhmc.__version__,
+        "inference_library": "refhmc",
+        "kernel": kernel_as_json(kernel),
+        "entropy": entropy,
+        "model": model.name,
+        "model_fingerprint": model.fingerprint(),
+        "model_runs_as_python": model.runs_as_python or "",
+        "draws": int(draws),
+        "tuning_steps": int(tune),
+        "preflight": bool(preflight),
+        "exact": inexact_part(kernel) is None,
+    }
+    return Result({}, attributes)
+
+
+def put_draws(result: Result, kernel, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
+    """Draws, statistics and counts of the chains: all of them, or the largest rectangle when some are shorter."""
+    result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
+    lengths = np.array([len(run.draws) for run in runs])
+    chosen, n = largest_rectangle(lengths)
+    groups = {
+        "posterior": {},
+        "sample_stats": statistics(kernel, np.stack([runs[k].stats[:n] for k in chosen])),
+        "unconstrained_posterior": {"q": np.stack([runs[k].draws[:n] for k in chosen])},
+    }
+    if save_warmup:
+        m = min(len(runs[k].warmup_draws) for k in chosen)
+        groups["warmup_posterior"] = {}
+        groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in chosen]))
+        groups["warmup_unconstrained_posterior"] = {"q": np.stack([runs[k].warmup_draws[:m] for k in chosen])}
+    result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
+    result.groups.update(groups)
+    if len(set(lengths)) == 1:
+        result.ragged.clear()
+
+
+def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
+    """The attributes that tell how the run went."""
+    totals = np.sum([run.control for run in runs], axis=0)
+    return {
+        "draws_per_chain": [len(run.draws) for run in runs],
+        "interrupted": bool(stopped_by),
+        "stopped_by": stopped_by,
+        "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
+        "n_gradient_evaluations": int(totals[GRADIENTS]),
+        "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
+        "n_metric_evaluations": int(totals[METRICS]),
+        "n_trace_evaluations": int(totals[TRACES]),
+        "step_size_searches_failed": int(totals[SEARCH_FAILED]),
+        "evaluation_failures": [
+            {
+                "chain": k,
+                "message": failure.message,
+                "evaluations": failure.count,
+                "warmup_transitions": sum(i < tune for i in failure.iterations),
+                "transitions": sum(i >= tune for i in failure.iterations),
+                "first_position": failure.first.tolist(),
+            }
+            for k, run in enumerate(runs)
+            for failure in run.failures
+        ],
+    }
+
+
+def put_posterior(result: Result, model) -> None:
+    """The constrained values of all draws."""
+    for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
+        result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
+
+
+def put_warnings(result: Result, model, kernel, runs: list[ChainRun], jumps: str | None) -> list[Warning]:
+    """What of the run deserves a look: into the result, and returned to be warned of.
+
+    ``jumps``: what was said of them before the run, which need not be said again.
+    """
+    attributes, draws = result.attributes, result.draws
+    chosen, n, tune = attributes["chains"], draws.shape[1], attributes["tuning_steps"]
+    found = result.warnings
+    if attributes["interrupted"]:
+        found += cut_short(attributes)
+    found += [
+        f"The checkpoint of chain {k} could not be written at the end ({run.unsaved}): its file, if there is one, is older "
+        "than the draws here, which are complete."
+        for k, run in enumerate(runs)
+        if run.unsaved
+    ]
+    lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
+    if lost:
+        found.append(
+            f"The search for a first step size found no end in {len(lost)} of {len(chosen)} chains ({lost}): the energy "
+            "error of one step does not depend on its size there. Is the density proper, and its gradient right?"
+        )
+    if not attributes["exact"]:
+        found.append(approximate(inexact_part(kernel)))
+    unevaluated = np.zeros((len(chosen), n), bool)
+    for row, k in enumerate(chosen):
+        met = [i - tune for failure in runs[k].failures for i in failure.iterations]
+        unevaluated[row, [i for i in met if 0 <= i < n]] = True
+    rows = np.stack([runs[k].stats[:n] for k in chosen])
+    blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": result.sample_stats}
+    kernels = dict(zip(kernel.names, kernel.kernels, strict=True)) if isinstance(kernel, Gibbs) else {"": kernel}
+    starts = np.stack([runs[k].start for k in chosen])
+    found += review(model.names, draws, blocks, kernels, starts, tune, unevaluated)
+    found += failed_evaluations(attributes["evaluation_failures"])
+    to_say: list[Warning] = [SamplingWarning(text) for text in found]
+    if jumps is None:
+        gradients = attributes["n_gradient_evaluations"]
+        jumps = discontinuity.found(model, kernel, draws, result.sample_stats, starts, gradients)
+        to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
+    if jumps is not None:
+        found.insert(0, jumps)
+    return to_say
+
+
+def cut_short(attributes: dict[str, Any]) -> list[str]:
+    """What a run that was stopped lacks altogether: all draws, or those of whole chains."""
+    lengths, chosen = attributes["draws_per_chain"], attributes["chains"]
+    by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds"}[attributes["stopped_by"]]
+    if not any(lengths) and attributes["draws"]:
+        return [
+            f"There are no draws: {by} stopped the run in warm-up, before the first. save_warmup=True keeps what there is of "
+            "warm-up, and with checkpoint= a folder the same call goes on from there."
+        ]
+    left_out = {k: n for k, n in enumerate(lengths) if k not in chosen}
+    if not left_out:
+        return []
+    which = ", ".join(f"chain {k}: {n}" for k, n in left_out.items())
+    return [
+        f"{by} stopped the run when its chains were of unequal length. The groups hold the largest rectangle, "
+        f"without {len(left_out)} of {len(lengths)} chains (draws made by {which}); with raw=True, .ragged has every draw."
+    ]
+
+
+def kernel_as_json(kernel) -> str:
+    """``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``; arrays as lists."""
+
+    def plain(value):
+        if dataclasses.is_dataclass(value):
+            fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return {"name": type(value).__name__, **fields}
+        if isinstance(value, Mapping):  # a list, since the order of the blocks matters
+            return [[list(key) if isinstance(key, tuple) else key, plain(each)] for key, each in value.items()]
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+    return json.dumps(plain(kernel))
+
+
+def statistics(kernel, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Typed statistics by name from the core's rows."""
+    return kernel.named(rows) if isinstance(kernel, Gibbs) else named(rows, kernel.statistics)
+
+
+def inexact_part(kernel):
+    """The kernel, or the first of its blocks', whose integrator is not exact; None if there is none."""
+    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    return next((part for part in parts if not resolve(part.metric, part.integrator)[1].exact), None)
+
+
+def approximate(kernel) -> str:
+    """The warning that goes with every result of an integrator that is not exact."""
+    return f"The chain is approximate: {resolve(kernel.metric, kernel.integrator)[1].approximation}"
+
+
+def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
+    """Which chains to keep, and how many draws of each, so that the most draws are kept."""
+    order = np.argsort(-lengths, kind="stable")
+    sizes = [(rank + 1) * int(lengths[k]) for rank, k in enumerate(order)]
+    best = max(range(len(order)), key=lambda rank: (sizes[rank], rank))
+    return sorted(int(k) for k in order[: best + 1]), int(lengths[order[best]])
+
+
+def failure_of(runs: list[ChainRun]) -> Exception | None:
+    """What to raise where chains ended by an exception: a CheckpointError as it is, else a SamplingError; None if none did."""
+    failed = [k for k, run in enumerate(runs) if run.error is not None]
+    if not failed:
+        return None
+    chain, run = failed[0], runs[failed[0]]
+    if isinstance(run.error, CheckpointError):
+        return run.error
+    words = str(run.error).rstrip(".")
+    error = SamplingError(
+        f"chain {chain} stopped at iteration {int(run.control[DRAWS_DONE])}: {type(run.error).__name__}: {words}"
+        + (f" (last position q = {np.array2string(run.error_position)})" if run.error_position is not None else "")
+        + ". The draws so far, and the other chains, are in this exception's .partial"
+    )
+    error.__cause__ = run.error
+    return error

@@ -1,0 +1,264 @@
+"""Before the first draw: each derivative that the kernel will read is held against what it is the derivative of.
+
+A tensor is held through a scalar, with a vector v and a symmetric matrix M drawn at random in units of the widths of
+:mod:`refhmc.numerics.line_integrals`, so that an error in any one entry shows:
+
+    F = L                 D = gradient
+    F = v . gradient      D = hessian v               (the Fisher metric is an expectation: nothing to hold it against)
+    F = M : G             D = trace(q, M),            G the Hessian or the Fisher metric
+
+What is called is what the compiled kernel calls: a ``trace`` made from ``third_derivative`` shows the faults of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.binding import COORDINATE, FULL_TENSOR
+from refhmc.core.types import JUMPING
+from refhmc.errors import GradientError, MetricError, ModelError
+from refhmc.models.base import Model
+from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, widths_and_directions
+
+SEED = 20261121  # of the directions: the same on every run
+LOW_PRECISION = 2.0**-32  # noise of the log density relative to itself; that of double precision is far below
+NAMED = 50  # coordinates that are looked at one by one for where a derivative is wrong
+ASYMMETRY = 1e-6
+CHANGES = 3  # discontinuous coordinates that are moved
+
+
+def check_gradient(model: Model, q: np.ndarray) -> str | None:
+    """Raise GradientError, with place and numbers, unless the gradient is the derivative of the log density near ``q``, (d,).
+
+    Discontinuous coordinates stay where they are. 13 + min(d, 16) gradients and seven log densities are evaluated, more where
+    L bends much within a width. Returns what to warn of, if the density is of low precision.
+    """
+    with np.errstate(all="ignore"):
+        return _check_gradient(_Subject(model, q))
+
+
+def check_derivatives(model: Model, plan, q: np.ndarray) -> None:
+    """The same of what the metric of a run's ``plan`` reads, and of the change of the log density that DHMC reads.
+
+    For Gibbs sampling, of each block with the others at the start. About 14 evaluations of each. Raises GradientError, and
+    MetricError for a Hessian or Fisher metric that is not symmetric.
+    """
+    with np.errstate(all="ignore"):
+        for part, its_plan, pointers, x in _parts(model, plan, q):
+            if its_plan.metric.position_dependent:
+                _check_metric(_Subject(part, x, part.core.with_room(pointers)), its_plan.metric)
+            elif its_plan.dynamics.pointers[0] == JUMPING and part._functions["log_density_change"] is not None:
+                _check_change(_Subject(part, x, pointers))
+
+
+def _parts(model: Model, plan, q: np.ndarray) -> Iterator[tuple[Model, Any, tuple, np.ndarray]]:
+    """The model, its plan, the pointers and the start; for Gibbs sampling, those of each block."""
+    if not hasattr(plan, "blocks"):
+        yield model, plan, plan.dynamics.model, q
+        return
+    for _, (indices, part, condition), block_plan in plan.blocks:
+        data = block_plan.dynamics.model[3].copy()
+        condition(q, data)
+        yield part, block_plan, (*block_plan.dynamics.model[:3], data), q[indices].copy()
+
+
+class _Subject:
+    """A model at its start q: log density and gradient, each position evaluated once, and in which directions to look.
+
+    ``pointers`` are those of the compiled core; without them, the model's own functions are called.
+    """
+
+    def __init__(self, model: Model, q: np.ndarray, pointers: tuple | None = None):
+        self.model, self.q, self.pointers = model, q, pointers
+        self.free = np.setdiff1d(np.arange(model.dim), model.discontinuous)
+        self.rng = np.random.default_rng(SEED)
+        self.values = {q.tobytes(): self._value(q)}
+        self.gradients = {q.tobytes(): self._smooth(self._slope(q))}
+        self.widths, self.directions = widths_and_directions(self.log_density, self.gradient, q, self.free, self.rng)
+
+    def log_density(self, q: np.ndarray) -> float:
+        key = q.tobytes()
+        if key not in self.values:
+            self.values[key] = _or_nan(lambda: self._value(q))
+        return self.values[key]
+
+    def gradient(self, q: np.ndarray) -> np.ndarray:
+        """Zero at discontinuous coordinates."""
+        key = q.tobytes()
+        if key not in self.gradients:
+            self.gradients[key] = self._smooth(_or_nan(lambda: self._slope(q)))
+        return self.gradients[key]
+
+    def _smooth(self, slope: np.ndarray | float) -> np.ndarray:
+        slope = slope * np.ones(self.model.dim)
+        slope[self.model.discontinuous] = 0.0
+        return slope
+
+    def _value(self, q: np.ndarray) -> float:
+        if self.pointers is not None:
+            return self.pointers[0](q.copy(), self.pointers[3], np.zeros(self.model.dim))
+        if self.model._functions["value_and_gradient"] is not None:
+            return self.model.core.value_and_gradient(q)[0]
+        return self.model.log_density(q)
+
+    def _slope(self, q: np.ndarray) -> np.ndarray:
+        if self.pointers is not None:
+            return _filled(self.pointers[0], q.copy(), self.pointers[3], out=np.zeros(self.model.dim))
+        if self.model._functions["value_and_gradient"] is not None:  # which the core calls, not ``gradient``
+            return self.model.core.value_and_gradient(q)[1]
+        return self.model.gradient(q)
+
+    def hold(self, claim: Claim) -> float:
+        """Raise GradientError if the claim fails along one of the directions; the largest relative noise of F that was met."""
+        noise = 0.0
+        for u in self.directions:
+            wrong, met = disagreement(claim, self.q, u)
+            noise = max(noise, met)
+            if wrong is None:
+                continue
+            where = [
+                j for j in self.free[:NAMED] if disagreement(claim, self.q, self.widths * _unit(self.model.dim, j))[0]
+            ]
+            named = f" (in {', '.join(self.model.names[j] for j in where[:5])})" if where else ""
+            raise GradientError(
+                f"model {self.model.name!r}: the {claim.name} is not the derivative of the {claim.of} at q = "
+                f"{_short(self.q)}{named}: along {_short(wrong.direction)} the {claim.name} says "
+                f"{wrong.segment.integral:.10g}, differences of the {claim.of} {wrong.segment.change:.10g}. "
+                "(sample(..., preflight=False) skips this check.)"
+            )
+        return noise
+
+
+def _unit(dim: int, j: int) -> np.ndarray:
+    unit = np.zeros(dim)
+    unit[j] = 1.0
+    return unit
+
+
+def _filled(function: Callable, *arguments, out: np.ndarray) -> np.ndarray:
+    """What a function of the core writes."""
+    function(*arguments, out)
+    return out
+
+
+def _or_nan(evaluate: Callable) -> Any:
+    """What it gives, NaN where the user's function raises: these positions are ours, and may lie outside the support."""
+    try:
+        return evaluate()
+    except ModelError:
+        raise
+    except Exception:
+        return np.nan
+
+
+def _check_gradient(s: _Subject) -> str | None:
+    model = s.model
+    if len(s.free) == 0:
+        return None
+    values = [s.log_density(x) for x in (s.q, *(s.q + s.directions))]
+    single = rounded_to_single(values)
+    coarse = 2.0**-24 * np.nanmax(np.abs(values)) if single else 0.0
+
+    def value(q):
+        return s.log_density(q), abs(s.log_density(q))
+
+    noise = s.hold(Claim("gradient", "log density", value, s.gradient, max(model.noise, coarse)))
+    size = abs(values[0])
+    if not single and noise * size <= max(LOW_PRECISION * size, model.noise):
+        if not rounded_to_single(np.concatenate([g[s.free] for g in s.gradients.values()])):
+            return None
+        what, digits = "gradient", 7.0
+    else:
+        what, digits = "log density", 7.0 if single else -np.log10(noise)
+    return (
+        f"The {what} of {model.name!r} is good to {digits:.0f} digits only, as if computed in single precision (float32), and "
+        "was checked to no more than that. Its rounding is part of the energy error, and costs acceptance where it "
+        "is large. Compute in float64 (in JAX: jax.config.update('jax_enable_x64', True))."
+    )
+
+
+def rounded_to_single(values: Any) -> bool:
+    """Whether all are numbers of single precision, and not all of them short ones, as whole numbers and halves are."""
+    values = np.asarray(values, dtype=float)
+    values = values[np.isfinite(values) & (values != 0)]
+    if len(values) < 3 or np.any(values.astype(np.float32) != values):
+        return False
+    mantissas, _ = np.frexp(values)
+    return bool(np.any(mantissas * 2.0**16 != np.round(mantissas * 2.0**16)))
+
+
+def _check_metric(s: _Subject, metric) -> None:
+    """What a metric that depends on the position reads."""
+    assert s.pointers is not None
+    model, (_, matrix, trace, data) = s.model, s.pointers
+    diagonal = model.has_diagonals and metric.module == "diagonal_softabs"
+    of, contraction = metric.reads
+    if contraction is not None and model._functions[contraction] is None:
+        contraction = FULL_TENSOR[contraction]
+    v = s.rng.standard_normal(model.dim) * s.widths
+    if diagonal:
+        M = (s.rng.standard_normal(model.dim) * s.widths**2)[None, :]
+    else:
+        M = s.rng.standard_normal((model.dim, model.dim)) * np.outer(s.widths, s.widths)
+        M = 0.5 * (M + M.T)
+
+    def at(q):
+        return _or_nan(lambda: _filled(matrix, q.copy(), data, out=np.zeros(M.shape))) * np.ones(M.shape)
+
+    def contracted(q):
+        G = M * at(q)
+        return float(G.sum()), float(np.abs(G).sum())
+
+    def traced(q):
+        return _or_nan(lambda: _filled(trace, q.copy(), data, M.copy(), out=np.zeros(model.dim))) * np.ones(model.dim)
+
+    def along_v(q):
+        terms = v * s.gradient(q)
+        return float(terms.sum()), float(np.abs(terms).sum())
+
+    if not diagonal:
+        _check_symmetric(s, of, at(s.q))
+    if of == "hessian" and not diagonal:
+        s.hold(Claim("hessian", "gradient", along_v, lambda q: at(q) @ v))
+    if contraction is not None:
+        s.hold(Claim(contraction, of, contracted, traced))
+
+
+def _check_symmetric(s: _Subject, name: str, G: np.ndarray) -> None:
+    scaled = G * np.outer(s.widths, s.widths)
+    off = np.abs(scaled - scaled.T)
+    if off.max(initial=0.0) > ASYMMETRY * np.abs(scaled).max(initial=0.0):
+        i, j = np.unravel_index(int(np.argmax(off)), off.shape)
+        raise MetricError(
+            f"model {s.model.name!r}: the {name} is not symmetric at q = {_short(s.q)}: [{i}, {j}] is {G[i, j]:.10g}, "
+            f"[{j}, {i}] is {G[j, i]:.10g}"
+        )
+
+
+def _check_change(s: _Subject) -> None:
+    """``log_density_change`` against two log densities."""
+    assert s.pointers is not None
+    model, (_, change, _, data), here = s.model, s.pointers, s.log_density(s.q)
+    for j in s.rng.permutation(model.discontinuous)[:CHANGES]:
+        for sign in (-1.0, 1.0):
+            moved = s.q.copy()
+            moved[j] += sign * s.rng.uniform(0.5, 1.0) * max(1.0, abs(moved[j]) / 8)
+            there = s.log_density(moved)
+            call = np.array([[float(j)], [moved[j]], [here]])
+            change(s.q.copy(), data, call)
+            said, truth = float(call[COORDINATE, 0]), there - here
+            blur = (2.0**-22 if rounded_to_single([here, there, said]) else 2.0**-40) * (abs(here) + abs(there))
+            if np.isnan(truth) or said == truth or abs(said - truth) <= TOLERANCE * abs(truth) + blur:
+                continue
+            raise GradientError(
+                f"model {model.name!r}: log_density_change is not the change of the log density at q = {_short(s.q)}: where "
+                f"{model.names[j]} becomes {moved[j]:.10g} it says {said:.10g}, the log densities {truth:.10g}. "
+                "(sample(..., preflight=False) skips this check.)"
+            )
+
+
+def _short(q: np.ndarray) -> str:
+    return np.array2string(q, precision=6, threshold=8, separator=", ")

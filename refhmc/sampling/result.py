@@ -1,0 +1,100 @@
+"""The result of a run: plain arrays by group and name, and the ArviZ object made of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.arviz import import_arviz
+
+Group = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What ``sample(..., raw=True)`` returns.
+
+    ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
+    (:mod:`refhmc.core.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
+    same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
+    can be tried again. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
+    ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
+    the groups then hold the largest rectangle that can be cut from them.
+    """
+
+    groups: dict[str, Group]
+    attributes: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    ragged: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def posterior(self) -> Group:
+        return self.groups["posterior"]
+
+    @property
+    def sample_stats(self) -> Group:
+        return self.groups["sample_stats"]
+
+    @property
+    def draws(self) -> np.ndarray:
+        """Unconstrained draws, (chain, draw, d)."""
+        return self.groups["unconstrained_posterior"]["q"]
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.attributes["interrupted"])
+
+    def to_arviz(self):
+        """An ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` (ArviZ 1.x), whichever is installed.
+
+        Raises ImportError, saying what to install, when neither ``arviz`` nor ``arviz-base`` is there.
+        """
+        az = import_arviz()
+        there = [k for k, group in self.groups.items() if group]
+        standard = {k: self.groups[k] for k in there if "unconstrained" not in k}
+        others = {k: self.groups[k] for k in there if "unconstrained" in k}
+        warm = any(k.startswith("warmup_") for k in standard)
+        if "data" in inspect.signature(az.from_dict).parameters:  # ArviZ 1.x: one nested dictionary
+            tree = az.from_dict(standard, save_warmup=warm)
+            import xarray as xr
+
+            extra = {k: xr.DataTree(az.dict_to_dataset(v)) for k, v in others.items()}
+            tree = tree.assign(extra)
+            groups = [tree[name] for name in there]
+        else:
+            tree = az.from_dict(**standard, save_warmup=warm)
+            tree.add_groups({k: az.dict_to_dataset(v) for k, v in others.items()})
+            groups = [tree[name] for name in there]
+        attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
+        for group in groups:
+            group.attrs.update(attributes)
+        return tree
+
+
+def summary_table(result: Result):
+    """ArviZ's summary of the posterior, a pandas table, whichever version is installed."""
+    az = import_arviz()
+    if hasattr(az, "summary"):
+        return az.summary(result.to_arviz(), group="posterior")
+    from arviz_stats import summary
+
+    return summary(result.to_arviz(), group="posterior")
+
+
+def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Values that netCDF can hold: numbers and strings; the rest as JSON, flags as 0 or 1."""
+    plain: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, bool):
+            plain[key] = int(value)
+        elif isinstance(value, int) and abs(value) >= 2**63:
+            plain[key] = str(value)
+        elif isinstance(value, int | float | str):
+            plain[key] = value
+        else:
+            plain[key] = json.dumps(value)
+    return plain

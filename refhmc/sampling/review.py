@@ -1,0 +1,268 @@
+"""What in a finished run deserves a look: each a sentence of what, how many, where, why, and what to do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc import diagnostics
+from refhmc.core.sample_stats import OUTCOMES
+from refhmc.integrators import GeneralizedLeapfrog
+from refhmc.kernels import DHMC
+from refhmc.metrics import Diagonal, Fisher
+
+MIN_DRAWS, MIN_CHAINS = 100, 4
+MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
+# Rejections in a row that are called stuck: in a chain that moved before or after, and in one that never moved. (Of a healthy
+# chain, acceptance 0.65, the first 5 are rejections once in 200.)
+STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
+MIN_NO_FLIP = 0.3
+MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
+
+
+def review(
+    names: list[str],
+    draws: np.ndarray,
+    blocks: dict[str, dict[str, np.ndarray]],
+    kernels: dict[str, object],
+    starts: np.ndarray,
+    tune: int,
+    unevaluated: np.ndarray | None = None,
+) -> list[str]:
+    """Warnings for unconstrained ``draws`` (chain, draw, d) after ``tune`` iterations of warm-up; ``starts`` (chain, d).
+
+    ``blocks``: the statistics, of each block by its name, or of the one kernel under the name ""; ``kernels`` likewise.
+    ``unevaluated`` (chain, draw): whether the model said in that transition that it could not be evaluated.
+    """
+    chains, n, _ = draws.shape
+    if n == 0:
+        return []
+    said = np.zeros((chains, n), bool) if unevaluated is None else unevaluated
+    before = np.concatenate([starts[:, None, :], draws[:, :-1, :]], axis=1)  # where each transition starts
+    found = []
+    for block, stats in blocks.items():
+        kernel = kernels[block]
+        fixed = tune == 0 or kernel.step_size is not None  # type: ignore[attr-defined]
+        of_block = _divergences(names, draws, before, stats, said, kernel, fixed)
+        of_block += _unsolved(stats, kernel)
+        of_block += _stuck(draws, before, stats, fixed)
+        of_block += _max_depth(stats, kernel)
+        of_block += _flips(stats, fixed)
+        found += [f"Block {block}: {text}" for text in of_block] if block else of_block
+    if n < MIN_DRAWS:
+        return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
+    if "" in blocks:  # a block's energy changes with the other blocks too
+        found += _energy(blocks[""])
+    found += _mixing(names, draws)
+    if chains < MIN_CHAINS:
+        many = f"Only {chains} chains" if chains > 1 else "Only one chain"
+        found.append(f"{many}: R-hat compares chains and is unreliable below 4; run chains=4.")
+    return found
+
+
+def percent(part: int, whole: int) -> str:
+    """``part`` of ``whole``, with two digits of the distance to 0 or 100: "0.03 %", "37 %", "99.97 %"; "100 %" is all."""
+    share = 100 * part / whole
+    nearest = min(share, 100 - share)
+    digits = max(0, 1 - math.floor(math.log10(nearest))) if nearest > 0 else 0
+    text = f"{share:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if digits else text} %"
+
+
+def _per_chain(flags: np.ndarray) -> str:
+    return ", ".join(f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c)
+
+
+def _divergences(names, draws, before, stats, unevaluated, kernel, fixed) -> list[str]:
+    diverging = stats["diverging"]
+    count = int(diverging.sum())
+    if not count:
+        return []
+    # Where do the diverging transitions start, against the rest?
+    there, everywhere = before[diverging], draws.reshape(-1, draws.shape[2])
+    spread = everywhere.std(axis=0)
+    distance = np.abs(there.mean(axis=0) - everywhere.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+    k = int(np.argmax(distance))
+    where = (
+        f"They start near {names[k]} = {there[:, k].mean():.3g} "
+        f"(all draws: {everywhere[:, k].mean():.3g} +- {spread[k]:.3g})"
+    )
+    said = int((diverging & unevaluated).sum())
+    is_nan = stats["outcome"] == OUTCOMES.index("nan")
+    nan = int((is_nan & ~unevaluated).sum())
+    advice = _against_divergences(kernel, fixed)
+    why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
+    no_metric = int((diverging & ~is_nan & ~unevaluated & ~np.isfinite(stats["max_energy_error"])).sum())
+    if no_metric > 0:
+        why = f"{no_metric} met a metric that could not be computed, the derivatives being too large or not finite"
+        if isinstance(kernel.metric, Fisher):
+            why = f"{no_metric} met a metric that is not positive definite"
+            advice = "refhmc.metrics.SoftAbs() is positive definite everywhere."
+    if said:
+        why = f"{said} met a position where the model could not be evaluated" + (
+            f", in the others {why}" if said < count else ""
+        )
+        advice = "What the model said is in a warning of its own."
+    return [
+        f"{count} of {diverging.size} transitions ({percent(count, diverging.size)}) diverged after warm-up "
+        f"({_per_chain(diverging)}). {where}; {why}, so that region is explored too little and results may be biased. {advice}"
+    ]
+
+
+def _against_divergences(kernel, fixed: bool) -> str:
+    """What to do, what helps most first: a smaller step comes last where warm-up chose it, since no step suits a funnel."""
+    if kernel.metric is not None and kernel.metric.position_dependent:
+        smaller = "take a smaller step_size" if fixed else "raise target_accept"
+        return f"Reparametrise (non-centred), or {smaller}."
+    euclidean = "reparametrise (non-centred)"
+    if not isinstance(kernel, DHMC):
+        euclidean += " or use a Riemannian metric, such as refhmc.metrics.SoftAbs()"
+    if fixed:
+        return (
+            "Take a smaller step_size, or let warm-up find it (step_size=None, tune > 0). Where the scale varies, as in a "
+            f"funnel, {euclidean}."
+        )
+    return (
+        f"Where the scale varies, as in a funnel, {euclidean}: no step suits all of it. Raise target_accept where they are few "
+        "and lie scattered."
+    )
+
+
+def failed_evaluations(failures: list[dict]) -> list[str]:
+    """A sentence for every message of a model's own; ``failures`` as in the result's attribute ``evaluation_failures``."""
+    found = []
+    for message in dict.fromkeys(failure["message"] for failure in failures):
+        same = [failure for failure in failures if failure["message"] == message]
+        evaluations, warm, after = (
+            sum(failure[key] for failure in same) for key in ("evaluations", "warmup_transitions", "transitions")
+        )
+        many = f"{evaluations} positions" if evaluations > 1 else "1 position"
+        first = ", ".join(f"{x:.4g}" for x in same[0]["first_position"])
+        found.append(
+            f"The model could not be evaluated at {many}, in {after} transitions after warm-up and {warm} of warm-up "
+            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message.rstrip('.')}. They "
+            "count as positions of density zero. If they lie where the posterior has mass, the draws are biased; else a "
+            "smaller step_size, a start nearer to the posterior or a narrower prior avoids them."
+        )
+    return found
+
+
+def _unsolved(stats, kernel) -> list[str]:
+    if "solver_failed" not in stats or not stats["solver_failed"].any():
+        return []
+    failed = stats["solver_failed"]
+    count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
+    what = f"of which {back} made a step that did not reverse" if back else "an implicit step had no solution in time"
+    alone = isinstance(getattr(kernel.integrator, "base", kernel.integrator), GeneralizedLeapfrog)  # solves for q alone
+    # Only steps that were taken back are known to be ones that the way back would have taken too.
+    if "reversibility_error" in stats:
+        rest = "The other draws are valid: each of their steps was taken back."
+    else:
+        rest = "The other draws may be biased, since their steps were not taken back (reversibility_check=False)."
+    return [
+        f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
+        f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. {rest} "
+        "Take a smaller step_size, or more max_iterations where they only converge slowly."
+        + (" GeneralizedLeapfrog needs coordinates of order one; ImplicitMidpoint does not." if back and alone else "")
+    ]
+
+
+def _stuck(draws, before, stats, fixed) -> list[str]:
+    accepted = stats["is_accepted"]
+    moved = accepted & np.any(draws != before, axis=2)
+    found = []
+    for k, row in enumerate(moved):
+        ends = np.flatnonzero(np.concatenate([[True], row, [True]]))  # a stretch of rejections lies between two of them
+        lengths = np.diff(ends) - 1
+        still, begin = int(lengths.max()), int(ends[lengths.argmax()])
+        never = not row.any()
+        if still < (NEVER_MOVED_DRAWS if never else STUCK_DRAWS):
+            continue
+        if accepted[k, begin : begin + still].any():
+            why = "The step is too small to change the position in double precision; take a larger step_size."
+        elif fixed:
+            why = "The step size is too large where it stands; take a smaller step_size or start elsewhere."
+        else:
+            why = "The step size is too large where it stands; start elsewhere, or raise target_accept."
+        row_of = f"{still} draws in a row{', all that it made' if never else ''}"
+        found.append(
+            f"Chain {k} stood still for {row_of}: it is stuck, and its effective sample size is meaningless. {why}"
+        )
+    return found
+
+
+def _max_depth(stats, kernel) -> list[str]:
+    if "reached_max_treedepth" not in stats:
+        return []
+    reached = stats["reached_max_treedepth"]
+    worst = float(reached.mean(axis=1).max())
+    if worst <= MAX_DEPTH_SHARE:
+        return []
+    metric = Diagonal() if kernel.metric is None else kernel.metric
+    dense = "" if metric.is_dense or metric.position_dependent else "Use a dense metric, or "
+    advice = f"{dense}reparametrise, or raise max_treedepth."
+    return [
+        f"{int(reached.sum())} of {reached.size} trajectories ({_per_chain(reached)}) were still going on at "
+        "max_treedepth: the draws are valid but each costs much and moves little, since the scales differ widely. "
+        f"{advice[0].upper()}{advice[1:]}"
+    ]
+
+
+def _flips(stats, fixed) -> list[str]:
+    if "no_flip_rate" not in stats:
+        return []
+    rates = stats["no_flip_rate"].mean(axis=1)
+    low = [f"chain {k}: {rate:.2f}" for k, rate in enumerate(rates) if rate < MIN_NO_FLIP]
+    if not low:
+        return []
+    smaller = "Take a smaller one, or let warm-up adapt it (step_size=None)" if fixed else "Raise target_no_flip"
+    return [
+        f"Fewer than {100 * MIN_NO_FLIP:.0f} % of the moves of the discontinuous coordinates got through in {len(low)} of "
+        f"{len(rates)} chains ({', '.join(low)}): the step is too large for them. {smaller}, or scale them alike."
+    ]
+
+
+def _energy(stats) -> list[str]:
+    bfmi = diagnostics.e_bfmi(stats["energy"])
+    low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
+    if not low:
+        return []
+    return [
+        f"E-BFMI below {MIN_BFMI} in {len(low)} of {len(bfmi)} chains ({', '.join(low)}): a fresh momentum changes the "
+        "energy too little to reach the tails. Reparametrise the heavy-tailed part of the model."
+    ]
+
+
+def _mixing(names, draws) -> list[str]:
+    try:
+        return _by_arviz(names, draws)
+    except ImportError as missing:  # the draws are worth having without it
+        return [f"R-hat and effective sample size are not known: {missing}."]
+
+
+def _by_arviz(names, draws) -> list[str]:
+    chains, n, d = draws.shape
+    columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
+    x = draws[:, :, columns]
+    found = []
+    if chains > 1:
+        rhat = diagnostics.rhat(x)
+        bad = np.flatnonzero(~(rhat <= MAX_RHAT))
+        if bad.size:
+            worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
+            found.append(
+                f"R-hat above {MAX_RHAT} for {bad.size} of {len(columns)} coordinates (worst: {names[columns[worst]]}, "
+                f"{rhat[worst]:.3f}): the chains do not agree yet, so their averages cannot be trusted. Take more draws, "
+                "or look for several modes."
+            )
+    ess = diagnostics.ess(x)
+    bad = np.flatnonzero(~(ess >= MIN_ESS_PER_CHAIN * chains))
+    if bad.size:
+        worst = bad[np.argmin(np.nan_to_num(ess[bad], nan=-np.inf))]
+        found.append(
+            f"Effective sample size below {MIN_ESS_PER_CHAIN} a chain for {bad.size} of {len(columns)} coordinates "
+            f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in all): the draws are strongly correlated, and R-hat and "
+            "quantiles are unreliable. Take more draws or reparametrise."
+        )
+    return found

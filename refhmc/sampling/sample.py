@@ -1,0 +1,205 @@
+"""``sample``: seeds, starts, checks, chains (:mod:`~refhmc.sampling.drawing`), result (:mod:`~refhmc.sampling.assembly`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import threadpoolctl
+
+from refhmc.core import compiled
+from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
+from refhmc.kernels import DHMC, NUTS
+from refhmc.models.base import Model
+from refhmc.sampling import discontinuity
+from refhmc.sampling.arguments import check_arguments, check_memory, entropy_of
+from refhmc.sampling.assembly import attached, begun, failure_of, kernel_as_json, put_draws, put_posterior, put_warnings
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain_run import chain_generator
+from refhmc.sampling.checkpoint import Checkpoint, describe_run
+from refhmc.sampling.drawing import Drawing, draw_in_executor, draw_in_threads
+from refhmc.sampling.initialization import checked_starts
+from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.progress import ProgressReport, make_display
+
+
+def sample(
+    model: Model,
+    kernel=None,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: Any = None,
+    initvals: Any = None,
+    progressbar: bool | Callable[[ProgressReport], None] = True,
+    save_warmup: bool = False,
+    executor: Any = None,
+    backend: str = "numba",
+    checkpoint: Any = None,
+    max_seconds: float | None = None,
+    raw: bool = False,
+    preflight: bool = True,
+):
+    """Draw from a model's distribution.
+
+    Parameters
+    ----------
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``; default ``NUTS()``,
+        and ``DHMC()`` for a model with discontinuous coordinates.
+    draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
+    chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
+    random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
+        ``SeedSequence(entropy, spawn_key=(k,))`` whatever ``chains``, ``cores``, progress or executor.
+    initvals : (d,) or (chains, d), unconstrained. Default: the model's own start, or uniform on (-2, 2).
+    progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
+    save_warmup : keep warm-up in groups ``warmup_*``.
+    executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
+    backend : "numba". max_seconds : stop then, with the draws made so far.
+    checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
+        folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
+        :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
+        must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
+    raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
+        and each derivative that the metric reads, before sampling.
+
+    Returns
+    -------
+    The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, SIGTERM (if called in the main thread) or
+    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises.
+
+    Raises
+    ------
+    ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
+    CheckpointError : before sampling: the folder is of another run (what differs is said), damaged (the file is named), or
+        being written to.
+    SamplingError : the model raised during sampling, other chains are complete.
+    Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
+    a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
+    """
+    if kernel is None:
+        kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
+    check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
+    entropy = entropy_of(random_seed, checkpoint)
+    display = make_display(progressbar)
+    announcer = _announcer(display)
+    compiled.announce.append(announcer)
+    store = None
+    try:
+        # Before any function of the model is called, which may change what it reads.
+        parts = None if checkpoint is None else parts_of_run(model, kernel)
+        plan = make_plan(model, kernel, tune)
+        warm_up(model, kernel, plan)
+        begin = time.perf_counter()
+        starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
+        if imprecise is not None:
+            warnings.warn(imprecise, PrecisionWarning, stacklevel=2)
+        jumps = discontinuity.declared(model, kernel, first)
+        if jumps is not None:
+            warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
+        result = begun(model, kernel, entropy, draws, tune, preflight)
+        if parts is not None:
+            settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}
+            store = open_checkpoint(checkpoint, model, kernel, parts, starts, tune + draws, settings)
+        shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
+        shared |= {"keep_warmup": save_warmup, "checkpoint": store}
+        tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
+        drawing = Drawing(tasks, plan.n_stats)
+    except BaseException:
+        if store is not None:
+            store.close()
+        display.close()
+        raise
+    finally:
+        compiled.announce.remove(announcer)
+
+    def put_together() -> None:
+        put_draws(result, kernel, drawing.runs(), drawing.stopped_by, save_warmup)
+        result.attributes["sampling_time"] = time.perf_counter() - begin
+        put_posterior(result, model)
+
+    try:
+        with sigterm_as_ctrl_c():
+            with contextlib.ExitStack() as stack:
+                stack.callback(display.close)
+                if store is not None:
+                    stack.callback(store.close)
+                if not model.core.own:  # one thread of linear algebra a chain; our own models use none
+                    stack.enter_context(threadpoolctl.threadpool_limits(1))
+                if executor is not None:
+                    draw_in_executor(drawing, executor)
+                else:
+                    draw_in_threads(drawing, min(chains, cores or os.cpu_count() or 1), display, max_seconds)
+            put_together()
+            runs = drawing.runs()
+            to_say = put_warnings(result, model, kernel, runs, jumps)
+            result.warnings[:0] = [] if imprecise is None else [imprecise]
+            failure = failure_of(runs)
+            try:
+                for warning in to_say:
+                    warnings.warn(warning, stacklevel=2)
+            finally:
+                if failure is not None:
+                    raise failure
+            return result if raw else result.to_arviz()
+    except BaseException as error:
+        carrier = attached(error, result, put_together)
+        if carrier is error:
+            raise
+        raise carrier from error
+
+
+def warm_up(model: Model, kernel, plan) -> None:
+    """Compile, or load from the cache, all that the run will call."""
+    plan.compile(model.name, kernel.title)
+
+
+def _announcer(display) -> Callable[[str], None]:
+    told: list[str] = []
+
+    def announce(title: str) -> None:
+        if not told:
+            display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
+        if title not in told:  # the parts of a metric have one title
+            told.append(title)
+            display.message(f"refhmc: compiling {title}")
+
+    return announce
+
+
+def parts_of_run(model: Model, kernel) -> Fingerprint:
+    """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
+    of_model, of_kernel = model.parts(), fingerprint(classes_in("the kernel", kernel))
+    packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
+    return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
+
+
+def open_checkpoint(folder, model, kernel, parts: Fingerprint, starts, total: int, settings: dict) -> Checkpoint:
+    """The checkpoint of this run in ``folder``, new or checked to be the same run. ``parts``: from before the first evaluation.
+
+    Warns of what a checkpoint cannot compare.
+    """
+    known = settled(parts, parts_of_run(model, kernel))
+    settings["compiled"] = (
+        model.core.why_python is None and not numba.config.DISABLE_JIT
+    )  # else the last bits may differ
+    settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
+    checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings))
+    checkpoint.open(total)
+    not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
+    if not_compared:
+        text = "A checkpoint cannot tell whether these are as they were when the run began: " + "; ".join(not_compared)
+        try:
+            warnings.warn(text, CheckpointWarning, stacklevel=3)
+        except CheckpointWarning:
+            checkpoint.close()
+            raise
+    return checkpoint
