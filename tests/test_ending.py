@@ -9,6 +9,7 @@ import itertools
 import json
 import linecache
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -194,7 +195,10 @@ def test_a_model_that_raised_is_told_of_even_where_warnings_are_errors(sample):
     assert len(caught.value.partial.ragged[0]) == 300
 
 
-ASSEMBLY = {"sampling", "drawing", "assembly", "interruption", "sampling_warnings", "results", "model"}
+ASSEMBLY = {
+    *(f"sampling/{name}.py" for name in ("sample", "drawing", "assembly", "interruption", "review", "result")),
+    "models/base.py",
+}
 
 
 def interrupted_at(line, run):
@@ -206,8 +210,7 @@ def interrupted_at(line, run):
     after = threading.Event()
 
     def trace(frame, event, argument):
-        folder, file = os.path.split(frame.f_code.co_filename)
-        if os.path.basename(folder) != "refhmc" or file.removesuffix(".py") not in ASSEMBLY:
+        if "/".join(pathlib.Path(frame.f_code.co_filename).parts[-2:]) not in ASSEMBLY:
             return None
         if event == "line" and after.is_set():
             text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()

@@ -1,8 +1,8 @@
 """Gibbs sampling on random partitions, with random kernels: the sampler written down anew, and what no block may touch.
 
 ``plain_draw`` is Hamiltonian Monte Carlo of one block after the other in NumPy on the joint gradient, from the generator's own
-numbers in the order that refhmc/core/randomness.py states. The draws agree with it to 1e-9 of their size: that of a block needs the
-density of the block given the values that the blocks before it have just taken, and no other.
+numbers in the order that refhmc/core/randomness.py states. The draws agree with it to 1e-9 of their size: that of a block needs
+the density of the block given the values that the blocks before it have just taken, and no other.
 """
 
 from __future__ import annotations
