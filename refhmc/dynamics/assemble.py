@@ -11,8 +11,9 @@ import numpy as np
 
 from refhmc.core import compiled, types
 from refhmc.core.point import EXTENDED_ROWS, POINT_ROWS
-from refhmc.integrators import Discontinuous, ExplicitTao, Leapfrog
+from refhmc.integrators import ExplicitTao, Leapfrog
 from refhmc.integrators.defaults import resolve
+from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.metrics import Diagonal, Tridiagonal, base, euclidean, laplace, tridiagonal
 
@@ -108,7 +109,7 @@ def workspaces(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
 
     d = model.dim
     if metric.position_dependent:
-        rows, mats = metric.rows(model), np.zeros((metric.matrices(model), d, d))
+        rows, mats = metric.n_vecs, np.zeros((metric.matrices(model), d, d))
     else:
         rows, mats = types.METRIC_ROWS, np.zeros((0, d, d))
     if isinstance(integrator, Leapfrog):

@@ -21,14 +21,46 @@ A move asks the model for L(q*) - L(q), or, where the model has only the full de
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from refhmc.core import sample_stats as S
 from refhmc.core.binding import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
 from refhmc.core.compiled import jit
 from refhmc.core.point import GRADIENT, LOG_DENSITY, P, Q
-from refhmc.core.types import FAILURE, FLIPS, FULL_DENSITY, N_DENSITIES, N_DISCONTINUOUS, N_GRADIENTS, PASSING, TRIES
+from refhmc.core.types import (
+    FAILURE,
+    FIRST_SUBSTEP,
+    FLIPS,
+    FULL_DENSITY,
+    N_DENSITIES,
+    N_DISCONTINUOUS,
+    N_GRADIENTS,
+    N_SUBSTEPS,
+    PASSING,
+    TRIES,
+)
 from refhmc.integrators.leapfrog import leapfrog
 from refhmc.metrics.laplace import CALL, INVERSE_MASS, JUMPS, ORDER, ROOT, energy
+
+
+@dataclass(frozen=True)
+class Discontinuous:
+    """DHMC's own, not to be chosen for another kernel. ``reversible``: with the order
+    of the coordinates reversed. It keeps volume; it is not symplectic, each coordinate being moved with the others held."""
+
+    order = 2
+    symplectic = False
+    reversible = True
+    exact = True
+    approximation = ""
+    implicit = False
+    cost = 1
+
+    def pointer(self, metric):
+        return discontinuous
+
+    def options(self) -> dict[int, float]:
+        return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
 
 
 @jit

@@ -18,11 +18,47 @@ with the copies dropped, is *neither*: a chain made with it is approximate (``ex
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import COPY_P, COPY_Q, P, Q
-from refhmc.core.types import INTEGRATOR_ROWS, OMEGA
+from refhmc.core.types import FIRST_SUBSTEP, INTEGRATOR_ROWS, N_SUBSTEPS, OMEGA
 from refhmc.metrics.base import energy, field, settle
+
+
+@dataclass(frozen=True)
+class ExplicitTao:
+    """Tao's explicit integrator on two copies of phase space, bound together by ``omega``; the copies are dropped at the
+    end of a trajectory, so that a chain is approximate: :mod:`refhmc.integrators.explicit_tao`."""
+
+    omega: float
+    order = 2
+    symplectic = False
+    reversible = False
+    exact = False
+    implicit = False
+    extended = True
+    cost = 4
+    approximation = (
+        "the map that ExplicitTao makes of (q, p) neither keeps volume nor reverses, so accepting on its energy error does "
+        "not keep the target, however many draws are taken. ProjectedTao is the exact form; "
+        "refhmc.diagnostics.volume_violation measures the error."
+    )
+
+    def __post_init__(self):
+        check_omega(self.omega)
+
+    def pointer(self, metric):
+        return explicit_tao
+
+    def options(self) -> dict[int, float]:
+        return {OMEGA: self.omega, N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+
+
+def check_omega(omega) -> None:
+    if not (isinstance(omega, int | float) and 0 <= omega < math.inf):
+        raise ValueError(f"omega must be finite and not negative, got {omega!r}")
+
 
 V, SLOPE = INTEGRATOR_ROWS, INTEGRATOR_ROWS + 1
 

@@ -17,12 +17,30 @@ The two make the same numbers but for rounding. The solves start from p and from
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q, copy_row
 from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
+from refhmc.integrators.base import Implicit
 from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy, field, settle
+
+
+@dataclass(frozen=True)
+class GeneralizedLeapfrog(Implicit):
+    """The generalised leapfrog, naive (G.L.F.(a)) or cached (G.L.F.(b))."""
+
+    variant: str = "cached"
+    tolerance: float = 1e-6
+    max_iterations: int = 100
+    solver: str = "fixed point"
+    reversibility_check: bool = True
+    variants = ("cached", "naive")
+
+    def pointer(self, metric):
+        return generalized_leapfrog_cached if self.variant == "cached" else generalized_leapfrog_naive
+
 
 # Rows of ``vecs``: the unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
 X, IMAGE, P_HALF, V_START, PHI, V, SLOPE = (INTEGRATOR_ROWS + k for k in range(7))

@@ -15,12 +15,30 @@ the last step ended there.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q
 from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS
+from refhmc.integrators.base import Implicit
 from refhmc.integrators.solver import copy_rows, hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy, field, settle
+
+
+@dataclass(frozen=True)
+class ImplicitMidpoint(Implicit):
+    """The implicit midpoint rule, solved for the endpoint (I.M.(a)) or the midpoint (I.M.(b))."""
+
+    variant: str = "endpoint"
+    tolerance: float = 1e-6
+    max_iterations: int = 100
+    solver: str = "fixed point"
+    reversibility_check: bool = True
+    variants = ("endpoint", "midpoint")
+
+    def pointer(self, metric):
+        return implicit_midpoint_endpoint if self.variant == "endpoint" else implicit_midpoint_midpoint
+
 
 # Rows of ``vecs``: the unknown (q, p), its image, the midpoint, dH/dp and dH/dq.
 X, IMAGE, MIDDLE, V, SLOPE = (INTEGRATOR_ROWS + k for k in (0, 2, 4, 6, 7))

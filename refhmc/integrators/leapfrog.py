@@ -13,10 +13,35 @@ taken at the new position); Neal (2011), sec. 2.3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refhmc.core.compiled import jit, jit_inline, jit_sum
 from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.core.types import N_GRADIENTS
+from refhmc.core.types import FIRST_SUBSTEP, N_GRADIENTS, N_SUBSTEPS
+from refhmc.metrics import Tridiagonal, tridiagonal
 from refhmc.numerics.linalg import dot, symmetric_times
+
+
+@dataclass(frozen=True)
+class Leapfrog:
+    """The leapfrog on a Euclidean metric. ``cost``: gradients a step."""
+
+    order = 2
+    symplectic = True
+    reversible = True
+    exact = True
+    approximation = ""
+    implicit = False
+    cost = 1
+
+    def pointer(self, metric):
+        """The compiled step for that metric."""
+        if isinstance(metric, Tridiagonal):
+            return tridiagonal.leapfrog
+        return leapfrog_dense if metric.is_dense else leapfrog_diagonal
+
+    def options(self) -> dict[int, float]:
+        return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
 
 
 @jit_inline

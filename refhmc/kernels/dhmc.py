@@ -47,7 +47,8 @@ from refhmc.core.types import (
 )
 from refhmc.kernels.hmc import decide, jittered_length, jittered_step
 from refhmc.kernels.options import check_jitter, check_length, check_options
-from refhmc.metrics import FROM_GRADIENTS, Diagonal, Identity
+from refhmc.metrics import Diagonal, Identity
+from refhmc.metrics.base import FROM_GRADIENTS
 from refhmc.metrics.laplace import JUMPS, ORDER, energy
 
 DEFAULT_STEPS = 20

@@ -22,6 +22,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q, copy_row
 from refhmc.core.types import (
+    ALPHA,
     FAILURE,
     GRADIENT_HERE,
     HAS_MORE,
@@ -37,6 +38,34 @@ from refhmc.core.types import (
     SETTLED,
 )
 from refhmc.numerics.linalg import dot
+
+# What warm-up learns a metric from.
+NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
+
+
+class Riemannian:
+    """What the metrics that are functions of the position have in common: ``geometry``, their four pointers, and ``n_vecs`` and
+    ``n_mats``, how many rows of ``vecs`` and of ``mats`` they need."""
+
+    position_dependent = True
+    is_dense = True
+    learns = NOTHING
+    reads: tuple[str | None, str | None]
+    geometry: tuple
+    n_vecs: int
+    n_mats: int
+
+    def matrices(self, model) -> int:
+        """How many of ``mats`` it needs for a model."""
+        return self.n_mats
+
+    def options(self) -> dict[int, float]:
+        return {ALPHA: self.alpha} if hasattr(self, "alpha") else {}
+
+
+def check_alpha(alpha) -> None:
+    if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
+        raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
 
 
 @jit_part

@@ -9,12 +9,26 @@ O(d^2), and no third derivative. ``mats``: the Hessian, read in the force only. 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import value_here
+from refhmc.metrics.base import Riemannian, check_alpha, value_here
 from refhmc.metrics.softabs_function import soft, soft_derivative
 from refhmc.numerics.linalg import symmetric_times
+
+
+@dataclass(frozen=True)
+class DiagonalOuterProductSoftAbs(Riemannian):
+    """SoftAbs of the squares of the gradient."""
+
+    alpha: float = 1.0
+    is_dense = False
+    reads = ("hessian", None)
+
+    def __post_init__(self):
+        check_alpha(self.alpha)
+
 
 F = SCALES
 WEIGHT, PRODUCT = METRIC_ROWS, METRIC_ROWS + 1
@@ -62,3 +76,7 @@ def draw(normals, vecs, mats, notes, p):
     """p ~ N(0, G) from standard normals."""
     for i in range(p.shape[0]):
         p[i] = vecs[F, i] ** 0.5 * normals[i]
+
+
+DiagonalOuterProductSoftAbs.geometry = (settle, velocity, field, draw)
+DiagonalOuterProductSoftAbs.n_vecs, DiagonalOuterProductSoftAbs.n_mats = N_VECS, N_MATS

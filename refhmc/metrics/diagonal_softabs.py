@@ -12,12 +12,30 @@ trace with a diagonal matrix, in ``mats[0]``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import value_here
+from refhmc.metrics.base import Riemannian, check_alpha, value_here
 from refhmc.metrics.softabs_function import soft_all, soft_derivatives
+
+
+@dataclass(frozen=True)
+class DiagonalSoftAbs(Riemannian):
+    """SoftAbs of the Hessian's diagonal alone, O(d) beside the model."""
+
+    alpha: float = 1e6
+    is_dense = False
+    reads = ("hessian", "trace")
+
+    def __post_init__(self):
+        check_alpha(self.alpha)
+
+    def matrices(self, model) -> int:
+        return 0 if model.has_diagonals else 1
+
 
 F = SCALES
 DIAGONAL, INVERSE, SLOPES, WEIGHT = range(METRIC_ROWS, METRIC_ROWS + 4)
@@ -82,3 +100,7 @@ def draw(normals, vecs, mats, notes, p):
     """p ~ N(0, G) from standard normals."""
     for i in range(p.shape[0]):
         p[i] = vecs[F, i] ** 0.5 * normals[i]
+
+
+DiagonalSoftAbs.geometry = (settle, velocity, field, draw)
+DiagonalSoftAbs.n_vecs = N_VECS

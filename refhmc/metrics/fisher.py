@@ -10,12 +10,22 @@ so that one contraction of the model's, O(n d^2) for a regression, gives the who
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
 from refhmc.core.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import value_here
+from refhmc.metrics.base import Riemannian, value_here
 from refhmc.numerics.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
+
+
+@dataclass(frozen=True)
+class Fisher(Riemannian):
+    """G(q) = Fisher information plus prior precision, as the model gives it."""
+
+    reads = ("fisher", "fisher_trace")
+
 
 G, L, INVERSE, M = range(4)
 N_MATS = 4
@@ -71,3 +81,7 @@ def draw(normals, vecs, mats, notes, p):
     for i in range(p.shape[0] - 1, -1, -1):
         for j in range(i):
             p[i] += mats[L, i, j] * p[j]
+
+
+Fisher.geometry = (settle, velocity, field, draw)
+Fisher.n_vecs, Fisher.n_mats = N_VECS, N_MATS

@@ -27,12 +27,33 @@ In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import value_here
+from refhmc.metrics.base import Riemannian, check_alpha, value_here
 from refhmc.numerics.linalg import dot, symmetric_times
+
+
+@dataclass(frozen=True)
+class OuterProductSoftAbs(Riemannian):
+    """SoftAbs of the gradient's outer product g g'.
+
+    ``as_published=True``: the formula printed in Betancourt's appendix A.2, which is not SoftAbs(g g').
+    """
+
+    alpha: float = 1.0
+    as_published: bool = False
+    reads = ("hessian", None)
+
+    def __post_init__(self):
+        check_alpha(self.alpha)
+
+    def options(self) -> dict[int, float]:
+        return {ALPHA: self.alpha, AS_PUBLISHED: float(self.as_published)}
+
 
 HG, R, HR = range(METRIC_ROWS, METRIC_ROWS + 3)
 N_VECS = METRIC_ROWS + 3
@@ -153,3 +174,7 @@ def draw(normals, vecs, mats, notes, p):
     scaled = excess / (along**0.5 + across**0.5) * dot(g, normals)
     for i in range(p.shape[0]):
         p[i] = across**0.5 * normals[i] + scaled * g[i]
+
+
+OuterProductSoftAbs.geometry = (settle, velocity, field, draw)
+OuterProductSoftAbs.n_vecs, OuterProductSoftAbs.n_mats = N_VECS, N_MATS

@@ -17,12 +17,29 @@ p = Q diag(f^1/2) Q' z, which does not depend on the signs of the eigenvectors, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import value_here
+from refhmc.metrics.base import Riemannian, check_alpha, value_here
 from refhmc.metrics.softabs_function import divided_difference_of, soft_all
 from refhmc.numerics.eigen import eigen_with
 from refhmc.numerics.linalg import dot
+
+
+@dataclass(frozen=True)
+class SoftAbs(Riemannian):
+    """The Hessian with its eigenvalues' absolute values smoothed over a width 1/alpha.
+
+    Raises ValueError unless alpha is positive and finite.
+    """
+
+    alpha: float = 1e6
+    reads = ("hessian", "trace")
+
+    def __post_init__(self):
+        check_alpha(self.alpha)
+
 
 F = SCALES
 LAMBDA, A = METRIC_ROWS, METRIC_ROWS + 1
@@ -123,3 +140,7 @@ def draw(normals, vecs, mats, notes, p):
     for i in range(p.shape[0]):
         vecs[A, i] *= vecs[F, i] ** 0.5
     rotate_back(mats[EIGENVECTORS], vecs[A], p)
+
+
+SoftAbs.geometry = (settle, velocity, field, draw)
+SoftAbs.n_vecs, SoftAbs.n_mats = N_VECS, N_MATS

@@ -18,13 +18,68 @@ parameters of a conditional are in Gibbs sampling. (log det M is then constant t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit, jit_products
 from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
 from refhmc.core.types import FAILURE, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, N_GRADIENTS, N_METRICS, READS_BANDS
-from refhmc.metrics.base import put_copies, value_here
+from refhmc.errors import MetricError, ShapeError
+from refhmc.metrics.base import NOTHING, put_copies, value_here
+from refhmc.metrics.euclidean import Euclidean
 from refhmc.numerics.linalg import dot
+
+
+@dataclass(frozen=True, eq=False)
+class Tridiagonal(Euclidean):
+    """M itself, not its inverse, with ``diagonal`` (d,) and ``off_diagonal`` (d - 1,): :mod:`refhmc.metrics.tridiagonal`.
+
+    Never adapted; a draw, a velocity and a leapfrog step cost O(d). ``None``: the bands that the model gives, which only
+    some conditionals of refhmc's own models do, such as that of x in ``StochasticVolatility``.
+    """
+
+    diagonal: Any = None
+    off_diagonal: Any = None
+    is_dense = False
+    learns = NOTHING
+
+    def __post_init__(self):
+        if (self.diagonal is None) != (self.off_diagonal is None):
+            raise ValueError("give both diagonal and off_diagonal, or neither")
+
+    @property
+    def reads(self) -> tuple:
+        return ("fisher_bands", None) if self.diagonal is None else (None, None)
+
+    @property
+    def geometry(self) -> tuple:
+        return settle, velocity, field, draw
+
+    def options(self) -> dict[int, float]:
+        return {READS_BANDS: float(self.diagonal is None)}
+
+    def bands(self, dim: int) -> np.ndarray:
+        """Both bands, (2, dim), the second ending in 0. Raises ShapeError, or MetricError naming the least eigenvalue."""
+        bands = np.zeros((2, dim))
+        if self.diagonal is None:
+            bands[0] = 1.0
+            return bands
+        diagonal, beside = np.asarray(self.diagonal, dtype=float), np.asarray(self.off_diagonal, dtype=float)
+        for name, band, n in (("diagonal", diagonal, dim), ("off_diagonal", beside, dim - 1)):
+            if band.shape != (n,):
+                raise ShapeError(f"{name}: expected ({n},), got {band.shape}")
+            if not np.isfinite(band).all():
+                raise MetricError(f"{name} has entries that are not finite")
+        from scipy.linalg import eigvalsh_tridiagonal
+
+        least = eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(0, 0))[0]
+        if not least > 0:
+            raise MetricError(f"the tridiagonal metric is not positive definite: its least eigenvalue is {least:.6g}")
+        bands[0], bands[1, : dim - 1] = diagonal, beside
+        return bands
 
 
 @jit

@@ -65,7 +65,7 @@ from refhmc.errors import CheckpointError, ShapeError
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.gibbs import Gibbs
 from refhmc.kernels.nuts import INTERVAL_ROWS
-from refhmc.metrics import FROM_DRAWS, FROM_GRADIENTS, NOTHING
+from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS, NOTHING
 from refhmc.metrics.laplace import take_scales
 
 # Entries of ``counters``.

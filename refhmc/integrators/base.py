@@ -1,0 +1,68 @@
+"""What every integrator states of itself, and the options that the implicit ones have in common."""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.core.types import CHECK_REVERSAL, FIRST_SUBSTEP, MAX_ITERATIONS, MEMORY, N_SUBSTEPS, TOLERANCE
+
+LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
+REVERSAL_TOLERANCES = 100
+ANDERSON_MEMORY = 4
+ANDERSON_ITERATIONS = 25
+
+
+class Implicit:
+    """What the implicit methods have in common: the solver's options."""
+
+    order = 2
+    symplectic = True
+    reversible = True
+    implicit = True
+    cost = None
+    tolerance: float
+    max_iterations: int
+    solver: str
+    reversibility_check: bool
+
+    def __post_init__(self):
+        tolerance, most = self.tolerance, self.max_iterations
+        if not (isinstance(tolerance, int | float) and LEAST_TOLERANCE <= tolerance < math.inf):
+            raise ValueError(
+                f"tolerance must be at least {LEAST_TOLERANCE:g}, which float64 can still reach, and finite; "
+                f"got {tolerance!r}"
+            )
+        if isinstance(most, bool) or int(most) != most or most < 1:
+            raise ValueError(f"max_iterations must be a whole number of at least 1, got {most!r}")
+        if self.solver not in ("fixed point", "anderson"):
+            raise ValueError(f"solver must be 'fixed point' or 'anderson', got {self.solver!r}")
+        variants = getattr(self, "variants", None)
+        if variants and self.variant not in variants:  # type: ignore[attr-defined]
+            raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]
+
+    @property
+    def exact(self) -> bool:
+        return self.reversibility_check
+
+    @property
+    def approximation(self) -> str:
+        """What makes a chain approximate, and the remedy; empty if nothing does."""
+        if self.exact:
+            return ""
+        return (
+            f"{type(self).__name__}(reversibility_check=False) uses steps without trying the way back. Where a solve converges "
+            "from (q, p) to (q', p') and not back, accepting on the energy error does not keep the target. "
+            "reversibility_check=True, the default, rejects such steps."
+        )
+
+    def options(self) -> dict[int, float]:
+        anderson = self.solver == "anderson"
+        limited = anderson and self.reversibility_check
+        return {
+            TOLERANCE: self.tolerance,
+            MAX_ITERATIONS: min(self.max_iterations, ANDERSON_ITERATIONS) if limited else self.max_iterations,
+            MEMORY: ANDERSON_MEMORY if anderson else 0,
+            CHECK_REVERSAL: REVERSAL_TOLERANCES * self.tolerance if self.reversibility_check else 0.0,
+            N_SUBSTEPS: 1,
+            FIRST_SUBSTEP: 1.0,
+        }

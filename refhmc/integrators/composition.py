@@ -1,0 +1,67 @@
+"""Order 4 from order 2: several steps of a symmetric method, of sizes c_1 eps, c_2 eps, ... that add up to eps.
+
+With sum c_k = 1 and sum c_k^3 = 0 the terms of third order cancel (Yoshida 1990; Suzuki 1990). The steps are made by
+:mod:`refhmc.integrators.advance`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from refhmc.core.types import FIRST_SUBSTEP, N_SUBSTEPS
+from refhmc.integrators.explicit_tao import ExplicitTao
+from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog
+from refhmc.integrators.implicit_midpoint import ImplicitMidpoint
+from refhmc.integrators.leapfrog import Leapfrog
+from refhmc.integrators.projected_tao import ProjectedTao
+
+ORDER_TWO = (Leapfrog, GeneralizedLeapfrog, ImplicitMidpoint, ExplicitTao, ProjectedTao)
+
+
+class Composition:
+    """Several steps of a symmetric method of order 2, of sizes that make one of order 4."""
+
+    order = 4
+    base: Any
+
+    def __post_init__(self):
+        if isinstance(self.base, Composition) or not isinstance(self.base, ORDER_TWO):
+            raise TypeError(f"the base of a composition must be an integrator of order 2, got {self.base!r}")
+
+    def __getattr__(self, name: str):
+        if name.startswith("_") or name == "base":
+            raise AttributeError(name)
+        return getattr(self.base, name)
+
+    @property
+    def cost(self):
+        return None if self.base.cost is None else len(self.parts) * self.base.cost
+
+    def options(self) -> dict[int, float]:
+        parts = {FIRST_SUBSTEP + k: part for k, part in enumerate(self.parts)}
+        return {**self.base.options(), N_SUBSTEPS: len(self.parts), **parts}
+
+
+@dataclass(frozen=True)
+class Yoshida(Composition):
+    """Order 4 from three steps, (w, 1 - 2w, w) with w = 1/(2 - 2^(1/3)); Yoshida (1990). The middle one goes back."""
+
+    base: Any
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        w = 1 / (2 - 2 ** (1 / 3))
+        return (w, 1 - 2 * w, w)
+
+
+@dataclass(frozen=True)
+class Suzuki(Composition):
+    """Order 4 from five steps, (u, u, 1 - 4u, u, u) with u = 1/(4 - 4^(1/3)); Suzuki (1990). Smaller steps, smaller error."""
+
+    base: Any
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        u = 1 / (4 - 4 ** (1 / 3))
+        return (u, u, 1 - 4 * u, u, u)
