@@ -7,9 +7,11 @@ import os
 
 import numpy as np
 import pytest
-import random_cases
 
 import refhmc
+
+pytest.register_assert_rewrite("tests.helpers")
+from tests.helpers import random_cases  # noqa: E402
 
 random_cases.register_profiles()
 

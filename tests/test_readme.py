@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 
 import numpy as np
 import scipy.special
 
 import refhmc
+from tests.helpers.places import ROOT
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
+README = ROOT / "README.md"
 
 
 def test_the_models_code_runs_and_is_short():

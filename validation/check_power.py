@@ -19,7 +19,7 @@ import scipy.stats
 
 import refhmc.check as rc
 from refhmc.check import evidence, targets
-from tests import test_evidence
+from tests.helpers.p_values import most_wealth, p_values
 from tests.mutants import samplers as planted
 from validation import common
 
@@ -40,7 +40,7 @@ def calibration(runs: int) -> list[dict]:
     """Uniformity of p, and how often it is below 1e-3."""
     rows = []
     for test in TESTS:
-        p = test_evidence.p_values(test, runs, np.random.default_rng(2026))
+        p = p_values(test, runs, np.random.default_rng(2026))
         rows.append(
             {
                 "test": test,
@@ -57,7 +57,7 @@ def calibration(runs: int) -> list[dict]:
 def false_alarms(runs: int) -> list[dict]:
     """Of a right kernel: the bets alone, and whole calls."""
     rng = np.random.default_rng(2027)
-    rich = np.array([test_evidence.most_wealth(rng, 1000) for _ in range(runs)])
+    rich = np.array([most_wealth(rng, 1000) for _ in range(runs)])
     calls = max(runs // 5, 1)
     bad = sum(
         bool(rc.sampler(lazy(), "normal-2", 0.05, batched=True, draws=4100, seed=seed).failures)

@@ -16,7 +16,7 @@ that uses such steps is biased. ``reversibility_check=True``, the default, takes
 outcome ``not_reversible``, a step that does not return to within 100 tolerances; it doubles the cost. Anderson's acceleration
 is then given at most 25 iterations: in those that took more, whether a solve converged depended on the last digits of its
 start. Near the edge of solvability, of 20,923 steps that were used, 20,920 were used from their end too
-(``tests/test_reversibility.py``): such rare steps aside, a chain is exact to the tolerance. With
+(``tests/integrators/test_reversibility.py``): such rare steps aside, a chain is exact to the tolerance. With
 ``reversibility_check=False``, as in the papers, ``exact`` is False and the result says so.
 """
 

@@ -1,0 +1,240 @@
+"""What any check does with a subject that raises, is of another dimension, overflows, or is slow."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc.check as rc
+from refhmc.check import foreign
+from tests.helpers.check_cases import CASES, H, grad, leap, logp, named, step, tree, walk, with_momentum
+
+PLACES = [(case, name) for case in CASES for name in case.functions]
+of_each_function = pytest.mark.parametrize(
+    ("case", "name"), PLACES, ids=[f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name in PLACES]
+)
+
+
+def raising(function, name: str, good: int, calls: list):
+    """``function``, which raises after so many ``good`` calls with real numbers."""
+
+    def planted(*arguments, **keywords):
+        if not any(np.iscomplexobj(x) for x in arguments):
+            calls.append(name)
+        if len(calls) > good:
+            raise ValueError(f"planted in {name}")
+        return function(*arguments, **keywords)
+
+    return named(planted, name, function)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.check}-{'-'.join(case.functions)[:30]}" for case in CASES])
+def test_nothing_is_said_of_exceptions_where_there_were_none(case):
+    report = case.run(case.functions)
+    assert report.ok, str(report)
+    assert " raised " not in str(report), str(report)
+
+
+@pytest.mark.parametrize("good", [0, pytest.param(5, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)])
+@of_each_function
+def test_an_exception_is_told_by_its_kind_and_its_words_and_never_a_traceback(case, name, good):
+    calls: list[str] = []
+    report = case.run({**case.functions, name: raising(case.functions[name], name, good, calls)})
+    if len(calls) <= good:
+        pytest.skip(f"{name} is called {len(calls)} times only")
+    text = str(report)
+    assert "raised ValueError" in text, text
+    assert f"planted in {name}" in text, text
+    assert "finite at none" not in text, text
+    assert "the check itself" not in text, text
+    if good == 0:
+        assert not report.ok, text
+
+
+def of_two(function):
+    """``function`` with a matrix of two dimensions in it."""
+
+    def fixed(q, *more, **keywords):
+        np.eye(2) @ q
+        return function(q, *more, **keywords)
+
+    return named(fixed, function.__name__, function)
+
+
+@pytest.mark.parametrize(
+    ("check", "report"),
+    [
+        ("integrator", lambda d: rc.integrator(of_two(step), H, dim=d)),
+        ("integrator", lambda d: rc.integrator(step, of_two(H), dim=d)),
+        ("transition", lambda d: rc.transition(of_two(with_momentum), H, dim=d)),
+        ("transition", lambda d: rc.transition(walk, of_two(logp), dim=d)),
+        ("randomness", lambda d: rc.randomness(named(lambda rng, q: of_two(lambda x: x)(q), "kernel", walk), dim=d)),
+        ("model", lambda d: rc.model(of_two(logp), grad, dim=d)),
+        ("metric", lambda d: rc.metric(lambda q: np.eye(2) + 0 * np.outer(np.eye(2) @ q, q), dim=d)),
+    ],
+)
+def test_a_wrong_dimension_is_named_as_such(check, report):
+    text = str(report(3))
+    assert "raised ValueError at dim = 3" in text, text
+    assert "a wrong dimension: in dim = 2 it answers" in text, text
+    assert "wrong dimension" not in str(report(2))
+
+
+def test_an_energy_that_raises_leaves_the_rows_that_need_none():
+    def broken(q, p):
+        raise ValueError("no such place")
+
+    report = rc.integrator(step, broken, dim=2)
+    assert report.row("gradient of H").status == "FAIL", str(report)
+    assert report.row("gradient of H").basis == "broken raised ValueError at dim = 2: no such place".replace(
+        "broken", "H"
+    )
+    assert report.row("reversible").status == report.row("symplectic").status == "PASS"
+    assert report.row("order").status == "NOT RUN"
+    assert "at dim = 2: no such place; dim was not given" in str(rc.integrator(step, broken))
+
+
+def test_exceptions_at_some_points_are_counted():
+    def walled(q, p):
+        if abs(q[0]) > 1.5:
+            raise ValueError("beyond the wall")
+        return H(q, p)
+
+    report = rc.integrator(step, walled, dim=2)
+    told = next(note for note in report.notes if "beyond the wall" in note)
+    assert "H raised ValueError at dim = 2" in told
+    assert " calls; the first: H(" in told
+
+
+# ----------------------------------------------------------------------------------------------------------- warnings
+
+
+def overflowing(function, name: str, good: int, factor: float):
+    """``function``; after so many calls its numbers times ``factor``, twice, with NumPy's warnings."""
+    calls = [0]
+
+    def planted(*arguments, **keywords):
+        answer = function(*arguments, **keywords)
+        calls[0] += 1
+        if calls[0] <= good or callable(answer) or isinstance(answer, dict):
+            return answer
+        parts = [
+            np.asarray(x) * np.float64(factor) * factor for x in (answer if isinstance(answer, tuple) else (answer,))
+        ]
+        return tuple(parts) if isinstance(answer, tuple) else parts[0]
+
+    return named(planted, name, function)
+
+
+@pytest.mark.parametrize("factor", [1e300, pytest.param(np.nan, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("good", [0, pytest.param(30, marks=pytest.mark.slow)])
+@of_each_function
+def test_no_warning_comes_out_of_a_check(case, name, good, factor):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = case.run({**case.functions, name: overflowing(case.functions[name], name, good, factor)})
+    assert "Warning" not in str(report), str(report)
+
+
+# ------------------------------------------------------------------------------------------------------------ budgets
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for the kit that only ``clock.passes(seconds)`` moves."""
+    now = [1000.0]
+    fake = types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    for name, module in list(sys.modules.items()):
+        if name.startswith("refhmc.check.") and hasattr(module, "time"):
+            monkeypatch.setattr(module, "time", fake)
+
+    def passes(seconds):
+        now[0] += seconds
+
+    return types.SimpleNamespace(now=lambda: now[0], passes=passes)
+
+
+def slow(function, clock, seconds: float):
+    """``function``, each call of which takes so many seconds of the clock."""
+
+    def timed(*arguments, **keywords):
+        clock.passes(seconds)
+        return function(*arguments, **keywords)
+
+    return named(timed, function.__name__, function)
+
+
+BUDGETED = {
+    "integrator": lambda s, t: rc.integrator(s(step), H, dim=2, seconds=t, seconds_per_call=None),
+    "integrator-H": lambda s, t: rc.integrator(step, s(H), dim=2, seconds=t, seconds_per_call=None),
+    "transition": lambda s, t: rc.transition(s(with_momentum), H, dim=2, seconds=t, seconds_per_call=None),
+    "transition-walk": lambda s, t: rc.transition(s(walk), logp, dim=2, seconds=t, seconds_per_call=None),
+    "transition-H": lambda s, t: rc.transition(with_momentum, s(H), dim=2, seconds=t, seconds_per_call=None),
+    "orbit": lambda s, t: rc.orbit(s(tree), leap, logp, 2, eps=0.3, dim=2, seconds=t, seconds_per_call=None),
+    "orbit-leap": lambda s, t: rc.orbit(tree, s(leap), s(logp), 2, eps=0.3, dim=2, seconds=t, seconds_per_call=None),
+    "sampler": lambda s, t: rc.sampler(s(walk), "normal-2", seconds=t, seconds_per_call=None),
+    "model_and_sampler": lambda s, t: rc.model_and_sampler(
+        CASES[-3].functions["prior"],
+        s(CASES[-3].functions["simulate"]),
+        s(CASES[-3].functions["fit"]),
+        seconds=t,
+        seconds_per_call=None,
+    ),
+}
+
+
+@pytest.mark.parametrize("each", [0.01, 0.4])
+@pytest.mark.parametrize("check", BUDGETED)
+def test_a_budget_is_kept_to_a_call(clock, check, each):
+    began = clock.now()
+    report = BUDGETED[check](lambda f: slow(f, clock, each), 4.0)
+    assert clock.now() - began <= 4.0 + 2 * each, str(report)
+    left = [row for row in report.rows if "s that were given" in row.basis]
+    assert all(row.status in ("INCONCLUSIVE", "NOT RUN") for row in left)
+    assert not report.failures, str(report)
+
+
+def test_what_was_not_done_in_time_is_said_to_be_so(clock):
+    report = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=40.0, seconds_per_call=None)
+    said = {row.status: row.basis for row in report.rows if "40 s that were given" in row.basis}
+    assert said, str(report)
+    whole = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=None, seconds_per_call=None)
+    assert "that were given" not in str(whole)
+    assert not whole.inconclusive, str(whole)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, np.nan])
+def test_a_budget_that_makes_no_sense_is_refused(seconds):
+    for call in (
+        lambda: rc.integrator(step, H, dim=2, seconds=seconds),
+        lambda: rc.transition(with_momentum, H, dim=2, seconds=seconds),
+        lambda: rc.orbit(tree, leap, logp, 1, eps=0.3, dim=2, seconds=seconds),
+    ):
+        with pytest.raises(ValueError, match="seconds"):
+            call()
+
+
+def test_a_sampler_without_any_limit_is_refused():
+    with pytest.raises(ValueError, match="draws"):
+        rc.sampler(walk, "normal-2", seconds=None)
+
+
+def test_a_call_that_outlasts_the_budget_is_not_waited_for():
+    free = threading.Event()
+
+    def stuck(q, p):
+        free.wait(30.0)
+        return H(q, p)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(foreign, "SECONDS_TO_BEGIN", 0.1)
+        patched.setattr(foreign, "SECONDS_OF_GRACE", 0.1)
+        report = rc.integrator(step, stuck, dim=2, seconds=0.1)
+    free.set()
+    assert report.row("answers").status == "INCONCLUSIVE", str(report)
+    assert "did not come back" not in str(report)

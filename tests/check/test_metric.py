@@ -1,0 +1,142 @@
+"""check.metric finds wrong metrics, derivatives, energies, forces and momenta, and nothing wrong with odd ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mutants import metrics as mutants
+
+import refhmc
+import refhmc.check as rc
+from refhmc.check import momenta
+from refhmc.check.metric_subject import Subject
+from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN
+
+PAIRS = {pair.id: pair for pair in mutants.PAIRS}
+QUICK = ("P08", "P09", "P10", "P10-nan", "P11", "P12-built", "M2", "M3", "M29", "one-sided", "solve", "absolute")
+QUICK_ODD = ("float32", "constant", "direction first, said so", "more normals than coordinates", "barely moving")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_bug_fails_where_it_should(name):
+    report = PAIRS[name].wrong(1)
+    assert {row.name for row in report.failures} & set(PAIRS[name].expected), str(report)
+    assert report.severity == "wrong law"
+
+
+@pytest.mark.parametrize("name", ["P08", "P09", "P10", "M2", "M29"])
+def test_the_correct_twin_passes(name):
+    report = PAIRS[name].right(1)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("name", QUICK_ODD)
+def test_odd_code_that_is_right_passes(name):
+    report = mutants.ODD[name](1)
+    assert report.ok, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutants.ODD)
+def test_odd_code_passes_whatever_the_seed(name):
+    for seed in range(20):
+        report = mutants.ODD[name](seed)
+        assert report.ok, str(report)
+
+
+def test_our_hamiltonian_passes():
+    report = rc.metric(refhmc.Hamiltonian(refhmc.models.Banana(), refhmc.metrics.SoftAbs(alpha=1.0)))
+    assert report.ok, str(report)
+    passed = {row.name for row in report.rows if row.status == "PASS"}
+    assert passed >= {"positive definite", "energy", "force", "velocity", "momentum law"}
+
+
+@pytest.mark.parametrize("name", RIEMANNIAN)
+@pytest.mark.parametrize("model", ["banana", "funnel-3", "gaussian-3", "logistic"])
+def test_all_our_metrics_pass(model, name):
+    report = rc.metric((MODELS[model](), RIEMANNIAN[name]))
+    assert not report.failures, str(report)
+    assert report.row("answers").status == "PASS"
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [refhmc.metrics.Identity(), refhmc.metrics.Diagonal(0.7), refhmc.metrics.Dense(np.array([[2.0, 0.5], [0.5, 1.0]]))],
+)
+def test_our_constant_metrics_pass(metric):
+    report = rc.metric((refhmc.models.Banana(), metric))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("P08", "log det G without its 1/2"),
+        ("P09", "but where eigenvalues are equal"),
+        ("P11", "the direction first"),
+        ("P12", "-1/2 v' dG/dq v enters -1 times"),
+        ("M3", "exchanged"),
+        ("M29", "the position before"),
+        ("log-det-half", "0.5 times"),
+    ],
+)
+def test_the_pattern_names_the_bug(name, words):
+    report = PAIRS[name].wrong(2)
+    assert words in " ".join(report.diagnosis), str(report)
+
+
+def test_a_momentum_that_cannot_be_recorded_is_tested():
+    report = rc.metric(mutants.fisher, None, mutants.draw_unrecorded_exchanged, dim=3)
+    assert report.row("momentum law").status == "FAIL"
+    assert any("not recorded" in note for note in report.notes)
+
+
+def test_the_exact_tests_of_a_momentum_have_the_rate_they_state(monkeypatch):
+    # 60 repetitions of some 50 tests at 1e-6: a false alarm in one of them has a probability of 6e-5
+    subject = Subject({"draw_p": lambda rng, q: rng.standard_normal(2)}, "ijk", None, None, 0, None)
+    usable = [(np.zeros(2), np.eye(2), 0.0)]
+    monkeypatch.setattr(momenta, "DRAWS", 200)
+    for seed in range(60):
+        subject.seed = seed
+        assert momenta._momentum_by_tests(subject, usable).status == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row", "words"),
+    [
+        ((lambda q: 1 / 0,), "answers", "ZeroDivisionError"),
+        ((lambda q: np.full((2, 2), np.nan),), "answers", "finite nowhere"),
+        ((lambda q: np.ones(2),), "answers", "shape"),
+        ((lambda q: np.eye(2), lambda q: np.zeros((2, 2))), "answers", "shape"),
+        ((lambda q: np.eye(2), None, lambda rng, q: rng.normal(size=3)), "answers", "shape"),
+        ((lambda q: np.eye(2) * np.exp(q.fill(0.5) or 0),), "inputs left alone", "not what it was"),
+    ],
+)
+def test_misconduct_gets_a_row(arguments, row, words):
+    report = rc.metric(*arguments, dim=2)
+    assert report.row(row).status == "FAIL"
+    assert words in report.row(row).basis
+    assert report.severity == "misconduct"
+    str(report)
+
+
+def test_what_was_not_given_is_not_run():
+    report = rc.metric(lambda q: np.eye(2) * (1 + q @ q))
+    assert {row.name for row in report.not_run} >= {"derivative", "energy", "force", "momentum law"}
+    assert report.ok
+
+
+def test_neither_metric_nor_energy_is_an_error():
+    with pytest.raises(TypeError, match="must be given"):
+        rc.metric(None)
+
+
+def test_an_index_order_that_is_none_is_an_error():
+    with pytest.raises(ValueError, match="permutation"):
+        rc.metric(lambda q: np.eye(2), index_order="ijj")
+
+
+def test_a_metric_that_diverges_at_the_edge_of_its_domain_is_not_called_wrong():
+    report = rc.metric(lambda q: np.diag(1 / q**2), dim=2)
+    assert not report.failures, str(report)
+    assert report.row("positive definite").status == "INCONCLUSIVE"

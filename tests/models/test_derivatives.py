@@ -1,0 +1,293 @@
+"""Every derivative of every model against the complex step of the order below it.
+
+The complex step, Im f(q + i h e_k) / h with h = 1e-30, has no truncation and no cancellation error. It runs the model's
+own text on complex numbers (``refhmc.core.compiled.plain``), so each order is tied to the one below it, down to the log
+density, which the models' own tests tie to independent texts.
+
+Tolerance: 1e-9 of the *scale*: the largest entry, in either way of computing it, of the gradient, or of the slice
+[..., k] of a higher tensor, k being the direction of the step. A single entry may cancel to nothing; the largest one is
+of the size of its terms. Two evaluations of the same order differ by rounding alone: 1e-12 of the tensor's largest
+entry. Rounding errors of a Gaussian process are multiplied by the condition number of its
+covariance: its positions are moved to where that is moderate (``MOVED``).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refhmc import models
+from refhmc.errors import MissingDerivativeError
+from tests.helpers.derivatives import SERIES, SIZES, assert_close, call_plain, complex_step
+from tests.helpers.random_cases import cases
+
+CAUGHT = {"n": [9, 12, 7, 5], "R": [9, 11, 7], "r": [5, 6, 2], "m": [0, 4, 5, 4]}
+
+
+def normal_2d():
+    return np.array([1.0, -2.0, 0.5]), np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.4], [0.0, -0.4, 0.5]])
+
+
+def small_regression():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(12), rng.standard_normal((12, 3))])
+    return X, (rng.random(12) < 0.5).astype(float)
+
+
+# name -> (module, constructor, arguments, positional or by name). Small data where the text would be slow as Python;
+# the shipped data sets run the same functions.
+MODELS = {
+    "funnel": ("funnel", "Funnel", lambda: {"n": 3}),
+    "gaussian": ("gaussian", "Gaussian", lambda: dict(zip(("mean", "covariance"), normal_2d(), strict=True))),
+    "gaussian-diagonal": ("gaussian", "Gaussian", lambda: {"mean": 0.5, "covariance": np.diag([1.0, 4.0, 0.1])}),
+    "banana": ("banana", "Banana", dict),
+    "logistic-regression": (
+        "logistic_regression",
+        "LogisticRegression",
+        lambda: dict(zip("Xy", small_regression(), strict=True)),
+    ),
+    "breast-cancer": ("logistic_regression", "BreastCancer", dict),
+    "eight-schools-noncentred": ("eight_schools", "EightSchools", dict),
+    "eight-schools-centred": ("eight_schools", "EightSchools", lambda: {"centered": True}),
+    "linear-regression": ("linear_regression", "LinearRegression", dict),
+    "ar": ("ar", "AR", dict),
+    "ar-2": ("ar", "AR", lambda: {"y": SERIES, "K": 2}),
+    "garch": ("garch", "GARCH", lambda: {"y": SERIES, "sigma1": 0.8}),
+    "gaussian-mixture": ("gaussian_mixture", "GaussianMixture", lambda: {"y": SERIES}),
+    "gaussian-process": ("gaussian_process_regression", "GaussianProcessRegression", dict),
+    "stochastic-volatility": ("stochastic_volatility", "StochasticVolatility", lambda: {"y": SERIES[:5]}),
+    "jolly-seber": ("jolly_seber", "JollySeber", lambda: {**CAUGHT, "sigma_B": 20.0, "U_max": 300}),
+    "change-point": ("change_point", "ChangePoint", lambda: {"y": [3, 5, 2, 4, 6, 1, 0, 1, 2, 0], "changes": 2}),
+    "closed-population": ("closed_population", "ClosedPopulation", dict),
+}
+# The constructors that are not among them, and where their derivatives are tested.
+ELSEWHERE = {
+    "Diabetes": "the functions of LogisticRegression",
+    "Heart": "the functions of LogisticRegression",
+    "ODE": "tests/models/test_models_ode.py",
+    "FitzHughNagumo": "tests/models/test_models_ode.py",
+    "CellGrid": "no smooth coordinate",
+    "PACBayesClassifier": "no smooth coordinate",
+}
+SLOW_AS_PYTHON = {"breast-cancer"}
+
+
+def well_conditioned_process(q):
+    """log sigma raised until K's condition number, at most 1 + 11 alpha^2 / sigma, is at most 1e3."""
+    return np.array([q[0], q[1], max(q[2], 2 * q[1] - 4.5)])
+
+
+def in_the_start_s_cell(name):
+    """The smooth coordinates moved, those that jump in the cell of the model's start: derivatives are those at a fixed cell."""
+
+    def moved(q):
+        model = model_of(name)
+        place, jumps = np.array(q), model.discontinuous
+        place[jumps] = model.initial[jumps]
+        return place
+
+    return moved
+
+
+MOVED = {"gaussian-process": well_conditioned_process}
+MOVED |= {name: in_the_start_s_cell(name) for name in ("jolly-seber", "change-point", "closed-population")}
+
+
+@functools.cache
+def model_of(name):
+    module, constructor, arguments = MODELS[name]
+    return getattr(importlib.import_module(f"refhmc.models.{module}"), constructor)(**arguments())
+
+
+# ----------------------------------------------------------------------------------------------------------- positions
+
+
+def vectors(d, low, high):
+    return st.lists(st.floats(low, high), min_size=d, max_size=d).map(np.array)
+
+
+def near_zero(d):
+    signed = st.builds(lambda sign, e: sign * 10.0**e, st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-16, -3))
+    return st.lists(signed, min_size=d, max_size=d).map(np.array)
+
+
+def degenerate(d):
+    """All coordinates equal; a single one that is not zero; a single one that is; two values in turn."""
+    value = st.sampled_from([-6.0, -1.0, 0.0, 1.0, 6.0])
+    index = st.integers(0, d - 1)
+    return st.one_of(
+        value.map(lambda c: np.full(d, c)),
+        st.builds(lambda c, i: c * np.eye(d)[i], value, index),
+        st.builds(lambda c, i: c * (1 - np.eye(d)[i]), value, index),
+        st.builds(lambda a, b: np.where(np.arange(d) % 2 == 0, a, b), value, value),
+    )
+
+
+KINDS = {
+    "random": lambda d: vectors(d, -2.0, 2.0),
+    "large": lambda d: vectors(d, -15.0, 15.0),
+    "near zero": near_zero,
+    "degenerate": degenerate,
+}
+
+
+def at_positions(test):
+    """Run ``test(model, q, rng)`` for every model at positions of all four kinds."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", MODELS)
+    def run(name, kind):
+        model = model_of(name)
+
+        @cases(3 if name in SLOW_AS_PYTHON else 12)
+        @given(q=KINDS[kind](model.dim), seed=st.integers(0, 2**32 - 1))
+        def check(q, seed):
+            test(model, MOVED.get(name, np.array)(q), np.random.default_rng(seed))
+
+        check()
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+
+
+def compiled(model, key, q, *M):
+    return getattr(model, key)(q, *M)
+
+
+ORDERS = {
+    "gradient": "log_density",
+    "hessian": "gradient",
+    "third_derivative": "hessian",
+    "fisher_derivative": "fisher",
+}
+
+
+@at_positions
+def test_each_order_is_the_complex_step_of_the_one_below(model, q, rng):
+    for key, below in ORDERS.items():
+        if model.has(key):
+            assert_close(q, compiled(model, key, q), complex_step(model, below, q), what=key, by_direction=True)
+
+
+@at_positions
+def test_traces_are_contractions(model, q, rng):
+    M = rng.standard_normal((model.dim, model.dim))  # not symmetric
+    for key, full in {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.items():
+        if model.has(key):
+            tensor = compiled(model, full, q)
+            contraction = np.einsum("ij,ijk->k", M, tensor)
+            scale = np.abs(tensor).max()
+            trace = compiled(model, key, q, M)
+            # The sum may cancel; its terms are as large as the tensor's entries.
+            assert_close(q, np.append(trace, scale), np.append(contraction, scale), what=key)
+
+
+@at_positions
+def test_symmetry(model, q, rng):
+    for key in ("hessian", "fisher"):
+        if model.has(key):
+            H = compiled(model, key, q)
+            assert_close(q, H, H.T, 1e-12, what=key)
+    if model.has("third_derivative"):
+        T = compiled(model, "third_derivative", q)
+        for axes in itertools.permutations(range(3)):
+            assert_close(q, T, T.transpose(axes), 1e-12, what="third_derivative")
+    if model.has("fisher_derivative"):
+        T = compiled(model, "fisher_derivative", q)
+        assert_close(q, T, T.transpose(1, 0, 2), 1e-12, what="fisher_derivative")
+
+
+@at_positions
+def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, rng):
+    M = rng.standard_normal((model.dim, model.dim))
+    L, gradient = model.log_density(q), model.gradient(q)
+    together = model.core.value_and_gradient(q)
+    assert_close(q, together[0], L, 1e-12, what="value_and_gradient's value")
+    assert_close(q, together[1], gradient, 1e-12, what="value_and_gradient's gradient")
+    assert_close(q, L, call_plain(model, "log_density", q), 1e-12, what="log_density")
+    for key in SIZES:
+        if model._functions[key] is not None:
+            tensor = compiled(model, key, q)
+            assert_close(q, tensor, call_plain(model, key, q), 1e-12, what=key)
+            scale = np.abs(tensor).max()
+        trace = {"third_derivative": "trace", "fisher_derivative": "fisher_trace"}.get(key)
+        if trace is not None and model._functions[trace] is not None:
+            actual, expected = compiled(model, trace, q, M), call_plain(model, trace, q, M)
+            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
+
+
+CONSTRUCTORS = [name for name in models.__all__ if name != "by_name"]
+WITHOUT = {
+    "CellGrid": ("hessian", "third_derivative", "trace"),
+    "PACBayesClassifier": ("hessian", "third_derivative", "trace"),
+    "ODE": ("third_derivative", "trace"),  # without the third derivatives of the right-hand side, which are an option
+}
+
+
+def decay():
+    return {
+        "rhs": lambda t, x, theta: -theta[0] * x,
+        "jacobian": lambda t, x, theta: np.array([[-theta[0], -x[0]]]),
+        "hessian": lambda t, x, theta: np.array([[[0.0, -1.0], [-1.0, 0.0]]]),
+        "initial_state": [1.0],
+        "times": [0.0, 1.0],
+        "y": [[1.0], [0.5]],
+        "sigma": 0.1,
+        "prior_mean": [1.0],
+    }
+
+
+@pytest.mark.parametrize("constructor", CONSTRUCTORS)
+def test_every_model_has_every_order_or_says_why_not(constructor):
+    """Hessian, third derivative and trace of each constructor in ``refhmc.models``; those without are named here, too."""
+    tried = {home: arguments for _, home, arguments in reversed(MODELS.values())}
+    model = getattr(models, constructor)(**tried.get(constructor, decay if constructor == "ODE" else dict)())
+    q = np.zeros(model.dim) if model.initial is None else model.initial
+    lacking = []
+    for key in ("hessian", "third_derivative", "trace"):
+        arguments = (q, np.eye(model.dim)) if key == "trace" else (q,)
+        if model.has(key):
+            assert model.why_absent(key) == ""
+            assert model._functions[key] is not None
+            assert np.isfinite(getattr(model, key)(*arguments)).all()
+        else:
+            lacking.append(key)
+            assert model.why_absent(key)
+            with pytest.raises(MissingDerivativeError, match=re.escape(model.why_absent(key))):
+                getattr(model, key)(*arguments)
+    assert tuple(lacking) == WITHOUT.get(constructor, ())
+
+
+def test_every_model_is_in_the_table_above():
+    assert {home for _, home, _ in MODELS.values()} | set(ELSEWHERE) == set(CONSTRUCTORS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_fisher_metric_comes_with_its_derivatives(name):
+    model = model_of(name)
+    fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_trace")]
+    assert all(fisher) or not any(fisher)
+    # No closed form; or only of the conditionals (test_stochastic_volatility.py); or a density that jumps.
+    without = {"garch", "gaussian-mixture", "stochastic-volatility"}
+    assert any(fisher) != (name in without or len(model.discontinuous) > 0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fisher_metric_is_positive_definite(name):
+    model = model_of(name)
+    if not model.has("fisher"):
+        return
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        eigenvalues = np.linalg.eigvalsh(model.fisher(rng.uniform(-2, 2, model.dim)))
+        assert eigenvalues[0] > -1e-12 * eigenvalues[-1]

@@ -1,0 +1,86 @@
+"""Chunks: a run cut anywhere, saved, restored in a new object and continued is bit for bit the unbroken run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import refhmc
+from refhmc.core.sample_stats import N_STATS
+from refhmc.errors import CheckpointError
+from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.random_cases import cases
+
+TUNE, DRAWS = 180, 60
+KERNELS = {
+    "nuts-diagonal": refhmc.NUTS(),
+    "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
+    "nuts-gradients": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws and gradients")),
+    "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3, length_jitter=0.5),
+}
+
+
+def new_chain(kernel, seed):
+    model = refhmc.models.Funnel(3)
+    return Chain(model, make_plan(model, kernel, TUNE), np.random.default_rng(seed))
+
+
+def run(chain, n):
+    draws, stats = np.zeros((n, 4)), np.zeros((n, N_STATS))
+    assert chain.run(draws, stats) == n
+    return draws, stats
+
+
+@cases(30)
+@given(
+    kernel=st.sampled_from(sorted(KERNELS)),
+    seed=st.integers(0, 2**32),
+    cuts=st.lists(st.integers(0, TUNE + DRAWS), max_size=4),
+)
+def test_a_run_in_chunks_is_the_unbroken_run(kernel, seed, cuts):
+    whole = new_chain(KERNELS[kernel], seed)
+    whole.start(np.full(4, 0.5))
+    expected = run(whole, TUNE + DRAWS)
+
+    chain = new_chain(KERNELS[kernel], seed)
+    chain.start(np.full(4, 0.5))
+    pieces, at = [], 0
+    for cut in [*sorted(cuts), TUNE + DRAWS]:
+        pieces.append(run(chain, cut - at))
+        saved, at = chain.to_bytes(), cut
+        chain = new_chain(KERNELS[kernel], seed + 1).restore(saved)  # another generator, overwritten
+    for k in range(2):
+        assert np.array_equal(np.concatenate([piece[k] for piece in pieces]), expected[k], equal_nan=True)
+    assert chain.to_bytes() == whole.to_bytes()
+
+
+def test_a_saved_state_of_another_model_is_refused():
+    chain = new_chain(KERNELS["nuts-diagonal"], 1)
+    other = refhmc.models.Funnel(5)
+    foreign = Chain(other, make_plan(other, refhmc.NUTS(), TUNE), np.random.default_rng(1)).to_bytes()
+    with pytest.raises(CheckpointError, match=r"saved state: expected shape \(5, 4\), got \(5, 6\)"):
+        chain.restore(foreign)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"not an archive" + b])
+def test_a_damaged_state_is_refused(damage):
+    chain = new_chain(KERNELS["nuts-diagonal"], 1)
+    saved = damage(chain.to_bytes())
+    with pytest.raises(CheckpointError):
+        chain.restore(saved)
+
+
+def test_a_chain_in_use_takes_on_a_saved_state():
+    """What it knew of its own last position must not be taken for the saved one's."""
+    kernel = refhmc.HMC(step_size=0.2, n_steps=5, metric=refhmc.metrics.DiagonalSoftAbs())
+    chains = [new_chain(kernel, seed) for seed in (1, 2)]
+    for k, chain in enumerate(chains):
+        chain.start(np.array([0.5, -0.3, 0.2, 1.0]) + k)
+        run(chain, 6 + k)
+    saved = chains[0].to_bytes()
+    expected = run(chains[0], 5)
+    got = run(chains[1].restore(saved), 5)
+    assert np.array_equal(got[0], expected[0])
+    assert np.array_equal(got[1][:, :15], expected[1][:, :15])  # the counts of evaluations tell what was known
