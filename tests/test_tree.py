@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.places import ROOT
 
 TESTS = ROOT / "tests"
-FILES = sorted(path for path in TESTS.rglob("*.py") if "mutants" not in path.parts)
+FILES = sorted(TESTS.rglob("*.py"))
 
 
 def modules_read(path) -> Iterator[str]:

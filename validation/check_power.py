@@ -4,7 +4,7 @@
 
 Four tables: the p-values of its tests where the law is right, against the uniform law; how often the bets reach 20 and the
 whole call FAILs where the kernel is right; how often a chain's law off by a known amount is found, against the bias that the
-report says it would have found; and the seconds and starts to find each planted bug of ``tests/mutants/samplers.py`` at
+report says it would have found; and the seconds and starts to find each planted bug of ``refhmc/check/mutants/samplers.py`` at
 alpha = 1e-6, with the rows that failed, and the FAILs of its correct twin.
 """
 
@@ -18,9 +18,10 @@ import numpy as np
 import scipy.stats
 
 import refhmc.check as rc
-from refhmc.check import evidence, targets
+from refhmc.check import targets
+from refhmc.check.mutants import samplers as planted
+from refhmc.check.samplers import evidence
 from tests.helpers.p_values import most_wealth, p_values
-from tests.mutants import samplers as planted
 from validation import common
 
 NAME = "check_power"

@@ -1,4 +1,4 @@
-"""The mutation score of the conformance kit: every planted bug of ``tests/mutants``, and where it was found.
+"""The mutation score of the conformance kit: every planted bug of ``refhmc/check/mutants``, and where it was found.
 
 Of each pair: the bug runs once, its correct twin over 20 seeds (``--others N``: those that are not of the plan, P01 to P25,
 over N; with 3 a run takes eleven minutes on two cores). Score: the share of bugs that FAIL in a row that was named for
@@ -12,29 +12,26 @@ import functools
 import importlib
 import multiprocessing
 import os
-import pathlib
 import pkgutil
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from refhmc.check import mutants
 from refhmc.check.selftest import PLANNED
 from validation.common import markdown, write_results
 
-TESTS = pathlib.Path(__file__).parents[1] / "tests"
 SEEDS = 20
 
 
 def areas() -> list[str]:
-    """The files of ``tests/mutants``."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(TESTS / "mutants")]))
+    """The files of ``refhmc/check/mutants``."""
+    return sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
 
 
 def examined(area: str, others: int) -> list[dict]:
     """The rows of one area. (An area stays in one process: some of its bugs share a twin, which is examined once.)"""
-    sys.path.insert(0, str(TESTS))
     found = []
-    for pair in importlib.import_module(f"mutants.{area}").PAIRS:
+    for pair in importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS:
         found.append(examine(area, pair, SEEDS if pair.id[:3] in PLANNED else others))
         print(f"{area} {pair.id}: {found[-1]['found by']}", flush=True)
     return found

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import importlib
 
-_HOME = {
-    "integrator": "integrators",
-    "model": "models",
-    "metric": "metrics",
-    "transition": "transitions",
-    "orbit": "orbits",
-    "sampler": "samplers",
-    "adaptation": "adaptations",
-    "batch": "batches",
-    "randomness": "recorded_randomness",
-    "model_and_sampler": "simulations",
-    "minibatch": "minibatches",
+_HOME = {  # each in a folder in the plural, so that no submodule overwrites a function of this package
+    "integrator": "integrators.integrator",
+    "model": "models.model",
+    "metric": "metrics.metric",
+    "transition": "transitions.transition",
+    "orbit": "orbits.orbit",
+    "sampler": "samplers.sampler",
+    "adaptation": "adaptations.adaptation",
+    "batch": "reproducibility.batch",
+    "randomness": "reproducibility.randomness",
+    "model_and_sampler": "samplers.simulations",
+    "minibatch": "samplers.minibatches",
     "Report": "report",
     "Row": "report",
     "ConformanceError": "report",
     "InconclusiveError": "report",
-    "Draws": "draws",
+    "Draws": "subject.draws",
 }
-_MODULES = ("adapters", "golden_vectors", "targets")
+_MODULES = {"adapters": "adapters", "golden_vectors": "vectors.golden", "targets": "targets"}
 
 __all__ = [*_HOME, *_MODULES]
 
@@ -38,7 +38,7 @@ def __getattr__(name: str):
     if name in _HOME:
         value = getattr(importlib.import_module(f"refhmc.check.{_HOME[name]}"), name)
     elif name in _MODULES:
-        value = importlib.import_module(f"refhmc.check.{name}")
+        value = importlib.import_module(f"refhmc.check.{_MODULES[name]}")
     else:
         raise AttributeError(f"module 'refhmc.check' has no attribute {name!r}")
     globals()[name] = value

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.foreign import to_host
+from refhmc.check.subject.foreign import to_host
 
 
 def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:

@@ -19,7 +19,7 @@ workers has 1/W of the budget, and the summary at the end is left out. A check t
 outside the budget.
 
 **The ledger.** With ``--refhmc-ledger FILE`` half of alpha is for the night, as above, and half for what the nights come to:
-:mod:`refhmc.check.ledger`. Each night's seeds are fresh (``--refhmc-seed`` gives them back), a test's evidence is kept under
+``ledger.py``. Each night's seeds are fresh (``--refhmc-seed`` gives them back), a test's evidence is kept under
 its id and the version of its code, and it fails when the running product reaches its bound. The version is
 ``--refhmc-version``, or else a hash of the source files of the functions examined; a new one starts anew, with a budget of its
 own.

@@ -10,16 +10,15 @@ to two minutes more, while refhmc is compiled.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import itertools
 import multiprocessing
-import pathlib
 import pkgutil
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
+
+from refhmc.check import mutants
 
 SECONDS = 90.0  # after so many no further planted bug is begun
 PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))  # ids begin so; the other bugs came later
@@ -57,13 +56,10 @@ def own_outcomes() -> list[Outcome]:
 
 
 def planted_bugs() -> list:
-    """The pairs of ``tests/mutants``: the plan's, their variants, then of each area one in turn. None where there are none."""
-    found = _mutants()
-    if found is None:
-        return []
+    """The pairs of ``mutants/``: the plan's, their variants, then of each area one in turn."""
     first, areas = [], []
-    for area in sorted(module.name for module in pkgutil.iter_modules(found.__path__)):
-        pairs = importlib.import_module(f"{found.__name__}.{area}").PAIRS
+    for area in sorted(module.name for module in pkgutil.iter_modules(mutants.__path__)):
+        pairs = importlib.import_module(f"{mutants.__name__}.{area}").PAIRS
         first += [pair for pair in pairs if pair.id[:3] in PLANNED]
         areas.append([pair for pair in pairs if pair.id[:3] not in PLANNED])
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*areas))
@@ -86,7 +82,8 @@ def own_reports() -> Iterator[tuple]:
     """refhmc's own parts as subjects: (what, how to make the report)."""
     import refhmc
     import refhmc.check as rc
-    from refhmc.check import adapters, own_answers
+    from refhmc.check import adapters
+    from refhmc.check.vectors import own_answers
 
     yield "golden vectors, one in ten", lambda: own_answers.report(every=10)
     I, M = refhmc.integrators, refhmc.metrics  # noqa: E741
@@ -109,23 +106,6 @@ def own_reports() -> Iterator[tuple]:
         yield f"metric {name}", lambda H=H, name=name: rc.metric(H, name=name)
     kernel = adapters.refhmc_kernel(funnel, refhmc.HMC(step_size=0.1, n_steps=5, metric=M.Identity()))
     yield "HMC", lambda: rc.transition(kernel, euclidean, name="refhmc HMC")
-
-
-def _mutants():
-    """The planted bugs: beside this package where it is installed, in ``tests`` in a copy of the repository."""
-    try:
-        return importlib.import_module("refhmc.check.mutants")
-    except ModuleNotFoundError:
-        folder = pathlib.Path(__file__).parents[2] / "tests" / "mutants"
-        spec = importlib.util.spec_from_file_location(
-            "refhmc.check.mutants", folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        if spec is None or spec.loader is None or not folder.is_dir():
-            return None
-        package = importlib.util.module_from_spec(spec)
-        sys.modules["refhmc.check.mutants"] = package
-        spec.loader.exec_module(package)
-        return package
 
 
 def run() -> int:

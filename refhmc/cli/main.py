@@ -43,9 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``refhmc``."""
     import refhmc
-    from refhmc.check.commands import add_commands
-    from refhmc.check.golden_vectors import add_vectors_command
+    from refhmc.check.protocol.commands import add_commands
     from refhmc.check.selftest import run as run_selftest
+    from refhmc.check.vectors.golden import add_vectors_command
 
     parser = argparse.ArgumentParser(prog="refhmc", description="Reference Hamiltonian Monte Carlo.")
     parser.add_argument("--version", action="version", version=f"refhmc {refhmc.__version__}")

@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 import pytest
-from mutants import adaptation as mutants
 
 import refhmc
 import refhmc.check as rc
@@ -19,7 +18,8 @@ from refhmc.adaptation.dual_averaging import (
     update_dual_averaging,
 )
 from refhmc.adaptation.windows import warmup_schedule
-from refhmc.check.adaptation_windows import stan_windows
+from refhmc.check.adaptations.windows import stan_windows
+from refhmc.check.mutants import adaptation as mutants
 from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import refhmc.check as rc
-from refhmc.check import foreign
+from refhmc.check.subject import foreign
 from tests.helpers.check_cases import CASES, H, grad, leap, logp, named, step, tree, walk, with_momentum
 
 PLACES = [(case, name) for case in CASES for name in case.functions]

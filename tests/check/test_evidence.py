@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from refhmc.check import evidence
+from refhmc.check.samplers import evidence
 from tests.helpers.p_values import most_wealth, p_values
 
 ALARM = 1e-6

@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 import scipy.special
-from mutants import integrators as foreign
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check.flow import Energy, leading_term, true_flow
-from refhmc.check.integrators import read_claims
-from refhmc.check.steps import Step, call_shape, leaves
+from refhmc.check.integrators.flow import Energy, leading_term, true_flow
+from refhmc.check.integrators.integrator import read_claims
+from refhmc.check.mutants import integrators as foreign
+from refhmc.check.subject.step import Step, call_shape, leaves
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,

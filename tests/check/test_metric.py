@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mutants import metrics as mutants
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check import momenta
-from refhmc.check.metric_subject import Subject
+from refhmc.check.metrics import momenta
+from refhmc.check.metrics.subject import Subject
+from refhmc.check.mutants import metrics as mutants
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}

@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 import pytest
-from mutants import minibatches as cases
 
 import refhmc.check as rc
+from refhmc.check.mutants import minibatches as cases
 
 
 @pytest.mark.parametrize("pair", cases.PAIRS, ids=lambda pair: pair.id)
@@ -18,7 +18,7 @@ def test_the_bug_is_found_and_its_twin_is_not(pair):
 
 
 def test_balanced_batches_hold_every_index_equally_often():
-    from refhmc.check.minibatches import balanced_batches
+    from refhmc.check.samplers.minibatches import balanced_batches
 
     batches = list(balanced_batches(11, 4, np.random.default_rng(0)))
     assert np.bincount(np.concatenate(batches)).tolist() == [4] * 11

@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from mutants import models as mutants
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check.places import infer_dim, short, simplest
-from refhmc.check.slopes import noise_along, second_along, slope_along, width_along
+from refhmc.check.derivatives.points import infer_dim, short, simplest
+from refhmc.check.derivatives.slopes import noise_along, second_along, slope_along, width_along
+from refhmc.check.mutants import models as mutants
 from tests.helpers.riemannian_cases import MODELS
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}

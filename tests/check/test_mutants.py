@@ -1,6 +1,6 @@
 """The conformance kit on code with known faults: every planted bug FAILs where it should, and no correct twin FAILs.
 
-The bugs and their twins are in ``tests/mutants``. A wrong FAIL of a twin would make every report doubtful, so the twins
+The bugs and their twins are in ``refhmc/check/mutants``. A wrong FAIL of a twin would make every report doubtful, so the twins
 run over 20 seeds. This is the slow gate; by default the tests of each check run its own pairs with one seed. The
 statistical checks among them have alpha 1e-6 a call: that any twin fails by accident has a chance below 1e-3.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-import mutants
 import pytest
 
+from refhmc.check import mutants
 from refhmc.check.report import FAIL
 
 AREAS = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
-PLACED = [(area, pair) for area in AREAS for pair in importlib.import_module(f"mutants.{area}").PAIRS]
+PLACED = [(area, pair) for area in AREAS for pair in importlib.import_module(f"refhmc.check.mutants.{area}").PAIRS]
 PAIRS = [pair for _, pair in PLACED]
 PLANNED = [f"P{n:02d}" for n in range(1, 26)]
 SEEDS = range(20)

@@ -6,11 +6,11 @@ import types
 
 import numpy as np
 import pytest
-from mutants import orbits as cases
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check.enumeration import Answers, Enumerator, law_of
+from refhmc.check.mutants import orbits as cases
+from refhmc.check.orbits.enumeration import Answers, Enumerator, law_of
 from refhmc.core import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q

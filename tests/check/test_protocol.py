@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.check.commands import add_commands
-from refhmc.check.driver import check_program
-from refhmc.check.oracle import Oracle, serve
-from refhmc.check.program import Program, ProgramStopped
-from refhmc.check.protocol import LIMITS, Refusal, array, decimals, hexes, number
+from refhmc.check.protocol.commands import add_commands
+from refhmc.check.protocol.driver import check_program
+from refhmc.check.protocol.messages import LIMITS, Refusal, array, decimals, hexes, number
+from refhmc.check.protocol.oracle import Oracle, serve
+from refhmc.check.protocol.program import Program, ProgramStopped
 from tests.helpers.places import ROOT
 
 CLIENTS = ROOT / "validation" / "clients"
@@ -419,7 +419,7 @@ def test_an_answer_in_a_batch_has_an_id_that_can_be_sent_back():
 
 
 def test_the_oracle_is_a_program_that_ends_with_its_input_and_is_quiet_when_its_reader_leaves():
-    serve = [sys.executable, "-c", "import sys; from refhmc.check.oracle import serve; sys.exit(serve())"]
+    serve = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle import serve; sys.exit(serve())"]
     with Program(serve, seconds=60.0) as program:
         assert program.ask("logp", target="normal-2", q=["1", "0x1p+0"])["logp"] == "-1"
         with pytest.raises(Refusal, match="no op"):

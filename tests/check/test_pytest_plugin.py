@@ -23,7 +23,7 @@ pytest_plugins = ["pytester"]
 # A pytest run inside this process forgets what it was first to import, and compiled modules cannot be imported twice.
 for module in ("numpy.fft", "scipy.integrate", "scipy.stats", "refhmc.core.compiled", "refhmc.sampling.sample"):
     importlib.import_module(module)
-for found in pkgutil.iter_modules(refhmc.check.__path__, "refhmc.check."):
+for found in pkgutil.walk_packages(refhmc.check.__path__, "refhmc.check."):
     importlib.import_module(found.name)
 
 SEEN: list[dict] = []

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 import scipy.special
-from mutants import randomness as mutants
-from mutants import transitions
 
 import refhmc
 import refhmc.check as rc
+from refhmc.check.mutants import randomness as mutants
+from refhmc.check.mutants import transitions
 from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
 
 

@@ -12,11 +12,11 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
-from mutants import samplers as planted
 
 import refhmc
 import refhmc.check as rc
 from refhmc.check import targets
+from refhmc.check.mutants import samplers as planted
 
 ALARM = 1e-6
 SMOOTH = [

@@ -7,10 +7,9 @@ import pathlib
 import pkgutil
 import types
 
-import mutants
 import pytest
 
-from refhmc.check import selftest
+from refhmc.check import mutants, selftest
 
 
 def test_planned_bugs_come_first_and_every_area_has_its_turn():
@@ -21,7 +20,7 @@ def test_planned_bugs_come_first_and_every_area_has_its_turn():
     folder = pathlib.Path(mutants.__file__).parent
     area = {}
     for name in (module.name for module in pkgutil.iter_modules([str(folder)])):
-        area |= {pair.id: name for pair in importlib.import_module(f"mutants.{name}").PAIRS}
+        area |= {pair.id: name for pair in importlib.import_module(f"refhmc.check.mutants.{name}").PAIRS}
     assert {pair.id for pair in pairs} == set(area)
     turn = [area[pair.id] for pair in pairs[len(planned) :]]
     assert len(set(turn[: len(set(turn))])) == len(set(turn))

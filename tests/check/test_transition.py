@@ -7,15 +7,15 @@ import time
 
 import numpy as np
 import pytest
-from mutants import transitions as mutants
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check import stationarity
-from refhmc.check.decisions import leaves
-from refhmc.check.laws import inverse_mass, position_law
-from refhmc.check.played import TINY, Played
+from refhmc.check.mutants import transitions as mutants
 from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
+from refhmc.check.subject.outcomes import leaves
+from refhmc.check.subject.target import inverse_mass, position_law
+from refhmc.check.subject.transition import TINY, Played
+from refhmc.check.transitions import stationarity_tests as stationarity
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ["P16", "P18", "M32", "clip", "M23", "flip", "refresh first", "refresh both", "kept curved", "kept floor", "DR"]
@@ -364,7 +364,7 @@ def test_bisection_finds_a_probability_to_rounding():
     def play(script):
         u = script.get("uniform", [0.5])[0]
         q = np.array([0.0 if u < 0.2 else 2.0 if u < 0.2 + 1e-9 else 1.0])
-        from refhmc.check.draws import Question
+        from refhmc.check.subject.draws import Question
 
         return Played(q, None, [Question("uniform", None, u)])
 

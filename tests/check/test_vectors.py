@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.check import golden_vectors as gv
-from refhmc.check.own_answers import ANSWERS, SOLVER_TOLERANCE, as_json, jumping, model, own_results
+from refhmc.check.vectors import golden as gv
+from refhmc.check.vectors.own_answers import ANSWERS, SOLVER_TOLERANCE, as_json, jumping, model, own_results
 
 FOLDER = pathlib.Path(gv.__file__).resolve().parents[1] / "vectors"
 

@@ -1,0 +1,1 @@
+"""``check.adaptation``: the step size and the metric that warm-up learns."""

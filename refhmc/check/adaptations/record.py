@@ -1,0 +1,173 @@
+"""What one run of an adaptive chain recorded, and how it is asked for: names of fields and of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
+from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, to_host
+from refhmc.check.subject.transition import parameters
+
+FIELDS = {
+    "step_size": ("step_size", "stepsize", "stepsize__", "epsilon", "eps"),
+    "inverse_metric": (
+        "inverse_metric",
+        "inv_metric",
+        "inverse_mass_matrix",
+        "inv_mass_matrix",
+        "variance",
+        "covariance",
+    ),
+    "metric": ("metric", "mass_matrix", "mass"),
+    "acceptance_rate": (
+        "acceptance_rate",
+        "acceptance",
+        "accept_prob",
+        "accept_stat",
+        "accept_stat__",
+        "acceptance_prob",
+    ),
+    "q": ("q", "draws", "position", "positions", "samples"),
+}
+ROLES = {
+    "draws": ("draws", "n_draws", "num_draws", "n", "n_samples", "num_samples", "samples", "n_iter", "iterations"),
+    "tune": ("tune", "n_tune", "warmup", "n_warmup", "num_warmup", "burn", "burnin", "burn_in", "n_burn", "n_adapt"),
+    "seed": ("seed", "random_seed", "random_state"),
+    "rng": ("rng", "generator"),
+}
+
+
+class Constants(NamedTuple):
+    target: float
+    gamma: float
+    t0: float
+    kappa: float
+
+
+class Case:
+    """What the rows of one report share."""
+
+    def __init__(self, foreign: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims):
+        self.foreign, self.draws, self.tune, self.seed = foreign, int(draws), int(tune), int(seed)
+        self.constants, self.claims = constants, claims
+        self.record: dict[str, np.ndarray] = {}
+        self.notes: list[str] = []
+        self.segments: list[tuple[int, int]] | None = None
+
+    def need(self, *names: str) -> list[np.ndarray]:
+        if "run" not in self.foreign:
+            raise NotApplicable("no run was given")
+        if not self.record:
+            raise NotApplicable("it did not answer")
+        missing = [name for name in names if name not in self.record]
+        if missing:
+            raise NotApplicable(f"the run records no {', no '.join(missing)}")
+        return [self.record[name] for name in names]
+
+    def whole(self, *names: str) -> list[np.ndarray]:
+        """Records of the warm-up too."""
+        found = self.need(*names)
+        if any(len(x) < self.tune + self.draws for x in found):
+            raise NotApplicable("the run records nothing of its warm-up")
+        return found
+
+    def function(self, name: str) -> Foreign:
+        if name not in self.foreign:
+            raise NotApplicable(f"no {name}= was given")
+        return self.foreign[name]
+
+    def mismatch(self, row: str, claim: str, number: float, tolerance: float, why: str, case: str = "") -> Row:
+        """A FAIL of what is claimed; of what is not, a difference is only said."""
+        if claim in self.claims:
+            return Row(row, FAIL, number, tolerance, why, INEFFICIENT, case)
+        return inconclusive(row, f"{why}; not claimed, so not judged", number)
+
+
+def refhmc_run(model, kernel) -> Callable:
+    """One of refhmc's kernels as ``run(draws, tune, seed)``."""
+    import refhmc
+
+    def run(draws, tune, seed):
+        options: dict[str, Any] = {"chains": 1, "save_warmup": True, "raw": True, "progressbar": False}
+        return refhmc.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
+
+    return run
+
+
+def record(case: Case, draws: int, tune: int, seed: int) -> dict[str, np.ndarray]:
+    """The run's entries by the names above, one row an iteration."""
+    run = case.foreign["run"]
+    result = _called(run, draws, tune, seed)
+    if isinstance(result, (list, tuple)) and result and hasattr(result[0], "keys"):  # one mapping an iteration
+        result = {key: np.array([to_host(x[key]) for x in result]) for key in result[0]}
+    found: dict[str, np.ndarray] = {}
+    groups = getattr(result, "groups", None)
+    if isinstance(groups, dict):
+        return _of_result(groups)
+    for field, names in FIELDS.items():
+        for name in names:
+            value = result.get(name) if hasattr(result, "get") else getattr(result, name, None)
+            if value is not None and not callable(value):
+                array = run.array(value, None, name, [draws, tune, seed])
+                found[field] = array[0] if array.ndim > 1 and len(array) == 1 and draws + tune > 1 else array
+                break
+    if "step_size" not in found and "inverse_metric" not in found and "metric" not in found:
+        kind = type(result).__name__
+        raise Misconduct(
+            f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}", f"run({draws}, {tune}, {seed})"
+        )
+    return found
+
+
+def _called(run: Foreign, draws: int, tune: int, seed: int):
+    """``run`` by its parameters' names where it has some that say it, else by position."""
+    named = parameters(run.function)
+    values = {"draws": draws, "tune": tune, "seed": seed, "rng": np.random.default_rng(seed)}
+    roles = {name: next((role for role, words in ROLES.items() if name.lower() in words), None) for name in named}
+    if named and all(role or named[name].default is not named[name].empty for name, role in roles.items()):
+        return run.raw(**{name: values[role] for name, role in roles.items() if role})
+    return run.raw(*(draws, tune, seed)[: len(named) or 3])
+
+
+def _of_result(groups: dict) -> dict[str, np.ndarray]:
+    """A raw result of refhmc's, its first chain."""
+    found = {}
+    for field, group, name in (
+        ("step_size", "sample_stats", "step_size"),
+        ("acceptance_rate", "sample_stats", "acceptance_rate"),
+        ("q", "unconstrained_posterior", "q"),
+    ):
+        parts = [groups[key][name][0] for key in (f"warmup_{group}", group) if name in groups.get(key, {})]
+        if parts:
+            found[field] = np.concatenate([to_host(x) for x in parts])
+    if "step_size_nom" in groups.get("sample_stats", {}):
+        keys = ("warmup_sample_stats", "sample_stats")
+        found["step_size"] = np.concatenate([groups[key]["step_size_nom"][0] for key in keys if key in groups])
+    return found
+
+
+def answers_row(case: Case) -> Row:
+    """The run is made once, and what it recorded is read."""
+    if "run" not in case.foreign:
+        return not_run("answers", "no run was given")
+    case.record = record(case, case.draws, case.tune, case.seed)
+    case.notes.append(f"the run records {', '.join(case.record)}")
+    lengths = {name: len(x) for name, x in case.record.items()}
+    if any(not np.isfinite(x).all() for x in case.record.values()):
+        which = next(name for name, x in case.record.items() if not np.isfinite(x).all())
+        return Row("answers", FAIL, basis=f"{which} is not finite", case=f"run({case.draws}, {case.tune}, {case.seed})")
+    allowed = {case.draws + case.tune, case.draws}
+    wrong = {name: n for name, n in lengths.items() if n not in allowed and name != "q"}
+    if wrong:
+        why = f"wanted {case.draws + case.tune} iterations (or the {case.draws} draws), got {wrong}"
+        return Row(
+            "answers", FAIL, basis=why, severity="misconduct", case=f"run({case.draws}, {case.tune}, {case.seed})"
+        )
+    return Row("answers", PASS, basis=f"{max(lengths.values())} iterations")
+
+
+def after_warm_up(case: Case, x: np.ndarray) -> np.ndarray:
+    return x[-case.draws :]

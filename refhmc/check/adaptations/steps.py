@@ -1,0 +1,125 @@
+"""Dual averaging (Hoffman and Gelman 2014), for the acceptances a_m from the iteration of a (re)start with the step eps_0 on:
+
+    log eps_m+1 = mu - sqrt(m) / (gamma (m + t0)) sum_{i <= m} (target - a_i),      mu = log(10 eps_0)
+    log eps_bar_m = m^-kappa log eps_m+1 + (1 - m^-kappa) log eps_bar_m-1
+
+Restarts are found by themselves: where the recursion stops explaining the steps. After warm-up the step is eps_bar.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc.check.adaptations.record import Case, Constants, after_warm_up
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
+
+LEAST = 8  # iterations of a segment that count as explained
+
+
+def recursion(first: float, acceptances, c: Constants) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, averaged steps) after each of the acceptances, from a start at ``first``."""
+    a = np.asarray(acceptances, dtype=float)
+    m = np.arange(1, len(a) + 1)
+    log_step = math.log(10 * first) - np.sqrt(m) / (c.gamma * (m + c.t0)) * np.cumsum(c.target - a)
+    average, averages = 0.0, []
+    for k, x in zip(m, log_step, strict=True):
+        average += float(k) ** -c.kappa * (x - average)
+        averages.append(average)
+    with np.errstate(over="ignore"):
+        return np.exp(log_step), np.exp(np.array(averages))
+
+
+def _segments(case: Case) -> list[tuple[int, int]]:
+    """(start, stop) of the parts of warm-up that one recursion each explains, from its first step on."""
+    if case.segments is None:
+        steps, a = case.whole("step_size", "acceptance_rate")
+
+        def reach(start: int) -> int:
+            """Where the recursion from a start stops explaining the steps."""
+            predicted, _ = recursion(steps[start], a[start : case.tune], case.constants)
+            good = np.abs(np.log(steps[start + 1 : case.tune] / predicted[: case.tune - start - 1])) <= 1e-6
+            return case.tune if good.all() else start + 1 + int(np.argmin(good))
+
+        found, start = [], 0
+        while start < case.tune:
+            stop = reach(start)
+            # A restart from the step that was due anyway shows one iteration later only.
+            early = stop < case.tune and stop - 1 > start and reach(stop - 1) > stop + 1
+            found.append((start, stop - early))
+            start = stop - early
+        case.segments = found
+    return case.segments
+
+
+def dual_averaging_row(case: Case) -> Row:
+    """Is each step of warm-up what the recursion makes of the acceptances before it?"""
+    steps, _ = case.whole("step_size", "acceptance_rate")
+    if case.tune < 3 * LEAST:
+        return not_run("dual averaging", f"warm-up has fewer than {3 * LEAST} iterations")
+    if np.all(steps[: case.tune] == steps[0]):
+        return not_run("dual averaging", "the step is not adapted")
+    parts = _segments(case)
+    explained = sum(b - a for a, b in parts if b - a >= LEAST) / case.tune
+    starts = [a for a, b in parts if b - a >= LEAST]
+    c = case.constants
+    basis = f"share of warm-up explained to 1e-6 with gamma {c.gamma:g}, t0 {c.t0:g}, kappa {c.kappa:g}, target {c.target:g}"
+    if explained >= 0.9:
+        case.notes.append(f"dual averaging starts at the iterations {starts}")
+        return Row("dual averaging", PASS, explained, 0.9, basis, INEFFICIENT, relation=">=")
+    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    return case.mismatch("dual averaging", "dual_averaging", explained, 0.9, basis, text)
+
+
+def final_step_row(case: Case) -> Row:
+    """The step after warm-up: eps_bar of the last part, not the last eps."""
+    steps, a = case.whole("step_size", "acceptance_rate")
+    parts = _segments(case)
+    row = "final step is the averaged one"
+    if np.all(steps[: case.tune] == steps[0]):
+        return not_run(row, "the step is not adapted")
+    start, stop = parts[-1]
+    if stop - start < LEAST or stop != case.tune:
+        return not_run(row, "the end of warm-up is not this recursion's")
+    raw, averaged = recursion(steps[start], a[start : case.tune], case.constants)
+    after = float(np.median(after_warm_up(case, steps)))
+    gaps = {"averaged": abs(math.log(after / averaged[-1])), "last": abs(math.log(after / raw[-1]))}
+    before = recursion(steps[start], a[start : case.tune - 1], case.constants)[1]
+    if min(gaps["averaged"], abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
+        return Row(
+            row, PASS, gaps["averaged"], 1e-6, "|log| of its ratio to eps_bar; rounding of the recursion", INEFFICIENT
+        )
+    is_last = min(gaps["last"], abs(math.log(after / steps[case.tune - 1]))) <= 1e-6
+    why = (
+        "the last step of warm-up is used, not the average"
+        if is_last
+        else "it is neither the averaged step nor the last"
+    )
+    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    if is_last or "dual_averaging" in case.claims:
+        return Row(row, FAIL, gaps["averaged"], 1e-6, why, INEFFICIENT, text)
+    return inconclusive(row, why, gaps["averaged"])
+
+
+def dual_averaging_function_row(case: Case) -> Row:
+    """The caller's own recursion against the published one, on given acceptances."""
+    f = case.function("dual_averaging")
+    rng = np.random.default_rng(case.seed)
+    worst, at, least = 0.0, "", math.inf
+    for first in (1e-3, 0.5, 20.0):
+        for a in (np.clip(rng.normal(0.75, 0.2, 60), 0, 1), np.zeros(12), np.ones(12)):
+            target = case.constants.target
+            result = f.raw(first, a, target)
+            pair = np.ndim(result) != 1 and len(result) == 2 and np.size(result[0]) == len(a)
+            parts = result if pair else [result]
+            wanted = recursion(first, a, case.constants)
+            for part, want, what in zip(parts, wanted, ("the steps", "the averaged steps"), strict=False):
+                got = f.array(part, (len(a),), what, [first, a, target])
+                gap = float(np.max(np.abs(np.log(got / want)))) if np.all(got > 0) else math.inf
+                if not gap <= worst:
+                    worst, at = gap, f"{f.name}({first}, {a.tolist()}, {target})  # {what}"
+                least = min(least, gap)
+    tolerance = 1e-9 + 64 * f.epsilon * 60 * 60
+    basis = "|log| of the ratio to the recursion; 60 iterations' rounding"
+    return judged("dual averaging function", worst, tolerance, basis, case=at[:400], severity=INEFFICIENT)

@@ -1,0 +1,196 @@
+"""The metric of warm-up: which draws it is estimated from, how, and which way it is used.
+
+**Variances** (Stan): n / (n + 5) S + 10^-3 5 / (n + 5) I for the (co)variance S of a window of n draws.
+
+**Windows** (Stan): 75, then 25, 50, 100, ... (the last one stretched), then 50; below 150 iterations 15 %, 75 % and 10 %.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from refhmc.check.adaptations.record import Case, after_warm_up
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
+from refhmc.check.subject.foreign import Misconduct, NotApplicable
+
+LENGTHS = (150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 5000)
+
+
+def stan_windows(tune: int) -> list[tuple[int, int]]:
+    """(start, stop) of the windows in which Stan learns a metric, for tune >= 20."""
+    first, window, last = 75, 25, 50
+    if tune < 150:
+        first, last = int(0.15 * tune), int(0.1 * tune)
+        window = tune - first - last
+    end, windows, start = tune - last, [], first
+    while start < end:
+        stop = start + window
+        # Stan gives a window the rest when the one after the next would not fit.
+        stop = end if stop == end or stop + 2 * window > end else stop
+        windows.append((start, stop))
+        start, window = stop, 2 * window
+    return windows
+
+
+def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
+    """Stan's, and for 151 to 199 iterations Stan's literal short second window."""
+    windows = [stan_windows(tune)]
+    if 150 < tune < 200:
+        windows.append([(75, 100), (100, tune - 50)])
+    return windows
+
+
+def windows_row(case: Case) -> Row:
+    """Where the metric changes during warm-up against Stan's windows."""
+    if "schedule" in case.foreign:
+        return schedule_function_row(case)
+    metric = _recorded_metric(case)
+    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
+    changes = changes[changes <= case.tune]
+    if len(changes) == 0:
+        return not_run("windows", "the metric does not change in warm-up")
+    wanted = [stop for _, stop in stan_windows(case.tune)]
+    for late in (0, -1, 1):  # recorded with the iteration that it was learned after, or the next
+        if changes.tolist() == [w + late for w in wanted]:
+            return Row(
+                "windows", PASS, basis=f"a new metric after {wanted} iterations, as Stan's", severity=INEFFICIENT
+            )
+    why = f"the metric changes after {changes[:8].tolist()} iterations, Stan's after {wanted}"
+    return case.mismatch("windows", "windows", float(len(changes)), float(len(wanted)), why)
+
+
+def schedule_function_row(case: Case) -> Row:
+    """The caller's own schedule against Stan's, for several lengths of warm-up."""
+    f = case.function("schedule")
+    for tune in LENGTHS:
+        phases = f.raw(tune)
+        try:
+            slow = [
+                (int(x[-2]), int(x[-1])) for x in phases if len(x) == 2 or str(x[0]).lower() in ("slow", "1", "true")
+            ]
+        except Exception as error:
+            raise Misconduct(f"{f.name}: wanted phases (kind, start, stop): {error}", f"{f.name}({tune})") from error
+        if slow not in _allowed_windows(tune):
+            why = f"for {tune}: {slow[:8]}, Stan's {stan_windows(tune)}"
+            return Row("windows", FAIL, basis=why, severity=INEFFICIENT, case=f"{f.name}({tune})")
+    return Row("windows", PASS, basis=f"Stan's, for {', '.join(map(str, LENGTHS))} iterations", severity=INEFFICIENT)
+
+
+def _recorded_metric(case: Case) -> np.ndarray:
+    """M^-1 at each iteration."""
+    if "inverse_metric" in case.record:
+        return case.whole("inverse_metric")[0]
+    (metric,) = case.whole("metric")
+    return 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
+
+
+def shrunk(draws: np.ndarray) -> np.ndarray:
+    """Stan's estimate of the covariance of a window, (d, d)."""
+    n, d = draws.shape
+    return n / (n + 5) * np.cov(draws, rowvar=False).reshape(d, d) + 1e-3 * 5 / (n + 5) * np.eye(d)
+
+
+def _close(metric: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference, in units of the standard deviations; diagonal metrics to the diagonal."""
+    scale = np.sqrt(np.diag(wanted))
+    if metric.ndim == 1:
+        return float(np.max(np.abs(metric / np.diag(wanted) - 1)))
+    return float(np.max(np.abs(metric - wanted) / np.outer(scale, scale)))
+
+
+def _worst_window(case: Case, q, metric, changes) -> tuple[float, int]:
+    """How far the metrics are from the estimates of some window that ends there, and where the worst is."""
+    worst, at = 0.0, 0
+    for k, change in enumerate(changes):
+        starts = {0, *(a for a, _ in stan_windows(case.tune)), *(int(c) for c in changes[:k])}
+        options = [(a + da, change + db) for a in starts for da in (-1, 0, 1) for db in (-1, 0, 1)]
+        gaps = [_close(metric[change], shrunk(q[a:b])) for a, b in options if a >= 0 and b - a >= 3]
+        if min(gaps, default=math.inf) > worst:
+            worst, at = min(gaps, default=math.inf), int(change)
+    return worst, at
+
+
+def variance_row(case: Case) -> Row:
+    """Each new metric against the draws of some window that ends with it."""
+    (q,) = case.whole("q")
+    metric = _recorded_metric(case)
+    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
+    changes = changes[changes <= case.tune]
+    if len(changes) == 0:
+        return not_run("variance estimate", "the metric does not change in warm-up")
+    worst, at = _worst_window(case, q, metric, changes)
+    basis = f"relative difference to n/(n+5) S + 1e-3 5/(n+5) I, worst at iteration {at}"
+    if worst <= 1e-8:
+        return Row("variance estimate", PASS, worst, 1e-8, basis + "; rounding of the sums", INEFFICIENT)
+    return case.mismatch("variance estimate", "variance", worst, 1e-8, basis)
+
+
+def variance_function_row(case: Case) -> Row:
+    """Stan's numbers, also far from the origin and for two draws."""
+    f = case.function("variance")
+    rng = np.random.default_rng(case.seed)
+    worst, at = 0.0, ""
+    for n, offset in ((2, 0.0), (3, 0.0), (25, 0.0), (500, 0.0), (100, 1e6)):
+        draws = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 3.0, 0.1], [0.0, 0.0, 0.05]]) + offset
+        got = f.array(f.raw(draws), None, "the estimate", [draws])
+        if got.shape not in ((3,), (3, 3)):
+            raise Misconduct(
+                f"{f.name}: wanted (3,) or (3, 3), got {got.shape}", f"{f.name}(draws of shape {draws.shape})"
+            )
+        centred = draws - draws.mean(axis=0)
+        tolerance = 1e-10 + 64 * f.epsilon * (1 + offset) / 0.05
+        gap = _close(got, shrunk(centred)) / tolerance
+        if not gap <= worst:
+            worst, at = gap, f"{f.name}(draws)  # {n} draws about {offset:g}"
+    basis = "in units of 1e-10 + 64 units of rounding of the draws; n/(n+5) S + 1e-3 5/(n+5) I"
+    return judged("variance function", worst, 1.0, basis, case=at, severity=INEFFICIENT)
+
+
+def direction_row(case: Case) -> Row:
+    """M^-1 goes with the variances of the draws, not with their inverses."""
+    row = "metric used as inverse mass"
+    case.need()
+    if "q" not in case.record or not {"inverse_metric", "metric"} & set(case.record):
+        return not_run(row, "the run records no q, or no metric")
+    found = _exchanged(case)
+    if found is not None:
+        return found
+    q = after_warm_up(case, case.record["q"])
+    name = "inverse_metric" if "inverse_metric" in case.record else "metric"
+    last = case.record[name][-1]
+    diagonal = np.diag(last) if last.ndim == 2 else np.atleast_1d(last)
+    variances = q.var(axis=0)
+    if name == "metric":
+        diagonal = 1 / diagonal
+    if len(variances) != len(diagonal) or np.any(variances <= 0) or np.ptp(np.log(variances)) < math.log(9):
+        return not_run(row, "needs coordinates of different scales (a factor of 3 or more) in the run's target")
+    slope = float(np.polyfit(np.log(variances), np.log(diagonal), 1)[0])
+    basis = "slope of log M^-1 over the log variances of the draws; 1 if used rightly, -1 if exchanged"
+    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    if slope < -0.4:
+        return Row(row, FAIL, slope, 0.0, basis, INEFFICIENT, text, ">")
+    if slope > 0.4:
+        return Row(row, PASS, slope, 0.4, basis, INEFFICIENT, relation=">")
+    return inconclusive(row, basis, slope)
+
+
+def _exchanged(case: Case) -> Row | None:
+    """FAIL if each new M^-1 is the inverse of what its window's draws give."""
+    try:
+        (q,) = case.whole("q")
+        metric = _recorded_metric(case)
+    except NotApplicable:
+        return None
+    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
+    changes = changes[changes <= case.tune]
+    if len(changes) == 0 or len(q) != len(metric):
+        return None
+    inverse = 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
+    gap, _ = _worst_window(case, q, inverse, changes)
+    if not gap <= 1e-8:
+        return None
+    why = "M^-1 is the inverse of the variances of its window's draws"
+    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    return Row("metric used as inverse mass", FAIL, basis=why, severity=INEFFICIENT, case=text)

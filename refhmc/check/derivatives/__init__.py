@@ -1,0 +1,1 @@
+"""A claimed derivative against differences of the function it is claimed of, at test points."""

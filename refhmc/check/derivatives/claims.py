@@ -1,0 +1,139 @@
+"""A claimed derivative held against the function it is claimed of, at one place and along several directions.
+
+For a function f to numbers or tensors, with a unit for each entry, and a claim C[..., k] = df/dq_k, along the direction u
+
+    |C u - df(u)| <= error of the differences + 64 (measured noise of C + its unit of rounding) |u| + tier * size
+
+where size is the larger of |df(u)| and unit / w, w the length on which f bends along u: a difference below ``tier`` of
+that does nothing to f over its own scale. A place where the differences are not good to a tenth of the size decides nothing.
+At a kink the claim must lie between the two one-sided slopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.derivatives.slopes import NOISE_MARGIN, noise_along, slope_along, width_along
+from refhmc.check.report import FAIL, PASS, Row
+from refhmc.check.subject.foreign import Undecided
+
+ALL_COORDINATES = 16  # up to so many, each by itself; beyond, some of them and dense directions
+COARSE = 1e-6  # tier at which a derivative is wrong
+BASIS = "differences' own error + 64 x noise of the claim + {tier:.0e} of the scale"
+
+
+class Claim(NamedTuple):
+    """What is claimed along each direction (last axis), what the differences give, the allowance, and the size.
+
+    ``wrong`` and ``decided`` are like ``value``; ``own`` is the part of the allowance that does not depend on the tier.
+    """
+
+    q: np.ndarray
+    directions: np.ndarray
+    value: np.ndarray
+    truth: np.ndarray
+    own: np.ndarray
+    size: np.ndarray
+    decided: np.ndarray
+    kinks: np.ndarray
+    noise: np.ndarray
+
+    def excess(self, tier: float = COARSE) -> np.ndarray:
+        """|claim - truth| over what is allowed; 0 where undecided, infinite where the claim is not finite."""
+        with np.errstate(all="ignore"):
+            ratio = np.abs(self.value - self.truth) / (self.own + tier * self.size)
+        ratio = np.where(np.isfinite(self.value), ratio, np.inf)
+        return np.where(self.decided, ratio, 0.0)
+
+
+def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth=None) -> np.ndarray:
+    """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d).
+
+    ``smooth`` (d,) is False at coordinates that are not to be moved.
+    """
+    smooth = np.ones(dim, dtype=bool) if smooth is None else smooth
+    among = np.flatnonzero(smooth)
+    if len(among) <= ALL_COORDINATES:
+        return np.eye(dim)[among]
+    chosen = np.sort(rng.choice(among, 8, replace=False))
+    dense = rng.choice([-1.0, 1.0], (8, dim)) * scales * smooth / np.sqrt(len(among))
+    return np.concatenate([np.eye(dim)[chosen], dense])
+
+
+def claim_at(
+    f: Callable,
+    claimed: Callable,
+    q: np.ndarray,
+    directions: np.ndarray,
+    starts: np.ndarray,
+    *,
+    unit=1.0,
+    epsilon: float = 2.0**-52,
+    claim_epsilon: float = 2.0**-52,
+    least=0.0,
+    growth: float = 2.0**24,
+) -> Claim:
+    """The claim at q along ``directions`` (K, d); ``starts`` (K,) are lengths to begin at.
+
+    ``least`` is the least size of f's terms, ``growth`` how far beyond ``starts`` its widths may go.
+    """
+    value = np.asarray(np.real(claimed(q)), dtype=float)
+    widths = np.array([width_along(f, q, u, unit, w, growth) for u, w in zip(directions, starts, strict=True)])
+    # One direction that moves every coordinate by about its own width, for the noise of both.
+    weights = np.abs(directions) * widths[:, None]
+    every = np.where(np.arange(len(q)) % 2, -1.0, 1.0) * np.where(weights > 0, weights, np.inf).min(axis=0)
+    every = np.where((weights > 0).any(axis=0), every, 0.0)
+    every = np.clip(every, -100 * np.maximum(1.0, np.abs(q)), 100 * np.maximum(1.0, np.abs(q))) / np.sqrt(len(q))
+    noise_f = noise_along(f, q, every, epsilon, least)
+    noise = noise_along(lambda x: np.real(claimed(x)), q, every, claim_epsilon)
+    noise = np.where(np.isfinite(noise), noise, claim_epsilon * np.abs(value))
+    columns = []
+    for u, w, start in zip(directions, widths, starts, strict=True):
+        slope = slope_along(f, q, u, w, noise_f, start)
+        size = np.maximum(np.abs(slope.value), unit / w)
+        said = value @ u
+        truth, decided = slope.value, slope.error <= 0.1 * size
+        if slope.kink:
+            low, high = np.minimum(slope.left, slope.right), np.maximum(slope.left, slope.right)
+            truth, decided = np.clip(said, low, high), np.isfinite(low) & np.isfinite(high) & np.isfinite(said)
+        error = np.where(np.isfinite(slope.error), slope.error, 0.0) * (not slope.kink)
+        own = error + NOISE_MARGIN * (noise @ np.abs(u) + claim_epsilon * (np.abs(value) @ np.abs(u)))
+        if slope.kink:  # one-sided slopes are good to h f'' only
+            own = own + 1e-3 * size
+        columns.append((said, truth, own, size, decided, np.full(said.shape, slope.kink), noise @ np.abs(u)))
+    return Claim(q, directions, *(np.stack(c, axis=-1) for c in zip(*columns, strict=True)))
+
+
+def worst(claims: Sequence[Claim], tier: float = COARSE) -> tuple[Claim, tuple[int, ...]]:
+    """The claim and the entry of it (its last index the direction) that goes furthest beyond what is allowed."""
+    found = max(claims, key=lambda c: c.excess(tier).max())
+    excess = found.excess(tier)
+    return found, tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+
+
+def row_of(
+    name: str,
+    claims: Sequence[Claim],
+    severity: str,
+    case: Callable[[Claim, tuple[int, ...]], str],
+    tier: float = COARSE,
+    said: str = "",
+) -> Row:
+    """The row of a claim looked at in several places; Undecided where none of them decides."""
+    if not any(c.decided.any() for c in claims):
+        raise Undecided(f"at none of {len(claims)} places do differences resolve the derivative")
+    claim, index = worst(claims, tier)
+    excess = float(claim.excess(tier)[index])
+    size = max(float(claim.size[index]), 1e-300)
+    if np.isfinite(claim.value[index]):
+        number = float(np.abs(claim.value[index] - claim.truth[index]) / size)
+        tolerance = float((claim.own[index] + tier * claim.size[index]) / size)
+    else:
+        number, tolerance = np.inf, tier
+    basis = f"{BASIS.format(tier=tier)}; {len(claims)} places" + (f"; {said}" if said else "")
+    if excess <= 1.0:
+        return Row(name, PASS, number, tolerance, basis, severity)
+    return Row(name, FAIL, number, tolerance, basis, severity, case(claim, index))

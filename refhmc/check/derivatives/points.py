@@ -1,0 +1,171 @@
+"""Where a function of R^d is looked at, and how a failing place is made simple.
+
+Every coordinate has ten bits, so that it is the same number in float32 (and the line to paste is short). Places are
+
+    centre + scale * z       z normal; small, ordinary, growing in size and sign from coordinate to coordinate, or large
+
+with a centre where the function is finite (improved by parabolas along the coordinates), and for scale the length on which the
+function bends there (``width_along`` in ``derivatives/slopes.py``). Places where it is not finite are drawn nearer the centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.derivatives.slopes import width_along
+
+BITS = 10
+GENERIC_DIM = 3  # for functions that take any
+LARGEST_TRIED = 64
+GAIN = 30.0  # what moving the centre along a coordinate must gain: it is to be no rare place, it need not be the mode
+
+
+class Frame(NamedTuple):
+    """Where a function lives: ``centre`` and ``scales``, (d,)."""
+
+    centre: np.ndarray
+    scales: np.ndarray
+
+
+def short(q) -> np.ndarray:
+    """``q`` rounded to ten bits a coordinate."""
+    mantissa, exponent = np.frexp(np.asarray(q, dtype=float))
+    return np.ldexp(np.round(mantissa * 2.0**BITS) / 2.0**BITS, exponent)
+
+
+def as_points(points, dim: int) -> np.ndarray:
+    """The caller's ``points`` (n, d), (d,) or None, as (n, d). ValueError on another shape."""
+    if points is None:
+        return np.zeros((0, dim))
+    array = np.atleast_2d(np.asarray(points, dtype=float))
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise ValueError(f"points: expected (n, {dim}), got {np.shape(points)}")
+    return array
+
+
+def inside_test(support, dim: int | None = None) -> Callable[[np.ndarray], bool]:
+    """``support``, None, a function q -> bool or a pair (low, high), as a function."""
+    if support is None:
+        return lambda q: True
+    if callable(support):
+        return lambda q: bool(np.all(support(np.array(q))))
+    low, high = (np.asarray(x, dtype=float) for x in support)
+    return lambda q: bool(np.all(q > low) and np.all(q < high))
+
+
+def candidates(dim: int, support, points: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Places to begin at: the caller's, simple ones, one inside the box, random ones of many sizes."""
+    yield from points
+    if support is not None and not callable(support):
+        yield from (in_box(support, dim, rng.uniform(-1, 1, dim)) for _ in range(10))
+    yield np.zeros(dim)
+    yield np.full(dim, 0.5)
+    yield np.ones(dim)
+    for size in (1.0, 0.1, 10.0, 0.01, 100.0, 1000.0):
+        for _ in range(20):
+            yield short(size * rng.standard_normal(dim))
+            yield short(size * np.abs(rng.standard_normal(dim)))
+            yield short(size * rng.uniform(0.05, 0.95, dim) / dim)
+
+
+def in_box(support, dim: int, z: np.ndarray) -> np.ndarray:
+    """A place within (low, high), from ``z`` in (-1, 1)^d."""
+    low, high = (np.broadcast_to(np.asarray(x, dtype=float), (dim,)) for x in support)
+    lowest, highest = np.isfinite(low), np.isfinite(high)
+    middle = np.where(lowest & highest, 0.0, z * 2)
+    middle = np.where(lowest & ~highest, np.where(lowest, low, 0) + np.exp(2 * z), middle)
+    middle = np.where(~lowest & highest, np.where(highest, high, 0) - np.exp(2 * z), middle)
+    both = lowest & highest
+    half = 0.5 * np.where(both, high, 1.0) - 0.5 * np.where(both, low, -1.0)
+    return short(np.where(both, np.where(both, low, 0) + half * (1 + 0.9 * z), middle))
+
+
+def find_frame(f: Callable, dim: int, support, points: np.ndarray, rng: np.random.Generator) -> Frame | None:
+    """Centre and scales of ``f`` (to a number, NaN where there is none); None where f is nowhere finite."""
+    inside = inside_test(support, dim)
+    centre = next((q for q in candidates(dim, support, points, rng) if inside(q) and np.isfinite(f(q))), None)
+    if centre is None:
+        return None
+    scales = np.ones(dim)
+    for _ in range(2):
+        for k, unit in enumerate(np.eye(dim)):
+            scales[k] = width_along(f, centre, unit, start=scales[k])
+            w, here = scales[k], f(centre)
+            ahead, behind = f(centre + w * unit), f(centre - w * unit)
+            bend = ahead - 2 * here + behind
+            if bend < 0 and np.isfinite(bend):
+                moved = short(centre + unit * np.clip(w * (behind - ahead) / (2 * bend), -100 * w, 100 * w))
+                if inside(moved) and f(moved) > here + GAIN:
+                    centre = moved
+    return Frame(short(centre), scales)
+
+
+def place(frame: Frame, z: np.ndarray, good: Callable[[np.ndarray], bool]) -> np.ndarray | None:
+    """centre + scales * z, drawn towards the centre until it is ``good``; None if that takes too long."""
+    for _ in range(12):
+        q = short(frame.centre + frame.scales * z)
+        if good(q):
+            return q
+        z = 0.5 * z
+    return None
+
+
+def ascending(dim: int, rng: np.random.Generator) -> np.ndarray:
+    """Coordinates of different sizes and mixed signs, from 0.3 to 2.2."""
+    sizes = np.linspace(0.3, 2.2, dim) * rng.uniform(0.9, 1.1, dim)
+    return rng.permutation(sizes) * np.where(np.arange(dim) % 2, -1.0, 1.0)
+
+
+def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60) -> np.ndarray:
+    """A simpler place at which it still fails: coordinates to 0, 1, -1, a whole number, two digits; at most ``most`` tries."""
+    q, tries = np.array(q, dtype=float), 0
+
+    def still(new):
+        nonlocal tries
+        tries += 1
+        try:
+            return tries <= most and not np.array_equal(new, q) and fails(new)
+        except Exception:  # another failure than the one that is to be shown
+            return False
+
+    for new in (np.zeros_like(q), np.ones_like(q), np.round(q)):
+        if still(new):
+            q = new
+            break
+    for k in range(len(q)):
+        for value in (0.0, 1.0, -1.0, 2.0, np.round(q[k]), _two_digits(q[k])):
+            new = q.copy()
+            new[k] = value
+            if abs(value) <= max(2.0, abs(q[k])) and q[k] not in (0.0,) and still(new):
+                q = new
+                break
+    return q
+
+
+def _two_digits(x: float) -> float:
+    return float(f"{x:.1e}")
+
+
+def infer_dim(
+    answers: Callable[[int], Sequence[tuple[int, ...]] | None], tried: Sequence[int] | None = None
+) -> int | None:
+    """The dimension of functions that do not say it.
+
+    ``answers(d)`` gives None where they do not take (d,), else the shapes of what they answer that ought to be (d,), (d, d) ...
+    One that takes (almost) any d is looked at in three dimensions; of few possibilities the largest is taken, since a length of
+    one is often broadcast. None where nothing is possible.
+    """
+    tried = range(1, LARGEST_TRIED + 1) if tried is None else tried
+    possible = []
+    for d in tried:
+        shapes = answers(d)
+        if shapes is not None and all(shape == (d,) * len(shape) for shape in shapes):
+            possible.append(d)
+    if not possible:
+        return None
+    if len(possible) > len(tried) // 4:
+        return next((d for d in possible if d >= GENERIC_DIM), possible[-1])
+    return possible[-1]

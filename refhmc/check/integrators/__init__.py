@@ -1,0 +1,1 @@
+"""``check.integrator``: a step (q, p) -> (q', p') of Hamilton's equations."""

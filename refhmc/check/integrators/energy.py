@@ -1,0 +1,165 @@
+"""Energy along the orbit of a step, for ``check.integrator``.
+
+    energy           max_n |H(S^n z) - H(z)| over a time of 10 eps falls as eps^k; or is zero to rounding, if that is claimed
+    shadow energy    where H is quadratic, with H'' its Hessian:  log(J)/eps - Omega H'' falls as eps^k
+
+The second is Omega times the Hessian of H~ - H, with H~ the energy that a symplectic step conserves to all orders in eps.
+Both fall so only where eps is small against the periods of H, and log is one-to-one only where a step turns by less than pi:
+of a larger eps a part is taken that is (``Examination.small``).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import scipy.linalg
+
+from refhmc.check.integrators.examination import Examination
+from refhmc.check.integrators.flow import Energy
+from refhmc.check.report import INEFFICIENT, PASS, Row, judged
+from refhmc.check.subject.foreign import Misconduct, NotApplicable, Undecided
+
+
+def energy_error(test: Examination) -> Row:
+    """Conserved to rounding if that is claimed; otherwise its error on an orbit falls as eps^k."""
+    H = test.need_energy()
+    if "energy" in test.claims:
+        return _energy_kept(test, H)
+    name = "energy"
+    if "order" not in test.claims:
+        raise NotApplicable("neither order nor conservation is claimed")
+    if test.step.random:
+        raise NotApplicable("the step draws: each of its ways has an order of its own")
+    order, found, kept = test.claims["order"], [], 0
+    for z in test.points[: 3 if test.quick else 1]:
+        here = H(z)
+        sizes = [_orbit_error(test, H, z, test.small / 2**k, 10 * 2**k) for k in range(3)]
+        noise = 1e3 * max(test.unit, H.foreign.epsilon) * (1 + abs(here)) + 100 * (test.delta or test.floor)
+        if not all(math.isfinite(x) for x in sizes):
+            continue
+        if sizes[0] <= noise:
+            kept += 1
+            continue
+        if sizes[-1] <= noise:
+            continue
+        slopes = np.log2(np.array(sizes[:-1]) / np.array(sizes[1:]))
+        if abs(slopes[0] - slopes[1]) < 0.35:
+            found.append((float(2 * slopes[1] - slopes[0]), z))
+    if not found:
+        if kept:
+            return Row(name, PASS, basis="conserved to rounding", severity=INEFFICIENT)
+        raise Undecided("no clear slope: eps is too large, or the error is the solver's")
+    slope, z = min(found, key=lambda pair: pair[0])
+    if slope < order - 0.4 and test.order_held:
+        raise Undecided(f"slope {slope:.2f}, though the step has its order: H may not be smooth along the orbit")
+    return judged(
+        name,
+        slope,
+        order - 0.4,
+        "slope of the largest energy error on an orbit of time 10 eps",
+        relation=">=",
+        severity=INEFFICIENT,
+        case=test.step.case(z, test.small, 10),
+    )
+
+
+def _orbit_error(test: Examination, H: Energy, z: np.ndarray, eps: float, n: int) -> float:
+    """The largest |H(z_k) - H(z)| of n steps; infinite where one is not finite."""
+    here, worst = H(z), 0.0
+    for _ in range(n):
+        z = test.step.quiet(z, eps)
+        if not np.isfinite(z).all():
+            return math.inf
+        worst = max(worst, abs(H(z) - here))
+    return worst
+
+
+def _energy_kept(test: Examination, H: Energy) -> Row:
+    """Conserved to rounding of its terms, over 1 to 50 steps."""
+    worst = None
+    d, unit = test.d, max(test.unit, H.foreign.epsilon)
+
+    def measure(z, eps, n):
+        end = test.step.quiet(z, eps, n)
+        if not np.isfinite(end).all():
+            return None
+        before, after = H(z), H(end)
+        rest = [abs(H(np.concatenate([x[:d], 0 * x[d:]]))) for x in (z, end)]
+        terms = 1 + abs(before) + abs(after) + sum(rest)
+        return abs(after - before), 64 * unit * (n + 1) * terms + 10 * n * (test.delta or 0.0) * terms
+
+    for z in test.points:
+        for n in (1, 3, 10, 50):
+            found = measure(z, test.eps, n)
+            if found and (worst is None or found[0] / found[1] > worst[0] / worst[1]):
+                worst = (*found, z, n)
+    if worst is None:
+        raise Undecided("no finite answer")
+    size, limit, z, n = worst
+    case = ""
+    if size > limit:
+
+        def fails(z, eps, n):
+            found = measure(z, eps, n)
+            return bool(found) and found[0] > max(found[1], 0.01 * size)
+
+        case = test.step.case(*test.shrunk(fails, z, test.eps, n))
+    return judged(
+        "energy", size, limit, "claimed to be conserved: rounding of the energy", severity=INEFFICIENT, case=case
+    )
+
+
+def shadow_energy(test: Examination) -> Row:
+    """Where H is quadratic: the generator log(J)/eps of the step tends to that of the flow as eps^k."""
+    H = test.need_energy()
+    name, z, d = "shadow energy", test.points[0], test.d
+    if "order" not in test.claims or test.step.random or d > 20:
+        raise NotApplicable("no order is claimed" if "order" not in test.claims else "the step draws, or d > 20")
+    slope, zero = H.gradient, np.zeros(2 * d)
+    if not _quadratic(H, test.points[:3]):
+        raise NotApplicable("H is not quadratic")
+    hessian = np.array([slope(e) - slope(zero) for e in np.eye(2 * d)])
+    field = np.vstack([hessian[d:], -hessian[:d]])
+    sizes = []
+    for k in range(1, 5):
+        eps = test.small / 2**k
+        J = test.jacobian(z, eps, 1)
+        if J is None:
+            continue
+        s = test.scale(z, test.step.quiet(z, eps))
+        wanted = field * s / s[:, None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "may be inaccurate" by far less than what is measured
+            generator = np.real(scipy.linalg.logm(J.value)) / eps
+        blur = (20 * (J.error + 1e-15) / eps + 1e2 * H.error + 10 * (test.delta or test.floor) / eps) / np.abs(
+            wanted
+        ).max()
+        sizes.append((float(np.abs(generator - wanted).max() / np.abs(wanted).max()), blur))
+    if len(sizes) < 2:
+        raise Undecided("no derivative of the step")
+    clear = [size for size, blur in sizes if size > 30 * blur]
+    case = test.step.case(z, test.small)
+    if len(clear) < 2:
+        if sizes[0][0] < 1e-6:
+            return Row(name, PASS, sizes[0][0], basis="at rounding", severity=INEFFICIENT)
+        raise Undecided("not clear of rounding or the solver's tolerance")
+    fall = math.log2(clear[-2] / clear[-1])
+    basis = f"slope of log(J)/eps against the generator of H; apart by {clear[-1]:.2g}"
+    return judged(name, fall, test.claims["order"] - 0.25, basis, relation=">=", severity=INEFFICIENT, case=case)
+
+
+def _quadratic(H: Energy, points: list[np.ndarray]) -> bool:
+    """Whether its gradient is linear, from the middle to far out; not where it raises."""
+    zero = np.zeros(2 * H.dim)
+    try:
+        middle = H.gradient(zero)
+        for a in points:
+            for t in (-1.0, 0.1, 3.0, 30.0):
+                straight = middle + t * (H.gradient(a) - middle)
+                if not np.abs(H.gradient(t * a) - straight).max() < 1e-8 * np.abs(straight).max():
+                    return False
+    except Misconduct:
+        return False
+    return H.finite(zero)

@@ -1,0 +1,345 @@
+"""What the rows of ``check.integrator`` share: the step, the points, the units, and what is measured more than once.
+
+Units: with t_i those of a pair (q_i, p_i), chosen so that a step turns each pair as a circle where coordinates are of many
+sizes, else 1,
+
+    s(q_i) = t_i max_j |q_j / t_j|        s(p_i) = max_j |p_j t_j| / t_i
+
+a scaling that leaves Omega as it is. In these units
+
+    J        the Jacobian of n steps, by complex step or by extrapolated differences; |J| its growth. In more than
+             ``WIDE`` dimensions J V, for a few random directions V
+    noise    how far the answer moves when the start moves by two units in the last place
+    solver   n delta (1 + |J|)^2, ten times: what an equation solver of the tolerance delta may leave
+
+A row is a function of the :class:`Examination`, which also keeps what the earlier rows found for the later ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check.integrators.flow import Energy
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable
+from refhmc.check.subject.step import Step
+from refhmc.numerics import differences
+
+SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
+WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions
+SKETCH = 8
+CALM = 0.8  # largest |lambda - 1|, lambda the eigenvalues of J, at which errors follow their leading power of eps
+
+
+class Defect(NamedTuple):
+    """``size`` of a defect, the ``limit`` it is held against without the solver's part, ``growth`` |J|, and the ``route``.
+
+    ``lever``: solver's tolerances a step that it may hold: differences divide what the solver leaves by their widths.
+    """
+
+    size: float
+    limit: float
+    growth: float
+    route: str = ""
+    lever: float = 10.0
+
+    def allowed(self, n: int, delta: float | None) -> float:
+        """The limit, and what a solver of the tolerance ``delta`` may leave in n steps."""
+        return self.limit + allowance(n, self.growth, delta, self.lever)
+
+
+class Jacobian(NamedTuple):
+    """J V of some steps in scaled coordinates, (2d, k), its estimated ``error``, ``growth`` |J|, and the ``route`` to it.
+
+    ``along`` is V (2d, k): the unit vectors, and so J itself, or random normal ones; then ``growth`` is the largest seen.
+    """
+
+    value: np.ndarray
+    error: float
+    growth: float
+    route: str
+    along: np.ndarray
+
+    @property
+    def length(self) -> float:
+        """Of the longest direction."""
+        return float(np.sqrt((self.along**2).sum(axis=0).max()))
+
+
+@dataclasses.dataclass
+class Examination:
+    """One step under examination: first what it was called with, then what the rows found.
+
+    ``given``: the caller's points, each (2d,); ``hamiltonian``: H as it was given; ``delta``: the solver's tolerance, 0 if it
+    solves nothing, None if that is not known; ``tighter``: the step with another.
+    """
+
+    step: Step
+    energy: Energy | None
+    eps: float
+    claims: dict[str, float]
+    given: list[np.ndarray]
+    hamiltonian: Any
+    delta: float | None
+    tighter: Callable[[float], Step] | None
+    invariants: dict[str, Foreign]
+    symmetries: list[tuple[Callable, Callable]]
+    seed: int
+    notes: list[str]
+    like: Any = None
+    dim_given: bool = True
+    fixed_work: bool = False  # whatever time it takes
+
+    points: list[np.ndarray] = dataclasses.field(default_factory=list)
+    widths: np.ndarray | None = None  # of the momenta, in many dimensions
+    wrong_energy: Misconduct | None = None  # what H raised, at every point
+    excluded: str = "the step gave no answer"  # why the later rows cannot be run, if not empty
+    slow: float = 1.0  # seconds a call
+    unclear: bool = False  # whether p' tends to p or to -p
+    repeated: Row | None = None  # the row "deterministic"
+    floor: float = 0.0  # defects of reversal up to this were excused: the solver's
+    failed: set[str] = dataclasses.field(default_factory=set)
+    held: set[str] = dataclasses.field(default_factory=set)  # properties of the map that were judged and passed
+    series: list | None = None  # steps and the flow beside them, from a few points
+    orders: list[float] = dataclasses.field(default_factory=list)
+    order_held: bool = False
+    power: int = 0  # of the first term of the error that should not be there
+    rates: tuple[float, float] | None = None
+    exchanged: bool = False
+    jacobians: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        self.balance = np.ones(2 * self.d)  # (t, 1/t)
+
+    @property
+    def d(self) -> int:
+        return self.step.dim
+
+    @property
+    def quick(self) -> bool:
+        """Whether it answers soon enough for all the cases; an ordinary step in NumPy does by far."""
+        return self.fixed_work or self.slow < 1e-2
+
+    @property
+    def wide(self) -> bool:
+        return self.d > WIDE
+
+    @property
+    def costly(self) -> bool:
+        """Whether all of J takes more than about a second."""
+        return self.wide and not self.fixed_work and self.slow * self.d > 0.02
+
+    @property
+    def coarse(self) -> bool:
+        return self.step.foreign.epsilon > 2.0**-52
+
+    @property
+    def unit(self) -> float:
+        return self.step.foreign.epsilon
+
+    def need(self) -> None:
+        """NotApplicable where the step cannot be examined."""
+        if self.excluded:
+            raise NotApplicable(self.excluded)
+
+    def need_energy(self) -> Energy:
+        """H and its gradient; NotApplicable without."""
+        self.need()
+        if self.wrong_energy is not None:
+            raise NotApplicable("H raised: see 'gradient of H'")
+        if self.energy is None:
+            raise NotApplicable("no H was given")
+        return self.energy
+
+    def flip(self, z: np.ndarray) -> np.ndarray:
+        return np.concatenate([z[: self.d], -z[self.d :]])
+
+    def scale(self, *states: np.ndarray) -> np.ndarray:
+        """The largest |q_i|, d times, and the largest |p_i|; in units of ``balance``, where coordinates are of many sizes."""
+        halves = [
+            max(float(np.abs(z[part] / self.balance[part]).max()) for z in states)
+            for part in (slice(0, self.d), slice(self.d, None))
+        ]
+        return self.balance * np.repeat([x if x > 0 and math.isfinite(x) else 1.0 for x in halves], self.d)
+
+    def apart(self, a: np.ndarray, b: np.ndarray, z: np.ndarray) -> float:
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            return 0.0 if np.array_equal(a, b, equal_nan=True) else math.inf
+        return float(np.abs((a - b) / self.scale(z, a)).max())
+
+    def jacobian(self, z, eps, n, step: Step | None = None, how: str = "", full: bool = False) -> Jacobian | None:
+        """J of n steps, or what is seen of it along a few directions (``full``: never); None where there is none.
+
+        ``how``: "" by complex step where that can be; "wide" by differences, which do not see what changes below a solver's
+        tolerance; "near" by differences that look at the closest neighbourhood only.
+        """
+        step = step or self.step
+        sketch = self.wide and not full
+        key = (z.tobytes(), eps, n, step, step.stream, how, sketch)
+        if key not in self.jacobians:
+            derivative = self._derivative(z, eps, n, step, how)
+            found = None
+            if derivative is not None:
+                found = (
+                    _sketch(derivative, 2 * self.d, self.seed) if sketch else _columns(derivative, np.eye(2 * self.d))
+                )
+            self.jacobians[key] = found
+        return self.jacobians[key]
+
+    def _derivative(self, z, eps, n, step: Step, how: str) -> Callable[[np.ndarray], differences.Derivative] | None:
+        """u -> J u, in scaled coordinates; None where the step fails at z."""
+        end = step.quiet(z, eps, n)
+        if not np.isfinite(end).all():
+            return None
+        s = self.scale(z, end)
+
+        def scaled(y):
+            return step.quiet(s * y, eps, n) / s
+
+        def derivative(u):
+            length = np.sqrt(u @ u)  # differences are as wide for any direction
+            u = u / length
+            if self.coarse:  # wide differences, and few: rounding is what limits them
+                found = differences.ridders(lambda t: scaled(z / s + t * u), 0.2, 3)
+                found = found._replace(error=max(found.error, 4 * self.unit / 0.05))
+            elif how == "near":
+                found = differences.ridders(lambda t: scaled(z / s + t * u), 2e-3, 6)
+            elif how == "wide":
+                found = differences.ridders(lambda t: scaled(z / s + t * u))
+            else:
+                found = differences.along(scaled, z / s, u)
+            return found._replace(value=length * found.value, error=length * found.error)
+
+        return derivative
+
+    def turn(self, z, eps) -> float:
+        """max |lambda - 1|, lambda the eigenvalues of J; in many dimensions what a few powers of J - 1 find. NaN without J."""
+        if not self.wide:
+            J = self.jacobian(z, eps, 1)
+            return math.nan if J is None else float(np.abs(np.linalg.eigvals(J.value) - 1).max())
+        derivative = self._derivative(z, eps, 1, self.step, "")
+        if derivative is None:
+            return math.nan
+        u, found = np.random.default_rng(self.seed).standard_normal(2 * self.d), math.nan
+        for _ in range(4):
+            u /= np.sqrt(u @ u)
+            u = derivative(u).value - u
+            found = float(np.sqrt(u @ u))
+            if not (math.isfinite(found) and found > 0):
+                break
+        return found
+
+    @functools.cached_property
+    def small(self) -> float:
+        """The step size, divided by 4 until a step turns phase space by little: from there on errors follow powers of it."""
+        for k in range(21):
+            eps = self.eps / 4**k
+            turns = [self.turn(z, eps) for z in self.points[:3]]
+            if any(turn <= CALM for turn in turns):
+                return eps
+        return self.eps  # no size will do
+
+    def noise(self, z, eps, n, step: Step | None = None) -> float:
+        """How much the answer moves when the start moves by two units in the last place."""
+        step, rng = step or self.step, np.random.default_rng(1)
+        end = step.quiet(z, eps, n)
+        moved = [step.quiet(z * (1 + self.unit * rng.integers(-2, 3, 2 * self.d)), eps, n) for _ in range(4)]
+        found = [self.apart(end, x, z) for x in moved]
+        return max((x for x in found if math.isfinite(x)), default=math.inf)
+
+    def tightened(self, delta: float) -> Step:
+        """The step with its solver at another tolerance."""
+        assert self.tighter is not None
+        step = self.tighter(delta)
+        step.flipped = self.step.flipped
+        return step
+
+    def shrunk(self, fails: Callable, z: np.ndarray, eps: float, n: int) -> tuple[np.ndarray, float, int]:
+        """A simpler case that fails too: fewer steps, then coordinates of few digits, one after the other."""
+        left = 60 if self.quick and not self.wide else 10
+        for fewer in (1, 2, 3):
+            if fewer < n and fails(z, eps, fewer):
+                n = fewer
+                break
+        for k in range(2 * self.d):
+            for simple in (0.0, 1.0, round(z[k], 1)):
+                if simple == z[k] or left == 0:
+                    break
+                left -= 1
+                trial = z.copy()
+                trial[k] = simple
+                try:
+                    if fails(trial, eps, n):
+                        z = trial
+                        break
+                except Exception:  # not a case then
+                    continue
+        return z, eps, n
+
+
+def allowance(n: int, growth: float, delta: float | None, lever: float = 10.0) -> float:
+    """What a solver of that tolerance may leave (it stops by the last change)."""
+    return 0.0 if not delta else lever * n * delta * (1 + growth) ** 2
+
+
+def momentum_widths(energy: Energy, z: np.ndarray) -> np.ndarray:
+    """How wide exp(-H) is along each momentum, (d,), the others at zero: 1 / sqrt(d2H/dp_i2) by differences of H."""
+    d = energy.dim
+    here = energy(z * np.repeat([1.0, 0.0], d))
+    bend = [energy(np.concatenate([z[:d], u])) + energy(np.concatenate([z[:d], -u])) - 2 * here for u in np.eye(d)]
+    return 1 / np.sqrt(np.array(bend))
+
+
+def inverse_mass(energy: Energy, z: np.ndarray) -> np.ndarray:
+    """The Hessian of H in p, by central differences of the gradient."""
+    d, h = energy.dim, 1e-3
+    units = np.eye(2 * d)[d:]
+    rows = [(energy.gradient(z + h * u)[d:] - energy.gradient(z - h * u)[d:]) / (2 * h) for u in units]
+    return 0.5 * (np.array(rows) + np.array(rows).T)
+
+
+def _columns(derivative: Callable, along: np.ndarray) -> Jacobian | None:
+    """J V column by column; None where one is not finite."""
+    columns = [derivative(u) for u in along.T]
+    if any(np.shape(c.value) != (len(along),) or not np.isfinite(c.value).all() for c in columns):
+        return None
+    value = np.stack([c.value for c in columns], axis=-1)
+    route = "Ridders" if any(c.route == "Ridders" for c in columns) else "complex step"
+    error = max(c.error for c in columns)
+    return Jacobian(value, error, _norm(value) if value.shape[0] == value.shape[1] else math.nan, route, along)
+
+
+def _sketch(derivative: Callable, size: int, seed: int) -> Jacobian | None:
+    """J V for random normal V, and the growth of those directions and of their images under J."""
+    rng = np.random.default_rng([seed, size])
+    found = _columns(derivative, rng.standard_normal((size, SKETCH)))
+    if found is None:
+        return None
+    growth, u = 0.0, found.value[:, 0]
+    for _ in range(3):
+        u = u / np.sqrt(u @ u)
+        u = derivative(u).value
+        if not np.isfinite(u).all():
+            return None
+        growth = max(growth, float(np.sqrt(u @ u)))
+    lengths = np.sqrt((found.value**2).sum(axis=0) / (found.along**2).sum(axis=0))
+    route = f"{found.route}, along {SKETCH} random directions"
+    return found._replace(growth=max(growth, float(lengths.max())), route=route)
+
+
+def _norm(matrix: np.ndarray) -> float:
+    """The largest singular value; of a large matrix by powers, from below to about a percent."""
+    if len(matrix) <= 2 * WIDE:
+        return float(np.linalg.norm(matrix, 2))
+    u, size = np.random.default_rng(len(matrix)).standard_normal(len(matrix)), 0.0
+    for _ in range(40):
+        u = matrix.T @ (matrix @ u)
+        size = float(np.sqrt(u @ u))
+        u = u / max(size, 1e-300)
+    return math.sqrt(size)

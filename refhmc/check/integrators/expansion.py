@@ -1,0 +1,285 @@
+"""A step beside the true flow phi of H as its size eps goes to zero, for ``check.integrator``.
+
+    S(eps) - phi(eps) = c_1 eps + ... + c_k eps^k + c_(k+1) eps^(k+1) + ...
+
+    order           the slope of |S - phi| in eps, less one, where it stands clear of rounding
+    small step      c_1 = ... = c_k = 0 for a claimed order k, each coefficient by least squares at ranges [0, E] of eps
+    elapsed time    dS/deps at 0 is the field (dH/dp, -dH/dq): 1 + c_1 along it is the time that passes for eps asked
+
+Of a step that draws, S is the mean over the ways in which its discrete draws fall out, and phi runs at the speed of that mean.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.integrators.examination import Examination, inverse_mass
+from refhmc.check.integrators.flow import Energy, Term, leading_term, true_flow
+from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, Row, judged
+from refhmc.check.subject.foreign import Misconduct, NotApplicable, OutOfTime, Undecided
+from refhmc.check.subject.step import TooMany, leaves
+
+CLEAR = 10.0  # errors of the fit: a term beyond is believed, if ranges of eps agree on it
+NODES = 16  # steps of sizes E/16 ... E, for the expansion of the error in eps
+
+
+class Series(NamedTuple):
+    """Steps S and the flow from one point at step sizes ``times``: differences from the start in units of ``scale``."""
+
+    z: np.ndarray
+    scale: np.ndarray
+    times: np.ndarray
+    moved: np.ndarray
+    error: np.ndarray
+    field: np.ndarray
+    noise: float
+    flow_error: float
+    rate: float
+
+
+def followed(test: Examination) -> list[Series]:
+    """Steps of many sizes and the flow, from up to three points."""
+    H = test.need_energy()
+    if test.series is None:
+        test.series, why = [], ""
+        for z in test.points[: 1 if test.wide else 3 if test.quick else 2]:
+            try:
+                test.series.append(_series(test, H, z))
+            except (Undecided, Misconduct) as reason:
+                why = str(reason)
+            except OutOfTime:
+                why = f"the flow of H was not followed in the time given{'' if H.given else '; grad_q= and grad_p= save most'}"
+                break
+        if not test.series:
+            raise Undecided(why)
+    if not test.series:
+        raise Undecided("the flow of H could not be followed")
+    return test.series
+
+
+def _series(test: Examination, H: Energy, z: np.ndarray) -> Series:
+    """Steps from z at three grids of eps, which the fits use, and at powers of two, which the slope does."""
+    top = _longest(test)
+    grids = [top / 2**k * np.arange(1, NODES + 1) / NODES for k in range(3)]
+    times = np.unique(np.concatenate([*grids, top / 2.0 ** np.arange(12)]))
+    ends = np.array([_mean(test, z, float(t)) for t in times])
+    good = np.cumprod(np.isfinite(ends).all(axis=1)).astype(bool)  # up to the first that failed
+    times, ends = times[good], ends[good]
+    if len(times) < 8:
+        raise Undecided("the step fails at small eps")
+    scale = test.scale(z, *ends[times <= test.small])
+    field = H.field(z) / scale
+    rate = 1.0
+    if test.step.random:
+        start = leading_term(times[:8] / times[7], (ends[:8] - z) / scale, 1, 1e-15, (3, 4)).value / times[7]
+        rate = float(start @ field / (field @ field))
+        if np.abs(start - rate * field).max() > 1e-3 * np.abs(field).max() or rate <= 0.05:
+            rate = 1.0
+    with np.errstate(all="ignore"):
+        flow, error = true_flow(H, z, rate * times, scale)
+    delta = 10 * (test.delta or 0.0) / min(scale.min(), 1.0)
+    floor = test.floor if not test.delta else 0.0
+    noise = 2 * test.unit + test.noise(z, test.small, 1) + error + delta + floor
+    return Series(z, scale, times, (ends - z) / scale, (ends - flow) / scale, field, noise, error + test.unit, rate)
+
+
+def _longest(test: Examination) -> float:
+    """Of the steps held against the flow; single precision shows its order at large ones only.
+
+    In many dimensions the flow is followed for a shorter time: each of its slopes is 2d calls where only H is known.
+    """
+    return (8 if test.coarse else 0.5 if test.wide else 2) * test.small
+
+
+def _mean(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
+    """Where a step goes; of one that draws, the mean over the ways its discrete draws fall out."""
+    if not test.step.random:
+        return test.step.quiet(z, eps)
+    try:
+        ways = list(leaves(test.step, z, eps, most=130))
+    except TooMany as why:
+        raise Undecided(str(why)) from None
+    return np.sum([leaf.probability * leaf.z for leaf in ways], axis=0)
+
+
+def order(test: Examination) -> Row:
+    """The slope of the error of one step, less one, at the smallest eps at which it stands clear of rounding."""
+    test.need_energy()
+    name, found, exact = "order", [], 0
+    for series in followed(test):
+        slope = _slope(test, series)
+        if slope == math.inf:
+            exact += 1
+        elif slope is not None:
+            found.append((slope, series.z))
+    test.orders = [order for order, _ in found]
+    if not found:
+        if exact:
+            test.notes.append("the step is the true flow, to rounding")
+            test.order_held = True
+            return Row(name, PASS, basis="the error is at rounding for all eps: exact", severity=INEFFICIENT)
+        raise Undecided("no range of eps in which the error is neither saturated nor rounding or the solver's")
+    least, z = min(found, key=lambda pair: pair[0])
+    if "order" not in test.claims:
+        return Row(name, NOT_RUN, least, basis="not claimed; measured against the true flow")
+    claimed = test.claims["order"]
+    if least > claimed + 0.5:
+        test.notes.append(f"of order {least:.2f}, more than the {claimed:g} claimed")
+    test.order_held = least >= claimed - 0.25
+    basis = f"{claimed:g} claimed; slope against the true flow of H, {len(found)} points"
+    return judged(
+        name,
+        least,
+        claimed - 0.25,
+        basis,
+        relation=">=",
+        severity=INEFFICIENT,
+        case=test.step.case(z, test.small),
+    )
+
+
+def _slope(test: Examination, series: Series) -> float | None:
+    """The order at one point; infinity where it is exact, None where there is no answer."""
+    top = _longest(test)
+    errors = []
+    for k in range(12):
+        at = np.flatnonzero(np.isclose(series.times, top / 2**k, rtol=1e-12))
+        if len(at):
+            errors.append(np.abs(series.error[at[0]]).max())
+    clear = [e > 100 * series.noise for e in errors]
+    if not any(clear):
+        return math.inf if series.noise < 1e-9 else None
+    last = len(clear) - 1 - clear[::-1].index(True)
+    first = next(k for k in range(last, -1, -1) if k == 0 or not clear[k - 1])
+    if last - first < 2:
+        return None
+    logs = np.log2(errors[first : last + 1])
+    slopes = logs[:-1] - logs[1:]
+    if abs(slopes[-1] - slopes[-2]) > 0.25:
+        return None
+    # What is left of the next term halves with eps.
+    return float(2 * slopes[-1] - slopes[-2]) - 1
+
+
+def small_step(test: Examination) -> Row:
+    """The terms eps ... eps^k of the error, which the claimed order excludes, by least squares at several ranges of eps.
+
+    A term is believed when the ranges agree on it; a rounded coefficient shows here long before it does in the slope.
+    """
+    test.need_energy()
+    name = "small step"
+    if "order" not in test.claims:
+        raise NotApplicable("no order is claimed")
+    order = int(test.claims["order"])
+    worst, finest = None, math.inf
+    for series in followed(test):
+        for power in range(1, min(order, 6) + 1):
+            terms = _terms(test, series, power)
+            if not terms:
+                break
+            E, term = min(terms, key=lambda entry: entry[1].error / entry[0] ** power)
+            k = int(np.argmin(np.abs(series.times - E)))
+            natural = max(np.abs(series.moved[k] - series.error[k]).max(), E * np.abs(series.field).max())
+            size, limit = np.abs(term.value).max() / natural, CLEAR * term.error / natural
+            finest = min(finest, limit)
+            if _confirmed(terms, power):
+                if worst is None or size / limit > worst[0] / worst[1]:
+                    worst = (size, limit, series.z, power)
+                break
+    if worst is not None:
+        number, limit, z, test.power = worst
+        basis = f"term eps^{test.power} of the error, in parts of the step; what the fit resolves"
+        return Row(name, FAIL, number, limit, basis, INEFFICIENT, test.step.case(z, test.small))
+    if not finest < 1e-3:
+        raise Undecided("the terms of the error cannot be told from rounding or the solver's tolerance")
+    return Row(name, PASS, basis=f"no terms up to eps^{order}; seen from {finest:.1g} of a step", severity=INEFFICIENT)
+
+
+def _terms(test: Examination, series: Series, power: int) -> list[tuple[float, Term]]:
+    """The error's term of that power, at ranges of eps of three lengths; what is before it is taken to be zero."""
+    found = []
+    for k in range(3):
+        E = _longest(test) / 2**k
+        nodes = E * np.arange(1, NODES + 1) / NODES
+        at = np.array([np.argmin(np.abs(series.times - t)) for t in nodes])
+        if np.abs(series.times[at] - nodes).max() < 1e-9 * E:
+            found.append((E, leading_term(nodes / E, series.error[at], power, series.flow_error)))
+    return found
+
+
+def _confirmed(terms, power: int) -> bool:
+    """Whether at least two ranges see the same term, and those that do not could not."""
+    seen = [(E, c / E**power) for E, (c, error) in terms if np.abs(c).max() > CLEAR * error]
+    if len(seen) < 2:
+        return False
+    _, value = seen[-1]  # the smallest range that sees it
+    size = np.abs(value).max()
+    for E, (c, error) in terms:
+        allowed = CLEAR * error + (0.2 * size * E**power if np.abs(c).max() > CLEAR * error else 0.0)
+        if np.abs(c - value * E**power).max() > allowed:
+            return False
+    return True
+
+
+def elapsed_time(test: Examination) -> Row:
+    """How fast positions move as eps goes to zero, over how fast they move along the flow of H."""
+    test.need_energy()
+    name, d, found = "elapsed time", test.d, []
+    for series in followed(test):
+        terms = _terms(test, series, 1)
+        if not terms:
+            continue
+        E, term = min(terms, key=lambda entry: entry[1].error / entry[0])
+        velocity, force = series.field[:d], series.field[d:]
+        extra, blur = term.value / E, CLEAR * term.error / E
+        moved = [(part @ more) / max(part @ part, 1e-300) for part, more in ((velocity, extra[:d]), (force, extra[d:]))]
+        size = np.abs(velocity).max()
+        if size > 1e3 * blur:
+            found.append((moved[0], moved[1], blur / size, series))
+    if not found:
+        raise Undecided("too coarse to tell")
+    ahead, push, blur, series = max(found, key=lambda entry: abs(entry[0]) / entry[2])
+    if test.step.random and any(abs(s.rate - 1) > 1e-9 for *_, s in found):
+        low, high = min(s.rate for *_, s in found), max(s.rate for *_, s in found)
+        raise NotApplicable(f"the step draws: its time is {low:.3g} to {high:.3g} of eps")
+    test.rates = (1 + ahead, 1 + max((entry[1] for entry in found), key=abs))
+    test.exchanged = abs(ahead) > 1e-3 and _is_exchanged(test, series)
+    several, error = _rate_of_three(test, series) if not test.step.random else (1.0, 0.0)
+    n = 1
+    if abs(several - 1) > max(abs(ahead), 1e-3, error):
+        n, ahead, blur = 3, several - 1, max(blur, 1e-3, error)
+    if not {"order", "exact time"} & test.claims.keys():
+        return Row(name, NOT_RUN, abs(ahead), basis="not claimed")
+    basis = f"{(1 + ahead) * n * test.small:.4g} where n*eps = {n * test.small:.4g} was asked; error of the expansion"
+    case = test.step.case(series.z, test.small, n)
+    return judged(name, abs(ahead), blur, basis, severity=INEFFICIENT, case=case)
+
+
+def _rate_of_three(test: Examination, series: Series) -> tuple[float, float]:
+    """The same for three steps, from a few small ones, and the error of the fit."""
+    E, d = test.small / 8, test.d
+    x = np.arange(1, 7) / 6
+    ends = np.array([test.step.quiet(series.z, float(E * t), 3) for t in x])
+    if not np.isfinite(ends).all() or series.noise > 1e-8:
+        return 1.0, 0.0
+    start = leading_term(x, (ends - series.z) / series.scale, 1, series.flow_error, (3,))
+    velocity = series.field[:d]
+    size = max(velocity @ velocity, 1e-300)
+    return float(start.value[:d] @ velocity / (3 * E * size)), CLEAR * start.error / (3 * E * float(np.sqrt(size)))
+
+
+def _is_exchanged(test: Examination, series: Series) -> bool:
+    """Whether positions move by the inverse of the Hessian of the kinetic energy in place of the Hessian."""
+    H, d, z = test.need_energy(), test.d, series.z
+    try:
+        other = np.linalg.solve(inverse_mass(H, z), z[d:]) / series.scale[:d]
+    except (Misconduct, np.linalg.LinAlgError):
+        return False
+    if np.abs(other - series.field[:d]).max() < 0.01 * np.abs(series.field[:d]).max():
+        return False
+    k = int(np.argmin(np.abs(series.times - test.small / 32)))
+    moved = series.moved[k][:d] / series.times[k]
+    return bool(np.abs(moved - other).max() < 0.1 * np.abs(other).max())

@@ -1,0 +1,186 @@
+"""The true flow of a Hamiltonian given as a function, and the expansion of a curve at its start.
+
+    dz/dt = (dH/dp, -dH/dq),    z = (q, p)
+
+is found interval by interval as a Chebyshev polynomial in t, by Picard's iteration z(t) = z + int_0^t f(z(s)) ds, to about
+1e-15 (Clenshaw and Norton 1963): with the gradients given, or those of H by complex step, or by Ridders' differences where H
+takes no complex numbers. The last coefficients estimate the error; where they do not vanish the interval is halved.
+
+A curve c(t) = c_1 t + c_2 t^2 + ... known at points of (0, T] gives its coefficients by least squares; the fit of one degree
+less, and the noise of the values (what the fit leaves over), estimate their errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebfit, chebint, chebval
+
+from refhmc.check.subject.foreign import Foreign, Misconduct, Undecided
+from refhmc.numerics import differences
+
+MOST_INTERVALS = 200
+
+
+class Energy:
+    """H as a function of z (2d,), with its gradient (2d,), whatever form it was given in.
+
+    ``H`` is a function of (q, p), or has the method ``energy`` (and perhaps ``grad_q``, ``grad_p``). A half whose gradient
+    is not given is found by differences; ``given`` names the halves that are.
+    """
+
+    def __init__(self, H, dim: int, *, grad_q=None, grad_p=None, like=None):
+        energy = getattr(H, "energy", H)
+        self.dim = dim
+        self.foreign = Foreign(energy, "H", like)
+        slopes = {"grad_q": grad_q or getattr(H, "grad_q", None), "grad_p": grad_p or getattr(H, "grad_p", None)}
+        self.given = {name: Foreign(f, name, like) for name, f in slopes.items() if callable(f)}
+        both = getattr(H, "_evaluate", None) if type(H).__module__ == "refhmc.dynamics.hamiltonian" else None
+        self._both = (
+            None if both is None or grad_q or grad_p else Foreign(both, "H")
+        )  # one call for all, and much less time
+        self.error = 1e-14  # of the gradient, relative
+        self._complex: bool | None = None
+        self.refusal: Misconduct | None = None
+        self.refusals = 0
+
+    def __call__(self, z: np.ndarray) -> float:
+        """H(z)"""
+        return float(np.real(self._value(z)[0]))
+
+    def _value(self, z) -> np.ndarray:
+        """H(z), (1,), complex where z is."""
+        d = self.dim
+        return self.foreign.vector((), z[:d], z[d:]).reshape(1)
+
+    def finite(self, z: np.ndarray) -> bool:
+        """Whether H and its gradient are finite there; what one of them raises is kept as ``refusal``."""
+        try:
+            return bool(np.isfinite(self(z)) and np.isfinite(self.gradient(z)).all())
+        except Misconduct as wrong:
+            self.refusal, self.refusals = self.refusal or wrong, self.refusals + 1
+            return False
+
+    def gradient(self, z: np.ndarray) -> np.ndarray:
+        """(dH/dq, dH/dp)"""
+        d = self.dim
+        if self._both is not None:
+            _, along_p, along_q = self._both.raw(z[:d], z[d:])
+            return np.concatenate([along_q, along_p])
+        if not self.given:
+            return self.differences(z, range(2 * d))
+        halves = []
+        for name, part in (("grad_q", slice(0, d)), ("grad_p", slice(d, 2 * d))):
+            if name in self.given:
+                halves.append(self.given[name].vector((d,), z[:d], z[d:]))
+            else:
+                halves.append(self.differences(z, range(2 * d)[part]))
+        return np.concatenate(halves)
+
+    def differences(self, z: np.ndarray, coordinates) -> np.ndarray:
+        """Those parts of the gradient, from H alone."""
+        if self._complex is None:
+            direction = np.cos(1.0 + np.arange(len(z)))
+            self._complex = differences.along(self._value, z, direction).route == "complex step"
+        units = np.eye(len(z))
+        if self._complex:
+            here = np.array([self(z)])
+            found = [differences.complex_step(self._value, z, units[k], here) for k in coordinates]
+            exact = [x for x in found if x is not None]
+            if len(exact) == len(found):
+                return np.concatenate(exact)
+        width = 0.2 * min(1.0, max(np.abs(z).max(), 1e-3))
+
+        def along(u: np.ndarray) -> differences.Derivative:
+            return differences.ridders(lambda t: np.array([self(z + t * u)]), width)
+
+        columns = [along(u) for u in units[list(coordinates)]]
+        value = np.array([column.value.ravel()[0] for column in columns])
+        error = max(column.error for column in columns) / max(np.abs(value).max(initial=0.0), 1e-300)
+        self.error = max(self.error, min(error, 1e-2))
+        return value
+
+    def field(self, z: np.ndarray) -> np.ndarray:
+        """dz/dt"""
+        slope = self.gradient(z)
+        return np.concatenate([slope[self.dim :], -slope[: self.dim]])
+
+
+NODES = 14  # of the polynomial in each interval
+
+
+def true_flow(energy: Energy, z: np.ndarray, times: Sequence[float], scale: np.ndarray) -> tuple[np.ndarray, float]:
+    """Where the flow takes z by each of the ascending ``times``, (k, 2d), and an estimate of the error.
+
+    The error is in units of ``scale``, (2d,). Raises Undecided where the flow cannot be followed.
+    """
+    energy.field(z)  # learns how exact the gradient is
+    start, end, length = 0.0, float(times[-1]), float(times[-1])
+    found, error, tried = [], 0.0, 0
+    while start < end * (1 - 1e-14):
+        tried += 1
+        if tried > MOST_INTERVALS:
+            raise Undecided(f"the flow of H could not be followed to time {end:.3g}")
+        length = min(length, end - start)
+        solved = _interval(energy, z, length, scale)
+        if solved is None:
+            length *= 0.5
+            continue
+        coefficients, left = solved
+        error += left
+        last = start + length >= end * (1 - 1e-14)
+        here = [t for t in times if start < t and (t <= start + length or last)]
+        found += [chebval(2 * (t - start) / length - 1, coefficients) for t in here]
+        z, start, length = chebval(1.0, coefficients), start + length, 2 * length
+    return np.array(found), error
+
+
+def _interval(energy: Energy, z: np.ndarray, length: float, scale: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """Chebyshev coefficients of the flow in (0, length) and their error; None if the interval is too long."""
+    exact = max(1e-15, 3 * energy.error)
+    nodes = -np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
+    values, change = np.tile(z, (NODES, 1)), np.inf
+    for _ in range(40):
+        slopes = np.array([energy.field(x) for x in values])
+        if not np.isfinite(slopes).all():
+            return None
+        coefficients = chebint(chebfit(nodes, slopes, NODES - 1), lbnd=-1) * (0.5 * length)
+        coefficients[0] += z
+        new = chebval(nodes, coefficients).T
+        before, change = change, float(np.abs((new - values) / scale).max())
+        values = new
+        if change <= exact or (change <= 1e3 * exact and change > 0.5 * before):
+            break
+        if change > before:
+            return None
+    tail = float(np.abs(coefficients[-3:] / scale).max())
+    if change > 1e3 * exact or tail > 3 * exact:
+        return None
+    return coefficients, change + tail
+
+
+class Term(NamedTuple):
+    """The term c_k T^k of a curve, (m,), and an estimate of its ``error``."""
+
+    value: np.ndarray
+    error: float
+
+
+def leading_term(x: np.ndarray, values: np.ndarray, first: int, floor: float, extra: Sequence[int] = (5, 7, 9)) -> Term:
+    """The term of power ``first``, before which there are none, of a curve with ``values`` (n, m) at times x T, 0 < x <= 1.
+
+    ``floor`` is a smooth error of the values. Of the fits with ``extra`` more powers the one of the least error is taken.
+    """
+    best = Term(np.full(values.shape[1], np.nan), np.inf)
+    for more in extra:
+        powers = x[:, None] ** np.arange(first, first + more + 1)
+        inverse, rougher = (np.linalg.pinv(powers[:, :k], rcond=1e-15) for k in (more + 1, more))
+        fit = inverse @ values
+        noise = np.sqrt(((values - powers @ fit) ** 2).sum(axis=0).max() / max(len(x) - more - 1, 1))
+        apart = np.abs(fit[0] - rougher[0] @ values).max()
+        error = float(apart + 3 * np.linalg.norm(inverse[0]) * noise + floor)
+        if error < best.error:
+            best = Term(fit[0], error)
+    return best

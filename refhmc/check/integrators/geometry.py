@@ -1,0 +1,266 @@
+"""Geometry of a step: what the map S of n steps is whatever its H, for ``check.integrator``.
+
+    reversible      F S F S = 1, F(q, p) = (q, -p)
+    symplectic      J' Omega J = Omega, Omega = [[0, 1], [-1, 0]], J the Jacobian of S; in many dimensions
+                    (J v)' Omega J w = v' Omega w for a few random v, w
+    volume          log |det J| = 0
+    composition     S of n steps is n times S of one
+
+A defect is held against rounding times the growth |J| that it meets, the error of the derivatives, and what the solver's
+tolerance delta may leave. One that is above is believed if differences taken in other ways see it too. Where delta is not
+known, a solver is told from a map that is not symplectic by the defect as a function of eps: a power of it, or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.integrators.examination import SMALL, Defect, Examination
+from refhmc.check.integrators.reversal import reversible_in_law
+from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.subject.foreign import NotApplicable, OutOfTime, Undecided
+from refhmc.check.subject.step import Step
+
+OF_DERIVATIVES = 300.0  # solver's tolerances that a derivative may hold
+TIGHT = 1e-11  # the tolerance a solver is given to see whether a defect is its own
+
+
+def reversal_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+    """|F S F S z - z|, largest entry in scaled coordinates; ``how`` does not matter to it."""
+    step = step or test.step
+    end = step.quiet(z, eps, n)
+    back = test.flip(step.quiet(test.flip(end), eps, n)) if np.isfinite(end).all() else end
+    J = test.jacobian(z, eps, n, step)
+    if not np.isfinite(back).all() or J is None or J.growth > 1e6:
+        return None
+    growth = J.growth
+    s = test.scale(z, end)
+    rounding = 64 * test.unit * (n + 1) * (1 + growth) + 20 * (1 + growth) * test.noise(z, eps, n, step)
+    return Defect(float(np.abs((back - z) / s).max()), rounding, growth, "rounding x |J|")
+
+
+def symplectic_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+    """|J' Omega J - Omega|, largest entry; None where there is no derivative, or |J| is above 1e6."""
+    J = test.jacobian(z, eps, n, step, how)
+    if J is None or J.growth > 1e6:
+        return None
+    d = test.d
+
+    def two_form(V):
+        return V[:d].T @ V[d:] - V[d:].T @ V[:d]
+
+    size = float(np.abs(two_form(J.value) - two_form(J.along)).max())
+    limit = (1e-10 * (1 + J.growth) ** 2 + 20 * math.sqrt(2 * d) * J.error * (1 + J.growth)) * J.length
+    return Defect(size, limit, J.growth, J.route, OF_DERIVATIVES * J.length)
+
+
+def volume_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+    """|log |det J||."""
+    J = test.jacobian(z, eps, n, step, how, full=True)
+    if J is None or J.growth > 1e6:
+        return None
+    _, log_det = np.linalg.slogdet(J.value)
+    if test.wide:  # the singular values cost more than all the rest
+        u = np.random.default_rng(test.seed).standard_normal((2 * test.d, 4))
+        inverse = float(np.sqrt(((np.linalg.solve(J.value, u) ** 2).sum(axis=0) / (u**2).sum(axis=0)).max()))
+    else:
+        inverse = float(np.linalg.norm(np.linalg.pinv(J.value), 2))
+    limit = 2 * test.d * (1e-10 * (1 + J.growth) ** 2 + 10 * J.error * (1 + inverse))
+    return Defect(abs(float(log_det)), limit, J.growth, J.route, OF_DERIVATIVES)
+
+
+def reversible(test: Examination) -> Row:
+    test.need()
+    if test.step.random:
+        return reversible_in_law(test)
+    return _geometric(test, "reversible", reversal_defect)
+
+
+def symplectic(test: Examination) -> Row:
+    return _geometric(test, "symplectic", symplectic_defect)
+
+
+def volume(test: Examination) -> Row:
+    if test.costly and "symplectic" in test.held:
+        raise NotApplicable("det J = 1 follows from 'symplectic'; all of J costs too much")
+    return _geometric(test, "volume", volume_defect)
+
+
+def _geometric(test: Examination, name: str, measure: Callable[..., Defect | None]) -> Row:
+    """The worst case, and whether it is a fault of the map or may be the solver's."""
+    test.need()
+    claimed, streams = name in test.claims, (0, 1, 2) if test.step.random else (0,)
+    found: list[tuple] = []
+    for stream in streams:
+        test.step.stream = stream
+        for z, eps, n in _cases(test)[: 1 if test.wide and measure is volume_defect else None]:
+            try:
+                defect = measure(test, z, eps, n)
+            except OutOfTime:
+                if not found:
+                    raise
+                break
+            if defect is not None:
+                limit = defect.allowed(n, test.delta)
+                found.append((defect.size / limit, defect, limit, z, eps, n, stream))
+    test.step.stream = 0
+    worst = _believed(test, measure, found)
+    ratio, defect, limit, z, eps, n, test.step.stream = worst
+    try:
+        if not claimed:
+            how = "holds" if ratio <= 1 else "does not hold"
+            return Row(name, NOT_RUN, defect.size, basis=f"not claimed; {how} where measured")
+        basis = defect.route + (", solver's tolerance" if test.delta else "")
+        if ratio <= 1:
+            if name == "reversible":
+                test.floor = defect.size
+            test.held.add(name)
+            return judged(name, defect.size, limit, basis)
+        return _at_fault(test, name, measure, defect, limit, basis, z, eps, n)
+    finally:
+        test.step.stream = 0
+
+
+def _cases(test: Examination) -> list[tuple[np.ndarray, float, int]]:
+    """Where geometric defects are looked for."""
+    some = 2 if test.quick else 1
+    found = [(z, test.eps, n) for z in test.points for n in ((1, 3) if some == 2 else (1,))]
+    found += [(z, test.eps, 10) for z in test.points[:some]] if test.d <= 30 else []
+    return found + [(z, test.eps / 3, 1) for z in test.points[:some]]
+
+
+def _believed(test: Examination, measure, found: list[tuple]) -> tuple:
+    """The worst of the cases found, but for those that other differences contradict."""
+    found.sort(key=lambda entry: -entry[0])
+    for k, entry in enumerate(found):
+        ratio, defect, limit, z, eps, n, test.step.stream = entry
+        contradicted = ratio > 1 and k < 8 and _contradicted(test, measure, defect, limit, z, eps, n)
+        test.step.stream = 0
+        if k == 8 and ratio > 1:
+            raise Undecided("derivatives taken in different ways do not agree")
+        if not contradicted:
+            return entry
+    raise Undecided("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
+
+
+def _contradicted(test: Examination, measure, defect: Defect, limit: float, z, eps, n) -> bool:
+    """Whether differences, taken otherwise, do not see the defect: derivatives are believed if they agree.
+
+    The derivative of an iterate that stopped at a tolerance is off by more than the iterate is, and a map with
+    jumps has good differences only within a piece.
+    """
+    if test.coarse or not defect.route.startswith(("complex step", "Ridders")):
+        return False
+    for how in ("wide", "near") if defect.route.startswith("complex step") else ("near",):
+        other = measure(test, z, eps, n, how=how)
+        if other is None:
+            continue
+        allowed = other.allowed(n, test.delta)
+        if other.size <= allowed and allowed < max(4 * limit, 0.1 * defect.size):
+            return True
+    return False
+
+
+def _at_fault(test: Examination, name, measure, defect, limit, basis, z, eps, n) -> Row:
+    """FAIL with a smaller case; but PASS, or INCONCLUSIVE, where it is the solver that leaves the defect, or may be."""
+    relative = defect.size / (n * (1 + defect.growth) ** 2)
+    if test.tighter is not None and not test.delta:
+        tight = measure(test, z, eps, n, step=test.tightened(TIGHT), how="wide")
+        if tight is not None and tight.size <= tight.allowed(n, TIGHT):
+            if name == "reversible":
+                test.floor = defect.size
+            why = f"the solver's: {tight.size:.2g} with its tolerance at {TIGHT:g}"
+            return Row(name, PASS, defect.size, None, why)
+    elif (
+        test.delta is None and relative < SMALL and not any(_power_law(test, measure, x) for x in [z, *test.points[:5]])
+    ):
+        if name == "reversible":
+            test.floor = defect.size
+        why = (
+            "above rounding, and no power of eps: perhaps a solver's tolerance; give tolerance= "
+            "(0 if it solves nothing) or with_tolerance="
+        )
+        return inconclusive(name, why, defect.size)
+
+    def fails(z, eps, n):
+        found = measure(test, z, eps, n)
+        return found is not None and found.size > max(found.allowed(n, test.delta), 0.01 * defect.size)
+
+    test.failed.add(name)
+    case = test.step.case(*test.shrunk(fails, z, eps, n))
+    return Row(name, FAIL, defect.size, limit, basis, WRONG_LAW, case)
+
+
+def _power_law(test: Examination, measure, z) -> bool:
+    """Whether the defect of one step grows with eps along a smooth curve, of slope above 0.8 in log-log, to 0.005.
+
+    What an iteration leaves that stops at a tolerance jumps with the number of iterations, and stays below about the
+    tolerance at any eps. Six sizes in a row must lie on a parabola.
+    """
+    x, y = math.log2(1.5) * np.arange(-4, 15), np.full(19, np.nan)
+    for k in range(len(x)):
+        defect = measure(test, z, float(test.eps * 2 ** x[k]), 1)
+        if defect is None or defect.size > 0.1 * (1 + defect.growth) ** 2:
+            break
+        if defect.size > 10 * defect.limit:
+            y[k] = math.log2(defect.size)
+    for k in range(len(x) - 5):
+        here, sizes = x[k : k + 6], y[k : k + 6]
+        if not sizes.max() > math.log2(5e-3):  # NaN too
+            continue
+        curve = np.polyfit(here, sizes, 2)
+        smooth = np.abs(np.polyval(curve, here) - sizes).max() < 0.3
+        if smooth and np.polyval(np.polyder(curve), here).min() > 0.8:
+            return True
+    return False
+
+
+def composition(test: Examination) -> Row:
+    """n steps in one call are n calls."""
+    test.need()
+    name = "composition"
+    if not test.step.counts:
+        raise NotApplicable("the step takes no n")
+    if test.step.random:
+        raise NotApplicable("the step draws: n steps in one call need not draw as n calls do")
+    worst = None
+    for z in test.points[:3]:
+        for n in (2, 3, 10, 50) if test.quick else (2, 3):
+            try:
+                defect = _composition_defect(test, z, test.eps, n)
+            except OutOfTime:
+                if worst is None:
+                    raise
+                break
+            if defect is not None:
+                limit = defect.allowed(n, test.delta)
+                if worst is None or defect.size / limit > worst[0]:
+                    worst = (defect.size / limit, defect, limit, z, test.eps, n)
+    if worst is None:
+        raise Undecided("not measurable at any of the points")
+    ratio, defect, limit, z, eps, n = worst
+    if ratio <= 1:
+        return judged(name, defect.size, limit, defect.route)
+    if test.delta is None and defect.size < SMALL * n * (1 + defect.growth) ** 2:
+        return inconclusive(name, "above rounding; perhaps a solver's tolerance: give tolerance=", defect.size)
+
+    def fails(z, eps, n):
+        found = _composition_defect(test, z, eps, n)
+        return n > 1 and found is not None and found.size > max(found.limit, 0.01 * defect.size)
+
+    case = test.step.case(*test.shrunk(fails, z, eps, n))
+    return Row(name, FAIL, defect.size, limit, defect.route, INEFFICIENT, case)
+
+
+def _composition_defect(test: Examination, z, eps, n) -> Defect | None:
+    step = test.step
+    J = test.jacobian(z, eps, n)
+    ends = step.quiet(z, eps, n), step.one_at_a_time(z, eps, n)
+    if J is None or J.growth > 1e6 or not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
+        return None
+    growth = J.growth
+    limit = 64 * test.unit * (n + 1) * (1 + growth) + 20 * (1 + growth) * test.noise(z, eps, n)
+    return Defect(test.apart(*ends, z), limit, growth, "rounding x |J|")

@@ -1,0 +1,221 @@
+"""``check.integrator``: what a step (q, p) -> (q', p') of Hamilton's equations must be, one row a property.
+
+With S the map of n steps, J its Jacobian, F(q, p) = (q, -p), Omega = [[0, 1], [-1, 0]], phi_t the flow of H:
+
+    reversible      F S F S = 1; of a step that draws, in law: P(z -> z') = P(F z' -> F z) summed over its draws
+    symplectic      J' Omega J = Omega              volume          |det J| = 1
+    order           |S - phi_eps| ~ eps^(k+1)       small step      S - phi_eps has no terms eps ... eps^k
+    elapsed time    dS/deps = the field of H        composition     S of n steps is n times S of one
+    energy          |H S - H| ~ eps^k on an orbit   shadow energy   where H is quadratic: log(J)/eps - Omega H'' ~ eps^k
+
+Everything is measured in units of the largest |q_i| and |p_i| of the point (a scaling that leaves Omega as it is). A defect
+is held against rounding, which is measured by moving the start by a few units in the last place, times the growth |J|
+that it meets; against the error of the derivatives; and against the solver's tolerance where there is one. A solver whose
+tolerance is not known is told from a map that is not symplectic by its defect as a function of eps: a power of it, or not.
+
+Here: the call, what its author claims, and the rows in their order. Each is a function of the Examination
+(``integrator_examination.py``), in the file of its subject: ``integrator_points.py``, ``_geometry``, ``_expansion``,
+``_energy``, ``_invariants``, ``_solver``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.integrators.energy import energy_error, shadow_energy
+from refhmc.check.integrators.examination import Examination
+from refhmc.check.integrators.expansion import elapsed_time, order, small_step
+from refhmc.check.integrators.flow import Energy
+from refhmc.check.integrators.geometry import composition, reversible, symplectic, volume
+from refhmc.check.integrators.invariants import conserved, equivariance
+from refhmc.check.integrators.patterns import Findings, typical
+from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
+from refhmc.check.integrators.solver import delta_scaling, solver_failure
+from refhmc.check.report import Report, Row
+from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, Misconduct, examine, quiet, watched
+from refhmc.check.subject.step import Step
+
+FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
+ROWS: tuple[tuple[str, Callable[[Examination], Row]], ...] = (
+    ("answers", answers),
+    ("momentum convention", momentum_convention),
+    ("deterministic", deterministic),
+    ("gradient of H", gradient),
+    ("reversible", reversible),
+    ("symplectic", symplectic),
+    ("volume", volume),
+    ("composition", composition),
+    ("order", order),
+    ("small step", small_step),
+    ("elapsed time", elapsed_time),
+    ("energy", energy_error),
+    ("shadow energy", shadow_energy),
+    ("invariants", conserved),
+    ("equivariance", equivariance),
+    ("delta scaling", delta_scaling),
+    ("solver failure", solver_failure),
+)
+
+
+def integrator(
+    step,
+    H=None,
+    *,
+    dim: int | None = None,
+    eps: float = 0.1,
+    claims: str = "symplectic reversible order=2",
+    grad_q: Callable | None = None,
+    grad_p: Callable | None = None,
+    points: Sequence | None = None,
+    tolerance: float | None = None,
+    with_tolerance: Callable | None = None,
+    invariants: dict[str, Callable] | None = None,
+    symmetries: Sequence[tuple[Callable, Callable]] | None = None,
+    seconds: float | None = 60.0,
+    seed: int = 20261121,
+    like=None,
+    name: str | None = None,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Examine ``step``: ``step(q, p, eps, n)``, ``step(q, p, eps)``, either with ``draws`` first; or one of refhmc's
+    integrators (with ``H`` a refhmc Hamiltonian), or a pair (Hamiltonian, integrator).
+
+    ``H``: a function of (q, p), an object with ``energy``, or a refhmc Hamiltonian; what needs it is NOT RUN without.
+    ``grad_q``, ``grad_p``: its gradients, otherwise found from H. ``claims``: of "symplectic", "reversible", "volume",
+    "order=k" (higher passes too), "energy" (conserved to rounding), "exact time"; what is not claimed is never failed.
+    ``points``: pairs (q, p) to examine it at, otherwise normal ones. ``tolerance``: of its equation solver, 0 if it has none;
+    ``with_tolerance(delta)``: the step with another. ``invariants``: functions of (q, p) that it conserves, by name.
+    ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``seconds``: of which each row may take a half of what
+    those before have left; what is not done then is INCONCLUSIVE or NOT RUN. None: no limit, and the same work on any
+    machine.
+
+    Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
+    """
+    require_counts(dim=dim)
+    claimed = read_claims(claims)
+    if not (math.isfinite(eps) and eps > 0):
+        raise ValueError(f"eps must be finite and positive, got {eps!r}")
+    require_times(seconds=seconds)
+    step, H, tolerance, with_tolerance, own = _of_refhmc(step, H, tolerance, with_tolerance)
+    name = name or own
+    given = [np.concatenate([np.atleast_1d(np.asarray(x, dtype=float)) for x in point]) for point in points or ()]
+    notes: list[str] = []
+    dim_given = dim is not None
+    if dim is None:
+        dim = getattr(getattr(H, "model", None), "dim", None) or (len(given[0]) // 2 if given else None)
+    if dim is None:
+        with quiet():
+            known = _dimension(step, H, eps, like, seconds_per_call)
+        dim = known or DIMENSIONS[0]
+        if known is not None:
+            notes.append(f"dim was not given: {dim} found by trying")
+    energy = None if H is None else Energy(H, dim, grad_q=grad_q, grad_p=grad_p, like=like)
+    test = Examination(
+        step=Step(step, dim, name, like),
+        energy=energy,
+        eps=float(eps),
+        claims=claimed,
+        given=given,
+        hamiltonian=H,
+        delta=tolerance,
+        tighter=None if with_tolerance is None else lambda delta: Step(with_tolerance(delta), dim, name, like),
+        invariants={k: Foreign(f, k, like) for k, f in (invariants or {}).items()},
+        symmetries=list(symmetries or ()),
+        seed=seed,
+        notes=notes,
+        like=like,
+        dim_given=dim_given,
+        fixed_work=seconds is None,
+    )
+    return examine(
+        "integrator",
+        test.step.foreign.name,
+        [(row, functools.partial(function, test)) for row, function in ROWS],
+        settings={"dim": dim, "eps": float(eps), "claims": claims},
+        seed=seed,
+        foreign=[test.step.foreign, *([energy.foreign, *energy.given.values()] if energy else [])],
+        notes=lambda: test.notes,
+        diagnose=lambda rows: typical(rows, _findings(test)),
+        seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        share=0.5,
+    )
+
+
+def read_claims(claims: str) -> dict[str, float]:
+    """ "symplectic order=2" as {"symplectic": 1, "volume": 1, "order": 2}."""
+    text = re.sub(r"exact[ _-]time", "exact-time", claims)
+    found: dict[str, float] = {}
+    for word in text.replace(",", " ").split():
+        key, _, value = word.partition("=")
+        key = "exact time" if key == "exact-time" else key
+        if key not in FAMILIES or (key == "order") != bool(value):
+            raise ValueError(f"claims: {word!r} is none of symplectic, reversible, volume, energy, order=k, exact time")
+        found[key] = float(value) if value else 1.0
+        if key == "order" and not 1 <= found[key] <= 12:
+            raise ValueError(f"claims: an order of {value} cannot be examined")
+    if "symplectic" in found:
+        found["volume"] = 1.0
+    return found
+
+
+def _of_refhmc(step, H, tolerance, with_tolerance):
+    """The subject as a plain step where it is one of refhmc's integrators; its solver's tolerance; its name."""
+    if isinstance(step, tuple) and len(step) == 2:
+        H, step = (step[0], step[1]) if hasattr(step[0], "energy") else (step[1], step[0])
+    if callable(step) or type(step).__module__.split(".")[0] != "refhmc":
+        return step, H, tolerance, with_tolerance, None
+    from refhmc.check.adapters import refhmc_step
+    from refhmc.dynamics.assemble import make_dynamics
+
+    if not hasattr(H, "model"):
+        raise TypeError("one of refhmc's integrators needs H, a refhmc.Hamiltonian")
+    make_dynamics(H.model, H.metric, step).compile(H.model.name)
+    with contextlib.suppress(Exception):  # and the rest that is compiled at its first call, before the clock runs
+        q = np.zeros(H.model.dim)
+        p = H.draw_momentum(q, np.random.default_rng(0))
+        refhmc_step(H, step)(q, p, 1e-3, 1)
+        H.energy(q, p)
+        H._evaluate(q, p)
+    name = type(step).__name__
+    base = getattr(step, "base", step)
+    delta = getattr(base, "tolerance", 0.0)
+    if tolerance is None:
+        tolerance = delta
+    if with_tolerance is None and delta > 0:
+
+        def with_tolerance(delta):
+            tight = dataclasses.replace(base, tolerance=delta)
+            return refhmc_step(H, tight if base is step else dataclasses.replace(step, base=tight))
+
+    return refhmc_step(H, step), H, tolerance, with_tolerance, name
+
+
+def _dimension(step, H, eps, like, seconds) -> int | None:
+    """The first dimension in which the step, and H, give finite answers of the right shape; None if none does."""
+    for d in DIMENSIONS:
+        try:
+            if watched(functools.partial(answers_in, d, step, H, eps, like), seconds):
+                return d
+        except Misconduct:  # it hangs
+            break
+    return None
+
+
+def _findings(test: Examination) -> Findings:
+    return Findings(
+        rates=test.rates,
+        exchanged=test.exchanged,
+        power=test.power,
+        orders=test.orders,
+        random=bool(test.step.random),
+        claims=test.claims,
+    )

@@ -1,0 +1,78 @@
+"""What the author of a step declares of it, for ``check.integrator``.
+
+    invariants      I(S^10 z) = I(z)              functions of (q, p)
+    equivariance    S^3 A z = A S^3 z             A = (a map of q, a map of p)
+
+to rounding, times the slope of I, or the growth |J|^3, and what a solver may leave.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from refhmc.check.integrators.examination import Examination, allowance
+from refhmc.check.report import INEFFICIENT, Row, judged
+from refhmc.check.subject.foreign import Foreign, NotApplicable, Undecided
+from refhmc.numerics import differences
+
+
+def conserved(test: Examination) -> Row:
+    """The declared invariants, over ten steps, to rounding."""
+    test.need()
+    if not test.invariants:
+        raise NotApplicable("none declared")
+    worst, d = None, test.d
+    for label, f in test.invariants.items():
+        for z in test.points:
+            end = test.step.quiet(z, test.eps, 10)
+            J = test.jacobian(z, test.eps, 1)
+            if not np.isfinite(end).all() or J is None:
+                continue
+            before, after = (f.number(x[:d], x[d:]) for x in (z, end))
+            slope = np.abs(differences.jacobian(functools.partial(_of_state, f, d), end).value).ravel()
+            size = abs(before) + float(slope @ np.abs(end))
+            noise = test.noise(z, test.eps, 10) * float(slope @ test.scale(z, end))
+            limit = 1000 * test.unit * size + 20 * noise
+            limit += allowance(10, J.growth, test.delta or test.floor) * float(slope.sum())
+            if worst is None or abs(after - before) / limit > worst[0]:
+                worst = (abs(after - before) / limit, abs(after - before), limit, label, z)
+    if worst is None:
+        raise Undecided("no finite answer")
+    _, size, limit, label, z = worst
+    case = test.step.case(z, test.eps, 10)
+    return judged("invariants", size, limit, f"{label}; rounding", severity=INEFFICIENT, case=case)
+
+
+def equivariance(test: Examination) -> Row:
+    """The declared symmetries A: S A = A S."""
+    test.need()
+    if not test.symmetries:
+        raise NotApplicable("none declared")
+    worst, d = None, test.d
+    for k, (on_q, on_p) in enumerate(test.symmetries):
+
+        def moved(x, on_q=on_q, on_p=on_p):
+            return np.concatenate([np.asarray(on_q(x[:d].copy())), np.asarray(on_p(x[d:].copy()))]).astype(float)
+
+        for z in test.points:
+            J = test.jacobian(z, test.eps, 1)
+            ends = test.step.quiet(z, test.eps, 3), test.step.quiet(moved(z), test.eps, 3)
+            if J is None or not all(np.isfinite(x).all() for x in ends):
+                continue
+            growth = J.growth**3
+            limit = 1000 * test.unit * (1 + growth) + 20 * (1 + growth) * test.noise(z, test.eps, 3)
+            limit += allowance(3, growth, test.delta or test.floor)
+            size = test.apart(moved(ends[0]), ends[1], z)
+            if worst is None or size / limit > worst[0]:
+                worst = (size / limit, size, limit, k, z)
+    if worst is None:
+        raise Undecided("no finite answer")
+    _, size, limit, k, z = worst
+    case = test.step.case(z, test.eps, 3)
+    return judged("equivariance", size, limit, f"symmetry {k}; rounding x |J|", severity=INEFFICIENT, case=case)
+
+
+def _of_state(f: Foreign, d: int, z: np.ndarray) -> np.ndarray:
+    return f.vector((), z[:d], z[d:]).reshape(1)

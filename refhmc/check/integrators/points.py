@@ -1,0 +1,261 @@
+"""The first calls of ``check.integrator``: the points it is examined at, and what must hold before anything is measured.
+
+Points: those given; else draws of the target where it has an exact law, else normal ones of several widths, the momentum from
+exp(-K), K the kinetic energy. Of those at which the step answers, those are kept at which one step turns phase space by little,
+
+    max |lambda - 1| <= 0.8,    lambda the eigenvalues of the Jacobian J
+
+(further out errors no longer follow their leading power of eps), and where the pairs (q_i, p_i) turn at sizes that differ by
+more than ten, J[q_i, p_i] / J[p_i, q_i] = t_i^4 gives the units t_i in which each turns as a circle.
+
+Rows: answers, momentum convention (p' -> p or -p as eps -> 0), deterministic, gradient of H.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from refhmc.check.integrators.examination import CALM, Examination, inverse_mass, momentum_widths
+from refhmc.check.integrators.flow import Energy
+from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.subject.foreign import DIMENSIONS, Misconduct, NotApplicable, Undecided, elsewhere
+from refhmc.check.subject.step import Step
+
+
+def answers(test: Examination) -> Row:
+    """Finite, of the right shape, at points where H is finite; chooses the points on the way."""
+    found, refused, tried = _found(test)
+    if test.energy is not None and tried == 0 and test.energy.refusal is not None:
+        # H raised everywhere: what needs it is not run, what does not is.
+        test.wrong_energy, test.energy = _in_words(test, test.energy.refusal), None
+        found, refused, tried = _found(test)
+    if not found:
+        if refused:
+            raise _in_words(test, refused[0])
+        if tried == 0:
+            test.excluded = "H is finite at none of the points tried; give points="
+            raise Undecided(test.excluded)
+        case = test.step.case((test.given or [candidate(test, np.random.default_rng(test.seed), 0)])[0], test.eps)
+        why = f"not finite, or reported as failed, at all of {tried} points"
+        return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=case)
+    test.excluded = ""
+    test.points = found[:4]
+    _convention(test)
+    test.repeated = _repeated(test)  # before complex numbers are tried, which a cache might keep
+    if not test.excluded:
+        test.points = _calm(test, found)
+    failed = tried - len(found)
+    if failed:
+        test.notes.append(f"gave no finite answer at {failed} of {tried} points; the others are examined")
+    return Row("answers", PASS, basis=f"{len(found)} of {tried} points", severity=MISCONDUCT)
+
+
+def _found(test: Examination) -> tuple[list[np.ndarray], list[Misconduct], int]:
+    """Points at which the step answers; how it refused others; at how many, of those where H is finite, it was tried."""
+    rng, tried = np.random.default_rng(test.seed), 0
+    found: list[np.ndarray] = []
+    refused: list[Misconduct] = []
+    candidates = test.given or (candidate(test, rng, k) for k in range(40))
+    wanted = len(test.given) or (12 if not test.wide else 6)
+    for z in candidates:
+        if len(found) == wanted or (len(refused) >= 4 and not found):
+            break
+        if test.energy is not None and not test.energy.finite(z):
+            if test.energy.refusal is not None and test.energy.refusals >= 4 and not tried:
+                break
+            continue
+        began, tried = time.perf_counter(), tried + 1
+        try:
+            end = test.step(z, test.eps)
+        except Misconduct as wrong:
+            refused.append(wrong)
+            continue
+        test.slow = min(test.slow, time.perf_counter() - began)
+        if test.coarse:  # from now on with numbers it can hold
+            z = z.astype(np.float32).astype(float)
+        if np.isfinite(end).all():
+            found.append(z)
+    return found, refused, tried
+
+
+def answers_in(d: int, step, H, eps: float, like=None) -> bool:
+    """Whether the step, and H, give finite answers of the right shape in ``d`` dimensions."""
+    z = np.round(np.random.default_rng(d).standard_normal(2 * d), 2)
+    try:
+        finite = np.isfinite(Step(step, d, None, like)(z, eps)).all()
+        return bool(finite) and (H is None or bool(np.isfinite(Energy(H, d, like=like)(z))))
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+        return False
+
+
+def _in_words(test: Examination, wrong: Misconduct) -> Misconduct:
+    """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
+    step, like = test.step.foreign.function, test.like
+    told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
+    if told is wrong and not test.dim_given and "did not come back" not in str(wrong):
+        more = f"; dim was not given, and in none from 1 to {max(DIMENSIONS)} does it answer"
+        return Misconduct(f"{wrong}{more}", wrong.case)
+    return told
+
+
+def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray:
+    """A point of the target's law where that is known; else normal ones of several widths, p to suit the kinetic energy."""
+    width = (1.0, 1.0, 0.3, 1.0, 2.5)[k % 5]
+    q: np.ndarray = width * rng.standard_normal(test.d)
+    p: np.ndarray = rng.standard_normal(test.d)
+    H = test.hamiltonian
+    try:
+        draw = getattr(getattr(getattr(H, "model", None), "reference", None), "draw", None)
+        if draw is not None:
+            q = np.array(draw(rng, 1)[0], dtype=float)
+        if hasattr(H, "draw_momentum"):
+            p = np.array(H.draw_momentum(q, rng), dtype=float)
+        elif test.energy is not None and test.wide:
+            if test.widths is None:  # those of one position will do for the others
+                widths = momentum_widths(test.energy, np.concatenate([q, 0 * p]))
+                test.widths = np.where(np.isfinite(widths), widths, 1.0)
+            p = p * test.widths
+        elif test.energy is not None:
+            p = np.linalg.solve(np.linalg.cholesky(inverse_mass(test.energy, np.concatenate([q, 0 * p]))).T, p)
+    except Exception:  # not of that kind: the normal ones do
+        pass
+    z = np.concatenate([q, p])
+    return np.array([float(f"{x:.3g}") for x in z])
+
+
+def _calm(test: Examination, found: list[np.ndarray]) -> list[np.ndarray]:
+    """Of the points found, those at which a step turns phase space by less than about 0.8: eigenvalues near 1."""
+    _balance(test, found)
+    if test.given:
+        return found
+    wanted = (6 if test.quick else 3) if test.d <= 10 else 3
+    wanted += 4 * ("energy" in test.claims)
+    turned: list[tuple[float, int, np.ndarray]] = []
+    for k, z in enumerate(found):
+        turn = test.turn(z, test.eps)
+        if math.isnan(turn):
+            continue
+        turned.append((max(turn, CALM), k, z))
+        if sum(t <= CALM for t, _, _ in turned) == wanted:
+            break
+    turned.sort(key=lambda entry: entry[:2])
+    if not turned:
+        return found[:wanted]
+    if turned[0][0] > CALM:
+        test.notes.append(
+            f"eps is large here: a step moves phase space by {turned[0][0]:.2g} of itself at least; how errors depend on eps "
+            "is looked at with smaller ones"
+        )
+    return [z for _, _, z in turned[:wanted]]
+
+
+def _balance(test: Examination, found: list[np.ndarray]) -> None:
+    """Units t_i of q_i and 1/t_i of p_i in which each pair turns as a circle, where they differ by more than 10."""
+    d, logs = test.d, []
+    if test.costly:
+        return  # it needs all of J
+    for z in found[: 1 if test.wide else 3]:
+        J = test.jacobian(z, test.eps, 1, full=True)
+        if J is not None:
+            ahead, back = np.diag(J.value[:d, d:]), np.diag(J.value[d:, :d])
+            with np.errstate(all="ignore"):
+                logs.append(0.25 * np.log(np.abs(ahead / back)))
+    if not logs:
+        return
+    mean = np.mean(logs, axis=0)
+    if np.isfinite(mean).all() and np.ptp(mean) > math.log(10.0):
+        t = np.exp(mean - mean.mean())
+        test.balance = np.concatenate([t, 1 / t])
+        test.jacobians.clear()
+
+
+def _convention(test: Examination) -> None:
+    """Whether p' tends to p or to -p as eps goes to zero."""
+    small, d = test.eps * (1e-2 if test.coarse else 1e-4), test.d
+    kept, turned = 0, 0
+    for z in test.points:
+        end = test.step.quiet(z, small)
+        if np.isfinite(end).all():
+            same, other = np.abs(end[d:] - z[d:]).max(), np.abs(end[d:] + z[d:]).max()
+            kept += same < 0.1 * other
+            turned += other < 0.1 * same
+    test.unclear = (kept == 0) == (turned == 0)
+    test.step.flipped = turned > 0 and kept == 0
+    if test.step.flipped:
+        test.notes.append("the momentum comes back with the other sign: undone here, before all other rows")
+
+
+def momentum_convention(test: Examination) -> Row:
+    test.need()
+    name = "momentum convention"
+    if test.unclear:
+        return inconclusive(name, "as eps goes to 0, p' tends neither to p nor to -p")
+    return Row(name, PASS, basis="turned round after the step" if test.step.flipped else "kept as it moves")
+
+
+def deterministic(test: Examination) -> Row:
+    """The same answer to the same question, whatever was asked in between."""
+    if test.repeated is None:
+        raise NotApplicable(test.excluded)
+    return test.repeated
+
+
+def _repeated(test: Examination) -> Row:
+    name, z = "deterministic", test.points[0]
+    other = test.points[-1] if len(test.points) > 1 else 0.5 * z
+    first = [test.step.quiet(z, test.eps) for _ in range(3)]
+    test.step.quiet(other, test.eps)
+    again = [test.step.quiet(z, test.eps) for _ in range(2)]
+    limit, case = 64 * test.unit, test.step.case(z, test.eps)
+    apart = max(test.apart(first[0], x, z) for x in [*first, *again])
+    if apart <= limit:
+        return judged(name, apart, limit, "64 units of rounding")
+    test.excluded = "its answer depends on more than its arguments"
+    # What is kept between calls settles when the same is asked again and again; what is drawn does not.
+    later = [test.step.quiet(z, test.eps) for _ in range(12)][-2:]
+    if test.apart(later[0], later[1], z) <= max(limit, 1e-3 * apart):
+        why = "the answer depends on what was asked before: something is kept between calls"
+        return Row(name, FAIL, apart, limit, why, WRONG_LAW, case)
+    why = "two equal calls differ: give its randomness to it, as step(draws, q, p, eps)"
+    return Row(name, FAIL, apart, limit, why, MISCONDUCT, case)
+
+
+def gradient(test: Examination) -> Row:
+    """The gradients given are those of H; H answers."""
+    energy = test.energy
+    if test.wrong_energy is not None:
+        raise test.wrong_energy
+    if energy is None or not energy.given:
+        raise NotApplicable("no gradients were given")
+    test.need()
+    worst, limit, at = 0.0, 1e-6, test.points[0]
+    halves = {"grad_q": range(test.d), "grad_p": range(test.d, 2 * test.d)}
+    for z in test.points[:3]:
+        for name, where in halves.items():
+            if name not in energy.given:
+                continue
+            given = energy.given[name].vector((test.d,), z[: test.d], z[test.d :])
+            found = energy.differences(z, where)
+            noise = 1e-15 * abs(energy(z)) / 1e-3
+            size = np.abs(found).max() + np.abs(given).max() + noise * 1e6
+            if np.abs(given - found).max() / size > worst:
+                worst, at = float(np.abs(given - found).max() / size), z
+    limit = max(limit, 100 * energy.error, 1e3 * energy.foreign.epsilon)
+    energy.error = 1e-14
+    row = judged(
+        "gradient of H",
+        worst,
+        limit,
+        "error of the differences",
+        severity=INEFFICIENT,
+        case=test.step.case(at, test.eps),
+    )
+    if row.status == FAIL:
+        energy.given = {}
+        test.notes.append("the gradients given are not those of H: the flow is that of H")
+    return row

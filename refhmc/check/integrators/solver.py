@@ -1,0 +1,212 @@
+"""The equation solver of an implicit step, for ``check.integrator``.
+
+    delta scaling     for tolerances delta = 1e-4 ... 1e-10:    defect <= rounding + 10 delta (1 + |J|)^2
+    solver failure    it says that it failed, or what it gives is still reversible: at eps, and at steps up to 45 eps
+
+A last iterate that is used as if it had converged is neither reversible nor symplectic. One that is symplectic but does not
+come back solves an equation with several solutions, which no solver can help.
+
+At eps itself such an iterate is a wrong law. It is looked for at points of the law, n of them, so that a failure at a share f
+of the points is missed with the chance (1 - f)^n; and at points further out, of an energy up to ``ABOVE`` more than any of
+those, where long chains come. Only at a multiple of eps it is a fault of the code, not of a chain with that step.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+import numpy as np
+
+from refhmc.check.integrators.examination import SMALL, Examination
+from refhmc.check.integrators.geometry import reversal_defect, symplectic_defect
+from refhmc.check.integrators.points import candidate
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.subject.foreign import Misconduct, NotApplicable, OutOfTime, Undecided
+
+MULTIPLES = (2.0, 3.0, 4.5, 6.0, 9.0, 13.0, 20.0, 30.0, 45.0)  # of eps
+AT_EPS, FURTHER_OUT, AT_MULTIPLE = 300, 150, 20  # points
+STRETCHES = ((1.0, 2.0), (1.0, 3.0), (1.5, 1.5), (1.0, 4.5), (2.0, 2.0))  # of q from the mean, of p
+ABOVE = 12.0  # a chain of e^12 = 160,000 states comes so far
+ENOUGH = 5  # such iterates
+
+
+def delta_scaling(test: Examination) -> Row:
+    """With the solver ever tighter the defects of reversal and symplecticity fall with its tolerance."""
+    test.need()
+    name, z = "delta scaling", test.points[0]
+    if test.tighter is None:
+        raise NotApplicable("with_tolerance= was not given")
+    measures = [m for k, m in (("reversible", reversal_defect), ("symplectic", symplectic_defect)) if k in test.claims]
+    if not measures or test.step.random:
+        raise NotApplicable("neither reversible nor symplectic is claimed, or the step draws")
+    worst, seen = (0.0, 0.0, 1.0), 0
+    for delta in (1e-4, 1e-6, 1e-8, 1e-10):
+        step = test.tightened(delta)
+        for measure in measures:
+            defect = measure(test, z, test.eps, 1, step=step, how="wide")
+            if defect is not None:
+                seen += 1
+                limit = defect.allowed(1, delta)
+                worst = max(worst, (defect.size / limit, defect.size, limit))
+    if not seen:
+        raise Undecided("no finite answer with another tolerance")
+    case = test.step.case(z, test.eps)
+    return judged(
+        name,
+        worst[1],
+        worst[2],
+        "rounding + n delta |J|^2 times 10, of derivatives 300; delta 1e-4 ... 1e-10",
+        case=case,
+    )
+
+
+def solver_failure(test: Examination) -> Row:
+    """Where a solver may fail: it says so, or what it gives is still reversible; the grade is that of the step it fails at."""
+    test.need()
+    name = "solver failure"
+    if test.delta == 0:
+        raise NotApplicable("it solves nothing")
+    if test.step.random or "reversible" not in test.claims:
+        raise NotApplicable("the step draws, or does not claim to be reversible")
+    ordinary = symplectic_defect(test, test.points[0], test.eps, 1)
+    if test.failed or ordinary is None or ordinary.size > SMALL * (1 + ordinary.growth) ** 2:
+        raise NotApplicable("not reversible, or not symplectic, at ordinary steps either")
+    points = list(_points_of_the_law(test))
+    groups = [(1.0, "points of the law", points), (1.0, "points further out", list(_further_out(test, points)))]
+    groups += [(m, "points", points[:AT_MULTIPLE]) for m in MULTIPLES]
+    clear: list[str] = []  # what was looked at and found in order
+    total: collections.Counter[str] = collections.Counter()
+    at_eps = 0
+    for multiple, what, places in groups:
+        kinds: collections.Counter[str] = collections.Counter()
+        first = None
+        try:
+            for z in places:
+                kind = _beyond(test, z, multiple * test.eps)
+                kinds[kind] += 1
+                first = z if kind == "wrong" and first is None else first
+                if kinds["wrong"] == ENOUGH:
+                    break
+        except OutOfTime:
+            if first is None and not total:
+                raise
+        looked = sum(kinds.values())
+        if first is not None:
+            why = (
+                f"at {_step_of(multiple)}: {kinds['wrong']} of {looked} {what} get an answer neither reversible nor "
+                f"symplectic, as if it were solved; nothing reported{_before(clear, at_eps) if multiple > 1 else ''}"
+            )
+            case = test.step.case(_simpler(test, first, multiple * test.eps), multiple * test.eps)
+            return Row(name, FAIL, basis=why, severity=WRONG_LAW if multiple == 1 else INEFFICIENT, case=case)
+        if kinds["other"] and multiple == 1:
+            why = f"symplectic but not reversible at {kinds['other']} of {looked} {what}"
+            return inconclusive(name, f"{why}: its equation has several solutions there")
+        at_eps += looked * (what == "points of the law")
+        total += kinds
+        if looked:
+            clear.append(f"{looked} {what}" if multiple == 1 else f"{_step_of(multiple)}")
+    if not total["reported"] + total["one way"] + total["fine"]:
+        raise Undecided("no case could be judged")
+    said = [f"{total[kind]} {word}" for kind, word in WORDS.items() if total[kind]]
+    return Row(name, PASS, basis=f"{', '.join(said)}{_before(clear, at_eps)}")
+
+
+WORDS = {
+    "fine": "reversible",
+    "reported": "reported",
+    "one way": "solved there and reported on the way back, which only a check of the way back finds",
+    "other": "symplectic but not reversible at a multiple of eps, the equation having several solutions",
+    "unclear": "not clear",
+}
+
+
+def _step_of(multiple: float) -> str:
+    return "eps itself" if multiple == 1 else f"{multiple:g} eps"
+
+
+def _before(clear: list[str], at_eps: int) -> str:
+    """What was in order, and what may have been missed."""
+    if not clear:
+        return ""
+    multiples = [x for x in clear if x.endswith("eps")]
+    places = [x for x in clear if not x.endswith("eps")]
+    far = f", to {multiples[-1]}" if multiples else ""
+    chance = f"; of a failure at 1 % of them the chance to miss it was {0.99**at_eps:.2g}" if at_eps else ""
+    return f"; in order at eps at {' and '.join(places)}{far}{chance}"
+
+
+def _points_of_the_law(test: Examination) -> Iterator[np.ndarray]:
+    """``AT_EPS`` points; where some were given, those with other momenta."""
+    rng = np.random.default_rng([test.seed, 5])
+    d, found = test.d, 0
+    for k in range(2 * AT_EPS):
+        if test.given:
+            q, p = np.split(test.given[k % len(test.given)], 2)
+            z = np.concatenate([q, np.sqrt(np.mean(p**2)) * rng.standard_normal(d)])
+        else:
+            z = candidate(test, rng, k)
+        if np.isfinite(_energy(test, z)):
+            found += 1
+            yield z
+        if found == AT_EPS:
+            return
+
+
+def _further_out(test: Examination, points: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same points, stretched, as far as their energy is not too high."""
+    if not points:
+        return
+    mean = np.concatenate([np.mean(points, axis=0)[: test.d], np.zeros(test.d)])
+    highest = max(_energy(test, z) for z in points) + ABOVE
+    found = 0
+    for k, z in enumerate(points * 2):
+        of_q, of_p = STRETCHES[k % len(STRETCHES)]
+        if test.given:
+            of_q = 1.0
+        there = mean + np.repeat([of_q, of_p], test.d) * (z - mean)
+        if _energy(test, there) <= highest:
+            found += 1
+            yield there
+        if found == FURTHER_OUT:
+            return
+
+
+def _energy(test: Examination, z: np.ndarray) -> float:
+    """H(z), 0 where none is known, NaN where it raises."""
+    try:
+        return 0.0 if test.energy is None else test.energy(z)
+    except Misconduct:
+        return np.nan
+
+
+def _simpler(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
+    """A simpler point of the same kind, if there is time."""
+
+    def fails(z, eps, n):
+        return _beyond(test, z, eps) == "wrong"
+
+    try:
+        return test.shrunk(fails, z, eps, 1)[0]
+    except OutOfTime:
+        return z
+
+
+def _beyond(test: Examination, z: np.ndarray, eps: float) -> str:
+    """What a step does where a solver may fail."""
+    end = test.step.quiet(z, eps)
+    if not np.isfinite(end).all():
+        return "reported"
+    back = test.flip(test.step.quiet(test.flip(end), eps))
+    if not np.isfinite(back).all():
+        return "one way"
+    # Above what a solver's tolerance may leave, which is not known if it was not given.
+    least = 0.03 if test.delta is None else max(SMALL, 100 * test.delta)
+    if test.apart(back, z, z) < least:
+        return "fine"
+    defect = symplectic_defect(test, z, eps, 1, how="near")
+    if defect is None or defect.growth > 1e3 or defect.limit > 0.01 * (1 + defect.growth) ** 2:
+        return "unclear"
+    if defect.size < least * (1 + defect.growth) ** 2:
+        return "other" if defect.growth < 1e2 else "unclear"
+    return "wrong" if defect.size > 10 * defect.limit else "unclear"

@@ -1,0 +1,241 @@
+"""What is made of a metric: log determinant, inverse, kinetic energy, energy, velocity and force.
+
+H(q, p) = -L(q) + 1/2 p' G^-1 p + 1/2 log det G + constant
+dH/dp = G^-1 p = v          dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
+from refhmc.check.metrics.subject import ROUNDING, Subject, usable_places
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, judged
+from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+
+
+def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
+    """c where gap = c of + constant, to a thousandth; None otherwise."""
+    gap, of = gap - gap.mean(), of - of.mean()
+    if of @ of < 1e-12 or gap @ gap == 0:
+        return None
+    c = float(gap @ of / (of @ of))
+    return c if np.abs(gap - c * of).max() <= 1e-3 * np.abs(gap).max() else None
+
+
+def log_det_row(s: Subject) -> Row:
+    """log |G| as it is said against that of G itself, up to a constant."""
+    s.need("log_det")
+    usable = usable_places(s)
+    said = np.array([float(s.strictly("log_det", q)) for q, _, _ in usable])
+    right = np.array([float(np.linalg.slogdet(G)[1]) for _, G, _ in usable])
+    bound = np.array(
+        [blur + ROUNDING * s.epsilon("log_det") * (1 + abs(x)) for (_, _, blur), x in zip(usable, right, strict=True)]
+    )
+    gap = said - right
+    shift = float(np.median(gap))
+    if np.all(np.abs(gap) <= bound):
+        i = int(np.argmax(np.abs(gap) / bound))
+        return judged("log det", abs(gap[i]), bound[i], "rounding x condition", severity=WRONG_LAW)
+    if np.all(np.abs(gap - shift) <= 2 * bound):
+        if np.ptp(right) <= 1e-6:
+            raise Undecided(
+                f"off by {shift:.6g} on a metric that is constant: no harm there, but not the log determinant"
+            )
+        return Row(
+            "log det", PASS, float(np.ptp(gap)), float(bound.max()), f"up to the constant {shift:.6g}", WRONG_LAW
+        )
+    share = _share(gap, right)
+    if share is not None and abs(share + 1.5) < 0.01:
+        s.found.append("log det: minus a half of it is returned")
+    elif share is not None:
+        s.found.append(
+            f"log det: {1 + share:.4g} times the right one (the factor of a sum of logs of a root's diagonal is two)"
+        )
+    i = int(np.argmax(np.abs(gap - shift) / bound))
+    q = usable[i][0]
+    case = f"{s.call('log_det', q)}  # {said[i]:.9g}; log det of G: {right[i]:.9g}"
+    return judged("log det", abs(gap[i] - shift), bound[i], "rounding x condition", severity=WRONG_LAW, case=case)
+
+
+def solve_row(s: Subject) -> Row:
+    """G^-1 p as it is said, multiplied by G."""
+    s.need("solve")
+    worst = (0.0, 1.0, "")
+    for q, G, blur in usable_places(s):
+        v = s.momenta(q, 1)[0]
+        said, right = s.strictly("solve", q, v), np.linalg.solve(G, v)
+        size = float(np.sqrt(max(float(v @ right), 1e-300)))
+        off = said - right
+        number = float(np.sqrt(max(float(off @ G @ off), 0.0))) / size
+        if not number / blur <= worst[0] / worst[1]:
+            worst = (number, blur, f"{s.call('solve', q, v)}  # {text_of(said)}; G^-1 v: {text_of(right)}")
+            if number > blur and np.abs(said - G @ v).max() <= 1e-6 * np.abs(G @ v).max():
+                s.found.append("inverse product: it multiplies by G")
+    return judged(
+        "inverse product",
+        worst[0],
+        worst[1],
+        "relative in the norm of G; rounding x condition",
+        severity=WRONG_LAW,
+        case=worst[2],
+    )
+
+
+def kinetic(s: Subject) -> Row:
+    """H(q, p) - H(q, 0) = 1/2 p' G^-1 p"""
+    s.need("H")
+    worst, tests = (0.0, 1.0, ""), []
+    for q, G, blur in usable_places(s, 6):
+        here = float(s.strictly("H", q, np.zeros(len(q))))
+        for p in s.momenta(q, 3):
+            said, right = float(s.strictly("H", q, p)) - here, float(0.5 * p @ np.linalg.solve(G, p))
+            # A G read off H carries the rounding of its differences.
+            bound = blur * right + 1e3 * s.epsilon("H") * (abs(here) + right + 1) * (1 if "G" in s.functions else 100)
+            tests.append((said, right, 0.5 * p @ G @ p, bound))
+            if not abs(said - right) / bound <= worst[0] / worst[1]:
+                case = f"{s.call('H', q, p)} - {s.call('H', q, np.zeros(len(q)))}  # {said:.9g}; 1/2 p' G^-1 p: {right:.9g}"
+                worst = (abs(said - right), bound, case)
+    if worst[0] > worst[1]:
+        all_said, all_right, turned, _ = (np.array(x) for x in zip(*tests, strict=True))
+        if "G" not in s.functions:
+            raise Undecided("H is not quadratic in p: a metric cannot be read off it")
+        ratio = all_said / all_right
+        if np.ptp(ratio) <= 1e-6 * np.abs(ratio).max():
+            s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right one")
+        elif np.all(np.abs(all_said - turned) <= 1e-6 * np.abs(turned)):
+            s.found.append("kinetic energy: G stands where its inverse should")
+    return judged("kinetic energy", worst[0], worst[1], "rounding x condition", severity=WRONG_LAW, case=worst[2])
+
+
+def total_energy(s: Subject) -> Row:
+    """H(q, 0) + L(q) - 1/2 log det G(q) is the same at all q."""
+    s.need("H", "logp")
+    usable = usable_places(s, 10)
+    if len(usable) < 3:
+        raise Undecided("fewer than three places to compare")
+    if "G" not in s.functions:
+        _quadratic(s, usable)
+    zero = np.zeros(s.dim or 1)
+    H = np.array([float(s.strictly("H", q, zero)) for q, _, _ in usable])
+    L = np.array([float(s.strictly("logp", q)) for q, _, _ in usable])
+    half = np.array([0.5 * np.linalg.slogdet(G)[1] for _, G, _ in usable])
+    gap = H + L - half
+    rounding = 1e3 * s.epsilon("H", "logp", "G") * (np.abs(H) + np.abs(L) + np.abs(half) + 1)
+    bound = rounding * (1 if "G" in s.functions else 1e3) + np.array([blur for _, _, blur in usable])
+    middle = float(np.median(gap))
+    ratio = np.abs(gap - middle) / bound
+    i, j = int(np.argmax(ratio)), int(np.argmin(np.abs(gap - middle)))
+    if ratio[i] > 1:
+        share, other = _share(gap, half), _share(gap, L)
+        words = {
+            1: "log det G without its 1/2",
+            -1: "1/2 log det G is missing",
+            -2: "1/2 log det G is subtracted, not added",
+        }
+        if share is not None and round(share) in words and abs(share - round(share)) < 1e-3:
+            s.found.append(f"energy: {words[round(share)]}")
+        elif share is not None:
+            s.found.append(f"energy: {1 + share:.4g} times 1/2 log det G in place of once")
+        elif other is not None:
+            s.found.append(f"energy: {other - 1:.4g} times the log density in place of minus one times")
+    case = f"{s.call('H', usable[i][0], zero)} - {s.call('H', usable[j][0], zero)}  # off by {gap[i] - gap[j]:.9g}"
+    basis = "spread of H + L - 1/2 log det G over places; rounding x condition"
+    return judged("energy", abs(gap[i] - middle), bound[i], basis, severity=WRONG_LAW, case=case)
+
+
+def _quadratic(s: Subject, usable) -> None:
+    for q, G, _ in usable[:3]:
+        for p in s.momenta(q, 2):
+            said = float(s.strictly("H", q, 2 * p)) - float(s.strictly("H", q, np.zeros(len(q))))
+            right = 2 * p @ np.linalg.solve(G, p)
+            if abs(said - right) > 1e-6 * (abs(right) + 1):
+                raise Undecided("H is not quadratic in p: a metric cannot be read off it")
+
+
+def _total(s: Subject) -> Callable:
+    """H as given, or made of logp and G."""
+    if "H" in s.functions:
+        return s.at("H")
+    if "logp" not in s.functions:
+        raise NotApplicable("neither H nor logp was given to make it of")
+    logp, mass = s.at("logp"), s.at("G")
+
+    def total(q, p):
+        G = mass(q)
+        if not np.isfinite(G).all() or np.iscomplexobj(G):
+            return np.nan
+        sign, volume = np.linalg.slogdet(G)
+        return -logp(q) + 0.5 * p @ np.linalg.solve(G, p) + 0.5 * volume if sign > 0 else np.nan
+
+    return total
+
+
+def slope_of_energy(s: Subject, name: str, key: str) -> Row:
+    """dH/dq or dH/dp as given against differences of H."""
+    s.need(key)
+    total, found = _total(s), []
+    assert s.frame is not None
+    made_of = ("H",) if "H" in s.functions else ("G", "logp")
+    for q, G, _ in usable_places(s, 4):
+        p = s.momenta(q, 1)[0]
+        root = np.sqrt(np.diag(G))
+        if key == "grad_q":
+            f, claimed, at, scales = (lambda x, p=p: total(x, p)), (lambda x, p=p: s.at(key)(x, p)), q, s.frame.scales
+        else:
+            f, claimed, at, scales = (lambda x, q=q: total(q, x)), (lambda x, q=q: s.at(key)(q, x)), p, root
+        u = directions_at(len(q), scales, np.random.default_rng([s.seed, 7]))
+        starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ scales, 1.0)
+        claim = claim_at(
+            f, claimed, at, u, starts, epsilon=s.epsilon(*made_of), claim_epsilon=s.epsilon(key), least=1.0
+        )
+        found.append((claim, q, p))
+    claims = [c for c, _, _ in found]
+    s.claims[name] = claims
+
+    def case(c: Claim, index):
+        _, q, p = next(entry for entry in found if entry[0] is c)
+        u = c.directions[index[-1]]
+        at = f"[{int(np.argmax(np.abs(u)))}]" if np.count_nonzero(u) == 1 else f" @ np.array({text_of(u)})"
+        return f"{s.call(key, q, p)}{at}  # {c.value[index]:.9g}; differences of H: {c.truth[index]:.9g}"
+
+    row = row_of(name, claims, WRONG_LAW, case)
+    if row.status == FAIL and key == "grad_q":
+        _parts_of_force(s, found)
+    return row
+
+
+def _parts_of_force(s: Subject, found) -> None:
+    """How much of -dL/dq, 1/2 tr(G^-1 dG) and -1/2 v' dG v is in the force, by least squares over places."""
+    if "logp" not in s.functions or any(len(c.directions) != len(c.q) for c, _, _ in found):
+        return
+    columns, said = [], []
+    for claim, q, p in found:
+        flat = np.array([_central(s.at("logp"), q, u) for u in np.eye(len(q))])
+        G = s.mass(q)
+        dG = np.array([_central(s.mass, q, u) for u in np.eye(len(q))])
+        v, inverse = np.linalg.solve(G, p), np.linalg.inv(G)
+        columns.append(
+            np.stack(
+                [-flat, 0.5 * np.einsum("ij,kij->k", inverse, dG), -0.5 * np.einsum("i,kij,j->k", v, dG, v)], axis=1
+            )
+        )
+        said.append(claim.value)
+    X, y = np.concatenate(columns), np.concatenate(said)
+    if not np.isfinite(X).all() or not np.isfinite(y).all() or np.linalg.matrix_rank(X) < 3:
+        return
+    c, *_ = np.linalg.lstsq(X, y, rcond=None)
+    if np.abs(X @ c - y).max() > 1e-3 * np.abs(y).max():
+        s.found.append("force: no sum of multiples of its three terms")
+        return
+    terms = ("-dL/dq", "1/2 tr(G^-1 dG/dq)", "-1/2 v' dG/dq v")
+    texts = [f"{text} enters {x:.3g} times" for text, x in zip(terms, c, strict=True) if abs(x - 1) > 0.01]
+    if texts:
+        s.found.append("force: " + ", ".join(texts))
+
+
+def _central(f: Callable, q: np.ndarray, u: np.ndarray) -> np.ndarray:
+    h = 1e-5 * max(1.0, float(np.abs(q).max()))
+    return (f(q + h * u) - f(q - h * u)) / (2 * h)

@@ -1,0 +1,392 @@
+"""A metric's conformance: is G(q) a metric, is dG its derivative, and do momentum, energy and force belong to it?
+
+    dG[i, j, k] = dG_ij/dq_k          p = draw_p(rng, q) ~ N(0, G(q))
+    H(q, p) = -L(q) + 1/2 p' G^-1 p + 1/2 log det G + constant
+
+The law of q under exp(-H) is exp(L) only if what H has beside -L integrates over p to the same number at every q. That of the
+Gaussian kinetic energy is (2 pi)^(d/2) det(G)^(1/2), so that
+
+    H(q, p) + L(q) - 1/2 p' G^-1 p - 1/2 log det G       is constant                               (row "energy")
+
+whatever H and its force agree on between themselves. Where G is not given it is read off H: G^-1 = d^2 H / dp^2.
+
+All of this is of the law: a failure is WRONG LAW. Without ``support`` or ``logp`` all of R^d counts as the metric's domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.check.arguments import require_counts
+from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
+from refhmc.check.derivatives.patterns import pattern_of_tensor
+from refhmc.check.derivatives.points import (
+    LARGEST_TRIED,
+    Frame,
+    as_points,
+    ascending,
+    candidates,
+    find_frame,
+    infer_dim,
+    inside_test,
+    place,
+    short,
+    simplest,
+)
+from refhmc.check.derivatives.slopes import width_along
+from refhmc.check.metrics.definiteness import positive_definite, symmetric
+from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
+from refhmc.check.metrics.momenta import RATE, momentum_law
+from refhmc.check.metrics.subject import Subject
+from refhmc.check.models.subject import warm_up
+from refhmc.check.report import FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row
+from refhmc.check.subject.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    Undecided,
+    elsewhere,
+    examine,
+    text_of,
+)
+
+SAME = 1e-9  # eigenvalues closer than that, relatively, are equal
+
+
+def metric(
+    G=None,
+    dG=None,
+    draw_p=None,
+    *,
+    dim: int | None = None,
+    H=None,
+    logp=None,
+    dH=None,
+    grad_q=None,
+    grad_p=None,
+    log_det=None,
+    solve=None,
+    hessian=None,
+    index_order: str = "ijk",
+    support=None,
+    points=None,
+    seed: int = 20261121,
+    like=None,
+    name: str | None = None,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Hold a position-dependent (or constant) metric, and what is made of it, against its definition.
+
+    Parameters
+    ----------
+    G : q (d,) -> (d, d); or a :class:`refhmc.Hamiltonian`, or a pair (refhmc model, refhmc metric), which bring the rest
+        along; None to read it off ``H``.
+    dG : q -> (d, d, d), in the order of ``index_order``: "ijk" is dG_ij/dq_k, "kij" has the direction first.
+    draw_p : (rng, q) -> p (d,), with a ``numpy.random.Generator``.
+    H : (q, p) -> the energy. grad_q, grad_p : (q, p) -> dH/dq, dH/dp; dH : (q, p) -> both, as a pair.
+    logp : q -> L. log_det : q -> log det G. solve : (q, v) -> G^-1 v. hessian : q -> (d, d), whose equal eigenvalues count
+        as degenerate, besides those of G.
+    dim, support, points : as for :func:`refhmc.check.model`.
+
+    Returns a :class:`Report`. TypeError for what is not callable, ValueError for an ``index_order`` that is none.
+    """
+    require_counts(dim=dim)
+    if sorted(index_order) != list("ijk"):
+        raise ValueError(f"index_order must be a permutation of 'ijk', got {index_order!r}")
+    given = {
+        "G": G,
+        "dG": dG,
+        "draw_p": draw_p,
+        "H": getattr(H, "energy", H),
+        "logp": getattr(logp, "log_density", logp),
+        "grad_q": grad_q,
+        "grad_p": grad_p,
+        "log_det": log_det,
+        "solve": solve,
+        "hessian": hessian,
+    }
+    dim, label = _bring_along(given, G, dim)
+    if dH is not None:
+        given["grad_q"] = (lambda q, p: _half(dH(q, p), 0)) if grad_q is None else grad_q
+        given["grad_p"] = (lambda q, p: _half(dH(q, p), 1)) if grad_p is None else grad_p
+    if given["G"] is None and given["H"] is None:
+        raise TypeError("a metric G or an energy H must be given")
+    s = Subject(given, index_order, support, points, seed, like)
+    s.dim, s.settings = dim, {} if dim is None else {"dim": dim}
+    if label:  # one of ours: what it compiles at its first calls is not the subject's time
+        warm_up(s.functions, s.dim or 1)
+    checks = [
+        ("answers", lambda: _answers(s)),
+        ("symmetric", lambda: symmetric(s)),
+        ("positive definite", lambda: positive_definite(s)),
+        ("derivative", lambda: _derivative(s, "derivative", s.ordinary[:6])),
+        ("derivative at asymmetric points", lambda: _derivative(s, "derivative at asymmetric points", s.asymmetric)),
+        ("derivative at degenerate points", lambda: _degenerate(s)),
+        ("log det", lambda: log_det_row(s)),
+        ("inverse product", lambda: solve_row(s)),
+        ("kinetic energy", lambda: kinetic(s)),
+        ("energy", lambda: total_energy(s)),
+        ("velocity", lambda: slope_of_energy(s, "velocity", "grad_p")),
+        ("force", lambda: slope_of_energy(s, "force", "grad_q")),
+        ("momentum law", lambda: momentum_law(s)),
+    ]
+    return examine(
+        "metric",
+        name or label or s.names["G" if given["G"] is not None else "H"],
+        checks,
+        settings=s.settings,
+        seed=seed,
+        foreign=list(s.functions.values()),
+        notes=lambda: s.notes,
+        diagnose=lambda rows: _diagnose(s, rows),
+        seconds_per_call=seconds_per_call,
+        false_alarm=f"deterministic checks: none; the momentum's law, where it cannot be recorded: at most {RATE:g}",
+    )
+
+
+def _bring_along(given: dict[str, Any], G, dim: int | None) -> tuple[int | None, str]:
+    """Fill in what a refhmc Hamiltonian, or a model and a metric, has; the dimension and a name for it."""
+    if isinstance(G, tuple):
+        from refhmc.dynamics.hamiltonian import Hamiltonian
+
+        G = Hamiltonian(*G)
+    if not (hasattr(G, "mass") and hasattr(G, "energy")):
+        return dim, ""
+    has = {
+        "G": G.mass,
+        "H": G.energy,
+        "grad_q": G.grad_q,
+        "grad_p": G.grad_p,
+        "draw_p": lambda rng, q: G.draw_momentum(q, rng),
+        "logp": G.model.log_density,
+    }
+    for key, function in has.items():
+        if given[key] is None or key == "G":
+            given[key] = function
+    if given["hessian"] is None and G.model.has("hessian"):
+        given["hessian"] = G.model.hessian
+    return G.model.dim, f"{type(G.metric).__name__} on {G.model.name}"
+
+
+def _half(answer, index: int):
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise TypeError("dH must answer with the pair (dH/dq, dH/dp)")
+    return answer[index]
+
+
+def _answers(s: Subject) -> Row:
+    key = "G" if "G" in s.functions else "H"
+    s.dim = _dimension(s, key)
+    s.settings["dim"] = s.dim
+    points = as_points(s.points, s.dim)
+    s.frame = _find_frame(s, points)
+    if s.frame is None:
+        q = points[0] if len(points) else np.zeros(s.dim)
+        try:
+            _ = s.strictly(key, q) if key == "G" else s.strictly(key, q, q)  # raises what it has to say
+        except Misconduct as wrong:
+
+            def answers(d: int):
+                x = np.full(d, 0.25)
+                return s.functions[key].vector((d, d), x) if key == "G" else s.functions[key].vector((), x, x)
+
+            raise elsewhere(wrong, s.dim, answers) from None
+        why = "the metric is finite nowhere it was tried"
+        return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=s.call(key, q))
+    _look_around(s, points)
+    complaints: list[Misconduct] = []
+    for q in s.places(3):
+        p = s.momenta(q, 1)[0]
+        for name in [k for k in s.functions if k not in s.broken]:
+            try:
+                if name == "draw_p":
+                    s.functions[name].vector((s.dim,), np.random.default_rng(s.seed), q)
+                elif name in ("H", "grad_q", "grad_p", "solve"):
+                    s.strictly(name, q, p)
+                else:
+                    s.strictly(name, q)
+            except Misconduct as wrong:
+                s.broken.add(name)
+                complaints.append(wrong)
+    if complaints:
+        raise complaints[0]
+    return Row("answers", PASS, basis=f"of the right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary places")
+
+
+def _dimension(s: Subject, key: str) -> int:
+    if s.dim is not None:
+        return int(s.dim)
+    if s.points is not None:
+        return int(np.shape(s.points)[-1])
+    complaint: list[Misconduct] = []
+
+    def tried(d: int):
+        """The shape that the function answers with in ``d`` dimensions; None where it refuses."""
+        q = 0.125 + np.arange(d) / (4.0 * d)
+        try:
+            function = Foreign(s.functions[key].function, s.names[key], s.like)
+            if key == "H":
+                function.number(q, np.ones(d))
+                return []
+            answer = np.shape(function.raw(q))
+            if answer == () and d == 1:
+                answer = (1, 1)
+            return [answer if len(answer) == 2 else (-1,)]
+        except Misconduct as wrong:
+            complaint.append(wrong)
+            return None
+
+    for sizes in (range(1, LARGEST_TRIED + 1), range(LARGEST_TRIED + 1, 513)):
+        found = infer_dim(tried, sizes)
+        if found is not None:
+            s.notes.append(f"looked at in {found} dimensions (found by trial; dim= says otherwise)")
+            return found
+    if complaint:
+        raise Misconduct(
+            f"no dimension up to 512 is accepted; give dim=. In one dimension: {complaint[0]}", complaint[0].case
+        )
+    shape = np.shape(s.functions[key].raw(np.array([0.125])))
+    raise Misconduct(f"{s.names[key]} answers with the shape {shape} for (1,), and never with (d, d) for (d,)")
+
+
+def _find_frame(s: Subject, points: np.ndarray) -> Frame | None:
+    assert s.dim is not None
+    if "logp" in s.functions:
+        logp = s.at("logp")
+        return find_frame(lambda q: float(np.real(logp(q))), s.dim, s.support, points, s.rng)
+    inside = inside_test(s.support)
+    found = [q for q in candidates(s.dim, s.support, points, s.rng) if inside(q) and np.isfinite(s.mass(q)).all()][:6]
+    if not found:
+        return None
+    centre = next((q for q in found if np.all(np.diag(s.mass(q)) > 0)), found[0])
+    G = s.mass(centre)
+    root = np.sqrt(np.abs(np.diag(G)))
+    unit = np.outer(root, root) + 1e-300
+    widths = [width_along(s.mass, centre, u, unit) for u in np.eye(s.dim)]
+    return Frame(short(centre), np.minimum(widths, np.maximum(1.0, 1.0 / (root + 1e-3))))
+
+
+def _look_around(s: Subject, points: np.ndarray) -> None:
+    assert s.dim is not None
+    assert s.frame is not None
+    d = s.dim
+    for size in (1.0, 1.0, 1.0, 0.03, 2.0):
+        found = place(s.frame, size * s.rng.standard_normal(d), s.good)
+        if found is not None:
+            s.ordinary.append(found)
+    s.ordinary += [q for q in points if s.good(q)][:10]
+    if not s.ordinary:
+        s.ordinary.append(s.frame.centre)
+    for _ in range(3):
+        found = place(s.frame, ascending(d, s.rng), s.good)
+        if found is not None:
+            s.asymmetric.append(found)
+    alternating = np.where(np.arange(d) % 2, -1.0, 1.0)
+    twins = np.repeat([0.75, -1.25, 0.5], (d + 2) // 3)[:d]
+    s.simple = [np.zeros(d), np.ones(d), -0.75 * np.ones(d), alternating, twins, s.frame.centre]
+    s.simple += [1.5 * u for u in np.eye(d)[:6]] + [-0.5 * u for u in np.eye(d)[:6]]
+    s.simple = list({q.tobytes(): q for q in s.simple if s.within(q)}.values())
+
+
+def _unit(s: Subject, q: np.ndarray) -> np.ndarray:
+    root = np.sqrt(np.abs(np.diag(s.mass(q))))
+    return np.outer(root, root) + 1e-6 * float(root.max(initial=0.0)) ** 2 + 1e-300
+
+
+def _claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+    assert s.frame is not None
+    u = directions_at(len(q), s.frame.scales, np.random.default_rng([s.seed, 5])) if directions is None else directions
+    starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
+    epsilon, own = s.epsilon("G", "H"), s.epsilon("dG")
+    return claim_at(s.mass, s.at("dG"), q, u, starts, unit=_unit(s, q), epsilon=epsilon, claim_epsilon=own)
+
+
+def _derivative(s: Subject, name: str, places: Sequence[np.ndarray], said: str = "") -> Row:
+    s.need("dG")
+    found = [_claim(s, q) for q in places]
+    s.claims[name] = found
+    return row_of(
+        name, found, WRONG_LAW, lambda c, i: _case(s, c, i, name == "derivative at degenerate points"), said=said
+    )
+
+
+def _case(s: Subject, claim: Claim, index: tuple[int, ...], keep: bool) -> str:
+    u = claim.directions[index[-1]]
+    if np.count_nonzero(u) != 1:
+        return f"{s.call('dG', claim.q)} @ np.array({text_of(u)})"
+    entry = index[:-1]
+
+    def excess(q):
+        return float(_claim(s, q, u[None]).excess()[entry][0])
+
+    q = claim.q if keep else simplest(claim.q, lambda q: s.good(q) and excess(q) > 1, most=30)
+    final, k = _claim(s, q, u[None]), int(np.argmax(np.abs(u)))
+    place_of = dict(zip("ijk", (*entry, k), strict=True))
+    at = ", ".join(str(place_of[letter]) for letter in s.order)
+    said, truth = final.value[entry][0], final.truth[entry][0]
+    return f"{s.call('dG', q)}[{at}]  # {said:.9g}; differences of {s.names['G']}: {truth:.9g}"
+
+
+def _gap(s: Subject, q: np.ndarray) -> float:
+    """The least relative gap between eigenvalues, of G or of the Hessian."""
+    gaps = [np.inf]
+    for key in ("G", "hessian"):
+        T = s.at(key)(q) if key in s.functions else np.full((1, 1), np.nan)
+        if len(T) > 1 and np.isfinite(T).all():
+            values = np.linalg.eigvalsh(0.5 * (T + T.T))
+            gaps.append(float(np.diff(values).min() / max(np.abs(values).max(), 1e-300)))
+    return min(gaps)
+
+
+def _degenerate(s: Subject) -> Row:
+    """Where eigenvalues are equal, and on the way there from random directions: divided differences need their limit."""
+    s.need("dG")
+    if s.dim == 1:
+        raise NotApplicable("one eigenvalue only")
+    rng = np.random.default_rng([s.seed, 6])
+    equal = [q for q in s.simple if s.good(q) and _gap(s, q) <= SAME]
+    if len(equal) < 2:
+        equal += _search(s, rng)
+    if not equal:
+        raise Undecided("no place with equal eigenvalues was found; points= may name one")
+    places = list(equal[:6])
+    for q in equal[:2]:
+        z = rng.standard_normal(len(q))
+        places += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
+    return _derivative(s, "derivative at degenerate points", places, f"{len(equal)} places with equal eigenvalues")
+
+
+def _search(s: Subject, rng) -> list[np.ndarray]:
+    """Places where two eigenvalues are brought together by a simplex search."""
+    from scipy.optimize import minimize
+
+    assert s.frame is not None
+    found = []
+    for start in s.places(3):
+        options = {"maxfev": 300, "xatol": 1e-14, "fatol": 1e-16}
+        end = minimize(
+            lambda q: min(_gap(s, q), 1e3) if s.good(q) else 1e3, start, method="Nelder-Mead", options=options
+        )
+        if end.fun <= SAME:
+            found.append(np.asarray(end.x))
+    return found
+
+
+def _diagnose(s: Subject, rows: dict[str, Row]) -> list[str]:
+    failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
+    said = []
+    for name in ("derivative at asymmetric points", "derivative"):
+        if name in failed and name in s.claims:
+            text = pattern_of_tensor(s.claims[name])
+            said += [f"dG: {text}"] if text else []
+            break
+    only = {"derivative", "derivative at asymmetric points", "derivative at degenerate points"} & failed
+    if only == {"derivative at degenerate points"}:
+        said.append(
+            "dG is right but where eigenvalues are equal: the divided difference lacks its limit there, f'(lambda)"
+        )
+    return list(dict.fromkeys([*said, *s.found]))

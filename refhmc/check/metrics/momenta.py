@@ -1,0 +1,161 @@
+"""Whether a momentum is drawn from N(0, G(q)).
+
+Where the normals it is made of can be recorded this needs no statistics: p = m + A w, and A A' = G, m = 0. Every draw that is
+looked at comes right after one at another position, so that a metric that has not been moved along is seen. Elsewhere exact
+tests of N(0, G) are made, with a stated rate of false alarms: with y = L^-1 p, G = L L', sums of squares of y_i and of
+(y_i + y_j) / 2^(1/2) are chi^2, and means normal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.check.metrics.subject import Subject, usable_places
+from refhmc.check.report import WRONG_LAW, Row, judged
+from refhmc.check.subject.draws import Draws, Unscripted, as_generator
+from refhmc.check.subject.foreign import Misconduct, text_of
+
+DRAWS = 2000
+RATE = 1e-6  # of false alarms, all statistical tests of one report together
+
+
+def momentum_law(s: Subject) -> Row:
+    """p ~ N(0, G(q)): by the normals it is made of where they can be seen, else by draws."""
+    s.need("draw_p")
+    usable = usable_places(s, 5)
+    try:
+        roots = [_root(s, q, usable[(n + 1) % len(usable)][0]) for n, (q, _, _) in enumerate(usable)]
+    except _NotRecorded as why:
+        s.notes.append(f"draw_p: {why}; its law is tested on {DRAWS} draws a place")
+        return _momentum_by_tests(s, usable)
+    worst, covariances = (0.0, 1.0, ""), []
+    for (q, G, blur), (A, mean) in zip(usable, roots, strict=True):
+        L = np.linalg.cholesky(0.5 * (G + G.T))
+        W = np.linalg.solve(L, A)
+        tolerance = 16 * blur
+        number = max(float(np.abs(W @ W.T - np.eye(len(q))).max()), float(np.abs(np.linalg.solve(L, mean)).max()))
+        covariances.append(A @ A.T)
+        if not number / tolerance <= worst[0] / worst[1]:
+            worst = (
+                number,
+                tolerance,
+                f"draw_p(rng, np.array({text_of(q)}))  # covariance {text_of(A @ A.T)}; G: {text_of(G)}",
+            )
+    if not worst[0] <= worst[1]:
+        means = [float(np.abs(mean).max()) for _, mean in roots]
+        text = _what_law([G for _, G, _ in usable], covariances, means)
+        s.found += [f"momentum: {text}"] if text else []
+    basis = "|L^-1 A A' L^-T - 1|, A from recorded normals, G = L L'; rounding x condition"
+    return judged("momentum law", worst[0], worst[1], basis, severity=WRONG_LAW, case=worst[2])
+
+
+class _NotRecorded(Exception):
+    """The momentum is not a linear function of normals that were recorded."""
+
+
+def _root(s: Subject, q: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A and m in p = m + A w, each draw at q made right after one ``before``."""
+    rng = np.random.default_rng([s.seed, 8])
+
+    def drawn(w):
+        _ask(s, before, rng.standard_normal(64 * len(q)))
+        return _ask(s, q, w)
+
+    mean, n = drawn(np.zeros(0))
+    if n == 0:
+        raise _NotRecorded("it asked for no normals that could be recorded")
+    if n > 4000:
+        raise _NotRecorded(f"it asks for {n} normals")
+    mean, _ = drawn(np.zeros(n))
+    columns = np.eye(n)
+    A = np.stack([drawn(w)[0] - mean for w in columns], axis=1)
+    w = rng.standard_normal(n)
+    said, count = drawn(w)
+    size = np.abs(A) @ np.abs(w) + np.abs(mean)
+    if count != n or np.any(np.abs(said - mean - A @ w) > 1e6 * s.epsilon("draw_p") * (size + size.max())):
+        raise _NotRecorded("it is not a linear function of the normals it asks for")
+    return A, mean
+
+
+def _ask(s: Subject, q: np.ndarray, normals) -> tuple[np.ndarray, int]:
+    """The momentum at q from the given normals (more are drawn as needed), and how many were asked for."""
+    draws = Draws(np.random.default_rng(s.seed), {"normal": normals})
+    try:
+        p = s.functions["draw_p"].vector((len(q),), as_generator(draws), q)
+    except Misconduct as wrong:
+        if isinstance(wrong.__cause__, Unscripted):
+            raise _NotRecorded(f"it asks for {wrong.__cause__}, which is not recorded") from None
+        raise
+    others = {question.kind for question in draws.asked} - {"normal"}
+    if others:
+        raise _NotRecorded(f"it asks for other randomness than normals ({', '.join(sorted(others))})")
+    return p, draws.count("normal")
+
+
+def _what_law(masses: list[np.ndarray], covariances: list[np.ndarray], means: list[float]) -> str:
+    """Which law it is instead, if it is one of the usual ones."""
+
+    def always(candidate) -> bool:
+        return all(
+            np.allclose(C, candidate(n, G), rtol=1e-6, atol=1e-9 * np.abs(C).max())
+            for n, (C, G) in enumerate(zip(covariances, masses, strict=True))
+        )
+
+    inverse = np.linalg.inv
+    root = np.linalg.cholesky
+    known = {
+        "its covariance is G^-1: the metric and its inverse are exchanged": lambda n, G: inverse(G),
+        "its covariance is (L'L)^-1: L^-1 w where L^-T w was meant, with G^-1 = L L' or G = L L'": lambda n, G: inverse(
+            root(G).T @ root(G)
+        ),
+        "its covariance is K^-T K^-1 with the roles of K and K' exchanged, K K' = G^-1": lambda n, G: inverse(
+            root(inverse(G)).T @ root(inverse(G))
+        ),
+        "its covariance is L'L: the root is transposed": lambda n, G: root(G).T @ root(G),
+        "its covariance is G^2: the metric stands where its root should": lambda n, G: G @ G,
+        "its covariance is G's diagonal": lambda n, G: np.diag(np.diag(G)),
+        "its covariance is the identity": lambda n, G: np.eye(len(G)),
+        "its covariance is that of the position before: the metric was not moved along": lambda n, G: masses[
+            (n + 1) % len(masses)
+        ],
+    }
+    if all(np.allclose(C, G, rtol=1e-6, atol=1e-9 * np.abs(C).max()) for C, G in zip(covariances, masses, strict=True)):
+        return f"its mean is not zero (up to {max(means):.3g})"
+    for text, candidate in known.items():
+        if always(candidate):
+            return text
+    ratios = [C / G for C, G in zip(covariances, masses, strict=True) if np.all(G != 0)]
+    if ratios and max(np.ptp(r) for r in ratios) < 1e-6 * max(np.abs(r).max() for r in ratios):
+        return f"its covariance is {np.mean(ratios[0]):.6g} times G"
+    if len(covariances) > 1 and all(np.allclose(C, covariances[0], rtol=1e-9) for C in covariances):
+        return "its covariance is the same everywhere: the metric is not moved along"
+    return ""
+
+
+def _momentum_by_tests(s: Subject, usable) -> Row:
+    """Exact tests of N(0, G): whitened, sums of squares along axes and diagonals are chi^2, means are normal."""
+    from scipy.stats import chi2, norm
+
+    least, tests, case, label = 1.0, 0, "", ""
+    for n, (q, G, _) in enumerate(usable[:3]):
+        rng, other = np.random.default_rng([s.seed, 9, n]), usable[(n + 1) % len(usable)][0]
+        # A draw elsewhere before each of the first ones; then in a row.
+        p = []
+        for i in range(DRAWS):
+            if i < DRAWS // 2:
+                s.functions["draw_p"].vector((len(q),), rng, other)
+            p.append(s.functions["draw_p"].vector((len(q),), rng, q))
+        y = np.linalg.solve(np.linalg.cholesky(0.5 * (G + G.T)), np.array(p).T)
+        for half in (y[:, : DRAWS // 2], y[:, DRAWS // 2 :]):
+            m, d = half.shape[1], len(q)
+            values = [2 * norm.sf(abs(np.sqrt(m) * row.mean())) for row in half]
+            rows = [*half, *((half[i] + half[j]) / np.sqrt(2) for i in range(d) for j in range(i))]
+            for row in rows:
+                total = float((row**2).sum())
+                values.append(2 * min(chi2.cdf(total, m), chi2.sf(total, m)))
+            tests += len(values)
+            if min(values) < least:
+                least, label = float(min(values)), text_of(q)
+    case = f"draw_p(rng, np.array({label}))  # seed {s.seed}"
+    basis = f"least of {tests} p-values of exact tests; rate at most {RATE:g} in all"
+    return judged("momentum law", least, RATE / tests, basis, relation=">=", severity=WRONG_LAW, case=case)

@@ -1,0 +1,137 @@
+"""A metric under examination: its functions, where they are looked at, and what has been found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refhmc.check.derivatives.claims import Claim
+from refhmc.check.derivatives.points import Frame, inside_test, short
+from refhmc.check.derivatives.slopes import width_along
+from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, Undecided, text_of
+
+ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
+RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
+
+
+class Subject:
+    """The functions under examination, where they are looked at, and what has been found so far."""
+
+    def __init__(self, functions, index_order, support, points, seed, like):
+        self.support, self.points, self.seed, self.like = support, points, seed, like
+        self.rng, self.order = np.random.default_rng(seed), index_order
+        self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
+        self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
+        self.functions = {k: Foreign(f, self.names[k], like) for k, f in functions.items() if f is not None}
+        self.settings: dict[str, Any] = {}
+        self.dim: int | None = None
+        self.frame: Frame | None = None
+        self.ordinary: list[np.ndarray] = []
+        self.asymmetric: list[np.ndarray] = []
+        self.simple: list[np.ndarray] = []
+        self.claims: dict[str, list[Claim]] = {}
+        self.found: list[str] = []
+        self.broken: set[str] = set()
+        self.notes: list[str] = []
+
+    def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
+        d = self.dim or 0
+        answer = self.functions[key].vector((d,) * RANKS[key], *arguments)
+        if key != "dG":
+            return answer
+        # to [i, j, k]: axis m of the answer is the one named index_order[m]
+        return np.transpose(answer, [self.order.index(letter) for letter in "ijk"])
+
+    def at(self, key: str) -> Callable:
+        """The function of that name; NaN where it raises."""
+
+        def answer(*arguments):
+            try:
+                return self.strictly(key, *arguments)
+            except Misconduct:
+                return np.full((self.dim or 0,) * RANKS[key], np.nan)
+
+        return answer
+
+    def mass(self, q: np.ndarray) -> np.ndarray:
+        """G(q), read off H where it is not given; NaN where it raises."""
+        return self.at("G")(q) if "G" in self.functions else mass_of_energy(self, q)
+
+    def epsilon(self, *keys: str) -> float:
+        return max((self.functions[k].epsilon for k in keys if k in self.functions), default=2.0**-52)
+
+    def call(self, key: str, *arguments: np.ndarray) -> str:
+        return f"{self.names[key]}({', '.join(f'np.array({text_of(a)})' for a in arguments)})"
+
+    def within(self, q: np.ndarray) -> bool:
+        """Whether q belongs to the domain, as far as that is known."""
+        return inside_test(self.support)(q) and ("logp" not in self.functions or bool(np.isfinite(self.at("logp")(q))))
+
+    def good(self, q: np.ndarray) -> bool:
+        return self.within(q) and bool(np.isfinite(self.mass(q)).all())
+
+    def need(self, *keys: str) -> None:
+        for key in keys:
+            if key not in self.functions:
+                raise NotApplicable(f"no {key} was given")
+            if key in self.broken:
+                raise NotApplicable(f"{key} does not answer as it should: see the row answers")
+        if self.frame is None:
+            raise NotApplicable("no place is known at which the metric is finite")
+
+    def places(self, most: int) -> list[np.ndarray]:
+        found = [*self.asymmetric, *self.ordinary]
+        return [*self.asymmetric[:2], *self.ordinary[: max(1, most - 2)]] if len(found) > most else found
+
+    def momenta(self, q: np.ndarray, n: int) -> list[np.ndarray]:
+        """Momenta of the size of the metric at q."""
+        rng = np.random.default_rng([self.seed, 1])
+        root = np.sqrt(np.abs(np.diag(self.mass(q))))
+        return [short(root * rng.standard_normal(len(q))) for _ in range(n)]
+
+
+def mass_of_energy(s: Subject, q: np.ndarray) -> np.ndarray:
+    """G(q) with G^-1 the second differences of H in p, exact for a quadratic whatever their width.
+
+    NaN where G^-1, scaled to a unit diagonal, has an eigenvalue that rounding cannot tell from zero: G is not in H there.
+    """
+    d, H = len(q), s.at("H")
+    zero, here = np.zeros(d), H(q, np.zeros(d))
+    widths = [width_along(lambda p: H(q, p), zero, u, unit=max(1.0, abs(float(here)))) for u in np.eye(d)]
+    steps = np.eye(d) * np.array(widths)
+    single = np.array([0.5 * (H(q, u) + H(q, -u)) - here for u in steps])
+    A, largest = np.zeros((d, d)), max(abs(float(here)), np.abs(single).max())
+    for i in range(d):
+        A[i, i] = 2 * single[i] / widths[i] ** 2
+        for j in range(i):
+            both = 0.5 * (H(q, steps[i] + steps[j]) + H(q, -steps[i] - steps[j])) - here
+            A[i, j] = A[j, i] = (both - single[i] - single[j]) / (widths[i] * widths[j])
+            largest = max(largest, abs(both))
+    unknown = np.full((d, d), np.nan)
+    if not np.isfinite(A).all() or not single.all():
+        return unknown
+    root = np.sqrt(np.abs(np.diag(A)))
+    least = np.abs(np.linalg.eigvalsh(A / np.outer(root, root))).min()
+    rounding = ROUNDING * d * s.epsilon("H") * largest / np.abs(single).min()
+    return np.linalg.inv(A) if least > rounding else unknown
+
+
+def condition(G: np.ndarray) -> float:
+    values = np.linalg.eigvalsh(0.5 * (G + G.T))
+    return float(values[-1] / values[0]) if values[0] > 0 else np.inf
+
+
+def usable_places(s: Subject, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
+    """Places with their G and what rounding, through its condition, makes of a relative error."""
+    found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
+    for q in s.places(most):
+        G = s.mass(q)
+        if np.isfinite(G).all():
+            blur = ROUNDING * len(q) * s.epsilon(*keys) * condition(G)
+            if blur < 0.01:
+                found.append((q, G, blur))
+    if not found:
+        raise Undecided("the metric is not positive definite, or too ill-conditioned, at every place")
+    return found

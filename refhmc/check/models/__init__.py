@@ -1,0 +1,1 @@
+"""``check.model``: a log density and its derivatives."""

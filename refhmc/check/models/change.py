@@ -1,0 +1,50 @@
+"""The change of a log density when one coordinate moves, as discontinuous HMC asks for it:
+
+    change(q, j, x) = L(q with q_j = x) - L(q),      -inf where the support ends before x
+
+Held against the two values of L themselves, at some places, for short and long moves to both sides. DHMC's energy is summed
+from such changes, so that a wrong one samples another density.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.check.derivatives.points import short
+from refhmc.check.models.subject import Subject, noise_of_logp, places_of
+from refhmc.check.report import WRONG_LAW, Row, judged
+from refhmc.check.subject.foreign import text_of
+
+MOVES = (0.3, -1.0, 3.0, -10.0)  # in units of the coordinate's scale, and by themselves
+MOST_COORDINATES = 8
+
+
+def change_row(s: Subject) -> Row:
+    """The largest error of a claimed change, over the rounding of the two log densities."""
+    s.need("change")
+    assert s.frame is not None
+    assert s.dim is not None
+    rng, logp, change = np.random.default_rng([s.seed, 11]), s.at("logp"), s.functions["change"]
+    among = np.array(s.discontinuous) if s.discontinuous else np.arange(s.dim)
+    if len(among) > MOST_COORDINATES:
+        among = rng.choice(among, MOST_COORDINATES, replace=False)
+    unit = 256 * max(noise_of_logp(s), s.epsilon("change"))
+    number, tolerance, case, moves = 0.0, unit, "", 0
+    for q in places_of(s, 6):
+        before = float(logp(q))
+        for j in map(int, among):
+            for new in short(np.concatenate([q[j] + np.multiply(MOVES, s.frame.scales[j]), q[j] + np.array(MOVES)])):
+                moved = q.copy()
+                moved[j] = new
+                after, said = float(logp(moved)), change.number(q, j, float(new))
+                if np.isnan(after) or after == np.inf:
+                    continue
+                moves += 1
+                gap = abs(said - (after - before)) if np.isfinite(after) else (0.0 if said == -np.inf else np.inf)
+                allowed = unit * (abs(before) + abs(after) + 1.0) if np.isfinite(after) else unit
+                if not gap / allowed <= number / tolerance:
+                    number, tolerance = gap, allowed
+                    call = f"{s.names['change']}(np.array({text_of(q)}), {j}, {float(new)!r})"
+                    case = f"{call}  # {said:.9g}; {s.names['logp']} changes by {after - before:.9g}"
+    basis = f"|change - (L' - L)| of {moves} moves; 256 units of rounding of the terms"
+    return judged("change", number, tolerance, basis, severity=WRONG_LAW, case=case)

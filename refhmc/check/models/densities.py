@@ -1,0 +1,245 @@
+"""Which density a model is: no derivative can show that it is consistently another one.
+
+A change of variables q -> x without its Jacobian in L and gradient alike is such a case. Something else must be known:
+
+    the density of x         L(q) - log p(x(q)) - log |det dx/dq| is the same at all q; the Jacobian is ours
+                             (x of more coordinates than q: 1/2 log det J'J, the volume on the surface)
+    another text of L        L(q) - reference(q) is the same at all q
+    that L is normalised     the integral of exp L is 1, in one or two dimensions
+    exact draws              E[h(q) dL/dq_k + dh/dq_k] = 0 for every smooth bounded h (Stein)
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from refhmc.check.derivatives.points import place
+from refhmc.check.derivatives.slopes import slope_along, width_along
+from refhmc.check.models.edges import jump_along
+from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
+from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, Undecided, text_of
+
+STEIN_DRAWS = 8192
+STEIN_NOMINAL = 1e-9  # of the normal approximation, so that the true rate is far below what is stated
+STEIN_RATE = 1e-6
+STEIN_SECONDS = 20.0
+JUMPS_LOOKED_FOR = 20  # draws through which a line is laid where the sums are off
+
+
+def normaliser_row(s: Subject, constrained, normalised: bool) -> Row | list[Row]:
+    s.need()
+    if constrained is not None:
+        return _against_constrained(s, *constrained)
+    density = getattr(s.reference, "log_density", None if hasattr(s.reference, "draw") else s.reference)
+    if callable(density):
+        return _against_density(s, density)
+    if normalised:
+        return _integral(s)
+    raise NotApplicable(
+        "derivatives cannot show a missing Jacobian: give constrained=, reference= or (d <= 2) normalised=True"
+    )
+
+
+def _spread(s: Subject, gaps: np.ndarray, errors: np.ndarray, places: list[np.ndarray], basis: str) -> Row:
+    middle = float(np.median(gaps))
+    ratio = np.abs(gaps - middle) / errors
+    i = int(np.argmax(ratio))
+    j = int(np.argmin(np.abs(gaps - middle)))
+    case = f"{s.call('logp', places[i])} - {s.call('logp', places[j])}  # off by {gaps[i] - gaps[j]:.9g}"
+    return judged("normaliser", abs(gaps[i] - middle), float(errors[i]), basis, severity=WRONG_LAW, case=case)
+
+
+def _known_places(s: Subject) -> list[np.ndarray]:
+    rng = np.random.default_rng([s.seed, 8])
+    assert s.frame is not None
+    assert s.dim is not None
+    more = [place(s.frame, rng.standard_normal(s.dim) * size, s.good) for size in (0.5, 1.0, 1.0, 2.0, 2.0, 3.0)]
+    places = [*s.ordinary, *s.asymmetric, *[q for q in more if q is not None]]
+    return list({q.tobytes(): q for q in places}.values())
+
+
+def _against_density(s: Subject, density) -> Row:
+    other = Foreign(density, "reference", s.like)
+    places = _known_places(s)
+    ours, theirs = (np.array([f.number(q) for q in places]) for f in (s.functions["logp"], other))
+    keep = np.isfinite(ours) & np.isfinite(theirs)
+    if keep.sum() < 4:
+        raise Undecided("the reference is finite at fewer than four of the places")
+    places = [q for q, k in zip(places, keep, strict=True) if k]
+    ours, theirs = ours[keep], theirs[keep]
+    noise = max(noise_of_logp(s), s.epsilon("logp"), other.epsilon)
+    errors = 256 * noise * (np.abs(ours) + np.abs(theirs) + 1.0)
+    return _spread(s, ours - theirs, errors, places, "logp - reference is constant; 256 units of rounding of the terms")
+
+
+def _against_constrained(s: Subject, density_of_x, transform) -> Row:
+    """logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
+    density, to_x = Foreign(density_of_x, "density of x", s.like), Foreign(transform, "transform", s.like)
+    gaps, errors, kept, volumes, plain = [], [], [], [], []
+    for q in _known_places(s):
+        x = to_x.vector(None, q).ravel()
+        J, off = np.zeros((x.size, q.size)), np.zeros((x.size, q.size))
+
+        def image(q, n=x.size):
+            try:
+                return to_x.vector(None, q).reshape(n)
+            except Misconduct:
+                return np.full(n, np.nan)
+
+        unit = np.maximum(np.abs(x), 1e-3)
+        for k, u in enumerate(np.eye(q.size)):
+            w = width_along(image, q, u, unit)
+            slope = slope_along(image, q, u, w, to_x.epsilon * np.maximum(np.abs(x), 1e-300) * 4)
+            J[:, k], off[:, k] = slope.value, slope.error
+        there = density.number(x if x.shape == np.shape(to_x.vector(None, q)) else to_x.raw(q))
+        here = float(s.strictly("logp", q))
+        if not (np.isfinite(J).all() and np.isfinite(there) and np.isfinite(off).all()):
+            continue
+        sign, volume = np.linalg.slogdet(J.T @ J) if x.size != q.size else np.linalg.slogdet(J)
+        volume = 0.5 * volume if x.size != q.size else volume
+        blur = float((np.abs(np.linalg.pinv(J)) * off.T).sum())
+        noise = (
+            256
+            * max(noise_of_logp(s), s.epsilon("logp"), density.epsilon, to_x.epsilon)
+            * (abs(here) + abs(there) + abs(volume) + 1)
+        )
+        if not np.isfinite(volume) or blur > 0.01:
+            continue
+        gaps.append(here - there - volume)
+        plain.append(here - there)
+        volumes.append(volume)
+        errors.append(noise + blur + 1e-9)
+        kept.append(q)
+    if len(kept) < 4:
+        raise Undecided("the density of x, or the transform's Jacobian, is known at fewer than four of the places")
+    row = _spread(
+        s,
+        np.array(gaps),
+        np.array(errors),
+        kept,
+        "logp - log p(x) - log|det dx/dq| is constant; error of the Jacobian + rounding",
+    )
+    if row.status == FAIL:
+        centred = np.array(volumes) - np.mean(volumes)
+        if centred @ centred > 1e-12:
+            gap = np.array(gaps) - np.mean(gaps)
+            share = float(centred @ gap / (centred @ centred))
+            left = float(np.abs(gap - share * centred).max())
+            words = {-1: "is missing", -2: "is subtracted, not added", 1: "is added twice"}
+            if (
+                left < 1e-6 * max(1.0, float(np.abs(gap).max()))
+                and round(share) in words
+                and abs(share - round(share)) < 1e-6
+            ):
+                s.failed.add(f"the log Jacobian of the transform {words[round(share)]} in logp")
+    return row
+
+
+def _integral(s: Subject) -> Row:
+    """The integral of exp(logp) by the trapezoidal rule in t, q = centre + scale sinh(t), on three grids."""
+    assert s.frame is not None
+    assert s.dim is not None
+    if s.dim > 2:
+        raise NotApplicable("quadrature is for one or two dimensions")
+    centre, scales, logp = s.frame.centre, s.frame.scales, s.at("logp")
+    sums = []
+    for n in (32, 64, 128) if s.dim == 2 else (128, 256, 512):
+        t = np.linspace(-5.0, 5.0, n + 1)
+        axes = [c + w * np.sinh(t) for c, w in zip(centre, scales, strict=True)]
+        weights = [w * np.cosh(t) * (t[1] - t[0]) for w in scales]
+        if s.dim == 1:
+            values = np.array([float(logp(np.array([x]))) for x in axes[0]])
+            weight = weights[0]
+        else:
+            values = np.array([[float(logp(np.array([x, y]))) for y in axes[1]] for x in axes[0]])
+            weight = np.outer(*weights)
+        values = np.where(np.isnan(values), -np.inf, values)
+        sums.append(float((np.exp(values) * weight).sum()))
+    error = abs(sums[2] - sums[1])
+    if not error <= 1e-3 * abs(sums[2]) or abs(sums[2] - sums[1]) > 0.5 * abs(sums[1] - sums[0]) + 1e-9:
+        raise Undecided(f"quadrature did not settle: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
+    case = f"# the integral of exp({s.names['logp']}) is {sums[2]:.9g}"
+    return judged(
+        "normaliser",
+        abs(sums[2] - 1),
+        10 * error + 1e-8,
+        "|integral of exp(logp) - 1|; 10 x change from grid to grid",
+        severity=WRONG_LAW,
+        case=case,
+    )
+
+
+def exact_draws_row(s: Subject) -> Row:
+    """E[h dL/dq_k + dh/dq_k] = 0 at exact draws, for bumps and waves h; the largest of all self-normalised sums."""
+    draw = getattr(s.reference, "draw", None)
+    if draw is None:
+        raise NotApplicable("no exact draws are known (reference=)")
+    s.need("grad")
+    assert s.dim is not None
+    gradient, started, n = s.at("grad"), time.monotonic(), STEIN_DRAWS
+    q = np.asarray(draw(np.random.default_rng([s.seed, 9]), n), dtype=float)
+    if q.shape != (n, s.dim):
+        raise Undecided(f"the reference draws an array {q.shape}, wanted {(n, s.dim)}")
+    slopes: list[np.ndarray] = []
+    for row in q:
+        slopes.append(gradient(row))
+        if time.monotonic() - started > STEIN_SECONDS:
+            break
+    g, q = np.array(slopes), q[: len(slopes)]
+    if len(g) < 1000:
+        raise Undecided(f"only {len(g)} gradients in {STEIN_SECONDS:g} s")
+    if not np.isfinite(g).all():
+        raise Undecided("the gradient is not finite at some exact draws")
+    middle, spread = np.median(q, axis=0), np.subtract(*np.quantile(q, [0.75, 0.25], axis=0)) / 1.35
+    z = (q - middle) / spread
+    among = np.flatnonzero(s.smooth)
+    if not len(among):
+        raise NotApplicable("logp jumps in every coordinate")
+    chosen = among if len(among) <= 10 else np.random.default_rng([s.seed, 10]).choice(among, 10, replace=False)
+    worst, label, tests, at = 0.0, "", 0, int(chosen[0])
+    for k in chosen:
+        for text, h, slope in _test_functions(z, int(k)):
+            terms = h * g[:, k] * spread[k] + slope
+            tests += 1
+            size = np.sqrt((terms**2).sum())
+            score = abs(terms.sum()) / size if size > 0 else 0.0
+            if score > worst:
+                worst, label, at = float(score), f"coordinate {k}, h = {text}", int(k)
+    from scipy.stats import norm
+
+    limit = float(norm.isf(STEIN_NOMINAL / (2 * tests)))
+    if worst > limit:
+        _no_jump_along(s, at, q[:JUMPS_LOOKED_FOR], 3.0 * float(spread[at]))
+    basis = f"largest of {tests} self-normalised sums over {len(g)} exact draws; rate at most {STEIN_RATE:g}"
+    return judged(
+        "exact draws",
+        worst,
+        limit,
+        basis,
+        severity=WRONG_LAW,
+        case=f"# {label}: E[h dL/dq + dh/dq] is not 0; seed {s.seed}",
+    )
+
+
+def _no_jump_along(s: Subject, k: int, draws: np.ndarray, length: float) -> None:
+    """Raise Undecided where L jumps along coordinate k: Stein's identity is for densities that do not."""
+    for begin in draws:
+        found = jump_along(s, begin, length * np.eye(len(begin))[k])
+        if found is not None:
+            where = f"coordinate {k}, near q = {text_of(np.round(found, 6))}"
+            raise Undecided(f"logp jumps in {where}: give such coordinates as discontinuous=")
+
+
+def _test_functions(z: np.ndarray, k: int):
+    """Names, values and slopes along z_k of bounded functions with a window exp(-z_k^2/8), which keeps the terms bounded."""
+    x = z[:, k]
+    window = np.exp(-x * x / 8)
+    other = np.tanh(z[:, (k + 1) % z.shape[1]]) if z.shape[1] > 1 else np.ones_like(x)
+    yield "window", window, -0.25 * x * window
+    yield "z window", x * window, (1 - 0.25 * x * x) * window
+    if z.shape[1] > 1:
+        yield "tanh(next z) window", other * window, -0.25 * x * window * other
+    yield "sin(2z) window", np.sin(2 * x) * window, (2 * np.cos(2 * x) - 0.25 * x * np.sin(2 * x)) * window

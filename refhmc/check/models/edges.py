@@ -1,0 +1,157 @@
+"""Where a log density is not smooth, and where it ends: kinks and jumps along lines, and what lies outside the support."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.derivatives.points import in_box, inside_test, short, simplest
+from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW, Row
+from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+
+
+def smooth_row(s: Subject) -> Row:
+    """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
+    s.need()
+    assert s.frame is not None
+    some = s.directions()[0]
+    rng, logp = np.random.default_rng([s.seed, 5]), s.at("logp")
+    lines, found = 0, []
+    for n in range(4):
+        z = rng.standard_normal(len(s.frame.centre)) if n else some * 1.5
+        u = s.frame.scales * z * s.smooth
+        begin = s.frame.centre + 0.1 * s.frame.scales * rng.standard_normal(len(z))
+        t = np.linspace(-2.0, 2.0, 121) + 0.001 * rng.uniform()
+        values = np.array([float(np.real(logp(begin + x * u))) for x in t])
+        if np.isfinite(values).sum() < 20:
+            continue
+        lines += 1
+        noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[np.isfinite(values)]).max()))
+
+        def on_line(x, begin=begin, u=u):
+            return float(np.real(logp(begin + x * u)))
+
+        kind, at = _sharpest(on_line, t, values, noise)
+        if kind:
+            found.append(f"a {kind} near q = {text_of(np.round(begin + at * u, 6))}")
+    if not lines:
+        raise Undecided("logp is finite on no line")
+    if found:
+        why = f"{found[0]} ({len(found)} of {lines} lines): no error in itself; energy errors do not fall with the step there"
+        return Row("smooth", INCONCLUSIVE, basis=why, severity=INEFFICIENT)
+    return Row("smooth", PASS, basis=f"no kink or jump found on {lines} lines", severity=INEFFICIENT)
+
+
+def jump_along(s: Subject, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
+    """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
+    t = np.linspace(-1.0, 1.0, 121)
+
+    def on_line(x):
+        return float(np.real(s.at("logp")(begin + x * u)))
+
+    values = np.array([on_line(x) for x in t])
+    finite = np.isfinite(values)
+    if finite.sum() < 20:
+        return None
+    noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[finite]).max()))
+    kind, at = _sharpest(on_line, t, values, noise)
+    return begin + at * u if kind == "jump" else None
+
+
+def _sharpest(f: Callable[[float], float], t: np.ndarray, values: np.ndarray, noise: float) -> tuple[str, float]:
+    """What is sharp, "kink", "jump" or "", and where, in the interval of the grid ``t`` that bends most."""
+    bend = np.abs(np.diff(values, n=2))
+    bend = np.where(np.isfinite(bend), bend, -1.0)
+    # Compared with its neighbours: a steep but smooth function bends much, over many intervals.
+    around = (
+        np.maximum(np.roll(bend, 3), np.roll(bend, -3))
+        + 1e-12 * np.nanmax(np.abs(values[np.isfinite(values)]))
+        + 1e-300
+    )
+    i = int(np.argmax(np.where(bend > 0, bend / around, -1.0)))
+    low, high = t[i], t[i + 2]
+    h, first = 0.5 * (high - low), bend[i]
+    width = h
+    for _ in range(16):
+        x = np.linspace(low, high, 5)
+        v = np.array([f(y) for y in x])
+        if not np.isfinite(v).all():
+            return "", 0.0
+        second = np.abs(v[:-2] - 2 * v[1:-1] + v[2:])
+        j = int(np.argmax(second))
+        low, high, h = x[j], x[j + 2], 0.5 * h
+    last = float(second[j])
+    if last < 16 * noise or first <= 0:
+        return "", 0.0
+    power = np.log(first / last) / np.log(width / h)  # 0 for a jump, 1 for a kink, 2 where it is smooth
+    return ("jump" if power < 0.5 else "kink" if power < 1.5 else ""), 0.5 * (low + high)
+
+
+def support_row(s: Subject) -> Row:
+    """Outside, logp is -inf; inside it is finite; nothing raises."""
+    s.need()
+    if s.support is None:
+        raise NotApplicable("no support was given")
+    assert s.frame is not None
+    assert s.dim is not None
+    inside = inside_test(s.support)
+    outside = _places_outside(s, inside)
+    if not outside:
+        raise Undecided("no place outside the support was found")
+    unknown = 0
+    for q in outside:
+        value = float(s.strictly("logp", q))
+        if np.isfinite(value) or value == np.inf:
+
+            def not_minus_inf(x):
+                return not inside(x) and float(s.at("logp")(x)) > -np.inf
+
+            simple = simplest(q, not_minus_inf)
+            why = "logp outside the support, where it must be -inf"
+            return Row("support", FAIL, float(value), None, why, WRONG_LAW, s.call("logp", simple))
+        unknown += np.isnan(value)
+        if "grad" in s.functions:
+            s.functions["grad"].raw(q)  # may answer anything, but must answer
+    box = not callable(s.support)
+    rng = np.random.default_rng([s.seed, 6])
+    within = [in_box(s.support, s.dim, rng.uniform(-1, 1, s.dim)) for _ in range(20)] if box else []
+    lost = [q for q in within if not np.isfinite(s.strictly("logp", q))]
+    if len(lost) > 10:
+        return Row(
+            "support",
+            FAIL,
+            basis=f"logp is not finite at {len(lost)} of 20 places inside",
+            case=s.call("logp", lost[0]),
+        )
+    if unknown or lost:
+        raise Undecided(
+            f"logp is NaN at {unknown} of {len(outside)} places outside, where -inf is meant"
+            if unknown
+            else f"logp is not finite at {len(lost)} of 20 places inside, e.g. {s.call('logp', lost[0])}"
+        )
+    return Row("support", PASS, basis=f"-inf at {len(outside)} places outside")
+
+
+def _places_outside(s: Subject, inside: Callable) -> list[np.ndarray]:
+    assert s.frame is not None
+    assert s.dim is not None
+    rng, found = np.random.default_rng([s.seed, 7]), []
+    base = [s.frame.centre, *s.ordinary[:4]]
+    if not callable(s.support):
+        low, high = (np.broadcast_to(np.asarray(x, dtype=float), (s.dim,)) for x in s.support)
+        for q in base[:3]:
+            for k in range(s.dim):
+                for edge, sign in ((low[k], -1.0), (high[k], 1.0)):
+                    for gap in (1e-6, 0.1, 1.0, 30.0) if np.isfinite(edge) else ():
+                        new = q.copy()
+                        new[k] = edge + sign * gap * (1.0 if gap > 1e-3 else max(1.0, abs(edge)))
+                        found.append(new)
+        return [q for q in found if not inside(q)][:200]
+    for size in (0.3, 1.0, 3.0, 10.0, 100.0, 1000.0):
+        for q in base:
+            for z in (rng.standard_normal(s.dim), rng.choice([-1.0, 1.0]) * np.eye(s.dim)[int(rng.integers(s.dim))]):
+                found.append(short(q + size * s.frame.scales * z))
+                found.append(short(q + size * z))
+    return [q for q in found if not inside(q)][:100]

@@ -1,0 +1,136 @@
+"""The gradient against differences of the log density: at ordinary places, far out, and to its last digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from refhmc.check.derivatives.claims import Claim, claim_at, row_of
+from refhmc.check.derivatives.points import (
+    ascending,
+    short,
+    simplest,
+)
+from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row
+from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+
+FINE_TIER = 2.0**-40  # below it nothing is said of a derivative's precision
+OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow in honest code
+
+
+def gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+    """The gradient at q against differences of logp, along some directions; kept for the next time."""
+    assert s.frame is not None
+    key = (q.tobytes(), None if directions is None else directions.tobytes())
+    if key not in s.seen:
+        rng = np.random.default_rng([s.seed, 1])
+        u = s.directions(rng) if directions is None else directions
+        starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
+        s.seen[key] = claim_at(
+            s.at("logp"),
+            s.at("grad"),
+            q,
+            u,
+            starts,
+            epsilon=s.epsilon("logp"),
+            claim_epsilon=s.epsilon("grad"),
+            least=1.0,  # a log density is summed from terms of order one
+        )
+    return s.seen[key]
+
+
+def gradient_row(s: Subject, name: str, places: Sequence[np.ndarray], said: str = "") -> Row:
+    s.need("grad")
+    found = [gradient_claim(s, q) for q in places]
+    s.claims[name] = found
+    row = row_of(name, found, INEFFICIENT, lambda c, i: _gradient_case(s, c, i), said=said)
+    if row.status == FAIL:
+        s.failed.add("gradient")
+    return row
+
+
+def _gradient_case(s: Subject, claim: Claim, index: tuple[int, ...]) -> str:
+    u = claim.directions[index[-1]]
+    if np.count_nonzero(u) != 1:  # of many coordinates: find one that is wrong
+        every = gradient_claim(s, claim.q, s.directions())
+        if not (every.excess() > 1).any():
+            numbers = f"{claim.value[index]:.9g}; differences of {s.names['logp']}: {claim.truth[index]:.9g}"
+            return f"{s.call('grad', claim.q)} @ np.array({text_of(u)})  # {numbers}"
+        u = s.directions()[int(np.argmax(every.excess()))]
+
+    def fails(q):
+        return s.good(q) and bool((gradient_claim(s, q, u[None]).excess() > 1).any())
+
+    q = simplest(claim.q, fails)
+    final = gradient_claim(s, q, u[None])
+    k = int(np.argmax(np.abs(u)))
+    return f"{s.call('grad', q)}[{k}]  # {final.value[0]:.9g}; differences of {s.names['logp']}: {final.truth[0]:.9g}"
+
+
+def large_row(s: Subject) -> Row:
+    """Out to a thousand scales, where a clipped or saturated gradient shows."""
+    s.need("grad")
+    s.directions()
+    assert s.frame is not None
+    assert s.dim is not None
+    rng, places = np.random.default_rng([s.seed, 2]), []
+    rays = [rng.standard_normal(s.dim), ascending(s.dim, rng), np.eye(s.dim)[int(rng.integers(s.dim))]]
+    for n, size in enumerate((5.0, 20.0, 60.0, 200.0, 600.0, 2000.0)):
+        for ray in (rays[n % 3], -rays[n % 3]):
+            q = short(s.frame.centre + s.frame.scales * size * ray)
+            if s.good(q):
+                places.append(q)
+    # Where the numbers themselves overflow, a gradient that does so too is no error.
+    tame = [q for q in places if np.isfinite(s.at("grad")(q)).all() or _largest_number(s, q) < OVERFLOWING]
+    if not tame:
+        raise Undecided("logp and the gradient are finite at no large place")
+    met = max(float(np.nan_to_num(np.abs(gradient_claim(s, q).truth)).max(initial=0.0)) for q in tame)
+    lost = f"; overflows at {len(places) - len(tame)} others" if len(tame) < len(places) else ""
+    return gradient_row(s, "gradient at large points", tame, said=f"|gradient| up to {met:.2g} met{lost}")
+
+
+def _largest_number(s: Subject, q: np.ndarray) -> float:
+    """Of log density and slopes at q."""
+    truth = gradient_claim(s, q).truth
+    slopes = float(np.abs(truth).max(initial=0.0)) if np.isfinite(truth).all() else np.inf
+    return max(slopes, abs(float(np.real(s.at("logp")(q)))))
+
+
+def precision_row(s: Subject) -> Row:
+    """A float64 answer that is good to eight digits only: the same coordinate is off in most places, by more than our error."""
+    name = "gradient precision"
+    s.need("grad")
+    s.directions()
+    if "gradient" in s.failed:
+        raise NotApplicable("the gradient itself is wrong")
+    found = [c for key in ("gradient", "gradient at asymmetric points") for c in s.claims.get(key, ())]
+    found = [c for c in found if not c.kinks.any()]
+    if len(found) < 3:
+        raise Undecided("fewer than three places to judge by")
+    excess = np.array([c.excess(FINE_TIER) for c in found])
+    relative = np.array([np.abs(c.value - c.truth) / np.maximum(c.size, 1e-300) for c in found])
+    allowed = np.array([c.own / np.maximum(c.size, 1e-300) + FINE_TIER for c in found])
+    decided = np.array([c.decided for c in found])
+    off = ((excess > 1) & decided).sum(axis=0)
+    k = int(np.argmax(off / np.maximum(decided.sum(axis=0), 1)))
+    basis = f"relative; median over {len(found)} places of the worst coordinate; differences' own error + noise"
+    at = decided[:, k]
+    if at.sum() < 3:
+        raise Undecided("fewer than three places to judge by")
+    number, tolerance = float(np.median(relative[at, k])), float(np.median(allowed[at, k]))
+    if off[k] > 0.5 * at.sum() and off[k] >= 3:
+        claim = found[int(np.argmax(excess[:, k]))]
+        q = claim.q
+        case = f"{s.call('grad', q)}  # component {k}: {claim.value[k]:.16g}; differences: {claim.truth[k]:.16g}"
+        s.failed.add("precision")
+        return Row(name, FAIL, number, min(tolerance, number), basis, INEFFICIENT, case)
+    # A gradient that is rounded to float32 on its way has noise of that size, everywhere, where logp has none.
+    noise = float(np.median([np.max(c.noise / np.maximum(c.size, 1e-300)) for c in found]))
+    quiet = noise_of_logp(s) < 2.0**-44
+    if noise > 2.0**-30 and quiet and s.epsilon("grad") <= 2.0**-52:
+        s.failed.add("precision")
+        why = "relative noise of the gradient; logp has none of that size"
+        return Row(name, FAIL, noise, 2.0**-30, why, INEFFICIENT, s.call("grad", found[0].q))
+    return Row(name, PASS, min(number, tolerance), tolerance, basis, INEFFICIENT)

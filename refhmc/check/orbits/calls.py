@@ -1,0 +1,104 @@
+"""The first calls of ``check.orbit``: is there an orbit, and how does the transition want to be called?
+
+    leap reversible    leap^-1 leap z = z, the inverse by a negative step or by turning the momentum
+    answers            a position, and the same one on the same draws: else its randomness cannot be enumerated
+
+The first to 2^16 units of rounding. The transition is tried with its arguments in several orders, with and without p.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refhmc.check.orbits import states
+from refhmc.check.orbits.enumeration import Answers
+from refhmc.check.orbits.law import Subject
+from refhmc.check.orbits.shapes import shapes_of
+from refhmc.check.orbits.work import Work
+from refhmc.check.report import PASS, Row, judged
+from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.foreign import Misconduct, NotApplicable, Undecided
+
+
+def leap_reversible(work: Work) -> Row:
+    """The map and its inverse undo each other: without that there is no orbit."""
+    walker = work.prepare()
+    worst, tolerance = 0.0, 0.0
+    for q, p in work.places():
+        for eps in work.list_of_eps:
+            orbit = states.measured(walker, states.walk(walker, q, p, 2, eps))
+            if work.steps.by_sign and not _undone(work, orbit) and eps is not None:
+                work.steps.by_sign = False
+                turned = states.measured(walker, states.walk(walker, q, p, 2, eps))
+                orbit = turned if _undone(work, turned) else orbit
+            size = float(np.nanmax(np.abs(orbit.q)))
+            error = (orbit.near - 4096 * walker.unit * size) / 100
+            worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * walker.unit)
+    if not worst <= tolerance:
+        work.irreversible = True
+        raise Undecided(
+            f"leap and its inverse, by {'a negative step' if work.steps.takes_eps else 'turning the momentum'}, "
+            f"miss the start by {worst:.2g} of its size: there is no orbit to test on"
+        )
+    return judged("leap reversible", worst, tolerance, "two steps ahead and back, relative; 2^16 units of rounding")
+
+
+def _undone(work: Work, orbit: states.Orbit) -> bool:
+    return orbit.near <= 100 * 1e-9 * float(np.nanmax(np.abs(orbit.q))) * max(1.0, work.prepare().unit / 2.0**-52)
+
+
+def answers(work: Work) -> Row:
+    """It answers a position, and the same one to the same draws; finds out how it wants to be called."""
+    work.prepare()
+    places, depth = work.places(), work.depth if work.takes_depth else None
+    with np.errstate(all="ignore"):
+        work.said.append(f"called as {_settle(work.subject, places, work.list_of_eps[0], depth)}")
+        if not _repeats(work.subject, places, work.list_of_eps[0], depth):
+            raise Undecided(
+                "the same answers gave different ends: it has randomness of its own, which cannot be enumerated"
+            )
+    if "p" not in work.subject.shape.order:
+        work.said.append("the first normals asked for are taken as the momentum (unit mass)")
+    work.ready = True
+    return Row("answers", PASS, basis="a position, and the same one on the same draws")
+
+
+def _settle(subject: Subject, places, eps, depth) -> str:
+    """Find out how it wants to be called; what it was called like. Misconduct if no way works."""
+    trouble: Exception | None = None
+    shapes = shapes_of(subject.foreign.function)
+    if not shapes:
+        raise NotApplicable("a transition must take draws and q, or draws, q and p")
+    for shape in shapes:
+        subject.shape = shape
+        try:
+            for q, p in places:
+                source = Answers(symbolic=shape.symbolic)
+                subject.read(subject.call(source, q, p, eps, depth))
+                for seed in range(3):
+                    subject.read(subject.call(Draws(np.random.default_rng(seed)), q, p, eps, depth))
+            if trouble is not None:
+                subject.foreign.forget()
+            return str(shape)
+        except Misconduct as wrong:
+            if isinstance(wrong.__cause__, Undecided):
+                trouble = wrong.__cause__
+                break
+            better = not isinstance(wrong.__cause__, (AttributeError, TypeError))
+            worse = trouble is None or isinstance(trouble.__cause__, (AttributeError, TypeError))
+            trouble = wrong if trouble is None or (better and worse) else trouble
+    raise trouble if trouble is not None else Misconduct("it cannot be called")
+
+
+def _repeats(subject: Subject, places, eps, depth) -> bool:
+    """Whether the same answers give the same end, on a few sequences of answers."""
+    for q, p in places:
+        for last in range(4):
+            ends = []
+            for _ in range(2):
+                rng = np.random.default_rng(last)
+                at, _, offset = subject.read(subject.call(Draws(rng), q, p, eps, depth))
+                ends.append(tuple(at.tolist()) if at is not None else offset)
+            if ends[0] != ends[1]:
+                return False
+    return True

@@ -1,0 +1,125 @@
+"""Where the transition's K(i -> j) leads, on all the orbits that were enumerated, for ``check.orbit``.
+
+    stays on the orbit         sum of K(i -> j) over ends j that are no state of the orbit = 0
+    probabilities sum to one   sum_j K(i -> j) = 1
+    depth                      |j - i| <= 2^depth - 1 where K(i -> j) > 0
+    reaches both directions    K(i -> j) > 0 for some j > i and some j < i
+
+One row each; the last says also how far it moves in the mean.
+"""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.check.orbits.law import OFF, Table
+from refhmc.check.orbits.verdicts import start_case
+from refhmc.check.orbits.work import Work
+from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.subject.foreign import NotApplicable, Undecided
+
+
+def stays(work: Work) -> Row:
+    """Every end is a state of the orbit it began on."""
+    work.require()
+    name = "stays on the orbit"
+    if not work.tables:
+        raise NotApplicable("no orbit was enumerated")
+    worst = max(work.tables, key=lambda pair: pair[1].mass_off())[1]
+    mass = worst.mass_off()
+    if mass <= 1e-12:
+        return Row(name, PASS, 0.0, 0.0, f"ends off the orbit; {len(work.tables)} orbits")
+    i, distance, q = worst.stray or (0, math.nan, ())
+    moved = any(
+        isinstance(end, int) and end != i
+        for _, t in work.tables
+        for i in t.rows
+        for end in t.law(i)
+        if end not in (OFF,)
+    )
+    case = f"{start_case(work, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
+    if _jittered(work, worst):
+        raise Undecided(
+            "where it ends changes with a uniform number continuously: is its step size random? Give a fixed one"
+        )
+    if moved:
+        return Row(
+            name,
+            FAIL,
+            mass,
+            0.0,
+            "probability of ending off the orbit, from some states; it stays on it from others",
+            WRONG_LAW,
+            case,
+        )
+    return Row(
+        name,
+        FAIL,
+        mass,
+        0.0,
+        "it ends on no state of the orbit of this leap: another step size, or another map",
+        MISCONDUCT,
+        case,
+    )
+
+
+def _jittered(work: Work, table: Table) -> bool:
+    """Whether an end off the orbit moves when a number that was read is changed a little."""
+    for i, leaves in table.rows.items():
+        for leaf in leaves:
+            if leaf.end != OFF:
+                continue
+            for k, answer in enumerate(leaf.answers):
+                if not isinstance(answer, float):
+                    continue
+                ends = []
+                for value in (answer, answer + 1e-6 * (0.5 - answer)):
+                    table.stray = None
+                    run = table.enumerator.run(i, (*leaf.answers[:k], value, *leaf.answers[k + 1 :]))
+                    ends.append((run.end, table.stray))
+                if ends[0][0] == ends[1][0] == OFF and ends[0][1] != ends[1][1]:
+                    return True
+            return False
+    return False
+
+
+def sums(work: Work) -> Row:
+    work.require()
+    if not work.tables:
+        raise NotApplicable("no orbit was enumerated")
+    worst = max(abs(math.fsum(t.law(i).values()) - 1) for _, t in work.tables for i in t.rows)
+    return judged("probabilities sum to one", worst, 1e-12, "over all answers, every start")
+
+
+def depths(work: Work) -> Row:
+    work.require()
+    if not work.tables:
+        raise NotApplicable("no orbit was enumerated")
+    reach = 2**work.depth - 1
+    basis = f"steps from the start to the furthest end; 2^{work.depth} - 1"
+    if work.furthest <= reach:
+        return Row("depth", PASS, work.furthest, reach, basis)
+    if work.takes_depth:
+        return Row("depth", FAIL, work.furthest, reach, basis + ", the depth it was given", INEFFICIENT)
+    return Row("depth", INCONCLUSIVE, work.furthest, reach, basis + ": it goes further than the depth that was stated")
+
+
+def directions(work: Work) -> Row:
+    """It goes both ways along the orbit."""
+    work.require()
+    moves = [
+        (end - i, p) for _, t in work.tables for i in t.rows for end, p in t.law(i).items() if isinstance(end, int)
+    ]
+    if not moves:
+        raise NotApplicable("no orbit was enumerated")
+    ahead, behind = sum(p for k, p in moves if k > 0), sum(p for k, p in moves if k < 0)
+    work.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
+    mean = sum(abs(k) * p for k, p in moves) / sum(p for _, p in moves)
+    work.said.append(
+        f"over the orbits it moves {mean:.2g} steps in the mean, {100 * work.pattern['ahead']:.0f} % of the moves ahead"
+    )
+    if ahead > 0 and behind > 0:
+        return Row("reaches both directions", PASS)
+    if not ahead and not behind:
+        return inconclusive("reaches both directions", "it never moved")
+    return inconclusive("reaches both directions", f"only {'ahead of' if ahead else 'behind'} its start")

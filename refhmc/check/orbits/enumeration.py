@@ -1,0 +1,505 @@
+"""The exact law of where a kernel ends, from all answers to its random questions.
+
+    K(end | start) = sum of P(answers) over the sequences of answers that lead from start to end
+
+A kernel asks :class:`Answers` as it would ask :class:`refhmc.check.Draws`, or NumPy's generator. Sequences are tried depth
+first; each question splits the rest:
+
+    flip, choice, permutation    as many ways as there are answers, with the probabilities asked for
+    uniform, exponential         an :class:`Uncertain` number, of which nothing is known until it is compared: ``u < t`` splits
+                                 its interval at t, also through log, exp, and sums and products with constants
+    one whose value is read      (``float(u)``, ``math.log(u)``, an array of them) the law of the rest is a piecewise constant
+                                 function of the value: its breakpoints are found by bisection between values whose laws
+                                 differ, on one sequence of later answers on which they do
+
+So K has an error of rounding only, whatever way the kernel uses its randomness; sequences less probable than a stated
+floor are left out, and what they sum to is known.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check.subject.draws import Draws, Unscripted
+from refhmc.check.subject.foreign import Misconduct, Undecided
+
+LEFT_OUT = "left out"  # the end of a sequence below the floor
+MOST_QUESTIONS = 300
+MOST_PIECES = 100
+WITHIN = 0.618  # where in its interval a number lies that is looked at first
+
+
+class OutOfBudget(Exception):
+    """The law has more sequences than there is time or leave to run."""
+
+
+class _Departed(BaseException):
+    """A sequence of answers was replayed on which the kernel now asks something else."""
+
+
+class _LeftOut(BaseException):
+    """The present sequence is less probable than the floor."""
+
+
+class Node(NamedTuple):
+    """A question on the way: its ``kind``, the logarithms of its answers' probabilities, the ``answer`` given.
+
+    For a number that was read (``kind`` "value") the two numbers are the ends of its interval, the answer its value.
+    """
+
+    kind: str
+    log_p: tuple[float, ...]
+    answer: Any
+
+
+class _Interval:
+    """A uniform number of which only lo <= u < hi is known; ``value`` once it was read."""
+
+    def __init__(self, answers: Answers):
+        self.answers, self.lo, self.hi = answers, 0.0, 1.0
+        self.value: float | None = None
+
+    def below(self, t: float) -> bool:
+        if self.value is not None:
+            return self.value < t
+        if not t > self.lo:  # NaN too
+            return False
+        if t >= self.hi:
+            return True
+        width = self.hi - self.lo
+        yes = self.answers.split("uniform", (_log((t - self.lo) / width), _log((self.hi - t) / width))) == 0
+        self.lo, self.hi = (self.lo, t) if yes else (t, self.hi)
+        return yes
+
+    def read(self) -> float:
+        if self.value is None:
+            self.value = self.answers.value(self.lo, self.hi)
+        return self.value
+
+
+def _log(x) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
+def _log1p(x) -> float:
+    return math.log1p(x) if x > -1 else -math.inf
+
+
+def _exp(x) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _same(x):
+    return x
+
+
+class Uncertain:
+    """f(u) for a uniform number u and a monotone f: comparing it is a question; reading it is another."""
+
+    __slots__ = ("backward", "forward", "interval", "rising")
+
+    def __init__(self, interval: _Interval, forward: Callable = _same, backward: Callable = _same, rising: bool = True):
+        self.interval, self.forward, self.backward, self.rising = interval, forward, backward, rising
+
+    def _then(self, f: Callable, inverse: Callable, rising: bool = True) -> Uncertain:
+        before, back = self.forward, self.backward
+        return Uncertain(self.interval, lambda u: f(before(u)), lambda t: back(inverse(t)), self.rising is rising)
+
+    def _compared(self, other, less: bool):
+        other = np.asarray(float(other) if isinstance(other, Uncertain) else other, dtype=float)
+        if other.ndim:
+            return np.reshape([self._compared(t, less) for t in other.flat], other.shape)
+        t = float(other)
+        if math.isnan(t):
+            return False
+        return self.interval.below(self.backward(t)) is (self.rising is less)
+
+    def __lt__(self, other):
+        return self._compared(other, True)
+
+    def __gt__(self, other):
+        return self._compared(other, False)
+
+    __le__, __ge__ = __lt__, __gt__  # equality has no probability
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __float__(self) -> float:
+        return float(self.forward(self.interval.read()))
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __neg__(self):
+        return self._then(lambda x: -x, lambda t: -t, False)
+
+    def __add__(self, c):
+        c = _number(c)
+        return float(self) + c if np.ndim(c) else self._then(lambda x: x + c, lambda t: t - c)
+
+    __radd__ = __add__
+
+    def __sub__(self, c):
+        return self + (-_number(c))
+
+    def __rsub__(self, c):
+        return -self + c
+
+    def __mul__(self, c):
+        c = _number(c)
+        if np.ndim(c) or c == 0 or not math.isfinite(c):
+            return float(self) * c
+        return self._then(lambda x: x * c, lambda t: t / c, c > 0)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, c):
+        c = _number(c)
+        if np.ndim(c) or c == 0 or not math.isfinite(c):
+            return float(self) / c
+        return self._then(lambda x: x / c, lambda t: t * c, c > 0)
+
+    def __rtruediv__(self, c):
+        return c / float(self)
+
+    def __pow__(self, c):
+        return float(self) ** c
+
+    def log(self):
+        return self._then(_log, _exp)
+
+    def exp(self):
+        return self._then(_exp, _log)
+
+    def log1p(self):
+        return self._then(_log1p, lambda t: _exp(t) - 1.0)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        known = _UFUNCS.get(ufunc)
+        if known is not None and method == "__call__" and not options:
+            return known(*inputs)
+        plain = [float(x) if isinstance(x, Uncertain) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+
+def _number(c):
+    return float(c) if isinstance(c, Uncertain) or np.ndim(c) == 0 else np.asarray(c, dtype=float)
+
+
+def _either_way(method: str, mirrored: str) -> Callable:
+    def called(a, b):
+        return getattr(a, method)(b) if isinstance(a, Uncertain) else getattr(b, mirrored)(a)
+
+    return called
+
+
+_UFUNCS = {
+    np.log: Uncertain.log,
+    np.exp: Uncertain.exp,
+    np.log1p: Uncertain.log1p,
+    np.negative: Uncertain.__neg__,
+    np.less: _either_way("__lt__", "__gt__"),
+    np.less_equal: _either_way("__lt__", "__gt__"),
+    np.greater: _either_way("__gt__", "__lt__"),
+    np.greater_equal: _either_way("__gt__", "__lt__"),
+    np.add: _either_way("__add__", "__radd__"),
+    np.subtract: _either_way("__sub__", "__rsub__"),
+    np.multiply: _either_way("__mul__", "__rmul__"),
+    np.divide: _either_way("__truediv__", "__rtruediv__"),
+}
+
+
+class Answers(Draws):
+    """Randomness that follows the answers of ``prefix`` and takes the likeliest answer to every further question.
+
+    ``trail`` holds what was asked, ``log_p`` the probability of the answers so far. ``normals`` is the momentum of a kernel
+    that draws its own. With ``symbolic`` false, uniforms are given as numbers at once.
+    """
+
+    def __init__(self, prefix: Sequence = (), normals=(), floor: float = -math.inf, symbolic: bool = True):
+        super().__init__(None, {"normal": list(normals)})
+        self.prefix, self.floor, self.symbolic = prefix, floor, symbolic
+        self.trail: list[Node] = []
+        self.log_p = 0.0
+        self.refused = ""
+
+    @property
+    def scripted(self) -> int:
+        """How many of the prefix's answers are left."""
+        return max(0, len(self.prefix) - len(self.trail))
+
+    def split(self, kind: str, log_p: Sequence[float]) -> int:
+        """The branch taken here, the others being left for later runs."""
+        k = len(self.trail)
+        if k < len(self.prefix):
+            answer = self.prefix[k]
+            if isinstance(answer, float) or answer >= len(log_p):
+                raise _Departed
+        else:
+            answer = max(range(len(log_p)), key=log_p.__getitem__)
+        self.trail.append(Node(kind, tuple(log_p), answer))
+        self.log_p += log_p[answer]
+        if self.log_p < self.floor or k > MOST_QUESTIONS:
+            raise _LeftOut
+        return answer
+
+    def value(self, lo: float, hi: float) -> float:
+        k = len(self.trail)
+        if k < len(self.prefix):
+            answer = self.prefix[k]
+            if not isinstance(answer, float) or not lo <= answer < hi:
+                raise _Departed
+        else:
+            answer = lo + WITHIN * (hi - lo)
+        self.trail.append(Node("value", (lo, hi), answer))
+        if k > MOST_QUESTIONS:
+            raise _LeftOut
+        return answer
+
+    def _refuse(self, why: str):
+        self.refused = why
+        raise Undecided(why)
+
+    def _vector(self, kind: str, n, fresh):
+        if kind == "exponential":
+            if n is None:
+                return self._exponential()
+            return np.array([float(self._exponential()) for _ in range(int(n))])
+        if len(self.script["normal"]) < (1 if n is None else int(n)):
+            self._refuse("it asks for normals besides the momentum: they cannot be enumerated")
+        return super()._vector(kind, n, fresh)
+
+    def _exponential(self):
+        # -log u, not -log(1 - u): exact far in the tail
+        u = Uncertain(_Interval(self))
+        return -u.log() if self.symbolic else float(-u.log())
+
+    def uniform(self):
+        """A uniform number in [0, 1), not decided before it must be."""
+        u = Uncertain(_Interval(self))
+        return u if self.symbolic else float(u)
+
+    def flip(self, log_p) -> bool:
+        log_p = float(log_p)
+        if math.isnan(log_p) or log_p == -math.inf:
+            return False
+        if log_p >= 0:
+            return True
+        rest = math.log(-math.expm1(log_p)) if log_p > -0.6931 else math.log1p(-math.exp(log_p))
+        return self.split("flip", (log_p, rest)) == 0
+
+    def choice(self, p) -> int:
+        weights = np.full(int(p), 1.0) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
+        total = weights.sum()
+        if not np.isfinite(weights).all() or (weights < 0).any() or not total > 0:
+            raise ValueError(f"choice: not probabilities: {weights.tolist()}")
+        if np.ndim(p) and abs(total - 1) > 1e-6:
+            raise ValueError(f"choice: the probabilities sum to {total:.9g}")
+        return self.split("choice", tuple(_log(w / total) for w in weights))
+
+    def permutation(self, n: int) -> np.ndarray:
+        if n > 6:
+            self._refuse(f"it asks for a permutation of {n}: too many to enumerate")
+        orders = list(itertools.permutations(range(int(n))))
+        return np.array(orders[self.split("permutation", (-math.log(len(orders)),) * len(orders))])
+
+
+class Run(NamedTuple):
+    """One run of the kernel: where it ended, what it asked on the way."""
+
+    end: Any
+    trail: tuple[Node, ...]
+
+
+class Leaf(NamedTuple):
+    """The ``answers`` after some point of a sequence, the ``end`` they lead to, their probability ``p`` from there on."""
+
+    answers: tuple
+    end: Any
+    p: float
+
+
+def _signature(run: Run) -> tuple:
+    """What is seen of a run: its end, and all questions with their probabilities."""
+    return run.end, tuple((node.kind, tuple(round(x, 7) for x in node.log_p)) for node in run.trail)
+
+
+def law_of(leaves: Sequence[Leaf]) -> dict:
+    """end -> probability."""
+    parts: dict[Any, list[float]] = {}
+    for leaf in leaves:
+        parts.setdefault(leaf.end, []).append(leaf.p)
+    return {end: math.fsum(p) for end, p in parts.items()}
+
+
+def _alike(a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
+    one, two = law_of(a), law_of(b)
+    return all(abs(one.get(end, 0.0) - two.get(end, 0.0)) <= 1e-11 for end in one.keys() | two.keys())
+
+
+class Enumerator:
+    """The laws of ``kernel(answers, start) -> end``, an end being anything that can be compared and hashed.
+
+    ``floor`` is the logarithm of the least probability that is followed. ``thorough``: the pieces of a number that was
+    read are compared by their whole laws and in more places, which takes several times as many runs.
+    """
+
+    def __init__(self, kernel: Callable, make: Callable = Answers, floor: float = -46.0, thorough: bool = False):
+        self.kernel, self.make, self.floor, self.thorough = kernel, make, floor, thorough
+        self.runs = 0
+        self.deadline: float = math.inf
+        self.most_runs: float = math.inf
+        self.breaks = [0.5]  # where numbers that were read split so far: the next ones often do there too
+        self.read_values = False
+        self.start: Any = None
+
+    def law(self, start) -> list[Leaf]:
+        """All sequences from ``start``; OutOfBudget past ``deadline`` (``time.monotonic``) or ``most_runs``."""
+        self.start = start
+        return self._leaves((), None)
+
+    def run(self, start, answers: tuple) -> Run:
+        """One run on given answers."""
+        if self.runs >= self.most_runs or time.monotonic() > self.deadline:
+            raise OutOfBudget
+        self.runs += 1
+        source = self.make(answers, floor=self.floor)
+        try:
+            end = self.kernel(source, start)
+        except Misconduct as wrong:
+            cause = wrong.__cause__
+            if isinstance(cause, _LeftOut):
+                end = LEFT_OUT
+            elif isinstance(cause, _Departed):
+                end = "departed"
+            elif source.refused:
+                raise Undecided(source.refused) from None
+            elif isinstance(cause, Unscripted):
+                raise Undecided(f"it asks NumPy's generator for {cause}: that cannot be enumerated") from None
+            else:
+                raise
+        return Run(end, tuple(source.trail))
+
+    def _leaves(self, prefix: tuple, run: Run | None) -> list[Leaf]:
+        run = self.run(self.start, prefix) if run is None else run
+        k = len(prefix)
+        if run.end == "departed" or len(run.trail) < k:
+            raise Undecided("the same answers did not give the same questions: it has randomness of its own")
+        if len(run.trail) == k:
+            return [Leaf((), run.end, 1.0)]
+        node = run.trail[k]
+        if node.kind == "value":
+            self.read_values = True
+            return self._pieces(prefix, *node.log_p)
+        found = []
+        for option, log_p in enumerate(node.log_p):
+            if log_p == -math.inf:
+                continue
+            below = self._leaves((*prefix, option), run if option == node.answer else None)
+            p = math.exp(log_p)
+            found += [Leaf((option, *leaf.answers), leaf.end, p * leaf.p) for leaf in below]
+        return found
+
+    # ------------------------------------------------------------------------------------------ numbers that were read
+
+    def _pieces(self, prefix: tuple, lo: float, hi: float) -> list[Leaf]:
+        """The leaves below a number that was read: those of each interval on which its law is constant."""
+        first = lo if lo > 0 else 1e-18 * hi
+        last = math.nextafter(hi, lo)
+        at_first = self._leaves((*prefix, first), None)
+        others = [*self._places(first, last), last]
+        if all(self._agrees(prefix, value, at_first) for value in others):
+            found = [(lo, first, at_first)]
+        else:
+            at_last = self._leaves((*prefix, last), None)
+            found = [(lo, first, at_first), *self._between(prefix, first, at_first, last, at_last, 0)]
+        leaves = []
+        for (begin, value, below), end in zip(found, [*(piece[0] for piece in found[1:]), hi], strict=True):
+            weight = (end - begin) / (hi - lo)
+            leaves += [Leaf((value, *leaf.answers), leaf.end, weight * leaf.p) for leaf in below]
+        return leaves
+
+    def _between(self, prefix, a, at_a, b, at_b, count: int) -> list[tuple]:
+        """The breakpoints in (a, b], each as (where, a value there, the leaves from there on)."""
+        if count > MOST_PIECES:
+            raise Undecided("where it ends depends on a uniform number without steps: is its step size random?")
+        path = None if _alike(at_a, at_b) else self._told_apart(prefix, a, at_a, b)
+        if path is None:
+            for inside in self._places(a, b):
+                if not self._agrees(prefix, inside, at_a):
+                    middle = self._leaves((*prefix, inside), None)
+                    left = self._between(prefix, a, at_a, inside, middle, count + 1)
+                    return left + self._between(prefix, inside, middle, b, at_b, count + 1 + len(left))
+            return []
+        before, c = self._break(prefix, a, b, path)
+        if c >= b or self._agrees(prefix, c, at_b):
+            at_c, right = at_b, []
+        else:
+            at_c = self._leaves((*prefix, c), None)
+            right = self._between(prefix, c, at_c, b, at_b, count + 1)
+        left = []
+        if not self._agrees(prefix, before, at_a):
+            left = self._between(prefix, a, at_a, before, self._leaves((*prefix, before), None), count + 1 + len(right))
+        return [*left, (c, c, at_c), *right]
+
+    def _places(self, a: float, b: float):
+        inside = (0.47, 0.27, 0.81, 0.11, 0.93) if self.thorough else (0.47,)
+        return [a + x * (b - a) for x in inside if a < a + x * (b - a) < b]
+
+    def _seen(self, prefix, value: float, path: tuple) -> tuple:
+        return _signature(self.run(self.start, (*prefix, value, *path)))
+
+    def _agrees(self, prefix, value: float, leaves: Sequence[Leaf]) -> bool:
+        """Whether the law at ``value`` is that of ``leaves``: wholly if ``thorough``, else on the likeliest sequences."""
+        if self.thorough:
+            return _alike(self._leaves((*prefix, value), None), leaves)
+        likely = sorted(leaves, key=lambda leaf: -leaf.p)[:3]
+        return all(self.run(self.start, (*prefix, value, *leaf.answers)).end == leaf.end for leaf in likely)
+
+    def _told_apart(self, prefix, a: float, at_a: Sequence[Leaf], b: float) -> tuple | None:
+        """Later answers on which the run at ``b`` is another than that at ``a``; None if there are none."""
+        for leaf in sorted(at_a, key=lambda leaf: -leaf.p):
+            if self._seen(prefix, b, leaf.answers) != self._seen(prefix, a, leaf.answers):
+                return leaf.answers
+        return None
+
+    def _break(self, prefix, a: float, b: float, path: tuple) -> tuple[float, float]:
+        """Two neighbouring numbers between which the run on ``path`` ceases to be the one at ``a``."""
+        wanted = self._seen(prefix, a, path)
+
+        @functools.cache
+        def like_a(u: float) -> bool:
+            return self._seen(prefix, u, path) == wanted
+
+        known = self.breaks[bisect.bisect_right(self.breaks, a) : bisect.bisect_left(self.breaks, b)]
+        lo, hi = a, b
+        while known:
+            k = len(known) // 2
+            if like_a(known[k]):
+                lo, known = known[k], known[k + 1 :]
+            else:
+                hi, known = known[k], known[:k]
+        for below, above in ((math.nextafter(hi, 0), hi), (lo, math.nextafter(lo, 1))):
+            if lo <= below and above <= hi and like_a(below) and not like_a(above):
+                return below, above
+        while True:
+            middle = math.sqrt(lo * hi) if 0 < 4 * lo < hi else 0.5 * (lo + hi)
+            if not lo < middle < hi:
+                break
+            if like_a(middle):
+                lo = middle
+            else:
+                hi = middle
+        bisect.insort(self.breaks, hi)
+        return lo, hi

@@ -1,0 +1,163 @@
+"""Is pi invariant under K on single orbits? One row for each kind of orbit (``orbits/states.py``).
+
+    invariance                   states z_i of ordinary energies, equal or uneven by some nats; at every depth from 1 on
+    at large steps               low states on both sides of a peak of tens to thousands of nats: what diverges is cut off
+    across a wall                states of density zero among others; to end on one fails by itself
+    divergence threshold         a peak just above and just below the limit at which a trajectory is called divergent
+
+each by sum_i pi(z_i) K(i -> j) = pi(z_j) (``orbits/law.py``), judged in ``orbits/verdicts.py``. The
+later rows are run only where ordinary orbits hold.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from refhmc.check.orbits import states
+from refhmc.check.orbits.frame import is_pair
+from refhmc.check.orbits.law import Finding, worst_of
+from refhmc.check.orbits.verdicts import case_of, row_of, stands, start_case
+from refhmc.check.orbits.work import Work
+from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row
+from refhmc.check.subject.foreign import NotApplicable, Undecided
+
+
+def invariance(work: Work) -> list[Row]:
+    """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
+    walker = work.require()
+    found: list[Finding] = []
+    depths = range(1, work.depth + 1) if work.takes_depth else [work.depth]
+    for depth in depths:
+        reach, rng = 2**depth - 1, np.random.default_rng([work.seed, 3, depth])
+        supply = states.ordinary(walker, 2 * reach + 2, reach + work.guard(depth), work.list_of_eps, rng)
+        count = {1: 4, 2: 8, 3: 10}.get(depth, 2)
+        orbits = [*_own_points(work, depth, rng), *states.varied(supply, count)]
+        found += work.examined("regular", orbits, depth, 0.6 if depth == work.depth else 0.2)
+        if any(stands(work, f) for f in found if f.fails):
+            break  # the smallest depth at which it fails
+    if not found:
+        _nothing(work, "of ordinary ones", "flat", "uneven", "given")
+    return [row_of(work, "invariance", found, "orbits of ordinary states")]
+
+
+def _own_points(work: Work, depth: int, rng) -> list[states.Orbit]:
+    walker, found = work.prepare(), []
+    for number, point in enumerate(work.points):
+        q, p = point if is_pair(point) else (point, None)
+        if p is None:
+            p = work.p0 if work.p0 is not None and number == 0 else walker.momentum * rng.standard_normal(np.size(q))
+        for eps in work.list_of_eps:
+            found.append(
+                states.walk(walker, np.array(q, dtype=float), np.array(p, dtype=float), 2 * 2**depth, eps, "given")
+            )
+    return found
+
+
+def large_steps(work: Work) -> Row:
+    """The same across peaks of energy, where a trajectory diverges or must go on."""
+    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 4])
+    depth, reach = work.depth, 2**work.depth - 1
+    orbits = states.barriers(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
+    orbits = [*orbits[::-1], *states.designs(walker, 2 * reach + 2, reach, work.list_of_eps, rng)]
+    found = work.examined("barrier", orbits, depth, 0.25)
+    if not found:
+        _nothing(work, "across a barrier, within reach, at this step size,", "barrier")
+    failing = [f for f in found if f.fails and stands(work, f)]
+    if len(failing) == 1 and work.threshold is None and not _persists(work, failing[0]):
+        peak = states.height(failing[0].table.orbit, reach)
+        return Row(
+            "invariance at large steps",
+            INCONCLUSIVE,
+            failing[0].defect,
+            failing[0].tolerance,
+            f"on one orbit only, with a peak of {peak:.0f} nats: a divergence rule that depends on where the "
+            "trajectory was started does this; give threshold to have it judged",
+            case=case_of(work, failing[0]),
+        )
+    peaks = [states.height(f.table.orbit, reach) for f in found]
+    return row_of(
+        work, "invariance at large steps", found, f"energy peaks of {min(peaks):.0f} to {max(peaks):.0f} nats"
+    )
+
+
+def _persists(work: Work, finding: Finding) -> bool:
+    """Whether it fails on orbits somewhat larger and smaller too, with peaks some per cent higher and lower."""
+    walker, orbit = work.prepare(), finding.table.orbit
+    depth, reach = work.depth, 2**work.depth - 1
+    for factor in (1.02, 0.98, 1.05, 0.95):
+        q = walker.centre + factor * (orbit.q[orbit.n] - walker.centre)
+        near = states.from_lowest(
+            walker,
+            states.walk(walker, q, factor * orbit.p[orbit.n], reach, orbit.eps, "barrier"),
+            reach,
+            2 * reach + 2,
+        )
+        table = work.table("barrier", near, depth, 0.1 * work.most_runs)
+        if table is not None and table.mass_off() <= 1e-12:
+            other = worst_of(table, work.guard(depth))
+            moved = abs(states.height(table.orbit, reach) - states.height(orbit, reach))
+            if moved > 15 and other.fails and stands(work, other):
+                return True
+    return False
+
+
+def wall(work: Work) -> list[Row]:
+    """The same beside states of density zero, at which nothing may end."""
+    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 5])
+    depth, reach = work.depth, 2**work.depth - 1
+    orbits = states.walls(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
+    found = work.examined("wall", orbits, depth, 0.15)
+    if not found:
+        _nothing(work, "with states of density zero", "wall")
+    forbidden = [(f.table.mass_forbidden(), f) for f in found]
+    (mass, start), worst = max(forbidden, key=lambda pair: pair[0][0])
+    if mass > 1e-14:
+        return [
+            Row(
+                "invariance across a wall",
+                FAIL,
+                mass,
+                0.0,
+                "probability of ending where the density is zero or not a number",
+                WRONG_LAW,
+                start_case(work, worst.table, start),
+            )
+        ]
+    return [row_of(work, "invariance across a wall", found, "orbits with states of density zero")]
+
+
+def limit(work: Work) -> Row:
+    """The same where a peak is above the divergence threshold seen from one state and below it from another."""
+    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 6])
+    limit = 1000.0 if work.threshold is None else float(work.threshold)
+    name, reach = "divergence threshold", 2**work.depth - 1
+    orbits = states.at_the_limit(walker, 2 * reach + 2, reach, work.list_of_eps, limit, rng)
+    if not orbits:
+        raise NotApplicable(f"no orbit within reach rises by {limit:g} nats and comes back, at this step size")
+    found = work.examined("limit", orbits, work.depth, 0.15)
+    if not found:
+        _nothing(work, f"with a rise of {limit:g} nats", "limit")
+    row = row_of(work, name, found, f"with a peak {limit:g} + 2 and {limit:g} - 2 nats above two likely states")
+    if row.status == FAIL:
+        work.pattern["one-sided"] = limit
+        if work.threshold is None:
+            work.said.append(
+                "its divergence rule depends on where in the trajectory it was started: not invariant where the energy "
+                f"jumps by about {limit:g} nats, a rare thing (the usual rule, H - H(start) > 1000, has it too)"
+            )
+            return row._replace(status=INCONCLUSIVE, basis=row.basis + "; give threshold to have it judged")
+    return row
+
+
+def _nothing(work: Work, which: str, *kinds: str) -> NoReturn:
+    """Why no orbit of these kinds was judged."""
+    off = [t for _, t in work.tables if t.mass_off() > 1e-12]
+    if off:
+        raise NotApplicable("it leaves the orbit; see 'stays on the orbit'")
+    if any(orbit.kind in kinds for orbit in work.unfinished):
+        raise Undecided(
+            f"no orbit {which} was done in the budget ({work.runs} runs): give a smaller depth, or more seconds"
+        )
+    raise NotApplicable(f"no orbit {which} was found")

@@ -1,0 +1,201 @@
+"""The law K(i -> j) of a transition on the states of one orbit, start by start, and how far pi is from invariant under it.
+
+    defect(j) = |sum_i pi(z_i) K(i -> j) / pi(z_j) - 1|
+
+Every probability the transition computes is off by the rounding of the energies (``Orbit.blur``), so that the defect may be
+32 blur sum_i pi(z_i) / pi(z_j), and what was left out of K.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.orbits import states
+from refhmc.check.orbits.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
+from refhmc.check.orbits.shapes import Shape, read_end
+from refhmc.check.subject.draws import Draws, as_generator
+from refhmc.check.subject.foreign import Foreign, Misconduct
+
+OFF = "off the orbit"
+NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
+
+
+class Subject:
+    """The transition as it is called and read; what was noticed on the way."""
+
+    def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict):
+        self.foreign, self.dim, self.leap, self.more = foreign, dim, leap, more
+        self.shape: Shape = Shape(("draws", "q", "p"), {}, False)
+        self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
+
+    def coarseness(self) -> float:
+        """How much coarser its arithmetic is than the leap's."""
+        return max(1.0, self.foreign.epsilon / self.leap.epsilon)
+
+    def call(self, source, q, p, eps, depth):
+        """One transition on the randomness of ``source``."""
+        if "p" not in self.shape.order:
+            source.script["normal"] = list(p)
+        values = {"draws": as_generator(source) if self.shape.generator else source, "q": q, "p": p}
+        named = {"eps": eps, "depth": depth, **self.more}
+        keywords = {name: named[m] for m, name in self.shape.named.items() if named.get(m) is not None}
+        with np.errstate(all="ignore"):
+            return self.foreign.raw(*(values[a] for a in self.shape.order), **keywords)
+
+    def read(self, result):
+        q, p, offset = read_end(result, self.dim)
+        if q is None and offset is None:
+            raise Misconduct(f"{self.foreign.name}: the answer is no position of {self.dim} numbers: {_short(result)}")
+        if q is not None and not np.isfinite(q).all():
+            raise Misconduct(f"{self.foreign.name}: the answer is not finite: {_short(result)}")
+        self.foreign.array(_first_array(result), None, "the answer")
+        return q, p, offset
+
+    def note_momentum(self, p, there) -> None:
+        size = 1e-6 * (np.abs(there).max() + 1e-300)
+        kind = "kept" if np.abs(p - there).max() <= size else "turned" if np.abs(p + there).max() <= size else "another"
+        self.momentum[kind] += 1
+
+    def sample(self, rng: np.random.Generator, q, p, eps, depth):
+        """One ordinary transition."""
+        if self.shape.generator and "p" in self.shape.order:
+            values = {"draws": rng, "q": q, "p": p}
+            named = {"eps": eps, "depth": depth, **self.more}
+            keywords = {name: named[m] for m, name in self.shape.named.items() if named.get(m) is not None}
+            with np.errstate(all="ignore"):
+                return self.foreign.raw(*(values[a] for a in self.shape.order), **keywords)
+        return self.call(Draws(rng), q, p, eps, depth)
+
+
+def _first_array(result):
+    while isinstance(result, (tuple, list)) and result and not np.isscalar(result[0]):
+        result = result[0]
+    for name in ("q", "position", "x", "theta"):
+        if hasattr(result, name):
+            return getattr(result, name)
+    return result if not isinstance(result, (dict, tuple)) and hasattr(result, "__array__") else 0.0
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class Table:
+    """K on an orbit, start by start, for a transition of given ``depth``; ends are offsets from z_0."""
+
+    def __init__(self, subject: Subject, orbit: states.Orbit, depth: int | None, *, mirrored=False, thorough=False):
+        self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
+        self.rows: dict[int, list[Leaf]] = {}
+        self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against
+        self.stray: tuple[int, float, tuple] | None = None
+        self.enumerator = Enumerator(self._end, self._answers, thorough=thorough)
+
+    def weight(self, i: int, j: int = 0) -> float:
+        """pi(z_i) / pi(z_j); zero where the energy is not finite."""
+        if abs(i) > self.orbit.n:
+            return 0.0
+        difference = self.orbit.H(j) - self.orbit.H(i)
+        return math.exp(min(difference, 700.0)) if math.isfinite(difference) else 0.0
+
+    def start(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        k = self.orbit.n + i
+        return self.orbit.q[k], -self.orbit.p[k] if self.mirrored else self.orbit.p[k]
+
+    def _answers(self, prefix, floor):
+        return Answers(prefix, floor=floor, symbolic=self.subject.shape.symbolic)
+
+    def _end(self, source, i: int):
+        result = self.subject.call(source, *self.start(i), self.orbit.eps, self.depth)
+        return self.place(result, i)
+
+    def place(self, result, i: int):
+        """The offset of an answer; OFF where it is on no state of the orbit."""
+        q, p, offset = self.subject.read(result)
+        if offset is not None:
+            return i - offset if self.mirrored else i + offset
+        with np.errstate(invalid="ignore"):
+            far = np.abs(self.orbit.q - q).max(axis=1)
+        if np.isnan(far).all():
+            return OFF
+        k = int(np.nanargmin(far))
+        if not far[k] <= self.orbit.near * self.subject.coarseness():
+            self.stray = (i, float(far[k]), tuple(q.tolist()))
+            return OFF
+        if p is not None:
+            self.subject.note_momentum(p, self.orbit.p[k])
+        return k - self.orbit.n
+
+    def compute(self, reach: int) -> int:
+        """Fill in the starts around z_0; how far from its start the furthest end is. OutOfBudget if it takes too long."""
+        furthest = 0
+        for i in sorted(range(-reach, reach + 1), key=abs):
+            if i in self.rows or self.weight(i) < NEGLIGIBLE:
+                continue
+            self.enumerator.floor = -40.0 + min(0.0, -math.log(self.weight(i)))
+            self.rows[i] = self.enumerator.law(i)
+        for i, leaves in self.rows.items():
+            furthest = max([furthest, *(abs(leaf.end - i) for leaf in leaves if isinstance(leaf.end, int))])
+        return furthest
+
+    def law(self, i: int) -> dict:
+        return law_of(self.rows[i]) if i in self.rows else {}
+
+    def flow(self, j: int) -> float:
+        """sum_i pi(z_i) K(i -> j) / pi(z_j)."""
+        return math.fsum(self.weight(i, j) * self.law(i).get(j, 0.0) for i in self.rows)
+
+    def tolerance(self, j: int) -> float:
+        """What rounding can make of :meth:`flow`: every probability is known to the blur of the energies."""
+        mass = math.fsum(self.weight(i, j) for i in self.rows)
+        lost = math.fsum(self.weight(i, j) * self.law(i).get(LEFT_OUT, 0.0) for i in self.rows)
+        blur = self.orbit.blur * self.subject.coarseness()
+        return 32 * blur * mass + lost + self.orbit.n * NEGLIGIBLE * math.exp(4.0)
+
+    def mass_off(self) -> float:
+        """The largest probability of leaving the orbit."""
+        return max((self.law(i).get(OFF, 0.0) for i in self.rows), default=0.0)
+
+    def mass_forbidden(self) -> tuple[float, int]:
+        """The largest probability of an end of density zero, and the start."""
+        worst = (0.0, 0)
+        for i in self.rows:
+            bad = [
+                p
+                for end, p in self.law(i).items()
+                if isinstance(end, int) and not self.weight(end) > 0 and not math.isfinite(self._energy(end))
+            ]
+            worst = max(worst, (math.fsum(bad), i))
+        return worst
+
+    def _energy(self, k: int) -> float:
+        return self.orbit.H(k) if abs(k) <= self.orbit.n else math.nan
+
+
+class Finding(NamedTuple):
+    """The worst state of an orbit: sum_i pi_i K(i -> j) / pi_j, its defect and tolerance."""
+
+    table: Table
+    j: int
+    flow: float
+    tolerance: float
+
+    @property
+    def defect(self) -> float:
+        return abs(self.flow - 1)
+
+    @property
+    def fails(self) -> bool:
+        return not self.defect <= self.tolerance
+
+
+def worst_of(table: Table, guard: int) -> Finding:
+    found = [
+        Finding(table, j, table.flow(j), table.tolerance(j))
+        for j in range(-guard, guard + 1)
+        if table.weight(j) > math.exp(-4) and j in table.rows
+    ]
+    return max(found, key=lambda f: f.defect / f.tolerance if math.isfinite(f.defect) else math.inf)

@@ -1,0 +1,66 @@
+"""The row "invariance, sampled" of ``check.orbit``: for an orbit whose K is too large to enumerate in the budget.
+
+Starts i are drawn with the probabilities pi(z_i) / sum pi on a stretch of the orbit, one ordinary transition each; the ends at
+an inner state j, which all its starts are drawn for, are binomial with
+
+    P(end = j) = pi(z_j) / sum pi
+
+if pi is invariant. The least of the two-sided p-values, times their number, is held against 1e-6.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.special
+
+from refhmc.check.orbits.law import OFF, Table
+from refhmc.check.orbits.verdicts import binomial_tail, start_case
+from refhmc.check.orbits.work import Work
+from refhmc.check.report import Row, judged
+from refhmc.check.subject.foreign import NotApplicable, Undecided, time_left
+
+ALPHA = 1e-6  # false alarms of the sampled row
+
+
+def sampled(work: Work) -> Row:
+    """Where the enumeration did not end: from random starts with weights pi on one orbit, are the ends so distributed?"""
+    work.require(sound=True)
+    if not work.unfinished:
+        raise NotApplicable("the enumerations were complete")
+    rng = np.random.default_rng([work.seed, 8])
+    orbit, reach = work.unfinished[0], 2**work.depth - 1
+    table = Table(work.subject, orbit, work.depth if work.takes_depth else None)
+    span = min(2 * reach, orbit.n)
+    weight = np.array([table.weight(i) for i in range(-span, span + 1)])
+    count, runs = np.zeros(2 * span + 1, dtype=int), 0
+    kept = 0.2 * time_left()  # for the rows after this one
+    while time_left() > kept and runs < 0.3 * work.most_runs:
+        i = int(rng.choice(2 * span + 1, p=weight / weight.sum())) - span
+        end = table.place(work.subject.sample(rng, *table.start(i), orbit.eps, table.depth), i)
+        runs += 1
+        if end == OFF:
+            raise Undecided("it leaves the orbit")
+        if isinstance(end, int) and abs(end) <= span:
+            count[end + span] += 1
+    if not runs:
+        raise Undecided("there was no time left for a run")
+    inner = range(reach + 1 - span - 1, span - reach + 1) if span > reach else range(0, 1)
+    tested = [j for j in inner if weight[j + span] > 0]
+    least, expected = 1.0, weight / weight.sum()
+    for j in tested:
+        seen, p = int(count[j + span]), float(expected[j + span])
+        tail = binomial_tail(seen, runs, p)
+        least = min(least, 2 * tail * len(tested))
+    top = float(max(expected[j + span] for j in tested))
+    shift = (-scipy.special.ndtri(ALPHA / 2 / len(tested)) + 2.33) * math.sqrt(top * (1 - top) / runs) / top
+    return judged(
+        "invariance, sampled",
+        min(1.0, least),
+        ALPHA,
+        f"p-value of {runs} runs from pi on one orbit; a relative error of "
+        f"{shift:.2g} in its likeliest state would be found with probability 0.99",
+        relation=">=",
+        case=start_case(work, table, 0),
+    )

@@ -1,0 +1,441 @@
+"""Orbits of a reversible map, and the ones on which mistakes of a tree sampler show.
+
+An orbit is z_k = leap^k(z_0), k = -n ... n, with energies H(z_k). A transition that walks it is judged from the states around
+z_0; what can go wrong depends on what they are like:
+
+    flat       energies equal to a millionth and less: only the shape of the tree matters, no weight does
+    uneven     energies that differ by some nats: weights matter too
+    barrier    low states on both sides of a peak of tens to thousands of nats: what diverges is cut off, or must be
+    wall       states of density zero (energy infinite or NaN) among others
+
+z_0 is always a low one, so that pi(z_i) / pi(z_0) is never large and rounding stays rounding. A barrier is best seen on an
+orbit that is nearly its own mirror image, z_{-k} = (q_k, -p_k), as it is exactly through a state with p = 0: a small p there
+sets the difference of the two valleys, and the size of q the height of the peak.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from refhmc.check.subject.foreign import Misconduct
+
+DROP = 300.0  # nats by which a state two transitions away may lie below z_0: naive weights must not overflow
+LOWER = 8.0  # nats by which one may that a transition reaches
+NEAR = 12.0  # nats within which another state is as good as as likely as z_0
+BARRIERS = ((12.0, 60.0), (60.0, 300.0), (300.0, 950.0), (1100.0, 1700.0), (1700.0, 3000.0), (3000.0, 1e5))
+
+
+class Orbit(NamedTuple):
+    """States ``q``, ``p`` (2n + 1, d) and their ``energy``; z_0 is in the middle. ``eps`` and ``kind`` are for the record.
+
+    ``near``: how far from a state its copy may come out, by rounding; ``blur``: how far its energy may be off.
+    """
+
+    q: np.ndarray
+    p: np.ndarray
+    energy: np.ndarray
+    eps: float | None
+    kind: str = ""
+    near: float = math.nan
+    blur: float = math.nan
+
+    @property
+    def n(self) -> int:
+        return len(self.energy) // 2
+
+    def H(self, k: int) -> float:
+        """The energy of z_k."""
+        return float(self.energy[self.n + k])
+
+    def around(self, reach: int) -> np.ndarray:
+        """The energies of z_-reach ... z_reach."""
+        return self.energy[self.n - reach : self.n + reach + 1]
+
+
+class Walker(NamedTuple):
+    """``ahead(q, p, eps)`` and ``back(q, p, eps)``, inverse to each other, ``energy(q, p)`` (NaN where there is none).
+
+    ``centre`` and ``scale`` (d,) say where the density lives, ``momentum`` (d,) the size of a momentum; ``unit`` the rounding.
+    """
+
+    ahead: Callable
+    back: Callable
+    energy: Callable
+    centre: np.ndarray
+    scale: np.ndarray
+    momentum: np.ndarray
+    unit: float
+
+
+def walk(walker: Walker, q, p, n: int, eps, kind: str = "") -> Orbit:
+    """The orbit through (q, p), n states to each side; NaN beyond a state that is not finite."""
+    d = len(q)
+    states = np.full((2 * n + 1, 2, d), np.nan)
+    states[n] = q, p
+    for step, sign in ((walker.ahead, 1), (walker.back, -1)):
+        for k in range(1, n + 1):
+            new = step(*states[n + sign * (k - 1)], eps)
+            if not np.isfinite(new).all():
+                break
+            states[n + sign * k] = new
+    energy = np.array([walker.energy(*z) if np.isfinite(z).all() else np.nan for z in states])
+    return Orbit(states[:, 0], states[:, 1], energy, eps, kind)
+
+
+def measured(walker: Walker, orbit: Orbit) -> Orbit:
+    """The orbit with ``near`` and ``blur``, from a walk along it and back again."""
+    known = np.flatnonzero(np.isfinite(orbit.q).all(axis=1))
+    first, last = known[0], known[-1]
+    unit = walker.unit
+    low = orbit.energy <= orbit.H(0) + 2 * NEAR
+    strayed = blur = 0.0
+    for step, indices in ((walker.back, range(last - 1, first - 1, -1)), (walker.ahead, range(first + 1, last + 1))):
+        begin = last if step is walker.back else first
+        q, p = orbit.q[begin], orbit.p[begin]
+        for k in indices:
+            q, p = step(q, p, orbit.eps)
+            if not np.isfinite([q, p]).all():
+                break
+            strayed = max(strayed, float(np.abs(q - orbit.q[k]).max()))
+            if low[k]:
+                blur = max(blur, abs(walker.energy(q, p) - orbit.energy[k]))
+    size = float(np.abs(orbit.q[known]).max(initial=1e-300))
+    sums = [abs(orbit.energy[k]) + abs(walker.energy(orbit.q[k], 0 * orbit.p[k])) for k in np.flatnonzero(low)]
+    blur = 4 * blur + 8 * unit * (1 + max(sums))
+    return orbit._replace(near=100 * strayed + 4096 * unit * size, blur=blur)
+
+
+def separation(orbit: Orbit) -> float:
+    """The least distance of two of its positions."""
+    q = orbit.q[np.isfinite(orbit.q).all(axis=1)]
+    apart = np.abs(q[:, None] - q[None]).max(axis=2)
+    return float(apart[~np.eye(len(q), dtype=bool)].min(initial=np.inf))
+
+
+def usable(orbit: Orbit, reach: int) -> bool:
+    """Whether z_0 has a density, no state within reach one that is much higher, and none at all one that is beyond numbers."""
+    here = orbit.H(0)
+    if not math.isfinite(here) or (orbit.energy < here - DROP).any():
+        return False
+    return not (orbit.around(min(reach + 2, orbit.n)) < here - LOWER).any()
+
+
+def from_lowest(walker: Walker, orbit: Orbit, reach: int, n: int) -> Orbit | None:
+    """The orbit with its lowest state within ``reach`` for z_0, n to each side; None if it is of no use."""
+    energy = np.where(np.isfinite(orbit.around(reach)), orbit.around(reach), np.inf)
+    if not np.isfinite(energy).any():
+        return None
+    k = orbit.n - reach + int(np.argmin(energy))
+    moved = walk(walker, orbit.q[k], orbit.p[k], n, orbit.eps, orbit.kind)
+    return moved if usable(moved, reach) else None
+
+
+def finished(walker: Walker, orbit: Orbit | None, n: int) -> Orbit | None:
+    """The orbit with n states to each side, measured; None where its states cannot be told apart."""
+    if orbit is None or not math.isfinite(orbit.H(0)):
+        return None
+    orbit = walk(walker, orbit.q[orbit.n], orbit.p[orbit.n], n, orbit.eps, orbit.kind)
+    orbit = measured(walker, orbit)
+    return orbit if 20 * orbit.near < separation(orbit) else None
+
+
+def turning(orbit: Orbit) -> int:
+    """After how many steps from z_0 the way back to it shortens; 2n + 1 if it does not."""
+    for k in range(1, orbit.n + 1):
+        way = orbit.q[orbit.n + k] - orbit.q[orbit.n]
+        if not (way @ orbit.p[orbit.n + k] > 0 and way @ orbit.p[orbit.n] > 0):
+            return k
+    return 2 * orbit.n + 1
+
+
+# ------------------------------------------------------------------------------------------------ where to look for them
+
+
+def _tried(job: Callable[[], Orbit | None]) -> Orbit | None:
+    """What the job gives; None where the map or the density raises so far out."""
+    try:
+        return job()
+    except Misconduct:
+        return None
+
+
+def ordinary(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator) -> Iterator[Orbit]:
+    """Random orbits, flat and uneven in turn, of many turning times; an endless supply where there are any."""
+    for trial in range(400):
+        size = (1.0, 1e-3, 2.0, 0.5, 4.0, 1e-2, 8.0, 1.5)[trial % 8]
+        eps = steps[trial // 8 % len(steps)]
+        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
+        p = min(size, 2.0) * walker.momentum * rng.standard_normal(len(walker.centre))
+
+        def job(q=q, p=p, eps=eps):
+            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+
+        orbit = _tried(job)
+        if orbit is None or not np.isfinite(orbit.energy).all():
+            continue
+        spread = float(np.ptp(orbit.around(2 * reach)))
+        if spread <= 1e-4:
+            yield orbit._replace(kind="flat")
+        elif spread <= 10:
+            yield orbit._replace(kind="uneven")
+
+
+def varied(orbits: Iterator[Orbit], count: int) -> list[Orbit]:
+    """``count`` of them: flat ones a third, and turning times as different as they come."""
+    found: list[Orbit] = []
+    taken: dict = {}
+    waiting: list[tuple[tuple, Orbit]] = []
+    for orbit in orbits:
+        key: tuple = (orbit.kind, min(int(math.log2(turning(orbit)) * 2), 9))
+        if taken.get(key, 0) == 0:
+            taken[key] = 1
+            found.append(orbit)
+        else:
+            waiting.append((key, orbit))
+        if len(found) >= 2 * count or len(found) + len(waiting) >= 4 * count:
+            break
+    flat = [o for o in found if o.kind == "flat"][: max(1, count // 3)]
+    uneven = [o for o in found if o.kind == "uneven"][: count - len(flat)]
+    rest = [o for _, o in waiting if o.kind == "uneven"]
+    chosen = (flat + uneven + rest)[:count]
+    return sorted(chosen, key=lambda o: o.kind == "flat") if len(chosen) < 2 else _alternating(chosen)
+
+
+def _alternating(orbits: list[Orbit]) -> list[Orbit]:
+    """Uneven ones first and flat ones between them: the budget may end anywhere."""
+    flat, uneven = [o for o in orbits if o.kind == "flat"], [o for o in orbits if o.kind != "flat"]
+    mixed = []
+    while flat or uneven:
+        mixed += [group.pop(0) for group in (uneven, flat) if group]
+    return mixed
+
+
+def height(orbit: Orbit, reach: int) -> float:
+    """The highest finite energy within reach, above z_0's."""
+    energy = orbit.around(reach)
+    return float(energy[np.isfinite(energy)].max() - orbit.H(0))
+
+
+def across(orbit: Orbit, reach: int, limit: float) -> int:
+    """How many states are as likely as z_0 with a peak of ``limit`` nats, or density zero, between, before or after."""
+    energy = orbit.around(reach) - orbit.H(0)
+    peak = ~(energy <= limit)
+    if not peak.any():
+        return 0
+    near = [int(k) - reach for k in np.flatnonzero(np.abs(energy) <= NEAR) if k != reach]
+    between = sum(bool(peak[min(k, 0) + reach : max(k, 0) + reach + 1].any()) for k in near)
+    return 10 * between + len(near)
+
+
+class Mirror(NamedTuple):
+    """A place to start mirrored orbits: q = centre + size * direction, step ``eps``; the valley is ``valley`` steps away."""
+
+    direction: np.ndarray
+    size: float
+    eps: float | None
+    valley: int
+    peak: float
+
+
+def mirrors(walker: Walker, reach: int, steps, rng: np.random.Generator) -> Iterator[Mirror]:
+    """States at rest with a valley within reach on both sides, for sizes from small to large."""
+    if reach < 2:
+        return
+    for eps in steps:
+        for direction in (*_axes(walker), *rng.standard_normal((2, len(walker.centre)))):
+            for size in np.geomspace(1.0, 2e4, 40):
+                found = _valley(walker, direction, size, eps, reach)
+                if found is not None:
+                    yield Mirror(direction, size, eps, *found)
+
+
+def _axes(walker: Walker) -> np.ndarray:
+    """Directions of the largest and the least curvature at the centre, in units of the scale, (2, d) or fewer."""
+    d, width = len(walker.centre), 0.3
+
+    def f(z):
+        return walker.energy(walker.centre + walker.scale * z, np.zeros(d))
+
+    if d > 20:
+        return np.eye(d)[:1]
+    pairs = [(i, j) for i in range(d) for j in range(i + 1)]
+    curvature = np.zeros((d, d))
+    e = width * np.eye(d)
+    for i, j in pairs:
+        mixed = f(e[i] + e[j]) - f(e[i] - e[j]) - f(e[j] - e[i]) + f(-e[i] - e[j])
+        curvature[i, j] = curvature[j, i] = mixed / (4 * width**2)
+    # M^-1/2 (Hessian) M^-1/2: along its eigenvectors a trajectory of a quadratic stays in a line.
+    size = walker.scale * walker.momentum
+    symmetric = curvature / np.outer(size, size)
+    if not np.isfinite(symmetric).all():
+        return np.eye(d)[:1]
+    directions = np.linalg.eigh(symmetric)[1].T / size
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return directions[[-1, 0]] if d > 1 else directions
+
+
+def _valley(walker: Walker, direction, size: float, eps, reach: int) -> tuple[int, float] | None:
+    q, p = walker.centre + size * walker.scale * direction, np.zeros(len(direction))
+    try:
+        energy = [walker.energy(q, p)]
+        for _ in range(reach):
+            q, p = walker.ahead(q, p, eps)
+            energy.append(walker.energy(q, p))
+    except Misconduct:
+        return None
+    if not np.isfinite(energy).all():
+        return None
+    k = 1 + int(np.argmin(energy[1 : reach // 2 + 1]))
+    return (k, energy[0] - energy[k]) if energy[0] - energy[k] > NEAR and min(energy) > energy[k] - 5 else None
+
+
+def leaning(walker: Walker, mirror: Mirror, n: int, difference: float, rng: np.random.Generator) -> Orbit | None:
+    """The mirrored orbit with a little momentum, so that its two valleys differ by ``difference`` nats."""
+    q = walker.centre + mirror.size * walker.scale * mirror.direction
+    push = walker.momentum * rng.standard_normal(len(q))
+    k, trial = mirror.valley, 1e-4 * mirror.size
+
+    def apart(t):
+        orbit = walk(walker, q, t * push, k, mirror.eps)
+        return orbit.H(k) - orbit.H(-k)
+
+    slope = apart(trial) / trial
+    if not math.isfinite(slope) or abs(slope * mirror.size) < 2 * difference:
+        return None
+    rest = walk(walker, q, difference / slope * push, k, mirror.eps)
+    low = k if rest.H(k) < rest.H(-k) else -k
+    orbit = walk(walker, rest.q[k + low], rest.p[k + low], n, mirror.eps, "barrier")
+    return orbit if usable(orbit, k) else None
+
+
+def barriers(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator) -> list[Orbit]:
+    """At most one orbit for each height in ``BARRIERS``."""
+    best: dict[int, tuple[int, Orbit]] = {}
+    done: dict[int, int] = {}
+
+    def consider(orbit: Orbit | None):
+        if orbit is None:
+            return
+        for slot, (low, high) in enumerate(BARRIERS):
+            if low < height(orbit, reach) <= high:
+                score = across(orbit, reach, low)
+                if score > (best[slot][0] if slot in best else 0):
+                    best[slot] = (score, orbit._replace(kind="barrier"))
+
+    for mirror in mirrors(walker, reach, steps, rng):
+        slot = next((s for s, (low, high) in enumerate(BARRIERS) if low < mirror.peak <= high), None)
+        if slot is None or done.get(slot, 0) >= 3:
+            continue
+        done[slot] = done.get(slot, 0) + 1
+        consider(_tried(functools.partial(leaning, walker, mirror, n, 1.2, rng)))
+    for trial in range(48 if len(best) < 4 else 0):
+        size = float(np.geomspace(1.0, 300.0, 16)[trial % 16])
+        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
+        p = (0.1, 1.0, size)[trial // 16] * walker.momentum * rng.standard_normal(len(walker.centre))
+        eps = steps[trial % len(steps)]
+
+        def job(q=q, p=p, eps=eps):
+            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+
+        consider(_tried(job))
+    return [best[slot][1] for slot in sorted(best)]
+
+
+def designed(
+    walker: Walker, n: int, reach: int, eps, low: dict[int, float], peak: int, rise: float, rng, tries: int = 40
+) -> Orbit | None:
+    """An orbit with H(k) = H(0) + low[k] for each k of ``low``, and H(peak) = H(0) + rise, about; solved by least squares.
+
+    It begins with momenta that carry it on along the softest direction, so that it does not turn at once.
+    """
+    d, axes = len(walker.centre), _axes(walker)
+    size = math.sqrt(rise) * rng.uniform(1.0, 3.0)
+    push = rng.choice([0.0, 1.5]) * axes[-1] * walker.scale * walker.momentum
+    begin = size * np.concatenate([rng.standard_normal(d), rng.standard_normal(d) + push])
+    first, last = min(0, peak, *low), max(0, peak, *low)
+
+    def energies(x) -> dict[int, float]:
+        z = {0: (walker.centre + walker.scale * x[:d], walker.momentum * x[d:])}
+        for k in range(1, last + 1):
+            z[k] = walker.ahead(*z[k - 1], eps)
+        for k in range(-1, first - 1, -1):
+            z[k] = walker.back(*z[k + 1], eps)
+        return {k: walker.energy(*z[k]) for k in (0, peak, *low)}
+
+    def misses(x):
+        H = energies(x)
+        values = [*(H[k] - H[0] - wanted for k, wanted in low.items()), (H[peak] - H[0] - rise) / (0.003 * rise)]
+        return np.nan_to_num(np.clip(values, -1e6, 1e6), nan=1e6)
+
+    found = scipy.optimize.least_squares(misses, begin, x_scale=size, max_nfev=tries, xtol=1e-12, ftol=1e-8)
+    if np.abs(found.fun).max() > 3:
+        return None
+    orbit = walk(walker, walker.centre + walker.scale * found.x[:d], walker.momentum * found.x[d:], n, eps, "barrier")
+    return orbit if usable(orbit, reach) else None
+
+
+def designs(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, count: int = 6) -> Iterator[Orbit]:
+    """Orbits of two or three likely states within reach of each other, and a peak between or beside them."""
+    d, found = len(walker.centre), 0
+    for trial in range(3 * count if reach > 2 else 0):
+        if d > 1 and trial % 3 < 2:  # two neighbours, a peak, another: unequal halves on its sides
+            k = int(rng.integers(3, reach + 1))
+            low, peak = {1: float(rng.uniform(-2, 2)), k: float(rng.uniform(-2, 2))}, int(rng.integers(2, k))
+        else:
+            k, peak = (int(x) for x in rng.permutation(np.arange(1, reach + 1))[:2])
+            low = {k: float(rng.uniform(-2, 2))}
+        rise = (1300.0, 2000.0, 100.0, 1200.0, 1600.0, 500.0)[trial % 6]
+        orbit = _tried(functools.partial(designed, walker, n, reach, steps[trial % len(steps)], low, peak, rise, rng))
+        if orbit is not None:
+            found += 1
+            yield orbit
+        if found == count:
+            break
+
+
+def walls(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, count: int = 3) -> list[Orbit]:
+    """Orbits with states of density zero near z_0 and likely ones besides."""
+    found: list[tuple[int, Orbit]] = []
+    for trial in range(120):
+        size = (1.0, 2.0, 0.5, 4.0, 16.0, 100.0)[trial % 6]
+        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
+        p = (1.0, 0.3, size)[trial // 6 % 3] * walker.momentum * rng.standard_normal(len(walker.centre))
+        eps = steps[trial % len(steps)]
+
+        def job(q=q, p=p, eps=eps):
+            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+
+        orbit = _tried(functools.partial(walk, walker, q, p, 2, eps))
+        if orbit is None or np.isfinite(orbit.energy).all():
+            continue
+        orbit = _tried(job)
+        if orbit is None or np.isfinite(orbit.around(reach)).all():
+            continue
+        likely = int((orbit.around(reach) <= orbit.H(0) + NEAR).sum()) - 1
+        if likely:
+            found.append((likely + across(orbit, reach, math.inf), orbit._replace(kind="wall")))
+        if len(found) >= 8:
+            break
+    found.sort(key=lambda pair: -pair[0])
+    return [orbit for _, orbit in found[:count]]
+
+
+def at_the_limit(walker: Walker, n: int, reach: int, steps, limit: float, rng, count: int = 4) -> list[Orbit]:
+    """Barriers whose peak is more than ``limit`` above one likely state, and less above another."""
+    found: list[Orbit] = []
+    for trial in range(4 * count if reach > 2 else 0):
+        k = int(rng.integers(2, reach + 1))
+        peak = int(rng.integers(1, k))
+        eps = steps[trial % len(steps)]
+        orbit = _tried(functools.partial(designed, walker, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25))
+        if orbit is not None and orbit.H(peak) - orbit.H(0) > limit > orbit.H(peak) - orbit.H(k):
+            found.append(orbit._replace(kind="limit"))
+        if len(found) == count:
+            break
+    return found

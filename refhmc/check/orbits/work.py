@@ -1,0 +1,153 @@
+"""What the rows of ``check.orbit`` share: the transition, the walker along orbits, and the tables of K.
+
+An orbit z_k = leap^k(z_0), k = -n ... n, is walked so far that every start i is on it that can reach a judged state j, and
+every end of it: with a depth of D, 2^D - 1 steps a transition,
+
+    |j| <= guard,  |i| <= 2^D - 1 + guard,  |end| <= 2 (2^D - 1) + guard
+
+and the same again, so that one that goes further than was said is seen to. K(i -> j) is enumerated start by start within the
+budget of runs and seconds; what is not done in it is kept for the sampled row.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.check.orbits import states
+from refhmc.check.orbits.enumeration import OutOfBudget
+from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
+from refhmc.check.orbits.law import Finding, Subject, Table, worst_of
+from refhmc.check.orbits.shapes import Steps, energy_of, meanings
+from refhmc.check.subject.foreign import Foreign, NotApplicable
+
+
+class Work:
+    """One transition under examination: what it was called with, then what the rows found.
+
+    ``tables``: every K that was computed, with its orbit's kind; ``unfinished``: orbits that were not done in the budget;
+    ``pattern``: what is typical of a mistake, by row; ``said``: notes for the report.
+    """
+
+    def __init__(
+        self, transition, leap, target, depth, eps, dim, H, p0, points, threshold, seconds, most_runs, seed, like, name
+    ):
+        self.foreign = Foreign(transition, name, like)
+        self.steps = Steps(leap, like)
+        self.energy_foreign, self._energy, self.unit_mass = energy_of(target, H, like)
+        self.depth, self.asked_dim, self.p0, self.points, self.threshold = depth, dim, p0, list(points), threshold
+        self.model_dim = getattr(target, "dim", None)
+        self.seconds, self.most_runs, self.seed = seconds, most_runs, seed
+        given = meanings(transition)
+        self.takes_eps = "eps" in given
+        self.takes_depth = "depth" in given
+        self.more = {"leap": leap, "target": target if target is not None else H}
+        self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
+        self.walker: states.Walker | None = None
+        self.transition: Subject | None = None  # as it is called, once there is a walker
+        self.ready = self.irreversible = False
+        self.tables: list[tuple[str, Table]] = []
+        self.furthest = 0
+        self.runs = 0
+        self.unfinished: list[states.Orbit] = []
+        self.said: list[str] = []
+        self.pattern: dict[str, Any] = {}
+        self.began = time.monotonic()
+
+    def energy(self, q, p) -> float:
+        with np.errstate(all="ignore"):
+            return float(self._energy(q, p))
+
+    @property
+    def subject(self) -> Subject:
+        if self.transition is None or self.irreversible:
+            raise NotApplicable("there is no orbit to test on")
+        return self.transition
+
+    def prepare(self) -> states.Walker:
+        """The walker, made at the first call; the steps to walk with are chosen where none were given."""
+        if self.walker is not None:
+            return self.walker
+        if self.steps.needs_eps and self.list_of_eps == [None]:
+            if not self.takes_eps:
+                raise NotApplicable("leap takes a step size: give eps, the one the transition walks with")
+            self.list_of_eps = [0.25, 0.7, 1.2]
+        if self.asked_dim is None:
+            d = dimension(self.energy, self.steps, self.list_of_eps[0], self.points, self.model_dim)
+            for foreign in (self.energy_foreign, self.steps.foreign):
+                foreign.forget()
+        else:
+            d = int(self.asked_dim)
+        centre, scale = centre_and_scale(self.energy, d, self.points, np.random.default_rng([self.seed, 1]))
+        momentum = momentum_scale(self.energy, centre)
+        coarse = max(self.steps.foreign.epsilon, self.energy_foreign.epsilon)
+        walker = states.Walker(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
+        self.transition = Subject(self.foreign, d, self.steps.foreign, self.more)
+        self.walker = walker
+        return walker
+
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        walker, rng = self.prepare(), np.random.default_rng([self.seed, 2])
+        places = []
+        for _ in range(2):
+            q = walker.centre + 0.5 * walker.scale * rng.standard_normal(len(walker.centre))
+            if not math.isfinite(self.energy(q, 0 * q)):
+                q = walker.centre.copy()
+            places.append((q, walker.momentum * rng.standard_normal(len(q))))
+        return places
+
+    def require(self, *, sound: bool = False) -> states.Walker:
+        if not self.ready:
+            raise NotApplicable("the transition could not be used; see above")
+        if sound and self.pattern.get("invariance"):
+            raise NotApplicable("it fails on ordinary orbits already")
+        return self.prepare()
+
+    def guard(self, depth: int) -> int:
+        return 2 if depth <= 2 else 1
+
+    def table(self, kind: str, orbit: states.Orbit | None, depth: int, most: float = math.inf, **more) -> Table | None:
+        """K on the orbit; None if it is of no use, or not done with so many runs."""
+        walker, guard = self.prepare(), self.guard(depth)
+        orbit = states.finished(walker, orbit, self._side(depth))
+        if orbit is None:
+            return None
+        table = Table(self.subject, orbit, depth if self.takes_depth else None, **more)
+        table.enumerator.most_runs = min(most, 1.5 * self.most_runs - self.runs)
+        table.enumerator.deadline = self.began + self.seconds
+        reach = 2**depth - 1
+        try:
+            furthest = table.compute(reach + guard)
+            if furthest > reach:  # it goes further than was said: so must the starts
+                furthest = max(furthest, table.compute(min(2 * reach + 1, orbit.n - reach) + guard))
+                if furthest > 2 * reach + 1:
+                    raise OutOfBudget
+        except OutOfBudget:
+            self.unfinished.append(orbit)
+            return None
+        finally:
+            self.runs += table.enumerator.runs
+        self.furthest = max(self.furthest, furthest)
+        if not more:
+            self.tables.append((kind, table))
+        return table
+
+    def _side(self, depth: int) -> int:
+        """States on each side of z_0: as far as two transitions go, and the same again for one that goes further."""
+        return 4 * (2**depth - 1) + 2 * self.guard(depth) + 2
+
+    def examined(self, kind: str, orbits: Sequence[states.Orbit], depth: int, share: float) -> list[Finding]:
+        """The findings of the orbits that could be done with this share of the runs; no more after two that fail."""
+        found: list[Finding] = []
+        last = self.runs + share * self.most_runs
+        for orbit in orbits:
+            if self.runs >= last or time.monotonic() > self.began + self.seconds or sum(f.fails for f in found) > 1:
+                break
+            table = self.table(kind, orbit, depth, last - self.runs)
+            if table is not None and table.mass_off() <= 1e-12:
+                found.append(worst_of(table, self.guard(depth)))
+        return found

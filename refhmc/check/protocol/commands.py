@@ -1,0 +1,189 @@
+"""``refhmc check`` and ``refhmc oracle`` on the command line.
+
+    refhmc check --cmd "./mysampler" --target funnel               a program in any language (refhmc.check.protocol.driver)
+    refhmc check integrator mylib:leapfrog --H mylib:energy --dim 3  a Python function
+    refhmc check sampler mylib:kernel --target funnel --seconds 30
+    refhmc oracle                                                  answers requests on its standard input
+
+Exit status: 0 every check that ran is a PASS, 1 a row failed, 2 usage, 3 no answer, 4 the program crashed or timed out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+KINDS = ("integrator", "model", "metric", "transition", "orbit", "sampler", "adaptation", "batch", "randomness")
+
+
+def add_commands(commands) -> None:
+    """Add ``check`` and ``oracle`` to the subparsers of ``refhmc``."""
+    check = commands.add_parser(
+        "check",
+        help="hold a Python function, or a program in any language, against the mathematics",
+        description="Hold a Python function, or a program in any language (--cmd), against the mathematics.",
+        epilog="exit status: 0 pass, 1 a row failed, 2 usage, 3 no answer, 4 the program crashed or timed out",
+    )
+    check.add_argument("kind", nargs="?", choices=KINDS, metavar="CHECK", help=f"one of: {', '.join(KINDS)}")
+    check.add_argument(
+        "subject", nargs="*", metavar="module:name", help="what to examine, in the order of its arguments"
+    )
+    check.add_argument("--cmd", metavar="COMMAND", help="start this program and ask it, line by line")
+    check.add_argument("--what", metavar="CHECK,...", help="with --cmd: only these checks")
+    check.add_argument("--H", dest="energy", metavar="module:name", help="the Hamiltonian H(q, p)")
+    check.add_argument(
+        "--target", metavar="NAME", help="the target, as in `refhmc models`, or funnel-5, quartic-2, ..."
+    )
+    check.add_argument("--args", type=_object, metavar="JSON", help="arguments of the target, as '{\"n\": 2}'")
+    check.add_argument("--metric", metavar="NAME", help="the metric of H, as softabs(1e6)")
+    check.add_argument("--method", metavar="NAME", help="with --cmd: passed on to the program")
+    check.add_argument("--dim", type=int)
+    check.add_argument("--discontinuous", type=int, nargs="+", metavar="J", help="coordinates in which a density jumps")
+    check.add_argument("--change", metavar="module:name", help="of a density that jumps: change(q, j, x)")
+    check.add_argument("--eps", type=float)
+    check.add_argument("--n", type=int, help="steps of a trajectory")
+    check.add_argument("--depth", type=int, help="of a tree sampler's tree")
+    check.add_argument("--claims", metavar="WORDS", help='what a step claims, as "symplectic reversible order=2"')
+    check.add_argument("--alpha", type=float, default=1e-6, help="chance of a false alarm of the statistical checks")
+    check.add_argument("--seconds", type=float, default=30.0, help="what a check may take, of those that have a budget")
+    check.add_argument("--timeout", type=float, default=10.0, help="longest wait for one answer")
+    check.add_argument("--seed", type=int, default=20261121)
+    check.add_argument("--strict", action="store_true", help="exit with 3 where a single row has no answer")
+    check.add_argument("--json", action="store_true", help="print the reports as JSON, one a line")
+    check.set_defaults(run=run_check)
+    oracle = commands.add_parser(
+        "oracle", help="answer requests in JSON lines: densities, derivatives, steps, transitions, exact draws"
+    )
+    oracle.set_defaults(run=run_oracle)
+
+
+def run_oracle(options) -> int:
+    """``refhmc oracle``."""
+    from refhmc.check.protocol.oracle import serve
+
+    return serve()
+
+
+def run_check(options) -> int:
+    """``refhmc check``: print the reports; the exit status."""
+    from refhmc.check.protocol.driver import USAGE
+
+    try:
+        _sensible(options)
+        return _check_program(options) if options.cmd is not None else _check_function(options)
+    except (ValueError, TypeError) as error:
+        print(f"refhmc check: {error}", file=sys.stderr)
+        return USAGE
+
+
+def _check_program(options) -> int:
+    from refhmc.check.protocol.driver import check_program
+
+    what = None if options.what is None else [word.strip() for word in options.what.split(",") if word.strip()]
+    names: tuple[str, ...] = ("target", "args", "metric", "method", "eps", "n", "depth", "dim", "claims")
+    names += ("alpha", "seconds", "timeout", "seed")
+    outcome = check_program(options.cmd, what=what, **{name: getattr(options, name) for name in names})
+    if options.json:
+        for report in outcome.reports:
+            print(report.to_json())
+        for stop in outcome.stops:
+            print(json.dumps({"stopped": stop}))
+    else:
+        print(outcome)
+    return outcome.status(options.strict)
+
+
+def _check_function(options) -> int:
+    import refhmc.check
+    from refhmc.check.protocol.driver import accepted, exit_status
+
+    try:
+        function = getattr(refhmc.check, options.kind)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"this installation has no check {options.kind!r} ({error})") from None
+    arguments = [_loaded(text) for text in options.subject]
+    given = {
+        "H": _hamiltonian(options),
+        "target": options.target,
+        "discontinuous": options.discontinuous,
+        "change": None if options.change is None else _loaded(options.change),
+        "name": options.subject[0],
+        **{key: getattr(options, key) for key in ("dim", "eps", "n", "depth", "claims", "alpha", "seconds", "seed")},
+    }
+    if options.target is not None and (options.args or options.kind != "sampler"):
+        given["target"] = _target(options)
+    report = function(*arguments, **accepted(function, given))
+    print(report.to_json() if options.json else report)
+    return exit_status([report], options.strict)
+
+
+def _hamiltonian(options):
+    """H as given, or that of the target on the metric."""
+    if options.energy is not None:
+        return _loaded(options.energy)
+    if options.target is None:
+        return None
+    import refhmc
+    from refhmc.check.protocol import names
+    from refhmc.check.protocol.messages import Refusal
+
+    try:
+        return refhmc.Hamiltonian(_target(options), names.metric(options.metric))
+    except Refusal as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+def _target(options):
+    from refhmc.check.protocol import names
+    from refhmc.check.protocol.messages import Refusal
+
+    try:
+        return names.target(options.target, options.args)
+    except Refusal as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+def _sensible(options) -> None:
+    """ValueError for options that do not go together."""
+    if options.cmd is not None and options.kind is not None:
+        raise ValueError(
+            "give a check and what to examine, or --cmd, not both (--what chooses the checks of a program)"
+        )
+    if options.cmd is None and (options.kind is None or not options.subject):
+        raise ValueError('say what to examine: CHECK module:name, or --cmd "./program"; see refhmc check --help')
+    if not 0 < options.alpha < 1:
+        raise ValueError(f"--alpha must lie between 0 and 1, got {options.alpha:g}")
+    if not options.seconds > 0 or not options.timeout > 0:
+        raise ValueError("--seconds and --timeout must be positive")
+
+
+def _loaded(text: str):
+    """The object that ``module:name`` names; ValueError if there is none. Modules of the working directory are found."""
+    module, colon, path = text.partition(":")
+    if not (module and colon and path):
+        raise ValueError(f"{text!r}: wanted module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        value = importlib.import_module(module)
+    except Exception as error:  # whatever the author's module does when it is imported
+        raise ValueError(f"{module}: {type(error).__name__}: {error}") from error
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+def _object(text: str) -> dict:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("a JSON object was wanted")
+    return value

@@ -1,0 +1,456 @@
+"""Somebody's program, in whatever language, held against the mathematics: ``refhmc check --cmd "./mysampler"``.
+
+The program is asked for its ``capabilities``, then each of its operations is made a Python function and given to the check it
+belongs to:
+
+    step                      integrator     with H = -L + kinetic energy, L of the target, or the program's own dH or logp
+    logp, grad, hess          model          with the target it names as the reference
+    metric, dH, momentum      metric         what it has of G and dG, of H and its gradients, of a momentum from normals
+    transition (p0, u)        transition     with the same H
+    transition (u, bits)      orbit          if it says its tree's "depth", and has step
+    transition                sampler        on a target with exact draws
+
+What the program does not have is NOT RUN. A transition that needs more randomness than it was given answers
+{"id": 1, "ask": "u"} or {"id": 1, "ask": "bit", "log_p": "-0.7"}, and is asked again with one number more.
+
+The exit status: 0 every check that ran is a PASS, 1 a row failed, 3 a check came to no answer or none was run, 4 the program
+crashed, or did not answer in time.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pathlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check import targets
+from refhmc.check.protocol import names
+from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
+from refhmc.check.protocol.program import Program, ProgramStopped
+from refhmc.check.report import FAIL, NOT_RUN, Report, not_run
+from refhmc.check.subject.foreign import SECONDS_PER_CALL
+
+PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
+CHECKS = ("model", "metric", "integrator", "transition", "orbit", "sampler")
+MOST_ASKED = 10_000  # numbers that one transition may ask for
+MOST_DIMENSIONS = 100_000
+SEED = 20261121
+
+
+class Outcome(NamedTuple):
+    """The ``reports`` of a program's checks, and its ``stops``: how it crashed or hung, if it did."""
+
+    reports: tuple[Report, ...]
+    stops: tuple[str, ...] = ()
+
+    def status(self, strict: bool = False) -> int:
+        """The exit status."""
+        return STOPPED if self.stops else exit_status(self.reports, strict)
+
+    def __str__(self) -> str:
+        parts = [str(report) if _ran(report) else _in_short(report) for report in self.reports]
+        return "\n\n".join([*parts, *(f"THE PROGRAM STOPPED: {stop}" for stop in dict.fromkeys(self.stops))])
+
+
+def exit_status(reports: Sequence[Report], strict: bool = False) -> int:
+    """0, 1 or 3 for reports; those in which nothing was run have no say, unless there are no others.
+
+    ``strict``: a single row without an answer is 3.
+    """
+    if any(report.status == FAIL for report in reports):
+        return FAILURE
+    ran = [report for report in reports if _ran(report)]
+    decided = all(report.ok and not (strict and report.inconclusive) for report in ran)
+    return PASSED if ran and decided else UNDECIDED
+
+
+def _ran(report: Report) -> bool:
+    return any(row.status != NOT_RUN for row in report.rows)
+
+
+def _in_short(report: Report) -> str:
+    return f"refhmc check.{report.check}  {report.subject}  NOT RUN  ({report.rows[0].basis})"
+
+
+def accepted(function: Callable, options: dict) -> dict:
+    """Those of ``options`` that are not None and that ``function`` has parameters for."""
+    known = inspect.signature(function).parameters
+    return {key: value for key, value in options.items() if value is not None and key in known}
+
+
+def check_program(
+    command,
+    *,
+    what: Sequence[str] | None = None,
+    target: str | None = None,
+    args: dict | None = None,
+    metric: Any = None,
+    method: str | None = None,
+    eps: float | None = None,
+    n: int | None = None,
+    depth: int | None = None,
+    dim: int | None = None,
+    claims: str | None = None,
+    alpha: float = 1e-6,
+    seconds: float = 30.0,
+    timeout: float = 10.0,
+    seed: int = SEED,
+) -> Outcome:
+    """Start ``command``, run the checks named in ``what`` (None: all that it can), and end it.
+
+    ``target``, ``args`` and ``metric`` say what it should be (``protocol/names.py``), in place of what it says itself;
+    ``timeout`` is the longest wait for an answer, ``seconds`` what each check may take that has a budget.
+    Raises ValueError for a program that cannot be started, a target that is not known, or a check that there is not.
+    """
+    for name in what or ():
+        if name not in CHECKS:
+            raise ValueError(f"no check {name!r} of a program; there are: {', '.join(CHECKS)}")
+    with Program(command, timeout) as program, warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            says = _capabilities(program)
+        except ProgramStopped:
+            return Outcome((), tuple(program.stops))
+        try:
+            remote = Remote(program, says, target, args, metric, method, eps, n, depth, dim)
+            tolerance = None if "tolerance" not in says else number(says["tolerance"])
+        except (Refusal, OverflowError) as refusal:
+            raise ValueError(f"what the program says it can: {refusal}") from None
+        options = {"claims": claims or says.get("claims"), "alpha": alpha, "seconds": seconds, "seed": seed}
+        options["tolerance"] = tolerance
+        reports = []
+        for name in what or CHECKS:
+            report = _run(name, remote, options, asked_for=what is not None)
+            if report is not None:
+                reports.append(report)
+        return Outcome(tuple(reports), tuple(program.stops))
+
+
+def _capabilities(program: Program) -> dict:
+    """What the program says of itself; nothing if it has no such operation."""
+    try:
+        return program.ask("capabilities")
+    except Refusal:
+        return {}
+
+
+class Remote:
+    """A program's operations as functions of arrays; a solve that it says has failed gives NaN.
+
+    ``law``: the target that it is held against, with exact draws where there are; None: its own log density is all there is.
+    """
+
+    def __init__(self, program: Program, says: dict, target, args, metric, method, eps, n, depth, dim):
+        self.program, self.says = program, says
+        self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)[:60]
+        target = target if target is not None else says.get("target")
+        args = args if args is not None else says.get("args")
+        metric = metric if metric is not None else says.get("metric")
+        self.model = None if target is None else names.target(target, args)
+        self.law = None if target is None else _law(target, args, self.model)
+        self.dim = self._dimension(dim)
+        self.dtype = np.dtype(str(says.get("precision", "float64")))
+        eps, n, depth = (says.get(key) if x is None else x for key, x in (("eps", eps), ("n", n), ("depth", depth)))
+        self.eps = None if eps is None else number(eps)
+        self.n = None if n is None else int(number(n))
+        self.depth = None if depth is None else int(number(depth))
+        self.common = {
+            key: value
+            for key, value in {"target": target, "args": args, "metric": metric, "method": method, "tol": False}.items()
+            if value is not None
+        }
+        self.exact: Any = None  # refhmc's Hamiltonian, where a metric is named
+        if self.model is not None and metric is not None:
+            import refhmc
+
+            self.exact = refhmc.Hamiltonian(self.model, names.metric(metric))
+        self._missing: dict[str, str | None] = {}
+
+    def _dimension(self, dim: int | None) -> int:
+        said = dim if dim is not None else self.model.dim if self.model is not None else self.says.get("dim")
+        if said is None:
+            raise Refusal(
+                BAD_REQUEST, "in how many dimensions? Give --target or --dim, or have its capabilities say dim"
+            )
+        said = number(said)
+        if not 1 <= said <= MOST_DIMENSIONS or said != int(said):
+            raise Refusal(BAD_REQUEST, f"dim: a whole number from 1 to {MOST_DIMENSIONS}, got {said:g}")
+        if self.model is not None and int(said) != self.model.dim:
+            raise Refusal(BAD_REQUEST, f"the target has {self.model.dim} dimensions, not {said:g}")
+        return int(said)
+
+    # -- the operations ---------------------------------------------------------------------------------------------
+
+    def logp(self, q) -> float:
+        return self._ask("logp", {"logp": ()}, q=q)[0]
+
+    def grad(self, q) -> np.ndarray:
+        return self._ask("grad", {"grad": (self.dim,)}, q=q)[0]
+
+    def hess(self, q) -> np.ndarray:
+        return self._ask("hess", {"hess": (self.dim, self.dim)}, q=q)[0]
+
+    def G(self, q) -> np.ndarray:
+        return self._ask("metric", {"G": (self.dim, self.dim)}, q=q)[0]
+
+    def dG(self, q) -> np.ndarray:
+        return self._ask("metric", {"dG": (self.dim,) * 3}, q=q, derivative=True)[0]
+
+    def energy(self, q, p) -> float:
+        return self._ask("dH", {"H": ()}, q=q, p=p)[0]
+
+    def dH(self, q, p) -> tuple[np.ndarray, np.ndarray]:
+        """(dH/dq, dH/dp)."""
+        dHdq, dHdp = self._ask("dH", {"dHdq": (self.dim,), "dHdp": (self.dim,)}, q=q, p=p)
+        return dHdq, dHdp
+
+    def step(self, q, p, eps, n):
+        new_q, new_p = self._ask("step", {"q": (self.dim,), "p": (self.dim,)}, q=q, p=p, eps=float(eps), n=int(n))
+        return new_q, new_p
+
+    def transition(self, q, *, p0, u):
+        """One transition on the momentum and the uniform (or uniforms) given; IndexError where it wants more of them."""
+        answer = self._request("transition", q=q, p0=p0, u=np.atleast_1d(u), **self._steps())
+        if "ask" in answer:
+            raise IndexError(f"the transition asks for another {answer['ask']}")
+        return self._numbers(answer, "transition", "q", (self.dim,))
+
+    def kernel(self, rng, q):
+        """One transition on the randomness of a NumPy generator."""
+        p0 = self.momentum(rng, q)
+        return self._conversation(q, p0, rng.random, lambda log_p: rng.random() < math.exp(log_p))
+
+    def draw_p(self, rng, q) -> np.ndarray:
+        """A momentum that the program makes of standard normals."""
+        return self._ask("momentum", {"p": (self.dim,)}, q=q, normals=rng.standard_normal(self.dim))[0]
+
+    def tree(self, draws, q, p):
+        """One transition on a given momentum and the randomness of a :class:`refhmc.check.Draws`."""
+        return self._conversation(q, p, draws.uniform, draws.flip)
+
+    # -- how they are asked -------------------------------------------------------------------------------------------
+
+    def _conversation(self, q, p0, uniform: Callable, flip: Callable):
+        u: list[float] = []
+        bits: list[int] = []
+        if not self.says.get("asks"):  # one that does not ask gets what it says it needs
+            u = [float(uniform()) for _ in range(int(self.says.get("uniforms", 1)))]
+        while len(u) + len(bits) < MOST_ASKED:
+            answer = self._request("transition", q=q, p0=p0, u=np.array(u), bits=bits, **self._steps())
+            asked = answer.get("ask")
+            if asked == "u":
+                u.append(float(uniform()))
+            elif asked == "bit":
+                bits.append(int(flip(min(number(answer.get("log_p", math.log(0.5))), 0.0))))
+            else:
+                return self._numbers(answer, "transition", "q", (self.dim,))
+        raise RuntimeError(f"one transition asked for more than {MOST_ASKED} numbers")
+
+    def _steps(self) -> dict:
+        fields = {"eps": self.eps, "n": self.n, "depth": self.depth}
+        return {key: value for key, value in fields.items() if value is not None}
+
+    def _request(self, op: str, **fields) -> dict:
+        coded = {
+            key: hexes(value) if isinstance(value, (np.ndarray, float)) else value for key, value in fields.items()
+        }
+        return self.program.ask(op, **self.common, **coded)
+
+    def _ask(self, op: str, wanted: dict[str, tuple], **fields) -> list:
+        try:
+            answer = self._request(op, **fields)
+        except Refusal as refusal:
+            if refusal.code != FAILED:
+                raise
+            return [self.dtype.type(np.nan) if shape == () else np.full(shape, np.nan) for shape in wanted.values()]
+        return [self._numbers(answer, op, name, shape) for name, shape in wanted.items()]
+
+    def _numbers(self, answer: dict, op: str, name: str, shape: tuple):
+        if name not in answer:
+            raise ValueError(f"the answer to {op!r} has no field {name!r}")
+        value = array(answer[name]).astype(self.dtype)
+        return value[()] if shape == () and value.shape == () else value
+
+    def missing(self, op: str, function: Callable, *arguments) -> str | None:
+        """Why an operation cannot be examined, or None: whether it is listed, and else by asking for it once."""
+        listed = self.says.get("ops")
+        if isinstance(listed, list) and op not in listed:
+            return f"the program has no {op}"
+        if op not in self._missing:
+            self._missing[op] = None
+            try:
+                function(*arguments)
+            except Refusal as refusal:
+                if refusal.code == NOT_SUPPORTED:
+                    self._missing[op] = f"the program has no {op}: {refusal}"
+            except (ValueError, IndexError, ProgramStopped):  # it has, and the checks will say what is wrong
+                pass
+        return self._missing[op]
+
+    def gives(self, op: str, field: str, **fields) -> bool:
+        """Whether the answer to ``op`` has ``field``."""
+        try:
+            return field in self._request(op, **fields)
+        except (Refusal, ProgramStopped):
+            return False
+
+    def hamiltonian(self) -> Callable | None:
+        """H of the target, with the kinetic energy of :meth:`kinetic`; or else the program's own; None if it has none."""
+        q, p = self.somewhere(), np.zeros(self.dim)
+        if self.exact is not None:
+            return self.exact.energy
+        if self.model is not None:
+            log_density = (self.law or self.model).log_density
+            return lambda q, p: self.kinetic(q, p) - float(log_density(q))
+        if self.missing("dH", self.energy, q, p) is None:
+            return self.energy
+        if self.missing("logp", self.logp, q) is None:
+            return lambda q, p: self.kinetic(q, p) - self.logp(q)
+        return None
+
+    def kinetic(self, q, p) -> float:
+        """p' G^-1 p / 2 + log det G / 2 with the program's own metric, p'p / 2 if it has none."""
+        if not self.has_metric():
+            return 0.5 * float(p @ p)
+        root = np.linalg.cholesky(self.G(q).astype(float))
+        return 0.5 * float(np.sum(np.linalg.solve(root, p) ** 2)) + float(np.sum(np.log(np.diag(root))))
+
+    def momentum(self, rng, q) -> np.ndarray:
+        """A momentum with the law that H gives it."""
+        if self.exact is not None:
+            return self.exact.draw_momentum(q, rng)
+        z = rng.standard_normal(self.dim)
+        return np.linalg.cholesky(self.G(q).astype(float)) @ z if self.has_metric() else z
+
+    def has_metric(self) -> bool:
+        """Whether the program has a metric of its own."""
+        return self.missing("metric", self.G, self.somewhere()) is None
+
+    def somewhere(self) -> np.ndarray:
+        """A point to try things at."""
+        return np.full(self.dim, 0.25)
+
+
+def _law(target, args, model) -> targets.Target | None:
+    """The target with exact draws; None where there are none."""
+    if not args:
+        try:
+            return targets.from_name(target)
+        except ValueError:
+            pass
+    try:
+        return targets.resolve(model)
+    except TypeError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------- the checks
+
+
+def _run(name: str, remote: Remote, options: dict, asked_for: bool) -> Report | None:
+    """The report of one check; where it cannot be run, one that says so, or None if it was not asked for by name."""
+    function, arguments, found, why = PREPARED[name](remote)
+    if why is None:
+        seconds = max(SECONDS_PER_CALL, 2 * remote.program.seconds)
+        given = {"dim": remote.dim, "name": remote.name, "eps": remote.eps, "seconds_per_call": seconds}
+        try:
+            report = function(*arguments, **accepted(function, {**given, **options, **found}))
+            return report._replace(check=name)
+        except (ImportError, AttributeError, NotImplementedError) as error:
+            why = f"this installation has no such check ({error})"
+    if not asked_for and name == "orbit":
+        return None
+    return Report(name, remote.name, {}, options["seed"], (not_run(name, why),))
+
+
+Prepared = tuple[Callable, tuple, dict, str | None]  # a check, its arguments, its options, why it cannot be run
+
+
+def _check(kind: str) -> Callable:
+    def late(*arguments, **keywords):
+        import refhmc.check
+
+        return getattr(refhmc.check, kind)(*arguments, **keywords)
+
+    try:
+        import refhmc.check
+
+        return getattr(refhmc.check, kind)
+    except (ImportError, AttributeError):  # it will say so when it is called
+        return late
+
+
+def _prepare_model(remote: Remote) -> Prepared:
+    q = remote.somewhere()
+    why = remote.missing("logp", remote.logp, q)
+    has = {
+        op: why is None and remote.missing(op, f, q) is None for op, f in (("grad", remote.grad), ("hess", remote.hess))
+    }
+    grad, hess = remote.grad if has["grad"] else None, remote.hess if has["hess"] else None
+    return _check("model"), (remote.logp, grad), {"hess": hess, "reference": remote.law or remote.model}, why
+
+
+def _prepare_metric(remote: Remote) -> Prepared:
+    q, p = remote.somewhere(), np.ones(remote.dim)
+    has_G, has_H = remote.has_metric(), remote.missing("dH", remote.energy, q, p) is None
+    options: dict[str, Any] = {"dG": None, "logp": remote.law or remote.model}
+    if options["logp"] is None and remote.missing("logp", remote.logp, q) is None:
+        options["logp"] = remote.logp
+    if has_G and remote.gives("metric", "dG", q=q, derivative=True):
+        options["dG"] = remote.dG
+    if has_H:
+        options |= {"H": remote.energy, "dH": remote.dH if remote.gives("dH", "dHdq", q=q, p=p) else None}
+    if remote.missing("momentum", remote.draw_p, np.random.default_rng(0), q) is None:
+        options["draw_p"] = remote.draw_p
+    why = None if has_G or has_H else "the program has neither metric nor dH"
+    return _check("metric"), (remote.G if has_G else None,), options, why
+
+
+def _prepare_integrator(remote: Remote) -> Prepared:
+    q = remote.somewhere()
+    why = remote.missing("step", remote.step, q, np.zeros(remote.dim), 0.01, 1)
+    H = None if why else remote.hamiltonian()
+    return _check("integrator"), (remote.step,), {"H": H}, why
+
+
+def _prepare_transition(remote: Remote) -> Prepared:
+    q = remote.somewhere()
+    why = remote.missing("transition", lambda: remote.transition(q, p0=np.zeros(remote.dim), u=0.5))
+    H = None if why else remote.hamiltonian()
+    if why is None and H is None:
+        why = "there is no H: no target is named, and the program has neither dH nor logp"
+    return _check("transition"), (remote.transition, H), {}, why
+
+
+def _prepare_orbit(remote: Remote) -> Prepared:
+    q = remote.somewhere()
+    why = None if remote.depth is not None else "no depth of its tree is given"
+    why = why or remote.missing("step", remote.step, q, np.zeros(remote.dim), 0.01, 1)
+    H = None if why else remote.hamiltonian()
+    if why is None and H is None:
+        why = "there is no H"
+    options = {"H": H, "depth": remote.depth, "eps": remote.eps or 0.1, "threshold": remote.says.get("threshold")}
+    return _check("orbit"), (remote.tree, lambda q, p, eps: remote.step(q, p, eps, 1)), options, why
+
+
+def _prepare_sampler(remote: Remote) -> Prepared:
+    q = remote.somewhere()
+    why = remote.missing("transition", lambda: remote.transition(q, p0=np.zeros(remote.dim), u=0.5))
+    if remote.law is None:
+        why = why or "no target with exact draws is named"
+    return _check("sampler"), (remote.kernel,), {"target": remote.law}, why
+
+
+PREPARED: dict[str, Callable[[Remote], Prepared]] = {
+    "model": _prepare_model,
+    "metric": _prepare_metric,
+    "integrator": _prepare_integrator,
+    "transition": _prepare_transition,
+    "orbit": _prepare_orbit,
+    "sampler": _prepare_sampler,
+}

@@ -1,0 +1,164 @@
+"""Targets, metrics and integrators by the names they have in the protocol and on the command line.
+
+    target      a name of ``refhmc models`` ("funnel"), with arguments of its constructor ({"n": 2}) where they are not the
+                canonical ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
+    metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}
+    method      "leapfrog", "implicit_midpoint", "yoshida(leapfrog)", or {"name": "projected_tao", "omega": 10}
+
+Hyphens and underscores are the same. What is not known is refused with the list of what is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from refhmc.check import targets
+from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
+from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
+
+# What the number in "name(number)" is.
+_IN_BRACKETS = {"diagonal": "variances", "explicit_tao": "omega", "projected_tao": "omega"}
+# The constructors of the targets that can be made with other arguments than the canonical ones.
+_CONSTRUCTORS = {
+    "funnel": "Funnel",
+    "banana": "Banana",
+    "gaussian": "Gaussian",
+    "eight-schools": "EightSchools",
+    "kidscore": "LinearRegression",
+    "ar": "AR",
+    "garch": "GARCH",
+    "gaussian-mixture": "GaussianMixture",
+    "gaussian-process": "GaussianProcessRegression",
+}
+
+
+def known_targets() -> list[str]:
+    """The names of the targets; those of ``targets.py`` may be followed by a dimension."""
+    import refhmc
+
+    return list(dict.fromkeys([*refhmc.models.by_name(), *targets.names()]))
+
+
+def target(name, arguments=None):
+    """The model of that name; Refusal if there is none, or its constructor does not take the arguments."""
+    if not isinstance(name, str):
+        raise Refusal(BAD_REQUEST, f"target: a name, got a {type(name).__name__}")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise Refusal(BAD_REQUEST, 'args: an object, as {"n": 2}')
+    return _target(name.lower().replace("_", "-"), json.dumps(arguments or {}, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _target(name: str, arguments: str):
+    import refhmc
+
+    _not_too_large("the number in the target's name", *(int(x[:12]) for x in re.findall(r"-(\d+)", name)[:1]))
+    known = refhmc.models.by_name()
+    given = {key: _plain(value) for key, value in json.loads(arguments).items()}
+    if name in known and not given:
+        return known[name]()
+    if name not in known:
+        try:
+            law = targets.from_name(name)
+        except ValueError:
+            raise Refusal(NOT_SUPPORTED, f"no target {name!r}; there are: {', '.join(known_targets())}") from None
+        if not given:
+            return refhmc.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
+    if name not in _CONSTRUCTORS:
+        raise Refusal(BAD_REQUEST, f"the target {name!r} takes no args")
+    constructor = getattr(refhmc.models, _CONSTRUCTORS[name])
+    sizes = [key for key, x in inspect.signature(constructor).parameters.items() if str(x.annotation).startswith("int")]
+    for key in sizes:
+        _not_too_large(key, given.get(key))
+    try:
+        return constructor(**given)
+    except (TypeError, ValueError, np.linalg.LinAlgError) as error:
+        raise Refusal(BAD_REQUEST, f"args of {name!r}: {error}") from None
+
+
+def _not_too_large(what: str, *sizes) -> None:
+    for size in sizes:
+        if isinstance(size, (int, float)) and not size <= LIMITS["dim"]:
+            raise Refusal(BAD_REQUEST, f"{what}: at most {LIMITS['dim']}, got {size:g}")
+
+
+def model_of(law: targets.Target):
+    """A target of ``targets.py`` as a refhmc model, with no derivative beyond the gradient."""
+    import refhmc
+
+    def log_density(q, data):
+        return float(law.log_density(q))
+
+    def gradient(q, data):
+        return np.asarray(law.gradient(q), dtype=float)  # type: ignore[misc]
+
+    for function in (log_density, gradient):
+        function.__module__ = law.name  # functions of refhmc's own modules are taken for compiled ones
+    reference = refhmc.Reference(source=law.law, draw=law.draw)
+    # No data that compiled code takes: it runs as Python.
+    return refhmc.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
+
+
+def metric(wanted=None):
+    """The metric of that description; None is the identity."""
+
+    name, options = _described("identity" if wanted is None else wanted, METRICS, "metric", "alpha")
+    return _made(metric_class(name), name, options)
+
+
+def method(wanted, **solver):
+    """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
+
+    name, options = _described("leapfrog" if wanted is None else wanted, INTEGRATORS, "method", "base")
+    if name in ("yoshida", "suzuki"):
+        options["base"] = method(options.get("base", "leapfrog"), **solver)
+    kind = integrator_class(name)
+    if name in ("implicit_midpoint", "generalized_leapfrog", "projected_tao"):
+        options = {**solver, **options}
+    return _made(kind, name, options)
+
+
+def _described(wanted, known: dict, what: str, in_brackets: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a description."""
+    options: dict[str, Any] = {}
+    if isinstance(wanted, dict):
+        options = {key: _plain(value) for key, value in wanted.items() if key not in ("name", "base")}
+        if not number(options.get("max_iterations", 0)) <= LIMITS["n"]:
+            raise Refusal(BAD_REQUEST, f"max_iterations: at most {LIMITS['n']}")
+        options |= {"base": wanted["base"]} if "base" in wanted else {}
+        wanted = wanted.get("name")
+    parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", wanted) if isinstance(wanted, str) else None
+    if parts is None:
+        raise Refusal(BAD_REQUEST, f"{what}: a name or an object with a name, got {json.dumps(wanted)[:60]}")
+    name = parts[1].lower().replace("-", "_")
+    if name not in known:
+        raise Refusal(NOT_SUPPORTED, f"no {what} {parts[1]!r}; there are: {', '.join(known)}")
+    if parts[2]:
+        key = _IN_BRACKETS.get(name, in_brackets)
+        options[key] = parts[2] if key == "base" else number(parts[2])
+    return name, options
+
+
+def _made(kind, name: str, options: dict):
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        raise Refusal(BAD_REQUEST, f"{name}: {error}") from None
+
+
+def _plain(value):
+    """A value of a request as an argument: numbers and arrays may be strings; whole numbers and true, false are kept."""
+    if isinstance(value, list):
+        return array(value)
+    if isinstance(value, str):
+        try:
+            return number(value)
+        except Refusal:
+            return value  # a word, such as solver = "anderson"
+    return value

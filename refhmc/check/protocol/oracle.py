@@ -1,0 +1,485 @@
+"""``refhmc oracle``: a program that answers, line by line, what a correct implementation gives.
+
+The format of the lines is ``protocol/messages.py``; ``target``, ``metric`` and ``method`` are named as in
+``protocol/names.py``. L is the log density up to a constant, H = -L + p' G^-1 p / 2 + log det G / 2 (without the log
+det where G is constant).
+
+    op            reads                                      answers
+    capabilities                                             ops, targets, metrics, methods, limits
+    logp          target, q                                  logp = L(q)
+    grad, hess    target, q                                  grad = dL/dq; hess [i][j]
+    metric        target, q, metric                          G [i][j]; dG [i][j][k] = dG_ij/dq_k with "derivative": true
+    dH            target, q, p, metric                       H, dHdq, dHdp
+    step          target, q, p, eps, n, method, metric       q, p after n steps (the momentum is not reversed), H there
+    orbit         as step, with n_back                       q, p, H of the states -n_back ... n, a row each
+    transition    target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
+                  eps, n, kernel ("hmc", "nuts")             uniforms_used
+    draw_exact    target, n, seed                            q, n rows of independent exact draws
+    batch         requests                                   answers, one for each request
+    evidence      key, target, starts, ends                  e, log_e: of all pairs given for that key so far
+
+Each answer has ``digits``, the significant digits of its decimal strings; ``hex``, the same numbers as hex floats; and
+``tol``, what a correct program in float64 may differ by in any number of the answer (``protocol/conditions.py``). It
+takes a few evaluations more; ``"tol": false`` in a request leaves it out. ``u`` is read in the order of
+:mod:`refhmc.core.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` holds the other
+uniforms alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import numpy as np
+
+from refhmc.check.protocol import conditions, names
+from refhmc.check.protocol.messages import (
+    BAD_REQUEST,
+    DIGITS,
+    FAILED,
+    LIMITS,
+    NOT_SUPPORTED,
+    VERSION,
+    Refusal,
+    array,
+    decimals,
+    error,
+    hexes,
+    identity_of,
+    line,
+    number,
+    parse,
+)
+from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS
+
+SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
+SOLVER_ITERATIONS = 1000
+MOST_JACOBIANS = 20_000_000  # numbers, of those behind the tolerance of a trajectory
+
+
+def serve(lines: TextIO | None = None, out: TextIO | None = None) -> int:
+    """Answer requests until the input ends; the exit status: 0. A reader who goes away ends it too."""
+    lines, out = lines or sys.stdin, out or sys.stdout
+    for stream in (lines, out):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    oracle = Oracle()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as that a target runs as Python: of no use to a program
+            for text in _lines(lines):
+                if text.strip():
+                    out.write(oracle.answer_text(text))
+                    out.flush()
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's own flush at the end is quiet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+    return 0
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    """The lines of a stream; of one that is too long the beginning, which is too long still."""
+    most = LIMITS["line"] + 1
+    while text := stream.readline(most):
+        rest = text
+        while rest and not rest.endswith("\n") and len(text) == most:
+            rest = stream.readline(2**16)
+        yield text
+
+
+class Oracle:
+    """Answers requests; what it keeps between them are the e-processes of ``evidence``, by their keys."""
+
+    def __init__(self):
+        self.evidence: dict[str, Any] = {}
+
+    def answer_text(self, text: str) -> str:
+        """The answer to one line, as a line."""
+        answer = self.answer_line(text)
+        try:
+            return line(answer)
+        except (ValueError, RecursionError) as failure:  # something in it that JSON does not have
+            return line(error(answer.get("id"), FAILED, f"the answer cannot be written: {failure}"))
+
+    def answer_line(self, text: str) -> dict:
+        """The answer to one line, whatever is in it."""
+        if len(text) > LIMITS["line"]:
+            return error(None, BAD_REQUEST, f"a line of more than {LIMITS['line']} characters")
+        try:
+            request = parse(text)
+        except Refusal as refusal:
+            return error(None, refusal.code, str(refusal))
+        return self.answer(request)
+
+    def answer(self, request: dict) -> dict:
+        """The answer to one request; an error's answer rather than an exception."""
+        identity = None
+        try:
+            identity = identity_of(request)
+            with np.errstate(all="ignore"):
+                return {"id": identity, **self._results(request)}
+        except Refusal as refusal:
+            return error(identity, refusal.code, str(refusal))
+        except NotImplementedError as missing:  # a derivative that the model does not have
+            return error(identity, NOT_SUPPORTED, str(missing))
+        except Exception as failure:
+            return error(identity, FAILED, f"{type(failure).__name__}: {failure}")
+
+    def _results(self, request: dict) -> dict:
+        if request.get("v", VERSION) != VERSION:
+            raise Refusal(BAD_REQUEST, f"another version of the protocol; this program speaks {VERSION}")
+        op = request.get("op")
+        if op == "batch":
+            return {"answers": [self.answer(item) for item in _requests(request)]}
+        if op == "evidence":
+            return self._evidence(request)
+        if not isinstance(op, str) or op not in OPS:
+            named = op[:40] if isinstance(op, str) else type(op).__name__
+            raise Refusal(NOT_SUPPORTED, f"no op {named!r}; there are: {', '.join((*OPS, 'batch', 'evidence'))}")
+        return OPS[op](request)
+
+    def _evidence(self, request: dict) -> dict:
+        from refhmc.check.samplers.pair_evidence import PairEvidence
+
+        key, model = str(request.get("key", "")), _model(request)
+        starts, ends = _field(request, "starts", 2), _field(request, "ends", 2)
+        if starts.shape != ends.shape or starts.shape[1:] != (model.dim,):
+            raise Refusal(BAD_REQUEST, f"starts and ends: (m, {model.dim}) each, got {starts.shape} and {ends.shape}")
+        known = self.evidence.get(key)
+        if known is None or request.get("reset"):
+            try:
+                known = self.evidence[key] = model, PairEvidence(model)
+            except TypeError:
+                raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}") from None
+        if known[0] is not model:
+            raise Refusal(BAD_REQUEST, f"the key {key!r} has evidence on another target: give reset, or another key")
+        process = known[1]
+        process.add(starts, ends)
+        values = {"e": math.exp(min(process.log_value, 700.0)), "log_e": process.log_value}
+        return {**_numbers({**values, "log_e_max": process.log_largest}), "pairs": process.pairs}
+
+
+# ------------------------------------------------------------------------------------------------------- the operations
+
+
+def capabilities(request: dict) -> dict:
+    """What this program can do."""
+    import refhmc
+
+    return {
+        "v": VERSION,
+        "name": "refhmc",
+        "version": refhmc.__version__,
+        "ops": [*OPS, "batch", "evidence"],
+        "targets": names.known_targets(),
+        "metrics": list(METRICS),
+        "methods": list(INTEGRATORS),
+        "kernels": ["hmc", "nuts"],
+        "eps": "0.1",
+        "digits": DIGITS,
+        "limits": LIMITS,
+    }
+
+
+def logp(request: dict) -> dict:
+    """L(q)."""
+    return _of_q(request, "logp", _model(request).log_density)
+
+
+def grad(request: dict) -> dict:
+    """dL/dq."""
+    return _of_q(request, "grad", _model(request).gradient)
+
+
+def hess(request: dict) -> dict:
+    """The second derivatives of L."""
+    return _of_q(request, "hess", _model(request).hessian)
+
+
+def metric(request: dict) -> dict:
+    """G(q), and its derivatives where they are wanted."""
+    H, q = _hamiltonian(request), _position(request)
+    if request.get("derivative"):
+        _answerable(len(q) ** 3, "dG")
+    found = _of_q(request, "G", H.mass)
+    if request.get("derivative"):
+        from refhmc.numerics.differences import ridders
+
+        columns = [ridders(functools.partial(_mass_along, H, q, u)) for u in np.eye(len(q))]
+        more = _numbers({"dG": np.stack([column.value for column in columns], axis=-1)})
+        found = {**found, **more, "hex": {**found["hex"], **more["hex"]}}
+        if "tol" in found:
+            found["tol"] = f"{max(float(found['tol']), 10 * max(column.error for column in columns)):.3g}"
+    return found
+
+
+def _mass_along(H, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
+    return H.mass(q + t * u)
+
+
+def dH(request: dict) -> dict:
+    """H and its two gradients."""
+    H, q, p = _hamiltonian(request), _position(request), _momentum(request, "p")
+    d = len(q)
+
+    def everything(z: np.ndarray) -> np.ndarray:
+        energy, velocity, slope = H._evaluate(z[:d], z[d:])
+        return np.concatenate([[energy], slope, velocity])
+
+    z = np.concatenate([q, p])
+    value = everything(z)
+    found = _numbers({"H": value[0], "dHdq": value[1 : d + 1], "dHdp": value[d + 1 :]})
+    return _with_tol(request, found, lambda: conditions.of_value(everything, z, value, _roundings(H)))
+
+
+def step(request: dict) -> dict:
+    """The state after n steps."""
+    path, tol, tol_H = _trajectory(request, _count(request, "n", 1))
+    found = _numbers({"q": path.q[-1], "p": path.p[-1], "H": path.energy[-1]})
+    return {**found, **tol, **tol_H}
+
+
+def orbit(request: dict) -> dict:
+    """The states before and after the given one."""
+    n, n_back = _count(request, "n", 1), _count(request, "n_back", 0)
+    _answerable(2 * (n + n_back + 1) * _model(request).dim, "the states")
+    ahead, tol, _ = _trajectory(request, n)
+    behind, tol_behind, _ = _trajectory(request, n_back, -1.0)
+    rows = [np.concatenate([b[:0:-1], a]) for b, a in zip(behind[:3], ahead[:3], strict=True)]
+    found = _numbers(dict(zip(("q", "p", "H"), rows, strict=True)))
+    return {**found, **({"tol": max((tol["tol"], tol_behind["tol"]), key=float)} if tol else {})}
+
+
+def transition(request: dict) -> dict:
+    """One transition of HMC or NUTS on the given randomness."""
+    import refhmc
+
+    H, q, eps = _hamiltonian(request), _position(request), _step_size(request)
+    kernel = str(request.get("kernel", "hmc")).lower()
+    wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
+    options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
+    if kernel == "hmc":
+        make, more = refhmc.HMC, {"n_steps": _count(request, "n", 1)}
+    elif kernel == "nuts":
+        make, more = refhmc.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+    else:
+        raise Refusal(NOT_SUPPORTED, f"no kernel {kernel!r}; there are: hmc, nuts")
+    source = {
+        "momentum": _field(request, "p0", 1) if "p0" in request else None,
+        "normals": _field(request, "normals", 1) if "normals" in request else None,
+        "uniforms": _tape(request, kernel),
+        "rng": np.random.default_rng(_seed(request)) if "seed" in request else None,
+    }
+    try:
+        went = refhmc.transition(H.model, make(**more, **options), q, **source)
+    except (ValueError, TypeError, IndexError) as wrong:
+        raise Refusal(BAD_REQUEST, str(wrong)) from None
+    found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
+    told = {"outcome": went.outcome, "n_steps": int(went.stats["n_steps"]), "uniforms_used": went.uniforms_used}
+    moved = int(went.stats.get("index_in_trajectory", went.stats["n_steps"] if went.stats.get("is_accepted") else 0))
+    replay = {**request, "p": hexes(went.momentum), "eps": abs(eps)}
+    tol = _trajectory(replay, abs(moved), 1.0 if moved >= 0 else -1.0)[1] if moved else _no_tol(request)
+    return {**found, **told, **tol}
+
+
+def draw_exact(request: dict) -> dict:
+    """Independent draws from the target, each of them exact."""
+    model, n = _model(request), _count(request, "n", 1)
+    if model.reference is None or model.reference.draw is None:
+        raise Refusal(NOT_SUPPORTED, f"there are no exact draws from {request['target']!r}")
+    _answerable(n * model.dim, "the draws")
+    return _numbers({"q": model.reference.draw(np.random.default_rng(_seed(request)), n)})
+
+
+OPS = {
+    "capabilities": capabilities,
+    "logp": logp,
+    "grad": grad,
+    "hess": hess,
+    "metric": metric,
+    "dH": dH,
+    "step": step,
+    "orbit": orbit,
+    "transition": transition,
+    "draw_exact": draw_exact,
+}
+
+# ------------------------------------------------------------------------------------------------- what they read and tell
+
+
+def _of_q(request: dict, name: str, f) -> dict:
+    """f(q) under ``name``."""
+    q = _position(request)
+    value = np.asarray(f(q))
+    C = conditions.roundings(_model(request))
+    return _with_tol(request, _numbers({name: value}), lambda: conditions.of_value(f, q, value, C))
+
+
+def _trajectory(request: dict, n: int, sign: float = 1.0):
+    """The trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
+    import refhmc
+
+    H, q, p, eps = _hamiltonian(request), _position(request), _momentum(request, "p"), sign * _step_size(request)
+    wanted = request.get("method") or _default_method(H)
+    d = len(q)
+    if request.get("tol") is not False and n * (2 * d) ** 2 > MOST_JACOBIANS:
+        why = f"{n} steps in {d} dimensions are too many for a tolerance"
+        raise Refusal(BAD_REQUEST, f'{why}: give fewer, or "tol": false')
+    for delta in SOLVER_TOLERANCES:
+        integrator = names.method(wanted, **_solver(delta))
+        if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
+            raise Refusal(BAD_REQUEST, f"{wanted}: the metric depends on the position, which this method cannot follow")
+        try:
+            path = refhmc.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
+        except (TypeError, ValueError) as wrong:
+            raise Refusal(FAILED, str(wrong)) from None
+        if path.converged.all() or not integrator.implicit:
+            break
+    if not path.converged.all():
+        raise Refusal(FAILED, f"the solve of step {int(np.argmin(path.converged)) + 1} did not converge")
+    if not integrator.implicit:
+        delta = 0.0
+    if n == 0 or request.get("tol") is False:
+        return path, _no_tol(request), {}
+    if not np.isfinite(path.q).all() or not np.isfinite(path.p).all():
+        return path, {"tol": "inf"}, {}
+
+    def run(z: np.ndarray) -> np.ndarray:
+        moved = refhmc.integrate(H, integrator, z[:d], z[d:], step_size=eps, n_steps=n)
+        return np.concatenate([moved.q, moved.p], axis=1)
+
+    C, states = _roundings(H), np.concatenate([path.q, path.p], axis=1)
+    tol = conditions.of_path(run, states[0], states, C, delta)
+    energy, velocity, slope = H._evaluate(path.q[-1], path.p[-1])
+    moved_by = float(np.abs(np.concatenate([velocity, slope])).sum())
+    own = conditions.of_value(lambda z: H.energy(z[:d], z[d:]), states[-1], energy, C)
+    return path, {"tol": f"{tol:.3g}"}, {"tol_H": f"{moved_by * tol + own:.3g}"}
+
+
+def _solver(delta: float) -> dict:
+    return {"tolerance": delta or SOLVER_TOLERANCES[2], "max_iterations": SOLVER_ITERATIONS}
+
+
+def _default_method(H) -> str:
+    return "implicit_midpoint" if H.metric.position_dependent else "leapfrog"
+
+
+def _tape(request: dict, kernel: str) -> np.ndarray | None:
+    """The uniforms in the order in which the kernel asks for them, with NUTS's directions at their places."""
+    if "u" not in request:
+        return None
+    u = _field(request, "u", 1) if isinstance(request["u"], list) else np.array([number(request["u"])])
+    if kernel != "nuts" or "bits" not in request:
+        return u
+    bits = request["bits"] if isinstance(request["bits"], list) else [request["bits"]]
+    if len(bits) > LIMITS["depth"]:
+        raise Refusal(BAD_REQUEST, f"bits: at most {LIMITS['depth']}, got {len(bits)}")
+    tape: list[float] = []
+    for doubling, bit in enumerate(bits):  # a direction, the leaves after the first, the subtree
+        tape.append(0.25 if number(bit) else 0.75)
+        tape += [float(x) for x in u[: 2**doubling]]
+        u = u[2**doubling :]
+    return np.array(tape)
+
+
+def _with_tol(request: dict, found: dict, tol) -> dict:
+    return found if request.get("tol") is False else {**found, "tol": f"{tol():.3g}"}
+
+
+def _no_tol(request: dict) -> dict:
+    return {} if request.get("tol") is False else {"tol": "0"}
+
+
+def _numbers(values: dict) -> dict:
+    """Numbers and arrays as an answer has them: decimals, and beside them the hex floats."""
+    texts = {name: decimals(value) for name, value in values.items()}
+    return {**texts, "hex": {name: hexes(value) for name, value in values.items()}, "digits": DIGITS}
+
+
+def _requests(request: dict) -> list:
+    requests = request.get("requests")
+    if not isinstance(requests, list) or not all(isinstance(item, dict) for item in requests):
+        raise Refusal(BAD_REQUEST, "requests: a list of objects")
+    if any(item.get("op") == "batch" for item in requests):
+        raise Refusal(BAD_REQUEST, "a batch inside a batch")
+    return requests
+
+
+def _model(request: dict):
+    if "target" not in request:
+        raise Refusal(BAD_REQUEST, "the field target is missing")
+    return names.target(request["target"], request.get("args"))
+
+
+def _hamiltonian(request: dict):
+    import refhmc
+
+    wanted = request.get("metric")
+    if isinstance(wanted, str) and "alpha" in request:
+        wanted = {"name": wanted, "alpha": request["alpha"]}
+    try:
+        return refhmc.Hamiltonian(_model(request), names.metric(wanted))
+    except ValueError as wrong:  # a mass matrix of another shape, or not positive definite
+        raise Refusal(BAD_REQUEST, str(wrong)) from None
+
+
+def _roundings(H) -> float:
+    return conditions.roundings(H.model)
+
+
+def _field(request: dict, name: str, rank: int) -> np.ndarray:
+    if name not in request:
+        raise Refusal(BAD_REQUEST, f"the field {name} is missing")
+    try:
+        return array(request[name], rank)
+    except Refusal as refusal:
+        raise Refusal(BAD_REQUEST, f"{name}: {refusal}") from None
+
+
+def _position(request: dict) -> np.ndarray:
+    return _vector(request, "q", _model(request).dim)
+
+
+def _momentum(request: dict, name: str) -> np.ndarray:
+    return _vector(request, name, _model(request).dim)
+
+
+def _vector(request: dict, name: str, dim: int) -> np.ndarray:
+    value = _field(request, name, 1)
+    if value.shape != (dim,):
+        raise Refusal(BAD_REQUEST, f"{name}: {dim} numbers were wanted, got {len(value)}")
+    return value
+
+
+def _step_size(request: dict) -> float:
+    if "eps" not in request:
+        raise Refusal(BAD_REQUEST, "the field eps is missing")
+    eps = number(request["eps"])
+    if not np.isfinite(eps) or eps == 0:
+        raise Refusal(BAD_REQUEST, f"eps: finite and not zero, got {eps}")
+    return eps
+
+
+def _seed(request: dict) -> int | None:
+    seed = request.get("seed")
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise Refusal(BAD_REQUEST, "seed: a whole number of at least 0")
+    return seed
+
+
+def _count(request: dict, name: str, default: int, most: int = LIMITS["n"]) -> int:
+    value = number(request.get(name, default))
+    if not 0 <= value <= most or value != int(value):
+        raise Refusal(BAD_REQUEST, f"{name}: a whole number from 0 to {most}, got {value:g}")
+    return int(value)
+
+
+def _answerable(count: int, what: str) -> None:
+    if count > LIMITS["numbers"]:
+        raise Refusal(BAD_REQUEST, f"{what}: {count} numbers, of the {LIMITS['numbers']} that an answer may have")

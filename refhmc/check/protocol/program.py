@@ -1,0 +1,202 @@
+"""Somebody's program as something to ask: started once, asked line by line, never waited for longer than agreed.
+
+It is written to and read from directly. A watchman, one thread, ends the program when an answer is overdue, so that a wait in a
+write or a read comes to an end on every system; another thread keeps the last lines of its standard error, each cut to
+``WIDTH`` characters, however much there is. One that writes more than ``MOST_BYTES`` without an answer is ended. A program that
+stopped is started again for the next request, but asked no more for an operation at which it stopped twice; what happened is
+kept in ``stops``.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from typing import Any
+
+from refhmc.check.protocol import messages as protocol
+from refhmc.check.protocol.messages import FAILED, VERSION, Refusal
+
+MOST_STOPS = 2  # at one operation
+LAST_LINES, WIDTH = 20, 200
+MOST_BYTES = 2**26
+SECONDS_TO_END = 2.0
+
+
+class ProgramStopped(RuntimeError):
+    """The program crashed, ended, or did not answer in time."""
+
+
+class CannotStart(ValueError):
+    """There is no such program."""
+
+
+class Program:
+    """``command`` as the user wrote it, or as a list. ``seconds``: the longest wait for an answer.
+
+    A context manager; leaving it ends the program and whatever that started.
+    """
+
+    def __init__(self, command: str | list[str], seconds: float = 10.0):
+        self.words = shlex.split(command, posix=os.name != "nt") if isinstance(command, str) else list(command)
+        if os.name == "nt":  # there the quotes stay on
+            self.words = [word.strip('"') for word in self.words]
+        if not self.words:
+            raise CannotStart("the command is empty")
+        self.seconds = seconds
+        self.stops: list[str] = []
+        self.requests = 0
+        self._stopped_at: collections.Counter[str] = collections.Counter()
+        self._process: Any = None
+        self._lock = threading.Lock()
+        self._deadline = math.inf
+        self._late = False
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def ask(self, op: str, **fields) -> dict:
+        """The answer to a request. Raises Refusal for an error's answer, ProgramStopped where there is none."""
+        if not self._lock.acquire(timeout=self.seconds):
+            raise ProgramStopped("another request is still waiting for its answer")
+        try:
+            if self._stopped_at[op] >= MOST_STOPS:
+                raise ProgramStopped(f"not asked for {op!r} again after it stopped {MOST_STOPS} times")
+            if self._process is None:
+                self._start()
+            self.requests += 1
+            self._deadline = time.monotonic() + self.seconds
+            request = protocol.line({"v": VERSION, "id": self.requests, "op": op, **fields})
+            try:
+                self._process.stdin.write(request.encode())
+                self._process.stdin.flush()
+            except OSError:
+                raise self._stopped(op) from None
+            answer = self._answer(self.requests, op)
+        finally:
+            self._deadline = math.inf
+            self._lock.release()
+        refused = answer.get("error")
+        if refused is not None:
+            refused = refused if isinstance(refused, dict) else {"message": refused}
+            raise Refusal(str(refused.get("code", FAILED))[:WIDTH], str(refused.get("message", ""))[: protocol.MESSAGE])
+        return answer
+
+    def _answer(self, identity: int, op: str) -> dict:
+        """The line with that id; lines that are no answers (a greeting, a log, an answer overtaken) are passed over."""
+        read = 0
+        for text in iter(lambda: self._process.stdout.readline(MOST_BYTES), b""):
+            with contextlib.suppress(Refusal):
+                answer = protocol.parse(text.decode("utf-8", "replace"))
+                if answer.get("id") == identity or (answer.get("id") is None and "error" in answer):
+                    return answer
+            self._heard.append(text[: 4 * WIDTH])
+            read += len(text)
+            if read >= MOST_BYTES:
+                _kill(self._process)
+                raise self._stopped(op, f"{read} bytes without an answer to {op!r}")
+        raise self._stopped(op)
+
+    def _start(self) -> None:
+        own_group: Any = {"start_new_session": True} if os.name != "nt" else {}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        try:
+            self._process = subprocess.Popen(self.words, **pipes, **own_group)
+        except OSError as error:
+            raise CannotStart(f"{self.words[0]}: {error.strerror or error}") from None
+        self._late = False
+        self._said: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
+        self._heard: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)  # of its output, what is no answer
+        self._listener = _thread(_listen, self._process.stderr, self._said)
+        self._ended = threading.Event()
+        self._watchman = _thread(self._watch, self._process, self._ended)
+
+    def _watch(self, process, ended: threading.Event) -> None:
+        """End the program when its answer is overdue."""
+        while not ended.wait(min(0.1, self.seconds / 4)):
+            if time.monotonic() > self._deadline:
+                self._late = True
+                _kill(process)
+                return
+
+    def _stopped(self, op: str, why: str = "") -> ProgramStopped:
+        """Clear up after it; how it ended and what it said last."""
+        self._stopped_at[op] += 1
+        late, process = self._late, self._process
+        if not late:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS_TO_END)
+        status = process.returncode
+        self._end()
+        what = f"no answer to {op!r} within {self.seconds:g} s" if late else why or f"it ended while {op!r} was asked"
+        if status is not None:
+            what += f", with status {status}" + (f" ({signal.Signals(-status).name})" if _is_signal(status) else "")
+        said = "".join(
+            f"\n    {_cut(text.decode('utf-8', 'replace').rstrip())}" for text in [*self._heard, *self._said]
+        )
+        self.stops.append(what + (f"; its last words:{said}" if said else ""))
+        return ProgramStopped(what)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        self._ended.set()
+        _kill(process)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_END)
+        for thread in (self._watchman, self._listener):
+            thread.join(SECONDS_TO_END)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def close(self) -> None:
+        """Let it end by itself, for its input ends; or end it."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS_TO_END)
+            self._end()
+
+
+def _thread(job, *arguments) -> threading.Thread:
+    thread = threading.Thread(target=job, args=arguments, daemon=True, name=f"refhmc{job.__name__}")
+    thread.start()
+    return thread
+
+
+def _listen(stream, said: collections.deque) -> None:
+    """Keep the last lines of ``stream``."""
+    with contextlib.suppress(OSError, ValueError):
+        for text in iter(lambda: stream.readline(2**16), b""):
+            said.append(text[: 4 * WIDTH])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def _is_signal(status: int) -> bool:
+    return status < 0 and -status in set(signal.Signals)
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """End the program and what it started."""
+    if os.name == "nt":
+        with contextlib.suppress(OSError):
+            subprocess.run(["taskkill", "/T", "/F", "/PID", str(process.pid)], check=False, capture_output=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        process.kill()

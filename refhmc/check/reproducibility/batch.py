@@ -1,0 +1,449 @@
+"""Many chains at once: each must be what it would be alone.
+
+For a step on arrays (chains, d), or a kernel that draws for all chains from one source,
+
+    alone equals batch        chain k of the batch is the chain alone, to the rounding of sums in another order
+    order of chains           permuted chains give permuted answers
+    divergent neighbour       a chain at NaN, inf or 1e150 changes no other chain
+    streams independent       chains that start at one point go to different ones; no two of them always decide alike
+    numbers scale             the numbers asked for grow with the number of chains
+
+A kernel is compared on recorded numbers: for "alone", the chain gets those numbers of the batch that belong to it, which are
+found by changing one number at a time and looking which chains move.
+
+For decisions: from one point each, c chains are run n times. If each accepts with a frequency between 1/20 and 19/20 and two of
+them decided alike every time, independent decisions would do so with a probability of at most prod_i max(a_i, 1 - a_i), a_i
+the chain's own frequency; times the number of pairs, that is the chance of a false FAIL, and must be below 1e-9.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from refhmc.check.arguments import require_counts
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
+from refhmc.check.subject.draws import Draws, Question, as_generator
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, call_text, examine
+from refhmc.check.subject.transition import DRAWS, GENERATOR, parameters
+
+FALSE_ALARM = 1e-9
+ROUNDINGS = 256
+CALLS = 60
+SHARED_TRIES = 200
+
+
+def batch(
+    step_or_kernel,
+    *,
+    dim: int | None = None,
+    chains: int = 5,
+    eps: float = 0.1,
+    n: int = 3,
+    points=None,
+    rounding: float | None = None,
+    seed: int = 20261121,
+    like=None,
+    name: str | None = None,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Whether chains that are run together are what they would be alone.
+
+    step_or_kernel : ``step(q, p, eps, n) -> (q, p)`` on arrays (chains, dim), or ``kernel(draws, q)``, ``kernel(rng, q)``
+        with q (chains, dim), which gives (chains, dim). dim : 3, or by trying. eps, n : the step's.
+    points : (chains, dim) positions. rounding : how far two orders of summation may differ, relative to the largest entry;
+        256 units of rounding if left out.
+
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if the subject is not callable, ValueError
+    for counts below one.
+    """
+    require_counts(dim=dim, chains=chains, n=n)
+    subject = Foreign(step_or_kernel, name, like)
+    case = _Case(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
+    checks = [
+        ("answers", lambda: _answers(case)),
+        ("alone equals batch", lambda: _alone(case)),
+        ("order of chains", lambda: _order(case)),
+        ("divergent neighbour", lambda: _neighbour(case)),
+        ("numbers scale", lambda: _numbers(case)),
+        ("streams independent", lambda: _streams(case)),
+        ("decisions independent", lambda: _decisions(case)),
+    ]
+    return examine(
+        "batch",
+        subject.name,
+        checks,
+        settings={"dim": case.dim or "?", "chains": case.chains},
+        seed=seed,
+        foreign=(subject,),
+        notes=lambda: case.notes,
+        diagnose=_diagnose,
+        seconds_per_call=seconds_per_call,
+        false_alarm=f"'decisions independent': at most {FALSE_ALARM:g}; the rest is exact",
+    )
+
+
+class _Case:
+    """What the rows of one report share."""
+
+    def __init__(self, subject: Foreign, dim, chains: int, eps, n, points, rounding, seed):
+        self.subject, self.eps, self.n, self.seed = subject, eps, n, seed
+        self.given = None if points is None else np.asarray(points, dtype=float)
+        self.chains = chains if self.given is None else len(self.given)
+        self.dim = dim if self.given is None else self.given.shape[1]
+        self.rounding = rounding
+        self.shape = ""
+        self.notes: list[str] = []
+        self.owners: list[tuple[str, int, tuple[int, ...]]] | None = None
+
+    def states(self, key: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng([self.seed, key])
+        q, p = 0.7 * rng.standard_normal((2, self.chains, self.dim or 1))
+        return (q if self.given is None else self.given.copy()), p
+
+    def tolerance(self, value: np.ndarray) -> float:
+        unit = ROUNDINGS * self.subject.epsilon if self.rounding is None else self.rounding
+        finite = np.abs(value[np.isfinite(value)])
+        return float(unit * (1 + finite.max(initial=0.0)))
+
+    def need(self, kernel: bool | None = None) -> None:
+        if not self.shape:
+            raise NotApplicable("it did not answer")
+        if kernel is not None and kernel != (self.shape != "step"):
+            raise NotApplicable("for kernels" if kernel else "for steps")
+
+    def step(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """(chains, 2d): the new positions and momenta."""
+        result = self.subject.raw(q, p, self.eps, self.n)
+        if not isinstance(result, (tuple, list)) or len(result) < 2:
+            raise Misconduct(f"{self.subject.name}: wanted (q, p), got a {type(result).__name__}")
+        return np.hstack(
+            [self.subject.array(x, q.shape, what, [q, p]) for x, what in zip(result[:2], "qp", strict=True)]
+        )
+
+    def kernel(self, q: np.ndarray, draws: Draws) -> np.ndarray:
+        source = draws if self.shape == DRAWS else as_generator(draws)
+        result = self.subject.raw(source, q)
+        if isinstance(result, tuple) and result:
+            result = result[0]
+        return self.subject.array(result, q.shape, "the positions it returned", [q])
+
+    def call(self, q: np.ndarray, p: np.ndarray, seed: int) -> tuple[np.ndarray, list]:
+        """The answer, and what was asked for it: kinds and sizes."""
+        if self.shape == "step":
+            return self.step(q, p), []
+        draws = Draws(np.random.default_rng(seed))
+        return self.kernel(q, draws), [(x.kind, np.size(x.answer)) for x in draws.asked]
+
+
+def _answers(case: _Case) -> Row:
+    """Step or kernel, and in which dimension; by the number of parameters, then by trying."""
+    needed = [
+        x for x in parameters(case.subject.function).values()
+        if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    shapes = ["step"] if len(needed) >= 3 else [DRAWS, GENERATOR] if len(needed) == 2 else ["step", DRAWS, GENERATOR]
+    errors: list[Misconduct] = []
+    for dim in (3, 2, 4, 5, 1) if case.dim is None else (case.dim,):
+        for shape in shapes:
+            case.shape, case.dim = shape, dim
+            try:
+                answer, _ = case.call(*case.states(0), 0)
+                case.subject.forget()
+                case.notes.append("called as " + ("step(q, p, eps, n)" if shape == "step" else shape) + ", batched")
+                if not np.isfinite(answer).all():
+                    return Row(
+                        "answers", FAIL, basis="not finite, from finite ones", case=_text(case, case.states(0)[0])
+                    )
+                return Row("answers", PASS, basis=f"({case.chains}, {dim})")
+            except Misconduct as wrong:
+                if "did not come back" in str(wrong):
+                    raise
+                errors.append(wrong)
+    case.shape = ""
+    raise next((w for w in errors if not isinstance(w.__cause__, (AttributeError, TypeError))), errors[0])
+
+
+def _text(case: _Case, q: np.ndarray) -> str:
+    return call_text(case.subject.name, [q])
+
+
+# ------------------------------------------------------------------------------------------------- which number is whose
+
+
+def _recorded(case: _Case, q: np.ndarray, seed: int) -> tuple[np.ndarray, list[Question]]:
+    draws = Draws(np.random.default_rng(seed))
+    answer = case.kernel(q, draws)
+    if not draws.asked:
+        raise NotApplicable("no number was asked for in a way that can be recorded")
+    return answer, draws.asked
+
+
+def _flat(asked: list[Question]) -> dict[str, list]:
+    """The answers of each kind, in order."""
+    script: dict[str, list] = {}
+    for x in asked:
+        values = list(np.ravel(x.answer)) if x.kind in ("normal", "exponential") else [x.answer]
+        script.setdefault(x.kind, []).extend(values)
+    return script
+
+
+def _owners(case: _Case) -> list[tuple[str, int, tuple[int, ...]]]:
+    """For each number (kind, place): the chains whose answers it can change, over several starts."""
+    if case.owners is not None:
+        return case.owners
+    moved: dict[tuple[str, int], set[int]] = {}
+    for key in range(4):
+        q, _ = case.states(key)
+        before, asked = _recorded(case, q, key)
+        script = _flat(asked)
+        for kind in script:
+            if kind not in ("normal", "exponential", "uniform"):
+                raise NotApplicable(f"it asks for a {kind}: whose it is cannot be told")
+            for place, value in enumerate(script[kind]):
+                for new in {"normal": (value + 1.5, -value), "exponential": (1e-9, 30.0)}.get(kind, (1e-12, 1 - 1e-12)):
+                    changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
+                    after = case.kernel(q, Draws(np.random.default_rng(key), changed))
+                    rows = np.flatnonzero(np.any(after != before, axis=1))
+                    moved.setdefault((kind, place), set()).update(rows.tolist())
+    case.owners = [(kind, place, tuple(sorted(rows))) for (kind, place), rows in moved.items()]
+    return case.owners
+
+
+def _alone(case: _Case) -> Row:
+    case.need()
+    worst, tolerance, text = 0.0, 0.0, ""
+    if case.shape != "step":
+        shared = [x for x in _owners(case) if len(x[2]) > 1]
+        if shared:
+            raise NotApplicable("a number is shared by several chains (see 'streams independent')")
+    for key in range(3):
+        q, p = case.states(key)
+        if case.shape == "step":
+            together = case.step(q, p)
+            singles = np.vstack([case.step(q[k : k + 1], p[k : k + 1]) for k in range(case.chains)])
+        else:
+            together, asked = _recorded(case, q, key)
+            singles = np.vstack([_single(case, q, k, asked, key) for k in range(case.chains)])
+        gap = np.abs(together - singles)
+        tolerance = max(tolerance, case.tolerance(together))
+        if not gap.max() <= worst:
+            worst, text = float(gap.max()), _text(case, q)
+    basis = f"{ROUNDINGS} units of rounding, for sums in another order"
+    return judged("alone equals batch", worst, tolerance, basis, case=text)
+
+
+def _single(case: _Case, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
+    """Chain ``k`` alone, on the numbers that are its own in the batch."""
+    flat = _flat(asked)
+    mine: dict[str, list] = {}
+    for kind, place, rows in _owners(case):
+        # What changed nothing in any start (a decision that never was close) belongs where its place says.
+        share = len(flat[kind]) // case.chains
+        if k in rows or (not rows and share and place // share == k):
+            mine.setdefault(kind, []).append((place, flat[kind][place]))
+    script = {kind: [value for _, value in sorted(items)] for kind, items in mine.items()}
+    counts = {kind: len(values) for kind, values in flat.items()}
+    if any(len(script.get(kind, [])) * case.chains != count for kind, count in counts.items()):
+        raise NotApplicable("which numbers belong to which chain cannot be told")
+    return case.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
+
+
+def _order(case: _Case) -> Row:
+    """Permuted chains, and for a kernel their numbers with them."""
+    case.need()
+    worst, tolerance, text = 0.0, 0.0, ""
+    for key in range(3):
+        q, p = case.states(key)
+        order = np.random.default_rng([case.seed, 50, key]).permutation(case.chains)
+        if np.array_equal(order, np.arange(case.chains)):
+            order = order[::-1]
+        if case.shape == "step":
+            together, permuted = case.step(q, p), case.step(q[order], p[order])
+        else:
+            together, asked = _recorded(case, q, key)
+            script = _permuted(case, _flat(asked), order)
+            permuted = case.kernel(q[order], Draws(np.random.default_rng(key), script))
+        gap = float(np.abs(together[order] - permuted).max())
+        tolerance = max(tolerance, case.tolerance(together))
+        if not gap <= worst:
+            worst, text = gap, _text(case, q)
+    return judged("order of chains", worst, tolerance, f"{ROUNDINGS} units of rounding", case=text)
+
+
+def _permuted(case: _Case, flat: dict[str, list], order: np.ndarray) -> dict[str, list]:
+    """The numbers, each at the place of the chain that it belongs to now."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for kind, place, rows in _owners(case):
+        if len(rows) != 1:
+            raise NotApplicable("which numbers belong to which chain cannot be told")
+        places.setdefault((kind, rows[0]), []).append(place)
+    script = {kind: list(values) for kind, values in flat.items()}
+    for kind in flat:
+        mine = [sorted(places.get((kind, k), [])) for k in range(case.chains)]
+        if len({len(x) for x in mine}) != 1:
+            raise NotApplicable("which numbers belong to which chain cannot be told")
+        for new, old in enumerate(order):
+            for to, source in zip(mine[new], mine[old], strict=True):
+                script[kind][to] = flat[kind][source]
+    return script
+
+
+def _neighbour(case: _Case) -> Row:
+    """One chain where nothing is finite: the others must not notice."""
+    case.need()
+    worst, tolerance, text, refused, tried = 0.0, 0.0, "", "", 0
+    for key, bad in enumerate((np.nan, np.inf, 1e150, -1e8)):
+        q, p = case.states(key)
+        with np.errstate(all="ignore"):
+            healthy, numbers = case.call(q, p, key)
+            try:
+                at = key % case.chains
+                got, used = case.call(_with(q, at, bad), p, key)
+                if used != numbers:
+                    # It asked for fewer there, which moves the numbers of the chains after it: once more, as the last one.
+                    at = case.chains - 1
+                    got, _ = case.call(_with(q, at, bad), p, key)
+            except Misconduct as wrong:
+                if "did not come back" in str(wrong):
+                    raise
+                refused = str(wrong)
+                continue
+        tried += 1
+        gap = np.abs(got - healthy)[np.arange(case.chains) != at]
+        tolerance = max(tolerance, case.tolerance(healthy))
+        if not np.max(gap, initial=0.0) <= worst:
+            worst, text = float(np.max(gap)), _text(case, _with(q, at, bad))
+    if not tried:
+        return inconclusive("divergent neighbour", f"it stops: {refused}")
+    if refused:
+        case.notes.append(f"divergent neighbour: {refused}")
+    basis = f"change of the other chains; {tried} kinds of disaster"
+    return judged("divergent neighbour", worst, tolerance, basis, case=text)
+
+
+def _with(q: np.ndarray, at: int, bad: float) -> np.ndarray:
+    spoilt = q.copy()
+    spoilt[at] = bad
+    return spoilt
+
+
+def _numbers(case: _Case) -> Row:
+    """Twice the chains, twice the numbers."""
+    case.need(kernel=True)
+    q, _ = case.states(0)
+    counts = []
+    for rows in (q, np.vstack([q, q])):
+        _, asked = _recorded(case, rows, 0)
+        counts.append({kind: len(values) for kind, values in _flat(asked).items()})
+    short = [kind for kind in counts[0] if counts[1].get(kind, 0) < 2 * counts[0][kind] and kind != "permutation"]
+    text = "; ".join(
+        f"{counts[0][kind]} {kind}s for {case.chains} chains, {counts[1].get(kind, 0)} for twice as many"
+        for kind in counts[0]
+    )
+    if short:
+        return inconclusive("numbers scale", f"{text}: some are shared (rightly so for a common step size)")
+    return Row("numbers scale", PASS, basis=text)
+
+
+def _streams(case: _Case) -> Row:
+    """Equal starts must lead to different points: nobody may have another one's noise."""
+    case.need(kernel=True)
+    equal = np.zeros((case.chains, case.chains), dtype=int)
+    both = np.zeros_like(equal)
+    for key in range(20):
+        q, _ = case.states(key)
+        q[:] = q[0]
+        got = case.kernel(q, Draws(np.random.default_rng([case.seed, key])))
+        moved = np.any(got != q, axis=1)
+        for i, j in itertools.combinations(range(case.chains), 2):
+            both[i, j] += moved[i] and moved[j]
+            equal[i, j] += moved[i] and moved[j] and np.array_equal(got[i], got[j])
+    if both.max() == 0:
+        return inconclusive("streams independent", "no two chains moved in the same call")
+    if equal.max() > 0:
+        i, j = (int(x) for x in np.unravel_index(np.argmax(equal), equal.shape))
+        why = f"chains {i} and {j}, from the same point, went to the same one in {equal[i, j]} of {both[i, j]} calls"
+        # A proposal of a few values only (a walk on a grid) can coincide; one with normals cannot.
+        if equal[i, j] == both[i, j] and both[i, j] >= 3:
+            return Row(
+                "streams independent", FAIL, float(equal[i, j]), 0.0, why, WRONG_LAW, _text(case, case.states(0)[0])
+            )
+        return inconclusive("streams independent", why)
+    return Row("streams independent", PASS, 0.0, 0.0, f"equal answers from equal starts, in {int(both.max())} calls")
+
+
+def _decisions(case: _Case) -> Row:
+    """Do two chains always decide alike?"""
+    case.need(kernel=True)
+    calls = CALLS
+    for _ in range(3):
+        moved = np.zeros((calls, case.chains), dtype=bool)
+        for key in range(calls):
+            q, _ = case.states(0)
+            q[:] = q[0]
+            got = case.kernel(q, Draws(np.random.default_rng([case.seed, 7, key])))
+            moved[key] = np.any(got != q, axis=1)
+        rates = moved.mean(axis=0)
+        if rates.min() >= 0.05 and rates.max() <= 0.95:
+            break
+        calls *= 2
+    found = _shared_uniform(case)
+    if found is not None:
+        return found
+    if rates.min() < 0.05 or rates.max() > 0.95:
+        return inconclusive(
+            "decisions independent", f"chains accept in {rates.min():.2g} to {rates.max():.2g} of the calls"
+        )
+    pairs = list(itertools.combinations(range(case.chains), 2))
+    alike = [(np.mean(moved[:, i] == moved[:, j]), i, j) for i, j in pairs]
+    share, i, j = max(alike)
+    a = float(rates[i])
+    chance = len(pairs) * max(a, 1 - a) ** calls
+    if share == 1.0 and chance <= FALSE_ALARM:
+        why = f"chains {i} and {j} decide alike in all of {calls} calls: by chance {chance:.1g}"
+        return Row("decisions independent", FAIL, share, 1.0, why, WRONG_LAW, _text(case, case.states(0)[0]), "<")
+    basis = f"largest share of equal decisions, {calls} calls, accepting {rates.min():.2g} to {rates.max():.2g}"
+    return Row("decisions independent", PASS, share, 1.0, basis, relation="<")
+
+
+def _shared_uniform(case: _Case) -> Row | None:
+    """FAIL if one uniform decides for several chains: each turns it down, or not, with no other change."""
+    try:
+        owners = _owners(case)
+    except NotApplicable:
+        return None
+    for kind, place, rows in owners:
+        if kind != "uniform" or len(rows) < 2:
+            continue
+        for key in range(SHARED_TRIES):  # until one call in which two chains are near enough to rejecting
+            q, _ = case.states(key)
+            before, asked = _recorded(case, q, key)
+            stayed = np.all(before == q, axis=1)
+            script = _flat(asked)
+            if place >= len(script[kind]):
+                continue
+            turned = np.zeros(case.chains, dtype=bool)
+            shifted = np.zeros(case.chains, dtype=bool)
+            for new in (1e-12, 1 - 1e-12):
+                changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
+                after = case.kernel(q, Draws(np.random.default_rng(key), changed))
+                stays = np.all(after == q, axis=1)
+                turned |= stays != stayed
+                shifted |= ~stays & ~stayed & np.any(after != before, axis=1)
+            if turned.sum() >= 2 and not shifted.any():
+                who = np.flatnonzero(turned).tolist()
+                why = f"one uniform (number {place + 1} of the call) decides for the chains {who}"
+                return Row("decisions independent", FAIL, float(len(who)), 1.0, why, WRONG_LAW, _text(case, q))
+    return None
+
+
+def _diagnose(rows: dict[str, Row]) -> list[str]:
+    failed = {name for name, row in rows.items() if row.status == FAIL}
+    said = []
+    if failed & {"streams independent", "decisions independent"}:
+        said.append("a random number is drawn once for all chains (a size= or a key that lacks the chains)")
+    if failed & {"divergent neighbour", "alone equals batch"}:
+        said.append("a sum, a maximum, an early stop or a mask runs over the chains as well")
+    return said

@@ -1,0 +1,398 @@
+"""``refhmc.check.minibatch``: is a stochastic gradient unbiased, and is the noise of its sampler the one that fits its drift?
+
+A minibatch gradient g(q, B) is an estimate of the full gradient G(q) whose mean over all batches is G(q). Where there are too
+many batches, and g is a constant and a sum over the batch, the mean over any *balanced* set of batches (every index in as many
+of them) is the same number: consecutive indices around a random circle, n batches of them.
+
+A sampler's step with exact gradients on a Gaussian, G(q) = -P (q - m), is linear in its state x and in the normals w it asks:
+
+    x' = A x + B w + b        whose stationary covariance S solves    S = A S A' + B B'
+
+and the block of q in S must become P^-1 as eps becomes 0 (at a finite eps it is off by the bias of the discretisation). For
+Langevin steps q' = q + C G(q) + B w that says B B' = 2 C: drift eps/2 with noise of variance eps, or eps with 2 eps. With a
+friction, p' = p + eps G - eps F p + B w, that B B' = 2 eps F. Welling and Teh (2011); Chen, Fox and Guestrin (2014).
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from refhmc.check.arguments import require_counts
+from refhmc.check.orbits.shapes import GENERATORS
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, judged
+from refhmc.check.subject.draws import Draws, as_generator
+from refhmc.check.subject.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    Undecided,
+    call_text,
+    examine,
+    text_of,
+)
+
+MOST_BATCHES = 2_000
+SHRINK = 4.0  # of the step size, from one look at the stationary law to the next
+LOOKS = 4
+
+
+def minibatch(
+    gradient: Callable | None = None,
+    full: Callable | None = None,
+    n: int | None = None,
+    batch_size: int | None = None,
+    *,
+    dim: int | None = None,
+    step: Callable | None = None,
+    eps: float = 0.02,
+    precision=None,
+    points: Sequence | None = None,
+    seed: int = 20261121,
+    like=None,
+    name: str | None = None,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Whether the mean of ``gradient`` over the batches is ``full``, and whether ``step`` has the right noise.
+
+    gradient : ``gradient(q, indices) -> (dim,)``, the estimate from the data ``indices`` (batch_size,), whole numbers.
+    full : ``full(q) -> (dim,)``, the gradient of the log posterior. n, batch_size : numbers of data, of a batch's.
+    step : ``step(draws, q, eps) -> q`` with exact gradients of a Gaussian, its normals asked from draws
+        (:class:`refhmc.check.Draws`, or NumPy's generator); ``step(draws, q, p, eps) -> (q, p)`` for one with momentum. The
+        Gaussian's precision is ``precision`` (dim, dim), or read off ``full``.
+    dim : left out, it is that of ``points`` or ``precision``, or found by trying. eps : the largest step looked at.
+
+    Raises TypeError if there is nothing to check, ValueError on impossible sizes.
+    """
+    require_counts(dim=dim)
+    if gradient is None and step is None:
+        raise TypeError("minibatch: gradient or step must be given")
+    if gradient is not None and (full is None or n is None or batch_size is None):
+        raise TypeError("minibatch: gradient needs full, n and batch_size")
+    if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
+        raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
+    work = _Work(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
+    settings = {
+        key: value for key, value in {"n": n, "batch_size": batch_size, "dim": dim}.items() if value is not None
+    }
+    return examine(
+        "minibatch",
+        next(f.name for f in (work.gradient, work.step) if f is not None),
+        [
+            ("answers", work.answers),
+            ("mean over batches", work.mean),
+            ("the whole as one batch", work.whole),
+            ("linear in state and noise", work.linear),
+            ("stationary law as eps -> 0", work.stationary),
+        ],
+        settings=settings,
+        seed=seed,
+        foreign=[f for f in (work.gradient, work.full, work.step) if f is not None],
+        notes=lambda: work.said,
+        diagnose=work.diagnose,
+        seconds_per_call=seconds_per_call,
+    )
+
+
+class Recursion(NamedTuple):
+    """x' = A x + B w + b."""
+
+    A: np.ndarray
+    B: np.ndarray
+
+
+def all_batches(n: int, size: int) -> Iterator[np.ndarray]:
+    """Every batch once."""
+    return (np.array(batch) for batch in itertools.combinations(range(n), size))
+
+
+def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """n batches in which every index is ``size`` times: neighbours on a random circle."""
+    circle = rng.permutation(n)
+    return (circle[(k + np.arange(size)) % n] for k in range(n))
+
+
+class _Work:
+    def __init__(self, gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name):
+        self.gradient = None if gradient is None else Foreign(gradient, name, like)
+        self.full = None if full is None else Foreign(full, None, like)
+        self.step = None if step is None else Foreign(step, name if gradient is None else None, like)
+        self.n, self.size = (0, 0) if gradient is None else (int(n), int(batch_size))
+        self.eps, self.seed = float(eps), seed
+        self.precision = None if precision is None else np.atleast_2d(np.asarray(precision, dtype=float))
+        self.points = [] if points is None else [np.atleast_1d(np.asarray(q, dtype=float)) for q in points]
+        self.dim = dim if dim is not None else len(self.points[0]) if self.points else None
+        if self.dim is None and self.precision is not None:
+            self.dim = len(self.precision)
+        self.generator = False
+        self.said: list[str] = []
+        self.ratio: float | None = None
+        self.noise: float | None = None
+
+    def _dim(self) -> int:
+        if self.dim is None:
+            for d in range(1, 33):
+                try:
+                    if self.full is not None:
+                        self.full.vector((d,), np.full(d, 0.3))
+                    if self.gradient is not None:
+                        self.gradient.vector((d,), np.full(d, 0.3), np.arange(self.size))
+                    self.dim = d
+                    for f in (self.full, self.gradient):
+                        if f is not None:
+                            f.forget()
+                    break
+                except Misconduct:
+                    continue
+            else:
+                raise Undecided("the dimension is not known: give dim")
+        return int(self.dim)
+
+    def _places(self) -> list[np.ndarray]:
+        rng, d = np.random.default_rng([self.seed, 1]), self._dim()
+        return [*self.points, *(np.round(s * rng.standard_normal(d), 3) for s in (0.3, 1.0, 2.0))][:4]
+
+    # ---- the gradient
+
+    def _estimate(self, q, batch) -> np.ndarray:
+        if self.gradient is None:
+            raise NotApplicable("no stochastic gradient was given")
+        return self.gradient.vector((self._dim(),), q, batch)
+
+    def _truth(self, q) -> np.ndarray:
+        if self.full is None:
+            raise NotApplicable("no full gradient was given")
+        return self.full.vector((self._dim(),), q)
+
+    def answers(self) -> Row:
+        if self.gradient is None:
+            raise NotApplicable("no stochastic gradient was given")
+        batch = np.arange(self.size)
+        for q in self._places():
+            value = self._estimate(q, batch)
+            if not np.isfinite(value).all():
+                raise Misconduct(f"{self.gradient.name}: not finite", call_text(self.gradient.name, [q, batch]))
+            again = self._estimate(q, batch)
+            if not np.array_equal(value, again):
+                raise Undecided("the same batch gave two different gradients: it has randomness of its own")
+        return Row("answers", PASS)
+
+    def _mean(self, q, batches) -> tuple[np.ndarray, float]:
+        """Mean, and the size of what was summed."""
+        values = np.array([self._estimate(q, batch) for batch in batches])
+        return values.mean(axis=0), float(np.abs(values).max())
+
+    def mean(self) -> Row:
+        """Over all batches, or over balanced sets of them, the mean gradient is the whole one."""
+        name, worst = "mean over batches", None
+        rng = np.random.default_rng([self.seed, 2])
+        if self.gradient is None:
+            raise NotApplicable("no stochastic gradient was given")
+        every = math.comb(self.n, self.size) <= MOST_BATCHES
+        for q in self._places():
+            truth = self._truth(q)
+            if every:
+                mean, size = self._mean(q, all_batches(self.n, self.size))
+            else:
+                mean, size = self._mean(q, balanced_batches(self.n, self.size, rng))
+                other, more = self._mean(q, balanced_batches(self.n, self.size, rng))
+                size = max(size, more)
+            unit = max(f.epsilon for f in (self.gradient, self.full) if f is not None)
+            tolerance = 16 * unit * math.sqrt(self.n) * (size + float(np.abs(truth).max()))
+            if not every and np.abs(mean - other).max() > tolerance:
+                raise Undecided(
+                    "it is no sum over the batch: balanced sets of batches have different means, and there are too many "
+                    f"batches to try all {math.comb(self.n, self.size):.3g}; give a smaller n"
+                )
+            error = float(np.abs(mean - truth).max())
+            if worst is None or not error / tolerance <= worst[0] / worst[1]:
+                worst = (error, tolerance, q, mean, truth)
+        assert worst is not None
+        error, tolerance, q, mean, truth = worst
+        if error > tolerance and np.abs(truth).max() > 0:
+            ratio = float(mean @ truth / (truth @ truth))
+            if np.abs(mean - ratio * truth).max() <= 1e-6 * np.abs(mean).max():
+                self.ratio = ratio
+        basis = f"{'all' if every else f'{self.n} balanced'} batches against full; 16 sqrt(n) units of rounding"
+        case = f"mean of {self.gradient.name}({text_of(q)}, batch): {mean.tolist()}, full: {truth.tolist()}"
+        return judged(name, error, tolerance, basis, case=case)
+
+    def whole(self) -> Row:
+        """A batch of all the data gives the gradient itself."""
+        if self.gradient is None:
+            raise NotApplicable("no stochastic gradient was given")
+        name, q = "the whole as one batch", self._places()[-1]
+        try:
+            value, truth = self._estimate(q, np.arange(self.n)), self._truth(q)
+        except Misconduct:
+            raise NotApplicable("it takes batches of one size only") from None
+        size = float(np.abs(truth).max() + np.abs(value).max())
+        error = float(np.abs(value - truth).max())
+        unit = max(f.epsilon for f in (self.gradient, self.full) if f is not None)
+        if error <= 16 * unit * self.n * size:
+            return Row(name, PASS, error, 16 * unit * self.n * size, "rounding")
+        raise NotApplicable("it is scaled for batches of batch_size")
+
+    # ---- the step
+
+    def _precision(self) -> np.ndarray:
+        d = self._dim()
+        if self.precision is not None:
+            return self.precision
+        zero = self._truth(np.zeros(d))
+        columns = np.array([self._truth(e) - zero for e in np.eye(d)]).T
+        rng = np.random.default_rng([self.seed, 3])
+        x = rng.standard_normal(d)
+        if np.abs(self._truth(x) - zero - columns @ x).max() > 1e-9 * (
+            np.abs(columns).max() * np.abs(x).max() + np.abs(zero).max()
+        ):
+            raise Undecided(
+                "full is not the gradient of a Gaussian: give precision, that of the Gaussian that step samples"
+            )
+        if np.abs(columns - columns.T).max() > 1e-9 * np.abs(columns).max() or np.linalg.eigvalsh(-columns)[0] <= 0:
+            raise Undecided("full is not the gradient of a proper Gaussian: give precision")
+        return -0.5 * (columns + columns.T)
+
+    def _move(self, x: np.ndarray, w: np.ndarray, eps: float) -> tuple[np.ndarray, int]:
+        """One step from the state x on the normals w, and how many it asked for."""
+        if self.step is None:
+            raise NotApplicable("no step was given")
+        d = self._dim()
+        draws = Draws(np.random.default_rng(self.seed), {"normal": w})
+        parts = [x[:d], x[d:]] if len(x) > d else [x]
+        result = self.step.raw(as_generator(draws) if self.generator else draws, *parts, eps)
+        if len(parts) == 1:
+            new = self.step.array(result, (d,), "the answer", (*parts, eps))
+        else:
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
+                raise Misconduct(f"{self.step.name}: the answer is a {type(result).__name__}, wanted (q, p)")
+            new = np.concatenate([self.step.array(part, (d,), "the answer", (*parts, eps)) for part in result])
+        return new, draws.count("normal")
+
+    def _states(self) -> int:
+        """1, or 2 for a step with momentum."""
+        if self.step is None:
+            raise NotApplicable("no step was given")
+        d, trouble = self._dim(), None
+        wants = not GENERATORS.isdisjoint(name.lower() for name in inspect.signature(self.step.function).parameters)
+        for self.generator, count in itertools.product((wants, not wants), (1, 2)):
+            try:
+                self._move(np.zeros(count * d), np.zeros(64 * d), self.eps)
+                if trouble is not None:
+                    self.step.forget()
+                return count
+            except Misconduct as wrong:
+                other = isinstance(wrong.__cause__, (TypeError, AttributeError))
+                trouble = trouble if trouble is not None and other else wrong
+        raise trouble if trouble is not None else Undecided("the step could not be called")
+
+    def _recursion(self, eps: float) -> tuple[Recursion, float]:
+        """A and B at this step size, and how far the step is from linear, in units of what it moves."""
+        m = self._states() * self._dim()
+        still, asked = self._move(np.zeros(m), np.zeros(64 * m), eps)
+        w0 = np.zeros(64 * m)
+        A = np.array([self._move(e, w0, eps)[0] - still for e in np.eye(m)]).T
+        B = np.array([self._move(np.zeros(m), e, eps)[0] - still for e in np.eye(64 * m)[:asked]]).reshape(asked, m).T
+        rng = np.random.default_rng([self.seed, 4])
+        x, w = rng.standard_normal(m), rng.standard_normal(64 * m)
+        if asked:
+            miss = np.abs(self._move(x, w, eps)[0] - still - A @ x - B @ w[:asked]).max()
+        else:
+            miss = np.abs(self._move(x, w, eps)[0] - still - A @ x).max()
+        return Recursion(A, B), float(miss / (1 + np.abs(B).max(initial=0.0)))
+
+    def linear(self) -> Row:
+        recursion, miss = self._recursion(self.eps)
+        tolerance = 2.0**12 * (self.step.epsilon if self.step is not None else 2.0**-52)
+        if not miss <= tolerance:
+            raise Undecided(
+                f"the step is not linear in its state and its normals, by {miss:.2g}: no exact law to compare with"
+            )
+        if recursion.B.shape[1] == 0:
+            raise Undecided("the step asks for no normals")
+        return judged("linear in state and noise", miss, tolerance, "2^12 units of rounding")
+
+    def stationary(self) -> Row:
+        """S at eps, eps/4, ...: its relative error must go to zero with eps."""
+        d, P = self._dim() if self.step is not None else 0, None
+        self.linear()
+        P = self._precision()
+        found: list[tuple[float, np.ndarray, float, Recursion]] = []
+        eps = self.eps
+        for _ in range(12):
+            if len(found) == LOOKS:
+                break
+            recursion, _ = self._recursion(eps)
+            radius = float(np.abs(np.linalg.eigvals(recursion.A)).max())
+            if radius < 1:
+                S = scipy.linalg.solve_discrete_lyapunov(recursion.A, recursion.B @ recursion.B.T)[:d, :d]
+                root = np.linalg.cholesky(P)
+                found.append((eps, root.T @ S @ root, 2.0**-52 / (1 - radius), recursion))
+            elif found:
+                break
+            eps /= SHRINK
+        if len(found) < 3:
+            raise Undecided("the step has no stationary law at the step sizes tried: give a smaller eps")
+        # Polynomial extrapolation to eps = 0; the last two extrapolates bound what is left of it.
+        rows = [[f[1] for f in found]]
+        for order in range(1, len(found)):
+            last = rows[-1]
+            rows.append([last[k + 1] + (last[k + 1] - last[k]) / (SHRINK**order - 1) for k in range(len(last) - 1)])
+        limit = rows[-1][0]
+        left = float(np.abs(limit - rows[-2][-1]).max()) + float(np.abs(limit - rows[-2][0]).max())
+        unit = (self.step.epsilon if self.step is not None else 2.0**-52) / 2.0**-52
+        rounding = 64 * unit * d * found[-1][2] * (1 + float(np.abs(limit).max()))
+        error = float(np.abs(limit - np.eye(d)).max())
+        self._say(found, P, d)
+        tolerance = 10 * left + rounding
+        name = "stationary law as eps -> 0"
+        if tolerance > 0.05:
+            raise Undecided(f"the extrapolation to eps = 0 is good to {tolerance:.2g} only: give a smaller eps")
+        self.noise = float(np.trace(limit) / d)
+        basis = "covariance x precision - 1, from the exact recursion at four step sizes; ten times the extrapolation's error"
+        if error <= tolerance:
+            return Row(name, PASS, error, tolerance, basis)
+        case = (
+            f"{self.step.name if self.step else ''}: covariance {np.round(limit, 6).tolist()} in units of the target's"
+        )
+        return Row(name, FAIL, error, tolerance, basis, WRONG_LAW, case)
+
+    def _say(self, found, P, d: int) -> None:
+        eps, S, _, recursion = found[0]
+        self.said.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
+        if recursion.A.shape == (d, d):
+            drift = (np.eye(d) - recursion.A) @ np.linalg.inv(P)
+            noise = recursion.B @ recursion.B.T
+            self.said.append(
+                f"drift {np.trace(drift) / d / eps:.4g} eps, noise of variance {np.trace(noise) / d / eps:.4g} eps"
+            )
+
+    def diagnose(self, rows: dict[str, Row]) -> list[str]:
+        """What the failures are typical of, in words."""
+        said = []
+        if rows["mean over batches"].status == FAIL:
+            what = {
+                "it is scaled by n / N where N / n belongs": (self.size / self.n) ** 2,
+                "it is not scaled up from the batch to the data": self.size / self.n,
+                "it is a mean over the data where the sum belongs": 1 / self.n,
+                "it is scaled by N where N / n belongs": float(self.size),
+            }
+            close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
+            said.append(
+                close[0]
+                if close
+                else "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
+            )
+        if rows["stationary law as eps -> 0"].status == FAIL:
+            said.append(
+                f"the variance is {self.noise:.3g} times the target's: the noise must have the variance of twice the drift's "
+                "coefficient (drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps); twice friction times eps)"
+            )
+        return said

@@ -1,0 +1,629 @@
+"""Does a kernel keep its target? Statistics, the last layer: for what cannot be opened up.
+
+From independent exact draws X_i the kernel takes m transitions, Y_i = K^m(X_i). If K keeps the target then Y_i has the law of
+X_i. That is bet against (``samplers/evidence.py``) with many functions f of the position,
+
+    each coordinate, the principal directions, products of pairs, the log density, the radius, and what the caller adds,
+
+of Y against X, and of all the points on the way to Y against X and fresh exact draws. And the law of Y is compared with fresh
+exact draws by Kolmogorov and Smirnov's and by Anderson and Darling's test at numbers of draws fixed beforehand (500, 1000,
+2000, ...). m transitions and not one, so that a slow kernel's bias adds up. The chance that a correct kernel FAILs any row is
+at most ``alpha``, a third of it each for: the bets; the two tests, divided by their number; and the independence of a batch's
+chains, or that a kernel which moves at least once in a hundred never did.
+
+In a batch, the Y of the chains must be independent, as their X are. (Chains may share what leaves the target alone whatever
+it is, such as a random step size; a shared momentum or uniform does not.) Let a be the mean of g(f(Y)) over the even chains of
+one batch less that of the next, b the same over the odd chains. If chains are independent, a is as likely -a whatever b is,
+so E[sign(a) sign(b)] = 0; a random number that the chains share makes it positive. That too is bet against.
+
+What is seen of K^m is a part of what is wrong with the chain's own law: if K^m keeps a correlation r with its start, a shift
+of the chain's law by s is seen as s (1 - r). The rows print the least shift that would have been found, so corrected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check import adapters, targets
+from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
+from refhmc.check.samplers import evidence
+from refhmc.check.subject.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    OutOfTime,
+    Undecided,
+    examine,
+    quiet,
+)
+from refhmc.check.subject.operator import NOT_STORED, Walk, Walker, make_walker
+
+PILOT = 8192
+LOOKS = 500 * 2 ** np.arange(9)  # numbers of pairs at which the law of Y is tested
+REFERENCE = 4  # exact draws for each draw that is tested
+TAIL_ERROR = 1.1  # the tails are those of many draws: of 500 and 2000, Kolmogorov's is 7 % too small at p = 2e-9
+FEWEST = 200  # pairs below which nothing is said in favour
+MOST_COORDINATES, MOST_PAIRS, MOST_IN_LAW = 10, 12, 10
+ENOUGH_BATCHES = 40  # pairs of batches below which nothing is said of their independence
+RARELY = 0.01  # a kernel that moves less often than that may be told that it does not move
+POWER = 0.99
+
+
+class Functions(NamedTuple):
+    """The functions f: ``names`` (F,), ``values(Q)`` (n, F) of points (n, d); the laws of the first ``in_law`` are tested."""
+
+    names: tuple[str, ...]
+    values: Callable[[np.ndarray], np.ndarray]
+    in_law: int
+
+
+def sampler(
+    kernel=None,
+    target="funnel",
+    alpha: float = 1e-6,
+    seconds: float | None = 30.0,
+    *,
+    transitions: int | None = None,
+    draws: int | None = None,
+    make: Callable | None = None,
+    run: Callable | None = None,
+    init: Callable | None = None,
+    read: Callable | None = None,
+    batched: bool = False,
+    chains: int = 128,
+    ensemble: bool = False,
+    functions: dict[str, Callable] | Sequence[Callable] | None = None,
+    like=None,
+    name: str | None = None,
+    seed: int = 20261121,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Report whether ``kernel`` keeps ``target``, from as many starts as ``seconds`` allow, or at most ``draws``.
+
+    Parameters
+    ----------
+    kernel : ``kernel(rng, q) -> q`` with a NumPy Generator; see ``subject/operator.py`` for the other shapes. One of refhmc's
+        kernels with everything fixed (``HMC(step_size=..., ...)``), if the target is a refhmc model.
+    make : in its place, ``make(log_density, gradient) -> kernel`` (or ``make(target)``), called once.
+    run : in its place, ``run(rng, q, n) -> (n, d)``: n stored draws of a chain started at q. The number of draws is judged too.
+    target : a name (``refhmc.check.targets.names()``), or anything with ``draw(rng, n)`` and ``log_density(q)``.
+    alpha : the chance that a correct kernel FAILs in any row.
+    transitions : m, by default 5 (10 draws of a ``run``). draws : with it the numbers are the same each time, unless the
+        ``seconds`` (None: no limit) end first.
+    init, read : for kernels with a state. batched : q is (``chains``, d). ensemble : the batch's chains are meant to interact.
+    functions : more f's, by name or in a list: f(q) -> number of one point, or of many (n, d) -> (n,).
+
+    Raises TypeError or ValueError for arguments that make no sense; what the kernel does wrong is in the report.
+    """
+    if sum(x is not None for x in (kernel, make, run)) != 1:
+        raise TypeError("give one of: kernel, make=, run=")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+    require_counts(transitions=transitions, draws=draws)
+    require_counts(4, chains=chains)
+    require_times(seconds=seconds)
+    if seconds is None and draws is None:
+        raise ValueError("seconds=None needs draws=: a right kernel would be walked for ever")
+    m = int(transitions if transitions is not None else (10 if run is not None else 5))
+    made, exact = kernel, targets.resolve(target)
+    if make is not None:
+        try:
+            made = _made(Foreign(make, name), exact)
+        except Misconduct as wrong:
+            return _refused(name or "make", exact, seed, wrong)
+    elif kernel is not None and not callable(kernel) and type(kernel).__module__.startswith("refhmc.kernels"):
+        made, name = adapters.refhmc_kernel(target, kernel), name or repr(kernel)
+    more = _more(functions)
+    theirs: tuple[Foreign, ...] = ()
+    if not isinstance(target, str):
+        theirs = Foreign(exact.draw, "draw"), Foreign(exact.log_density, "log_density")
+        exact = exact._replace(draw=theirs[0].raw, log_density=theirs[1].raw)
+    walker = make_walker(
+        made, run=run, init=init, read=read, batched=batched or ensemble, chains=chains, like=like, name=name
+    )
+    try:
+        with quiet():
+            trial = _Trial(walker, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed)
+            densities = exact.log_density(trial.pilot_points[:100])
+            for f in more:
+                f.forget()  # it was tried with many points, and with one
+    except Misconduct as wrong:
+        return _refused(walker.name, exact, seed, wrong)
+    if not np.all(np.isfinite(densities)):
+        raise ValueError(f"target {exact.name}: its log density is not finite at its own exact draws")
+    report = examine(
+        "sampler",
+        walker.name,
+        [
+            ("conduct of the kernel", trial.collect),
+            ("support", trial.support),
+            ("draw count", trial.draw_count),
+            ("moves", trial.moves),
+            ("distinct answers", trial.distinct),
+            ("chains independent", trial.independent),
+            ("stationarity (e-value)", trial.stationarity),
+            ("law of the draws (KS/AD)", trial.law),
+        ],
+        settings={},
+        seed=seed,
+        foreign=(*walker.foreign, *theirs, *more),
+        notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
+        diagnose=trial.diagnose,
+        seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
+    )
+    settings = {"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha}
+    if trial.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
+        settings["log_e"] = trial.log_e_now
+    return report._replace(settings=settings)
+
+
+def _refused(subject: str, target, seed: int, wrong: Misconduct) -> Report:
+    """What there is to say where not even a start could be made."""
+    row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
+    return Report("sampler", subject, {"target": target.name}, seed, (row,))
+
+
+class _Trial:
+    """What was collected so far; each of its methods that gives a row judges that."""
+
+    def __init__(self, walker: Walker, target, m, alpha, seconds, draws, ensemble, more, seed):
+        self.walker, self.target, self.m, self.ensemble = walker, target, m, ensemble
+        self.seconds = math.inf if seconds is None else seconds
+        self.most = math.inf if draws is None else draws
+        self.log_limit = math.log(3 / alpha)
+        self.share = alpha / 3
+        self.seed = seed
+        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)]
+        self.rng_start, self.rng_kernel, self.rng_exact, self.rng_repeat, pilot = streams
+        self.pilot_points = np.asarray(target.draw(pilot, PILOT), dtype=float)
+        self.functions = functions_of(target, self.pilot_points, more)
+        self.pilot = self.functions.values(self.pilot_points)
+        self.edges = evidence.edges_of(self.pilot)
+        self.counts = np.zeros((len(self.functions.names), evidence.BINS, evidence.BINS), dtype=np.int64)
+        of_scores = (len(self.functions.names), len(evidence.SCORES))
+        self.path_sums = np.zeros((3, *of_scores))
+        self.start_and_path = np.zeros((4, *of_scores))  # sums of g(X), its square, the path's mean of g, their product
+        self.gamblers = 2 * math.prod(of_scores) * len(evidence.PATH_STAKES)
+        self.log_e = self.log_e_now = self.log_e_chains = 0.0  # the largest wealth so far; the present one
+        self.n = self.n_moves = self.n_transitions = 0
+        self.p_law, self.law_name, self.looks = 1.0, "", 0
+        self.outside: tuple[np.ndarray, np.ndarray] | None = None
+        self.short: tuple[np.ndarray, int] | None = None
+        self.answers: list[tuple[bool, bool, bool]] = []
+        self.batches: list[tuple[np.ndarray, np.ndarray]] = []
+        self.pair_signs: list[np.ndarray] = []
+        self.seen: list[np.ndarray] = []
+        self.exact: list[np.ndarray] = []
+
+    # ------------------------------------------------------------------------------------------------------ collecting
+
+    def collect(self) -> Row:
+        """Walk from exact starts until the evidence, the count or the time is enough."""
+        began = time.monotonic()
+        with contextlib.suppress(OutOfTime):  # what was walked is judged
+            self._ask_twice(began)
+            target_n = 16
+            while self.n < self.most and not self._decided(time.monotonic() - began):
+                target_n = int(min(self._next_stop(target_n), self.most))
+                if not self._block(target_n - self.n, began):
+                    break
+        return Row("conduct of the kernel", PASS, basis=f"{self.n} starts, {self.n_transitions} transitions")
+
+    def _next_stop(self, n: int) -> int:
+        """The next number of pairs at which to look: a quarter more, or that of a test of the law if it comes first."""
+        return min([int(look) for look in LOOKS if look > self.n] + [max(self.n + 1, int(1.25 * n))])
+
+    def _decided(self, elapsed: float) -> bool:
+        if self.log_e >= self.log_limit or self.p_law < self.share:
+            # Both take the chains of a batch for independent: time is left to see whether they are.
+            looking = self.walker.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
+            return not looking or elapsed > 0.3 * self.seconds
+        return (
+            self.log_e_chains >= self.log_limit
+            or self.outside is not None
+            or self.short is not None
+            or (
+                self.n_moves == 0 and self.n_transitions >= self._enough_to_say_stuck() and elapsed > 0.3 * self.seconds
+            )
+        )
+
+    def _enough_to_say_stuck(self) -> float:
+        return math.log(self.share) / math.log(1 - RARELY)
+
+    def _block(self, size: int, began: float) -> bool:
+        """Walk from about ``size`` starts; False when the time is over. What was walked before a mishap is kept."""
+        unit = self.walker.unit
+        X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
+        walks: list[tuple[np.ndarray, Walk]] = []
+        try:
+            for start in np.split(X, len(X) // unit):
+                if time.monotonic() - began > self.seconds:
+                    return False
+                walks.append((start, self.walker.walk(self.rng_kernel, start, self.m)))
+            return True
+        finally:
+            if walks:
+                self._add(walks)
+
+    def _add(self, walks: list[tuple[np.ndarray, Walk]]) -> None:
+        """Take what was walked into the evidence."""
+        X = np.concatenate([start for start, _ in walks])
+        paths = np.concatenate([walk.path for _, walk in walks], axis=1)
+        Y = paths[-1]
+        moves = np.concatenate([walk.moves for _, walk in walks])
+        self.n_moves += int(moves.sum())
+        self.n_transitions += self.m * len(moves)
+        if self.short is None:
+            self.short = next(((x[0], w.stored) for x, w in walks if w.stored not in (self.m, NOT_STORED)), None)
+        with np.errstate(all="ignore"):
+            inside = self._inside(X, Y)
+            f_X, f_Y = self.functions.values(X), self.functions.values(Y)
+        from_bins, to_bins = evidence.bins_of(f_X, self.edges), evidence.bins_of(f_Y, self.edges)
+        if not inside.all() and self.outside is None:
+            worst = int(np.argmin(inside))
+            self.outside = (X[worst], Y[worst])
+        if self.walker.unit > 1 and not self.ensemble:
+            self._look_at_chains(to_bins)
+        if self.ensemble:  # one chain of each batch, for the others may depend on it
+            one = np.arange(len(walks)) * self.walker.unit + self.rng_repeat.integers(self.walker.unit, size=len(walks))
+            from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
+        self.counts += evidence.pair_counts(from_bins, to_bins)
+        self.n += len(f_Y)
+        self._look_at_paths(from_bins, to_bins, paths[:-1])
+        pairs, along = evidence.log_wealths(self.counts), evidence.log_path_wealths(self.path_sums)
+        self.log_e_now = float(np.logaddexp(evidence.log_mean(pairs), evidence.log_mean(along)) - math.log(2))
+        self.log_e = max(self.log_e, self.log_e_now)
+        self.seen.append(f_Y[:, : self.functions.in_law])
+        while self.looks < len(LOOKS) and self.n >= LOOKS[self.looks]:
+            self._look_at_law(int(LOOKS[self.looks]))
+
+    def _look_at_paths(self, from_bins: np.ndarray, to_bins: np.ndarray, between: np.ndarray) -> None:
+        """The bets on paths, against as many fresh exact draws as the tests of the law want: they have a share of their own."""
+        n = len(from_bins)
+        fresh = self.functions.values(np.asarray(self.target.draw(self.rng_exact, REFERENCE * n), dtype=float))
+        if self.looks < len(LOOKS):
+            self.exact.append(fresh[:, : self.functions.in_law])
+        with np.errstate(all="ignore"):
+            on_the_way = evidence.bins_of(self.functions.values(between.reshape(-1, between.shape[-1])), self.edges)
+        bins = [x.reshape(-1, n, x.shape[-1]) for x in (on_the_way, evidence.bins_of(fresh, self.edges))]
+        start, end = (_scores(x) for x in (from_bins, to_bins))
+        along = (_scores(bins[0]).sum(axis=0) + end) / (len(bins[0]) + 1)
+        exact = (_scores(bins[1]).sum(axis=0) + start) / (len(bins[1]) + 1)
+        self.path_sums += evidence.path_sums(along - exact)
+        self.start_and_path += np.stack([start, start**2, along, start * along]).sum(axis=1)
+
+    def _inside(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Which Y have a density; one on the edge, where rounding may have put it, counts as lying on the side of X."""
+        precision = max(f.epsilon for f in self.walker.foreign)
+        nearer = Y + 4 * precision * np.maximum(np.abs(Y), 1e-30) * np.sign(X - Y)
+        dense = [np.asarray(self.target.log_density(points)) > -np.inf for points in (Y, nearer)]
+        return np.all(np.isfinite(Y), axis=-1) & (dense[0] | dense[1])
+
+    def _look_at_law(self, n: int) -> None:
+        drawn = np.concatenate(self.seen)
+        self.exact = [np.concatenate(self.exact)]
+        exact = self.exact[0][: REFERENCE * n]
+        tests = TAIL_ERROR * 2 * self.functions.in_law * len(LOOKS)
+        for j in range(self.functions.in_law):
+            for p, test in zip(evidence.two_sample(drawn[:n, j], exact[:, j]), ("KS", "AD"), strict=True):
+                if p * tests < self.p_law:
+                    self.p_law, self.law_name = p * tests, f"{test} of {self.functions.names[j]} at {n} draws"
+        self.looks += 1
+        self.seen = [drawn]
+
+    def _look_at_chains(self, bins: np.ndarray) -> None:
+        """Pair up the batches that came in, two by two."""
+        scores = _scores(bins).reshape(-1, self.walker.unit, bins.shape[1] * len(evidence.SCORES))
+        self.batches += list(zip(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1), strict=True))
+        while len(self.batches) >= 2:
+            (even_a, odd_a), (even_b, odd_b) = self.batches.pop(0), self.batches.pop(0)
+            self.pair_signs.append(np.sign(even_a - even_b) * np.sign(odd_a - odd_b))
+        if self.pair_signs:
+            wealth = evidence.log_mean(evidence.log_pair_wealths(np.array(self.pair_signs)))
+            self.log_e_chains = max(self.log_e_chains, wealth)
+
+    def _ask_twice(self, began: float) -> None:
+        """The same start with the same stream twice, and with another one: whether the answers agree, and whether they move."""
+        for tried in range(8):
+            # A slow kernel is asked for one transition; one that rejects that, for more the next time.
+            m = self.m if self.walker.stores else min(self.m, 1 + tried)
+            start = np.asarray(self.target.draw(self.rng_repeat, self.walker.unit), dtype=float)
+            first, second = (int(s) for s in self.rng_repeat.integers(2**32, size=2))
+            ends = [self.walker.walk(np.random.default_rng(s), start, m).end for s in (first, first, second)]
+            same, other = (np.array_equal(ends[0], end, equal_nan=True) for end in ends[1:])
+            self.answers.append((same, other, not np.array_equal(ends[0], start)))
+            if time.monotonic() - began > 0.02 * self.seconds:
+                break
+
+    # --------------------------------------------------------------------------------------------------------- judging
+
+    def support(self) -> Row:
+        """Whether every Y is finite and has a positive density."""
+        self._need(1)
+        if self.outside is None:
+            return Row("support", PASS, 0.0, 0.0, f"of {self.n} answers none is NaN, infinite or off the support")
+        X, Y = self.outside
+        case = f"q = {X.tolist()} went to {Y.tolist()} within {self.m} transitions: {self._call()}"
+        return Row("support", FAIL, 1.0, 0.0, "an answer is NaN, infinite, or of density zero", WRONG_LAW, case)
+
+    def draw_count(self) -> Row:
+        """Whether a run gave as many draws as it was asked for."""
+        if not self.walker.stores:
+            raise NotApplicable("only a run= stores draws")
+        self._need(1)
+        if self.short is None:
+            return Row("draw count", PASS, float(self.m), float(self.m), "rows of each run", relation=">=")
+        start, rows = self.short
+        fewer = rows < self.m
+        why = f"a run of {self.m} draws stored {rows}"
+        case = f"{self.walker.name}(rng, {start.tolist()}, {self.m}) has {rows} rows"
+        severity = WRONG_LAW if fewer else MISCONDUCT
+        return Row("draw count", FAIL, float(rows), float(self.m), why, severity, case, ">=" if fewer else "<=")
+
+    def moves(self) -> Row:
+        """Whether it moves at all: one that never does keeps every law."""
+        self._need(1)
+        rate = self.n_moves / max(self.n_transitions, 1)
+        if self.n_moves:
+            return Row("moves", PASS, rate, 0.0, f"share of {self.n_transitions} transitions that moved", relation=">")
+        if self.n_transitions < self._enough_to_say_stuck():
+            return inconclusive("moves", f"it did not move, but made {self.n_transitions} transitions only", rate)
+        why = f"does not move: not once in {self.n_transitions} transitions from exact draws"
+        return Row("moves", FAIL, 0.0, 0.0, why, INEFFICIENT, self._call(), ">")
+
+    def distinct(self) -> Row:
+        """Whether other random numbers give other answers, and the same ones the same."""
+        if not self.answers:
+            raise NotApplicable("the kernel was not called")
+        repeats, agree, moved = (sum(column) for column in zip(*self.answers, strict=True))
+        tries = len(self.answers)
+        own = "" if repeats == tries else "; not repeatable: it has a state or randomness of its own"
+        if moved and agree == tries:
+            return inconclusive("distinct answers", f"the answer does not depend on the generator it is given{own}")
+        if not moved:
+            return inconclusive("distinct answers", f"it did not move in {tries} tries")
+        return Row(
+            "distinct answers", PASS, float(agree), float(tries), f"equal answers of two streams{own}", relation="<"
+        )
+
+    def independent(self) -> Row:
+        """Whether the chains of a batch are independent."""
+        if self.walker.unit == 1:
+            raise NotApplicable("one chain at a time")
+        if self.ensemble:
+            raise NotApplicable("the chains are meant to interact")
+        self._need(1)
+        number, limit = math.exp(min(self.log_e_chains, 700.0)), math.exp(self.log_limit)
+        basis = f"e-value from {len(self.pair_signs)} pairs of batches of {self.walker.unit} chains"
+        if self.log_e_chains >= self.log_limit:
+            agree = np.mean(np.array(self.pair_signs) > 0, axis=0)
+            f, g = divmod(int(np.argmax(agree)), len(evidence.SCORES))
+            found = f"{self._score(g)} of {self._f(f)}: even and odd chains agree {100 * agree.max():.0f} % of the time, not 50"
+            case = f"{self._call()}  # {found}"
+            return Row("chains independent", FAIL, number, limit, basis, WRONG_LAW, case, "<")
+        if len(self.pair_signs) < ENOUGH_BATCHES:
+            return inconclusive("chains independent", f"{basis}: too few", number)
+        return Row("chains independent", PASS, number, limit, basis, relation="<")
+
+    def stationarity(self) -> Row:
+        """The bets."""
+        self._need(1)
+        number, limit = math.exp(min(self.log_e, 700.0)), math.exp(self.log_limit)
+        if self.log_e >= self.log_limit:
+            if self.log_e_chains >= self.log_limit:
+                raise Undecided("the chains of a batch are not independent, which the bets take for granted")
+            f, g, along = self._winner()
+            mean, deviation = (x[f, g] for x in (self._path_moments() if along else evidence.gain_moments(self.counts)))
+            found = f"E D = {mean:+.3g} +- {deviation / math.sqrt(self.n):.1g}, {self._score(g)} of {self._f(f)}"
+            basis = f"{self.n} pairs, {f'K to K^{self.m}' if along else f'K^{self.m}'}: {found}"
+            return Row(
+                "stationarity (e-value)", FAIL, number, limit, basis, WRONG_LAW, f"{self._call()}  # {found}", "<"
+            )
+        if not self.n_moves:
+            return inconclusive("stationarity (e-value)", "it did not move: that keeps every law")
+        if self.n < FEWEST:
+            return inconclusive("stationarity (e-value)", f"{self.n} pairs in {self.seconds:g} s are too few", number)
+        return Row("stationarity (e-value)", PASS, number, limit, self.power(), relation="<")
+
+    def law(self) -> Row:
+        """The tests of the law of Y against exact draws."""
+        self._need(1)
+        if self.looks == 0:
+            raise Undecided(f"{self.n} draws; the first test is at {LOOKS[0]}")
+        if self.p_law < self.share and self.log_e_chains >= self.log_limit:
+            raise Undecided("the chains of a batch are not independent, which the tests take for granted")
+        worst = f"least p times {2 * self.functions.in_law * len(LOOKS)} tests: {self.law_name or 'none below 1'}"
+        if self.p_law < self.share:
+            case = f"{self._call()}  # {self.law_name}"
+            return Row("law of the draws (KS/AD)", FAIL, self.p_law, self.share, worst, WRONG_LAW, case, ">=")
+        return Row("law of the draws (KS/AD)", PASS, self.p_law, self.share, worst, relation=">=")
+
+    def power(self) -> str:
+        """In words, the least shift and widening of the first coordinate's law that would have been found."""
+        shift, widening = self.least_bias()
+        if not (math.isfinite(shift) and math.isfinite(widening)):
+            return f"{self.n} pairs, K^{self.m}; the power is unknown"
+        return (
+            f"{self.n} pairs, K^{self.m}; would have found a shift of {shift:.2g} sd of the chain's {self._f(0)}, or a "
+            f"widening of {100 * widening:.2g} %, with probability {POWER:g}"
+        )
+
+    def least_bias(self) -> tuple[float, float]:
+        """The least shift (in sd, by the quartiles) and relative widening of f_0's law found with probability ``POWER``."""
+        x = self.pilot[:, 0]
+        middle, unit = np.median(x), np.subtract(*np.quantile(x, [0.75, 0.25])) / 1.349
+        slopes = (self._slope(x, x + 0.1 * unit, 0) / 0.1, self._slope(x, middle + 1.1 * (x - middle), 1) / 0.1)
+        answer = [math.inf, math.inf]
+        ways = ((evidence.gain_moments(self.counts)[1][0], self._kept), (self._path_moments()[1][0], self._kept_along))
+        for deviation, kept in ways:
+            least = evidence.least_detectable(deviation, self.n, self.log_limit, self.gamblers, POWER)
+            for s, slope in enumerate(slopes):
+                if slope > 0 and kept(s) < 1:
+                    answer[s] = min(answer[s], float(least[s] / slope / (1 - kept(s))))
+        return answer[0], answer[1]
+
+    def _slope(self, before: np.ndarray, after: np.ndarray, score: int) -> float:
+        bins = [np.searchsorted(self.edges[0], x, side="right") for x in (before, after)]
+        return float(evidence.SCORES[score][bins[1]].mean() - evidence.SCORES[score][bins[0]].mean())
+
+    def _kept(self, score: int) -> float:
+        """The correlation of a score of f_0(Y) with that of f_0(X), at least 0."""
+        N, g = self.counts[0], evidence.SCORES[score]
+        x, y = g[:, None] - (N.sum(1) @ g) / self.n, g - (N.sum(0) @ g) / self.n
+        variance = math.sqrt(float(np.sum(N * x * x)) * float(np.sum(N * y * y)))
+        return max(0.0, float(np.sum(N * x * y)) / variance) if variance > 0 else 0.0
+
+    def _kept_along(self, score: int) -> float:
+        """How much of a score of f_0(X) is in the path's mean of it, at least 0: its regression's slope."""
+        x, xx, y, xy = self.start_and_path[:, 0, score] / self.n
+        return max(0.0, float((xy - x * y) / (xx - x * x))) if xx > x * x else 0.0
+
+    def _path_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of D for each f and g, of the bets on paths."""
+        mean, square = self.path_sums[:2] / self.n
+        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+
+    def diagnose(self, rows: dict[str, Row]) -> list[str]:
+        """What the failing rows are typical of."""
+        failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
+        said = []
+        rate = self.n_moves / max(self.n_transitions, 1)
+        if "support" in failed:
+            said.append("points of density zero are kept: typical of a NaN or infinite energy error that is accepted")
+        if "draw count" in failed and self.short is not None and self.short[1] < self.m:
+            said.append("fewer draws than transitions: typical of rejected draws that are not stored again")
+        if "moves" in failed:
+            said.append(
+                "every proposal is rejected, or the start is returned: a step size far too large, or a wrong sign"
+            )
+        if "chains independent" in failed:
+            said.append("the chains of a batch move together: typical of one uniform or one stream for all of them")
+        if failed & {"stationarity (e-value)", "law of the draws (KS/AD)"}:
+            said += self._shape()
+            if rate == 1.0:
+                said.append("no transition was rejected: a Metropolis test that is missing, or always accepts")
+        return said
+
+    def _shape(self) -> list[str]:
+        """How the law of Y differs from the exact one, in the f that the best bet is on."""
+        f, g, _ = self._winner()
+        exact, to = (self.counts[f].sum(axis=axis) / self.n for axis in (1, 0))
+        middle = evidence.SCORES[0]
+        inner = np.abs(middle - 0.5) < 0.25
+        shift, width = float(to @ middle - exact @ middle), float((exact - to)[inner].sum() / exact[inner].sum())
+        name = self._f(f)
+        where = "large" if shift > 0 else "small"
+        said = [f"the draws of {name} are too {where}: its rank is {shift:+.3f} off on average"] * (g != 1)
+        if g == 1:
+            spread = "too wide" if width > 0 else "too narrow"
+            said.append(
+                f"the draws of {name} are {spread}: the middle half of the law holds {50 * (1 - width):.1f} % of them"
+            )
+        tails = [(to[k], exact[k], side) for k, side in ((slice(0, 6), "lower"), (slice(-6, None), "upper"))]
+        for seen, wanted, side in tails:
+            ratio = float(seen.sum() / wanted.sum())
+            if abs(ratio - 1) > 0.1 and abs(ratio - 1) * math.sqrt(self.n * float(wanted.sum())) > 4:
+                said.append(
+                    f"the {side} {100 * float(wanted.sum()):.1f} % of {name} are visited {ratio:.2f} times as often as due"
+                )
+        return said
+
+    def _winner(self) -> tuple[int, int, bool]:
+        """The f and g of the richest gambler, and whether it bet on paths."""
+        wealths = [evidence.log_wealths(self.counts), evidence.log_path_wealths(self.path_sums)]
+        along = bool(wealths[1].max() > wealths[0].max())
+        f, g, _ = np.unravel_index(int(np.argmax(wealths[along])), wealths[along].shape)
+        return int(f), int(g), along
+
+    def _f(self, j: int) -> str:
+        return self.functions.names[j]
+
+    def _score(self, g: int) -> str:
+        return evidence.SCORE_NAMES[g]
+
+    def _call(self) -> str:
+        what = "run=" * self.walker.stores
+        return (
+            f"refhmc.check.sampler({what}{self.walker.name}, target={self.target.name!r}, transitions={self.m}, "
+            f"draws={self.n}, seed={self.seed})"
+        )
+
+    def _need(self, pairs: int) -> None:
+        if self.n < pairs:
+            raise NotApplicable("no transition came to an end")
+
+
+def _scores(bins: np.ndarray) -> np.ndarray:
+    """(..., F, score) g of each bin (..., F)."""
+    return np.moveaxis(evidence.SCORES[:, bins], 0, -1)
+
+
+def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tuple[str, Callable]] = ()) -> Functions:
+    """The functions f for ``target``, made to measure by exact draws ``points`` (n, d)."""
+    d = points.shape[1]
+    chosen = np.unique(np.linspace(0, d - 1, min(d, MOST_COORDINATES)).astype(int))
+    low, middle, high = np.quantile(points, [0.25, 0.5, 0.75], axis=0)
+    unit = np.where(high > low, high - low, 1.0)
+    axes = np.empty((0, d))
+    if d > 1:
+        clipped = np.clip(points, *np.quantile(points, [0.01, 0.99], axis=0))
+        vectors = np.linalg.eigh(np.cov(clipped.T))[1].T
+        axes = vectors[[0, -1]] if d == 2 else vectors[[0, 1, -1]]
+    pairs = [(i, j) for lag in range(1, len(chosen)) for i, j in zip(chosen, chosen[lag:], strict=False)][:MOST_PAIRS]
+    left, right = ([pair[side] for pair in pairs] for side in (0, 1))
+    extra = [(name, targets.for_many(f, points[:3])) for name, f in more]
+    first = chosen[: MOST_IN_LAW - 2 - len(axes)]
+    rest = chosen[len(first) :]
+
+    def values(Q):
+        z = (Q - middle) / unit
+        columns = [
+            Q[:, first],
+            np.asarray(target.log_density(Q), dtype=float)[:, None],
+            np.sum(z * z, axis=1)[:, None],
+            (Q - middle) @ axes.T,
+            *(np.asarray(f(Q), dtype=float)[:, None] for _, f in extra),
+            Q[:, rest],
+            z[:, left] * z[:, right],
+        ]
+        return np.concatenate(columns, axis=1)
+
+    names = [
+        *(f"q[{i}]" for i in first),
+        "the log density",
+        "the radius",
+        *(f"q . {np.round(axis, 3).tolist() if d < 5 else f'principal direction {k}'}" for k, axis in enumerate(axes)),
+        *(name for name, _ in extra),
+        *(f"q[{i}]" for i in rest),
+        *(f"q[{i}] q[{j}]" for i, j in pairs),
+    ]
+    return Functions(tuple(names), values, len(first) + 2 + len(axes) + len(extra))
+
+
+def _more(functions) -> list[Foreign]:
+    """The caller's functions with their names."""
+    if functions is None:
+        return []
+    if isinstance(functions, dict):
+        return [Foreign(f, name) for name, f in functions.items()]
+    return [Foreign(f, getattr(f, "__name__", f"f{k}")) for k, f in enumerate(functions)]
+
+
+def _made(make: Foreign, target: targets.Target):
+    """The kernel of ``make(log_density, gradient)``, or of ``make(target)`` if it takes one argument."""
+    try:
+        wanted = [p for p in inspect.signature(make.function).parameters.values() if p.default is p.empty]
+    except (TypeError, ValueError):
+        wanted = []
+    return make.raw(target) if len(wanted) == 1 else make.raw(target.log_density, target.gradient)

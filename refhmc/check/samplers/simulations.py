@@ -1,0 +1,316 @@
+"""Does a fit draw from the posterior of the model it is said to fit? Ranks of the truth in simulated data (opt in: it is long).
+
+theta ~ prior, y ~ simulate(theta), and theta_1 ... theta_L the fit's draws given y. If these are independent draws of the
+posterior, then given y they and theta are exchangeable, and for every quantity f(theta, y)
+
+    r = number of l with f(theta_l, y) < f(theta, y)   is uniform on 0 ... L   (ties broken at random),
+
+so u = (r + a uniform number) / (L + 1) is exactly uniform on (0, 1) (Cook, Gelman and Rubin 2006; Talts et al. 2018). Tested
+are u, and |2u - 1| for widths, by Kolmogorov and Smirnov's and by Anderson and Darling's test, divided by the number of tests.
+
+**Quantities that see the data.** A fit that returns prior draws has uniform ranks for every f(theta). So each coordinate is
+also taken with the sign of T(y) - c, T the mean or the log spread of the data and c its median in data simulated
+beforehand; and ``quantities(theta, y)``, such as the log likelihood, if given (Modrak et al. 2023).
+
+**Autocorrelated draws** have ranks that are not uniform though each is exact. The draws are thinned by the least k at which
+the autocorrelations at k, 2k and 3k, averaged over all fits and the worst of the coordinates and their distances from the
+median, sum up to at most ``KEPT``; where fewer than ``FEWEST_DRAWS`` are left there is no answer, but advice. What needs no
+independence is that each draw has the prior's law when averaged over data:
+
+    D = mean over l of g(f(theta_l)) - g(f(theta)),   E D = 0,
+
+which is bet against as in ``samplers/evidence.py``, g the scores of the rank among prior draws.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.report import FAIL, PASS, Report, Row, inconclusive
+from refhmc.check.samplers import evidence
+from refhmc.check.subject.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Misconduct,
+    NotApplicable,
+    OutOfTime,
+    Undecided,
+    examine,
+)
+
+KEPT = 0.05  # the sum of the autocorrelations that may be left
+FEWEST_DRAWS, FEWEST_SIMULATIONS = 10, 50
+FEWEST_TIMES = 20  # correlation times in a fit's draws, below which the times themselves are not known
+PILOT = 2000
+
+
+def model_and_sampler(
+    prior: Callable,
+    simulate: Callable,
+    fit: Callable,
+    *,
+    simulations: int = 500,
+    draws: int | None = None,
+    alpha: float = 1e-6,
+    seconds: float | None = None,
+    quantities: Callable | None = None,
+    like=None,
+    name: str | None = None,
+    seed: int = 20261121,
+    seconds_per_call: float | None = 10 * SECONDS_PER_CALL,
+) -> Report:
+    """Report whether ``fit`` draws from the posterior of ``prior`` and ``simulate``.
+
+    ``prior(rng) -> theta`` (d,) or a number; ``simulate(rng, theta) -> y``, anything; ``fit(rng, y) -> (L, d)`` draws in the
+    coordinates of theta, L the same each time (``draws``: use the last so many). ``quantities(theta, y) -> (k,)``: what else is
+    ranked, such as the log likelihood. The report has the chance ``alpha`` of a FAIL for a correct fit whose draws, as thinned,
+    are independent. Ends early after ``seconds``; nothing is tested on the way, so that does not change the chance.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
+    require_counts(simulations=simulations, draws=draws)
+    require_times(seconds=seconds)
+    study = _Study(
+        Foreign(prior, "prior"), Foreign(simulate, "simulate"), Foreign(fit, name or "fit", like, in_dimensions=False),
+        None if quantities is None else Foreign(quantities, "quantities", in_dimensions=False), simulations,
+        draws, alpha, math.inf if seconds is None else seconds, seed,
+    )  # fmt: skip
+    report = examine(
+        "model_and_sampler",
+        study.fit.name,
+        [
+            ("conduct of the fit", study.collect),
+            ("averages of the posterior", study.averages),
+            ("autocorrelation", study.autocorrelation),
+            ("ranks", lambda: study.ranks(False)),
+            ("ranks that see the data", lambda: study.ranks(True)),
+        ],
+        settings={},
+        seed=seed,
+        foreign=tuple(f for f in (study.prior, study.simulate, study.fit, study.quantities) if f is not None),
+        diagnose=study.diagnose,
+        seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        false_alarm=f"a correct fit FAILs with probability at most {alpha:g}, its draws being independent as thinned",
+    )
+    return report._replace(settings={"simulations": len(study.fits), "alpha": alpha})
+
+
+class _Fit(NamedTuple):
+    """One simulation: the truth (d,), the data, the draws (L, d)."""
+
+    theta: np.ndarray
+    y: object
+    draws: np.ndarray
+
+
+class _Study:
+    """The simulations, and what they come to."""
+
+    def __init__(self, prior, simulate, fit, quantities, simulations, draws, alpha, seconds, seed):
+        self.prior, self.simulate, self.fit, self.quantities = prior, simulate, fit, quantities
+        self.simulations, self.draws, self.share, self.seconds = simulations, draws, alpha / 2, seconds
+        self.rng, self.rng_ties, self.rng_pilot = (
+            np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)
+        )
+        self.fits: list[_Fit] = []
+        self.pilot = np.empty((0, 0))
+        self.centres: np.ndarray | None = None
+        self.lean: list[str] = []
+        self.step: int | None = None
+
+    def collect(self) -> Row:
+        """Simulate and fit, until there are enough or the time is over."""
+        began = time.monotonic()
+        try:
+            self._collect()
+        except OutOfTime:
+            if not self.fits:
+                raise Undecided(f"no fit was done in the {self.seconds:g} s that were given") from None
+        took = time.monotonic() - began
+        return Row("conduct of the fit", PASS, basis=f"{len(self.fits)} simulations in {took:.3g} s")
+
+    def _collect(self) -> None:
+        pilot = [self._theta(self.rng_pilot) for _ in range(PILOT)]
+        self.pilot = np.array(pilot)
+        seen = [_statistics(self.simulate.raw(self.rng_pilot, theta)) for theta in pilot[:200]]
+        if all(s is not None for s in seen):
+            self.centres = np.median(np.array(seen), axis=0)
+        while len(self.fits) < self.simulations:
+            theta = self._theta(self.rng)
+            y = self.simulate.raw(self.rng, theta)
+            draws = self.fit.array(self.fit.raw(self.rng, y), None, "the draws", (y,)).real
+            draws = draws[:, None] if draws.ndim == 1 and len(theta) == 1 else draws
+            if draws.ndim != 2 or draws.shape[1] != len(theta) or len(draws) == 0:
+                raise Misconduct(f"{self.fit.name}: draws of the shape {draws.shape}, wanted (L, {len(theta)})")
+            if not np.all(np.isfinite(draws)):
+                raise Misconduct(f"{self.fit.name}: draws that are NaN or infinite")
+            self.fits.append(_Fit(theta, y, draws[-self.draws :] if self.draws else draws))
+            if len(self.fits[-1].draws) != len(self.fits[0].draws):
+                raise Misconduct(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
+
+    def _theta(self, rng) -> np.ndarray:
+        return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)
+
+    def averages(self) -> Row:
+        """Whether the posterior draws, over all data, have the prior's law; holds for autocorrelated draws too."""
+        self._enough()
+        edges = evidence.edges_of(self.pilot)
+        log_wealth = np.zeros((self.pilot.shape[1], len(evidence.SCORES), len(evidence.STAKES)))
+        path = 0.0
+        for one in self.fits:
+            scores = evidence.SCORES[:, evidence.bins_of(one.draws, edges)].mean(axis=1)  # (score, d)
+            gain = scores - evidence.SCORES[:, evidence.bins_of(one.theta[None], edges)[0]]
+            log_wealth += np.log1p(gain.T[:, :, None] * evidence.STAKES)
+            path = max(path, evidence.log_mean(log_wealth))
+        number, limit = math.exp(min(path, 700.0)), 1 / self.share
+        j, g, k = np.unravel_index(int(np.argmax(log_wealth)), log_wealth.shape)
+        basis = f"e-value of {len(self.fits)} simulations: draws averaged over data have the prior's law"
+        if number < limit:
+            return Row("averages of the posterior", PASS, number, limit, basis, relation="<")
+        size = "more" if evidence.STAKES[k] > 0 else "less"
+        basis = f"{basis}; the {evidence.SCORE_NAMES[g]} of theta[{j}] is {size} than the prior's"
+        return Row("averages of the posterior", FAIL, number, limit, basis, case=self._call(), relation="<")
+
+    def autocorrelation(self) -> Row:
+        """The thinning with which ranks can be taken."""
+        self._enough()
+        number = len(self.fits[0].draws)
+        rho, time_scale = _autocorrelations(np.array([one.draws for one in self.fits]))
+        if number < FEWEST_TIMES * time_scale:
+            raise Undecided(
+                f"{number} draws of a fit, whose correlation time is about {time_scale:.1f} draws, are too few: let it return "
+                f"{math.ceil(2 * FEWEST_TIMES * time_scale)}, or thin them"
+            )
+        lags = np.arange(1, (len(rho) - 1) // 3 + 1)
+        left = 2 * np.abs(rho[lags] + rho[2 * lags] + rho[3 * lags]) if len(lags) else np.empty(0)
+        # An estimate of a sum of three from so many draws is off by a few of its standard errors.
+        noise = 6 * math.sqrt(3.0 / (len(self.fits) * number))
+        good = lags[left <= KEPT + noise]
+        if len(good) == 0 or number // good[0] < FEWEST_DRAWS:
+            raise Undecided(
+                f"{number} draws of a fit, thinned until they are independent, leave fewer than {FEWEST_DRAWS}"
+            )
+        self.step = int(good[0])
+        basis = f"every {self.step}. draw is kept, {number // self.step} of {number}"
+        return Row("autocorrelation", PASS, float(left[self.step - 1]), KEPT + noise, basis)
+
+    def ranks(self, with_data: bool) -> Row:
+        """Whether the ranks are uniform."""
+        name = "ranks that see the data" if with_data else "ranks"
+        self._enough()
+        if self.step is None:
+            raise Undecided("the draws are too autocorrelated")
+        if with_data and self.centres is None and self.quantities is None:
+            raise NotApplicable("the data are no array of numbers: give quantities=, such as the log likelihood")
+        names = self._names(with_data)
+        u = np.array([self._uniforms(one, with_data) for one in self.fits])
+        tests = [
+            (test(v), f"{what} of {names[j]}")
+            for j in range(u.shape[1])
+            for v, kind in ((u[:, j], "ranks"), (np.abs(2 * u[:, j] - 1), "widths"))
+            for test, what in ((evidence.uniform_kolmogorov, f"KS, {kind}"), (evidence.uniform_anderson, f"AD, {kind}"))
+        ]
+        count = 4 * (len(self._names(False)) + len(self._names(True)))
+        least, which = min(tests)
+        basis = f"least p times {count} tests: {which}, {len(self.fits)} simulations"
+        p = min(1.0, least * count)
+        if p >= self.share and len(self.fits) < FEWEST_SIMULATIONS:
+            return inconclusive(name, f"{len(self.fits)} simulations are too few", p)
+        if p >= self.share:
+            return Row(name, PASS, p, self.share, basis, relation=">=")
+        column = u[:, names.index(which.split(" of ", 1)[1])]
+        self.lean.append(_lean(column, which.split(" of ", 1)[1]))
+        return Row(name, FAIL, p, self.share, basis, case=self._call(), relation=">=")
+
+    def _names(self, with_data: bool) -> list[str]:
+        d = self.pilot.shape[1]
+        if not with_data:
+            return [f"theta[{j}]" for j in range(d)]
+        names = [f"theta[{j}] sign({t})" for t in ("mean y", "spread y") for j in range(d)] * (self.centres is not None)
+        if self.quantities is not None:
+            one = self.fits[0]
+            names += [f"quantity {k}" for k in range(np.size(self.quantities.raw(one.theta, one.y)))]
+        return names
+
+    def _uniforms(self, one: _Fit, with_data: bool) -> list[float]:
+        """u for each quantity."""
+        step = self.step or 1
+        draws = one.draws[step - 1 :: step]
+        points = np.vstack([one.theta, draws])
+        columns = [points]
+        if with_data:
+            columns = []
+            if self.centres is not None:
+                seen = _statistics(one.y)
+                above = np.zeros(2, dtype=bool) if seen is None else seen > self.centres
+                columns = [points * (1.0 if high else -1.0) for high in above]
+            if self.quantities is not None:
+                columns.append(np.array([np.ravel(self.quantities.raw(x, one.y)) for x in points], dtype=float))
+        f = np.hstack(columns)
+        below, equal = np.sum(f[1:] < f[0], axis=0), np.sum(f[1:] == f[0], axis=0)
+        rank = below + self.rng_ties.integers(0, equal + 1)
+        return list((rank + self.rng_ties.random(len(rank))) / (len(draws) + 1))
+
+    def diagnose(self, rows: dict[str, Row]) -> list[str]:
+        """What the ranks' shape is typical of."""
+        said = list(dict.fromkeys(self.lean))
+        data = rows.get("ranks that see the data")
+        plain = rows.get("ranks")
+        if data is not None and plain is not None and data.status == FAIL and plain.status == PASS:
+            said.append(
+                "the ranks are wrong only where they see the data: typical of a fit that ignores (some of) the data"
+            )
+        return said
+
+    def _call(self) -> str:
+        return f"refhmc.check.model_and_sampler(prior, simulate, {self.fit.name}, simulations={len(self.fits)})"
+
+    def _enough(self) -> None:
+        if not self.fits:
+            raise NotApplicable("no fit came to an end")
+
+
+def _statistics(y) -> np.ndarray | None:
+    """Mean and log spread of data that are an array of numbers, None of others."""
+    try:
+        flat = np.ravel(np.asarray(y, dtype=float))
+    except (TypeError, ValueError):
+        return None
+    if flat.size == 0 or not np.all(np.isfinite(flat)):
+        return None
+    return np.array([flat.mean(), np.log(np.std(flat) + 1e-300) if flat.size > 1 else abs(flat[0])])
+
+
+def _autocorrelations(draws: np.ndarray) -> tuple[np.ndarray, float]:
+    """(lags,) autocorrelations of draws (S, L, d) averaged over the S fits, at each lag the largest in size of the series;
+    and the largest correlation time, 1 + 2 sum rho up to where rho falls below 0.02.
+    """
+    ranks = draws.argsort(axis=1).argsort(axis=1) + 0.5
+    x = ranks / draws.shape[1] - 0.5
+    series = np.concatenate([x, np.abs(x) - 0.25], axis=2)
+    n = series.shape[1]
+    spectrum = np.abs(np.fft.rfft(series, 2 * n, axis=1)) ** 2
+    covariance = np.fft.irfft(spectrum.mean(axis=0), axis=0)[: max(n // 2, 1)]
+    rho = covariance / covariance[0] * (n / (n - np.arange(len(covariance))))[:, None]
+    positive = np.logical_and.accumulate(rho > 0.02, axis=0)
+    times = 2 * np.sum(rho * positive, axis=0) - 1
+    # Each series had its mean taken away, which takes about (its correlation time) / n from each correlation.
+    rho = rho + times / n
+    rho[0] = 1.0
+    return rho[np.arange(len(rho)), np.abs(rho).argmax(axis=1)], float(times.max())
+
+
+def _lean(u: np.ndarray, name: str) -> str:
+    """What the ranks ``u`` of a quantity look like."""
+    shift, width = float(u.mean() - 0.5), float(np.abs(2 * u - 1).mean() - 0.5)
+    if abs(width) * math.sqrt(12) > abs(shift) * math.sqrt(12):
+        size = "too narrow (the truth lies in its tails)" if width > 0 else "too wide (the truth lies in its middle)"
+        return f"the posterior of {name} is {size}"
+    return f"the posterior of {name} is too {'small' if shift > 0 else 'large'}: the truth's rank is {u.mean():.2f} on average"

@@ -1,0 +1,419 @@
+"""Calling code that is not ours: whatever arrays it speaks, and whatever it does.
+
+A :class:`Foreign` passes copies, converts what comes back to float64 on the host, and notes what it sees: the precision of
+the answers, whether an input was changed, the first exception. What goes wrong is a :class:`Misconduct`, which
+:func:`examine` turns into a row; an exception that a check expects, and passes over, is a note of the report.
+
+Each check runs in a thread of its own with a clock beside it, so that a call that hangs costs its row and no more. (A call
+that hangs inside compiled code *and* holds the interpreter's lock cannot be interrupted: drive such a program from outside,
+with ``refhmc check --cmd``.) The clock also keeps a check's budget: where it is spent the next foreign call is not made, but
+:class:`OutOfTime` raised, which a row may catch to judge what it has; a row that makes no such call soon is abandoned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import math
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
+
+SECONDS_PER_CALL = 30.0
+MOST_HANGS = 2  # after so many, what is left is not run
+SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
+SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
+SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
+DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
+
+
+class Misconduct(Exception):
+    """The foreign code raised, hung, or answered with something else; ``case`` is the call as Python text."""
+
+    def __init__(self, what: str, case: str = ""):
+        super().__init__(what)
+        self.case = case
+
+
+class NotApplicable(Exception):
+    """Raised by a check that does not apply, with the reason: its row is NOT RUN."""
+
+
+class Undecided(Exception):
+    """Raised by a check that finds no answer, with the reason: its row is INCONCLUSIVE."""
+
+
+class OutOfTime(BaseException):
+    """Raised in place of a foreign call where a row's time is over. No ``except Exception`` stops it."""
+
+
+class _Abandoned(BaseException):
+    """Raised inside a thread nobody waits for any more."""
+
+
+class _Clock:
+    """When the present foreign call began, in the thread that runs a check; ``until``: when the row's time is over."""
+
+    def __init__(self, until: float = math.inf):
+        self.began: float | None = None
+        self.call: tuple[str, Sequence] = ("", ())
+        self.until = until
+
+
+class Raised(NamedTuple):
+    """The first exception of a function, ``what`` in words and at which call, and how many there were."""
+
+    what: str
+    case: str
+    times: int
+
+
+_here = threading.local()
+
+
+def to_host(value) -> np.ndarray:
+    """A NumPy array of anything with ``__array__``, DLPack or Torch's ``detach``; its dtype is kept."""
+    for method in ("detach", "cpu"):  # Torch: a tensor may require its gradient, or lie on a device
+        if hasattr(value, method):
+            value = getattr(value, method)()
+    if type(value).__module__.split(".")[0] == "cupy":
+        value = value.get()
+    array = np.asarray(value)
+    if array.dtype == object and hasattr(value, "__dlpack__"):
+        array = np.from_dlpack(value)
+    return array
+
+
+def like_of(like) -> Callable[[np.ndarray], Any]:
+    """How to make the author's arrays: ``like`` is None (NumPy), a function, a module or an example array."""
+    if like is None:
+        return lambda x: x
+    if isinstance(like, np.ndarray):
+        return lambda x: x.astype(like.dtype)
+    if hasattr(like, "new_tensor"):  # a Torch tensor: its dtype and device
+        return lambda x: like.new_tensor(x.tolist())
+    if hasattr(like, "__array_namespace__") or type(like).__module__.split(".")[0] in ("jax", "jaxlib", "cupy"):
+        space = like.__array_namespace__()
+        return lambda x: space.asarray(x, dtype=like.dtype)
+    if callable(like):
+        return like
+    if hasattr(like, "asarray"):
+        return like.asarray
+    raise TypeError(f"like: a function, a module or an example array, got {type(like).__name__}")
+
+
+def text_of(value) -> str:
+    """A value as Python text that gives it back."""
+    if isinstance(value, np.ndarray):
+        return repr(value.tolist())
+    return repr(value)
+
+
+def call_text(name: str, arguments: dict | Sequence) -> str:
+    """A call as a line to paste."""
+    items = arguments.items() if isinstance(arguments, dict) else [("", a) for a in arguments]
+    return f"{name}({', '.join((f'{key}=' if key else '') + text_of(value) for key, value in items)})"
+
+
+class Foreign:
+    """A function of somebody else's.
+
+    ``epsilon`` is the unit of rounding of the coarsest array it returned so far; ``mutated`` the call that changed its
+    input, if one did; ``calls`` how many there were; ``raised`` its first exception on real arguments. ``in_dimensions``:
+    the last axis of its first array is the dimension, which the words for an exception name.
+    """
+
+    def __init__(self, function: Callable, name: str | None = None, like=None, *, in_dimensions: bool = True):
+        if not callable(function):
+            raise TypeError(f"{name or 'the subject'} must be callable, got {type(function).__name__}")
+        self.function = function
+        self.name = str(name or getattr(function, "__qualname__", type(function).__name__))
+        self.convert = like_of(like)
+        self.epsilon = 2.0**-52
+        self.mutated = ""
+        self.calls = 0
+        self.raised: Raised | None = None
+        self.in_dimensions = in_dimensions
+
+    def forget(self) -> None:
+        """Forget what it raised: it was called in ways that it need not understand, to find the one that it does."""
+        self.raised = None
+
+    def raw(self, *arguments, **keywords):
+        """Call it with copies of the arrays among the arguments; Misconduct if it raises."""
+        copies = [self._copy(a) for a in arguments]
+        named = {key: self._copy(a) for key, a in keywords.items()}
+        clock = getattr(_here, "clock", None)
+        self.calls += 1
+        if clock is not None:
+            now = time.monotonic()
+            if now >= clock.until:
+                raise OutOfTime
+            clock.call, clock.began = (self.name, arguments), now
+        try:
+            with np.errstate(all="ignore"):  # it is asked at extreme places too, and judged by what it answers
+                result = self.function(*copies, **named)
+        except (Misconduct, KeyboardInterrupt, OutOfTime, _Abandoned):
+            raise
+        except BaseException as error:  # a foreign sys.exit() too
+            case = call_text(self.name, [a for a in arguments if _plain(a)])
+            what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {_first_line(error)}"
+            own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
+            if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
+                self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
+            raise Misconduct(what, case) from error
+        finally:
+            if clock is not None:
+                clock.began = None
+        if not self.mutated:
+            pairs = [*zip(arguments, copies, strict=True), *((keywords[k], named[k]) for k in keywords)]
+            if any(isinstance(before, np.ndarray) and _changed(before, after) for before, after in pairs):
+                self.mutated = call_text(self.name, [a for a in arguments if _plain(a)])
+        return result
+
+    def _where(self, arguments: Sequence, keywords: dict) -> str:
+        """ " at dim = 3", where the call has a dimension."""
+        arrays = [a for a in (*arguments, *keywords.values()) if isinstance(a, np.ndarray) and a.ndim]
+        return f" at dim = {arrays[0].shape[-1]}" if arrays and self.in_dimensions else ""
+
+    def _copy(self, argument):
+        return self.convert(argument.copy()) if isinstance(argument, np.ndarray) else argument
+
+    def array(self, value, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
+        """``value`` as float64 of ``shape`` (None: any); Misconduct if it is something else. Complex stays complex."""
+
+        def case() -> str:
+            return call_text(self.name, [a for a in arguments if _plain(a)])
+
+        try:
+            array = to_host(value)
+        except Exception as error:
+            kind = type(value).__name__
+            raise Misconduct(
+                f"{self.name}: {what} is a {kind} that is no array ({_first_line(error)})", case()
+            ) from error
+        if array.dtype == object or array.dtype.kind not in "fiubc":
+            raise Misconduct(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
+        if array.dtype.kind == "f" and array.dtype.itemsize < 8:
+            self.epsilon = max(self.epsilon, float(np.finfo(array.dtype).eps))
+        if shape is not None and array.shape != shape:
+            if array.size == int(np.prod(shape)) and array.size == 1:
+                array = array.reshape(shape)  # (1,) for a number, or a number for (1,)
+            else:
+                raise Misconduct(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
+        return array.astype(complex if array.dtype.kind == "c" else float)
+
+    def number(self, *arguments, **keywords) -> float:
+        """Call it for one real number."""
+        value = self.array(self.raw(*arguments, **keywords), (), "the answer", arguments)
+        return float(value.real) if value.dtype.kind == "c" else float(value)
+
+    def vector(self, shape, *arguments, **keywords) -> np.ndarray:
+        """Call it for an array of ``shape``."""
+        return self.array(self.raw(*arguments, **keywords), shape, "the answer", arguments)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Without warnings of overflow, NaN and the like: what is not finite is judged, not warned of."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def elsewhere(wrong: Misconduct, dim: int | None, works: Callable[[int], Any]) -> Misconduct:
+    """``wrong``, which was said in ``dim`` dimensions; naming another one if there is one in which ``works`` raises nothing."""
+    if dim is None or "did not come back" in str(wrong):
+        return wrong
+    for d in DIMENSIONS:
+        try:
+            if d != dim and works(d) is not False:
+                return Misconduct(f"{wrong}; a wrong dimension: in dim = {d} it answers", wrong.case)
+        except (Misconduct, Undecided):
+            continue
+    return wrong
+
+
+def _changed(before: np.ndarray, after) -> bool:
+    """Whether the copy that a function was given is not what it was."""
+    if type(after) is np.ndarray and after.dtype == before.dtype and after.shape == before.shape:
+        return after.tobytes() != before.tobytes() and not np.array_equal(before, after, equal_nan=True)
+    after = to_host(after)
+    return not np.array_equal(np.asarray(before, dtype=after.dtype), after, equal_nan=True)
+
+
+def _plain(value) -> bool:
+    return isinstance(value, (np.ndarray, int, float, str, tuple, list, type(None)))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+# ------------------------------------------------------------------------------------------------- running the checks
+
+
+def time_left() -> float:
+    """Seconds until the time of the present row is over."""
+    clock = getattr(_here, "clock", None)
+    return math.inf if clock is None else clock.until - time.monotonic()
+
+
+def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf):
+    """``job()`` in a thread; Misconduct when a foreign call in it takes longer than ``seconds``.
+
+    :class:`OutOfTime` where it is not done at ``until``, a time of :func:`time.monotonic`. With ``seconds`` None there is
+    no thread, and a call that hangs is waited for.
+    """
+    clock, done, box = _Clock(until), threading.Event(), {}
+
+    def run():
+        before, _here.clock = getattr(_here, "clock", None), clock
+        try:
+            with np.errstate(all="ignore"):  # of this thread
+                box["value"] = job()
+        except _Abandoned:
+            pass
+        except BaseException as error:
+            box["error"] = error
+        finally:
+            _here.clock = before
+            done.set()
+
+    if seconds is None:
+        run()
+    else:
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(run,), daemon=True, name="refhmc-check")
+        thread.start()
+        try:
+            while not done.wait(0.02):
+                began, now = clock.began, time.monotonic()
+                if began is not None and now - began > seconds:
+                    called, arguments = clock.call
+                    case = call_text(called, [a for a in arguments if _plain(a)])
+                    raise Misconduct(f"did not come back within {seconds:g} s", case)
+                if now > until + (SECONDS_TO_JUDGE if began is None else SECONDS_OF_GRACE):
+                    raise OutOfTime
+        finally:
+            if not done.is_set():  # end it at its next line of Python, if it has one
+                identity = ctypes.c_ulong(thread.ident or 0)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, ctypes.py_object(_Abandoned))
+    if "error" in box:
+        raise box["error"]
+    return box["value"]
+
+
+Check = tuple[str, Callable[[], "Row | Sequence[Row]"]]
+
+
+def examine(
+    check: str,
+    subject: str,
+    checks: Sequence[Check],
+    *,
+    settings: dict,
+    seed: int,
+    foreign: Sequence[Foreign] = (),
+    notes: Callable[[], Sequence[str]] = lambda: (),
+    diagnose: Callable[[dict[str, Row]], Sequence[str]] = lambda rows: (),
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+    seconds: float | None = None,
+    share: float = 1.0,
+    false_alarm: str | None = None,
+) -> Report:
+    """Run ``checks``, pairs of a name and a function without arguments that gives a row (or rows), and report.
+
+    A check may raise :class:`Misconduct` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Undecided` (INCONCLUSIVE).
+    An error of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
+    ``seconds``: for all of them (None: no limit), of which each may take ``share`` of what those before have left; one that
+    is not done then is INCONCLUSIVE, one for which nothing was left NOT RUN, unless it needs no foreign call.
+    """
+    with quiet():
+        rows = _rows(checks, seconds_per_call, seconds, share)
+    if foreign:
+        changed = next((f.mutated for f in foreign if f.mutated), "")
+        if changed:
+            why = "an argument is not what it was before the call"
+            rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
+        elif any(f.calls for f in foreign):
+            rows.append(Row(CONDUCT, PASS))
+    said = list(_guarded(notes, "notes"))
+    for f in foreign:
+        if f.raised is not None and not any(f.raised.what in row.basis for row in rows):
+            at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
+            said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
+    coarse = max((f.epsilon for f in foreign), default=2.0**-52)
+    if coarse > 2.0**-52:
+        bits = -round(np.log2(coarse))
+        kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
+        said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
+    by_name = {row.name: row for row in rows}
+    more = {} if false_alarm is None else {"false_alarm": false_alarm}
+    likely = _guarded(lambda: diagnose(by_name), "diagnosis")
+    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(likely), **more)
+
+
+def _rows(checks: Sequence[Check], seconds_per_call: float | None, seconds: float | None, share: float) -> list[Row]:
+    """The rows of the checks, within their time."""
+    rows: list[Row] = []
+    hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
+    for name, function in checks:
+        if hangs >= MOST_HANGS:
+            rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
+            continue
+        now = time.monotonic()
+        left = max(end - now, 0.0)
+        try:
+            until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
+            found = watched(function, seconds_per_call, until)
+            rows.extend([found] if isinstance(found, Row) else found)
+        except Misconduct as wrong:
+            hangs += "did not come back" in str(wrong)
+            rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
+        except NotApplicable as reason:
+            rows.append(Row(name, NOT_RUN, basis=str(reason)))
+        except Undecided as reason:
+            rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
+        except OutOfTime:
+            if left == 0:
+                rows.append(Row(name, NOT_RUN, basis=f"the {seconds:g} s that were given are over"))
+            else:
+                rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
+        except Exception as error:
+            what, whose = f"{type(error).__name__}: {_first_line(error)}", _raised_in(error)
+            if whose:
+                rows.append(Row(name, FAIL, basis=f"{whose} raised {what}", severity=MISCONDUCT))
+            else:
+                rows.append(Row(name, INCONCLUSIVE, basis=f"the check itself met {what}"))
+    return rows
+
+
+def _raised_in(error: BaseException) -> str:
+    """The function outside the kit that an exception came from, where it passed through one that is not watched; else ""."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_frame.f_code.co_qualname))
+        trace = trace.tb_next
+    frames = [("" if module.startswith("refhmc.check.mutants") else module, name) for module, name in frames]
+    own = max((k for k, (module, _) in enumerate(frames) if module.startswith("refhmc.check")), default=-1)
+    libraries = {"numpy", "scipy", "refhmc", *sys.stdlib_module_names}
+    theirs = [name for module, name in frames[own + 1 :] if module.partition(".")[0] not in libraries]
+    return theirs[0] if theirs and own >= 0 else ""
+
+
+def _guarded(function: Callable[[], Sequence[str]], what: str) -> Sequence[str]:
+    """What ``function`` says, or that it could not: never a traceback from inside the kit."""
+    try:
+        return function()
+    except Exception as error:
+        return [f"the {what} met {type(error).__name__}: {_first_line(error)}"]

@@ -1,0 +1,169 @@
+"""What a kernel can do on given normals: every outcome of its yes-and-no questions, with its probability.
+
+On fixed normals a kernel's answer is a function of the uniforms (and flips, choices, single exponentials) it asks for. As a
+function of one of them, the others held, it is
+
+    piecewise constant    a decision. Its jumps are found by bisection: to 2^-60 in the uniform, so that an acceptance
+                          probability is known to rounding though nothing but the answers is seen
+    not constant          a number that the move itself depends on, the jitter of a step: held at some value ("free")
+
+A flip and a choice tell their probabilities. The tree of decisions is walked depth first; each leaf is one outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.special
+
+from refhmc.check.subject.draws import Question
+from refhmc.check.subject.foreign import Undecided
+from refhmc.check.subject.transition import TINY, Played
+
+LOWER, UPPER, WHOLE, FREE = "lower", "upper", "whole", "free"
+GRID = np.array([TINY, 0.03, 0.11, 0.23, 0.37, 0.52, 0.61, 0.74, 0.88, 0.97, 1 - TINY])
+HALVINGS = 60
+MOST_CELLS, MOST_LEAVES, MOST_STEPS = 16, 32, 6
+
+
+class Step(NamedTuple):
+    """One question on the way to a leaf: its kind, which of its cells was taken (``key``), and the answer that takes it."""
+
+    kind: str
+    key: Any
+    answer: Any
+
+
+class Leaf(NamedTuple):
+    """An outcome: the way there, its probability, where the kernel went, and whether that is elsewhere than the start."""
+
+    path: tuple[Step, ...]
+    probability: float
+    played: Played
+    moved: bool
+
+    @property
+    def decisions(self) -> int:
+        """How many of its steps could have gone another way."""
+        return sum(step.key not in (FREE, WHOLE) for step in self.path)
+
+
+def answers(path: tuple[Step, ...], noise=None) -> dict[str, list]:
+    """The script that follows ``path``; ``noise``: standard normals z that replace its free numbers, by u = Phi(z)."""
+    script: dict[str, list] = {}
+    left = None if noise is None else list(scipy.special.ndtr(noise))
+    for kind, key, answer in path:
+        if key == FREE and left is not None and kind in ("uniform", "exponential"):
+            answer = _as_answer(kind, left.pop(0))
+        script.setdefault(kind, []).append(answer)
+    return script
+
+
+def _as_answer(kind: str, u: float) -> float:
+    return -math.log(u) if kind == "exponential" else float(u)
+
+
+def open_questions(played: Played) -> list[Question]:
+    """What was asked but for the normals, in order."""
+    found = [x for x in played.asked if x.kind != "normal"]
+    if any(x.kind == "exponential" and x.argument is not None for x in found):
+        raise Undecided("it asks for several exponentials at a time: they are not taken apart")
+    return found
+
+
+def leaves(
+    play: Callable[[dict], Played], q: np.ndarray, free: Callable[[int], float], takes: float, rounding: float
+) -> list[Leaf]:
+    """Every outcome of ``play(script)``; free numbers are held at ``free(k)``, decisions without a jump at ``takes``.
+
+    ``rounding``: so far from ``q`` is no move. Undecided if they are too many: a tree sampler's.
+    """
+    found: list[Leaf] = []
+    waiting: list[tuple[tuple[Step, ...], float]] = [((), 1.0)]
+    while waiting:
+        path, probability = waiting.pop()
+        played = play(answers(path))
+        questions = open_questions(played)
+        if len(path) >= len(questions):
+            found.append(Leaf(path, probability, played, not np.abs(played.q - q).max() <= rounding))
+        elif len(found) + len(waiting) > MOST_LEAVES or sum(s.key not in (FREE, WHOLE) for s in path) > MOST_STEPS:
+            raise Undecided("its decisions are too many to be enumerated (a tree sampler? see check.orbit)")
+        else:
+            question = questions[len(path)]
+            for step, share in _branches(play, path, question, free, takes):
+                if share > 0:
+                    waiting.append(((*path, step), probability * share))
+    return found
+
+
+def _branches(play, path, question: Question, free, takes) -> list[tuple[Step, float]]:
+    """The ways on from a question: steps and their probabilities."""
+    kind = question.kind
+    if kind == "flip":
+        log_p = float(question.argument)
+        p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
+        return [(Step(kind, True, True), p), (Step(kind, False, False), 1 - p)]
+    if kind == "choice" and len(question.argument) <= MOST_CELLS:
+        weights = np.asarray(question.argument) / np.sum(question.argument)
+        return [(Step(kind, k, k), float(w)) for k, w in enumerate(weights)]
+    if kind in ("choice", "permutation"):
+        return [(Step(kind, FREE, question.answer), 1.0)]
+    return _cells(play, path, kind, free, takes)
+
+
+def _cells(play, path, kind: str, free, takes: float) -> list[tuple[Step, float]]:
+    """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
+    script = answers(path)
+
+    def outcome(u: float):
+        more = {k: [*script.get(k, [])] for k in {*script, "uniform", "exponential", "flip"}}
+        more[kind].append(_as_answer(kind, u))
+        # What is asked later gets the answers that usually let a proposal through.
+        more["uniform"] += [takes] * 8
+        more["exponential"] += [_as_answer("exponential", takes)] * 8
+        more["flip"] += [True] * 8
+        played = play(more)
+        return played.q.tobytes(), tuple(x.kind for x in played.asked)
+
+    seen = [outcome(u) for u in GRID]
+    if len(set(seen)) > 2:
+        moving = sum(outcome(1.001 * u) != s for u, s in list(zip(GRID, seen, strict=True))[2:9:2])
+        if moving >= 2:
+            if any(step.key not in (FREE, WHOLE) for step in path):
+                raise Undecided("a number that says where it goes is asked for after one that decides")
+            value = free(sum(step.key == FREE for step in path))
+            return [(Step(kind, FREE, _as_answer(kind, value)), 1.0)]
+    jumps: list[float] = []
+    for low, high, at_low, at_high in zip(GRID[:-1], GRID[1:], seen[:-1], seen[1:], strict=True):
+        while at_low != at_high:
+            low, at_low = _jump(outcome, low, high, at_low)
+            jumps.append(low)
+            if len(jumps) > MOST_CELLS:
+                raise Undecided("a uniform decides between too many outcomes to be enumerated")
+    if not jumps:
+        return [(Step(kind, WHOLE, _as_answer(kind, takes)), 1.0)]
+    edges = [0.0, *jumps, 1.0]
+    steps = []
+    for k, (a, b) in enumerate(pairwise(edges)):
+        key, u = (LOWER, TINY) if k == 0 else (UPPER, 1 - TINY) if k == len(jumps) else (k, 0.5 * (a + b))
+        steps.append((Step(kind, key, _as_answer(kind, u)), b - a))
+    return steps
+
+
+def _jump(outcome, low: float, high: float, at_low) -> tuple[float, Any]:
+    """Where the outcome at ``low`` ends, and what comes then."""
+    beyond = None
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        found = outcome(middle)
+        if found == at_low:
+            low = middle
+        else:
+            high, beyond = middle, found
+    return high, outcome(high) if beyond is None else beyond

@@ -1,0 +1,1 @@
+"""``check.transition``: one transition of a kernel on given randomness."""

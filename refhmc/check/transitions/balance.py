@@ -1,0 +1,357 @@
+"""Detailed balance of a kernel that is only seen from outside, in the form of densities.
+
+On noise w with the density phi (standard normals, or a momentum) an outcome of the kernel (``subject/outcomes.py``)
+is a smooth map q' = F(q, w) that is taken with the probability P. Where w goes with w' by F(q', w') = q, the kernel is
+reversible if
+
+    pi(q) phi(q, w) P / |det dF/dw (q, w)|  =  pi(q') phi(q', w') P' / |det dF/dw (q', w')|.
+
+F's derivatives are extrapolated differences, w' is found by Powell's method from several starts, P and P' by bisection.
+With r the logarithm of the ratio of the two sides without P, Metropolis's rule is P = min(1, e^r), and
+r = H(q, w) - H(q', w') for Hamiltonian moves. With less noise than dimensions, dF/dw is not square: sqrt(det J'J) takes the
+determinant's place.
+
+Tolerance of the logarithms: 1e-7, and what the differences' estimated errors, the root's residual, the precision of the
+answers and the solver's delta can do to them, |J^-1| times each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from refhmc.check.subject.foreign import Misconduct, Undecided
+from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Leaf, Step, answers, leaves
+from refhmc.check.subject.transition import MOMENTUM, Played, Player
+from refhmc.numerics.differences import ridders
+
+FLOOR = 1e-7
+WIDTH, LEVELS = 0.1, 6
+STARTS, THOROUGH = 6, 8
+SLACK = 5.0  # of the energies of two ways
+CLOSE = 1e-9  # so far a probability is confirmed without bisection
+COARSE = 0.05  # a tolerance wider than this decides nothing
+
+
+class Setting(NamedTuple):
+    """A kernel and its target: ``log_pi(q)``; ``log_noise(q, w)`` is the log density of the noise (w as the script has it).
+
+    ``root``: w = root z for the normals z that are varied. ``frees``: the noise are the kernel's uniforms, w = Phi(z).
+    ``takes`` is the uniform that lets a proposal through. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
+    """
+
+    player: Player
+    log_pi: Callable[[np.ndarray], float]
+    log_noise: Callable[[np.ndarray, np.ndarray], float]
+    root: np.ndarray
+    frees: bool
+    takes: float
+    seed: int
+    delta: float
+    play: Callable | None = None  # in place of player.play: with a history
+
+    def rounding(self, q) -> float:
+        """A trajectory that comes back to ``q`` may miss it by so much."""
+        return 1e3 * self.player.kernel.epsilon * (1 + float(np.abs(q).max()))
+
+    def normals(self, z: np.ndarray) -> np.ndarray:
+        return self.root @ z if self.player.shape == MOMENTUM else z
+
+    def played(self, q, z, path: tuple[Step, ...]) -> Played:
+        """The transition from ``q`` on noise ``z`` along ``path``."""
+        script = answers(path, z if self.frees else None)
+        if not self.frees:
+            script["normal"] = list(self.normals(z))
+        return (self.play or self.player.play)(q, script, self.seed)
+
+    def gone(self, q, z, path: tuple[Step, ...]) -> np.ndarray:
+        """Where ``played`` goes; NaN where the kernel refuses noise that is far from any it would draw."""
+        try:
+            return self.played(q, z, path).q
+        except Misconduct as wrong:
+            if "did not come back" in str(wrong):
+                raise
+            return np.full(len(q), np.nan)
+
+    def leaves(self, q, z, frees: tuple[float, ...] = ()) -> list[Leaf]:
+        """Every outcome from ``q`` on ``z``; ``frees`` are the free numbers' values, as uniforms."""
+        if not self.player.recorded:
+            raise Undecided("its randomness cannot be recorded (compiled code on the bit stream)")
+        if self.player.uniforms > 1:
+            raise Undecided("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
+        fixed = [] if self.frees else list(self.normals(z))
+        values = tuple(_phi(z)) if self.frees else frees
+
+        def play(script):
+            return (self.play or self.player.play)(q, {**script, "normal": [*fixed]}, self.seed)
+
+        def free(k):
+            return values[k] if k < len(values) else 0.25 + 0.5 * ((0.37 + 0.618034 * k) % 1.0)
+
+        return leaves(play, q, free, self.takes, self.rounding(q))
+
+    def log_density(self, q, z) -> float:
+        """log pi(q) phi(q, w), up to a constant."""
+        return self.log_pi(q) - 0.5 * z @ z if self.frees else self.log_noise(q, self.normals(z))
+
+
+def _phi(z):
+    return 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in np.atleast_1d(z)]))
+
+
+class Map(NamedTuple):
+    """dF/dw (d, n) at a point, its largest error, log sqrt det J'J of the columns in ``active``, its error, |J^-1|."""
+
+    jacobian: np.ndarray
+    log_volume: float
+    error: float
+    inverse: float
+
+
+def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Map:
+    """The derivative of the outcome ``path`` by its noise."""
+
+    def moved(x):
+        to = setting.gone(q, x, path)
+        return np.full(len(q), np.nan) if np.array_equal(to, q) else to
+
+    columns, error = [], 0.0
+    for unit in np.eye(len(z)):
+        if quick:
+            h = 2e-3
+            near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
+            columns.append((8 * near - far) / (12 * h))
+        else:
+            slope = ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
+            columns.append(np.broadcast_to(slope.value, q.shape))
+            error = max(error, slope.error)
+    return volume_of(np.stack(columns, axis=-1), error, active)
+
+
+def _along(f, z, unit, t: float):
+    return f(z + t * unit)
+
+
+def volume_of(jacobian: np.ndarray, error: float, active=None) -> Map:
+    J = jacobian if active is None else jacobian[:, active]
+    if not J.size or not np.isfinite(J).all():
+        return Map(jacobian, -np.inf, np.inf, np.inf)
+    sizes = np.linalg.svd(J, compute_uv=False)
+    if J.shape[1] > J.shape[0] or sizes[-1] <= 1e-9 * sizes[0]:
+        return Map(jacobian, -np.inf, np.inf, np.inf)
+    inverse = 1 / sizes[-1]
+    return Map(jacobian, float(np.log(sizes).sum()), float(inverse * error * len(sizes)), float(inverse))
+
+
+class Pairing(NamedTuple):
+    """A move and its way back: the log ``mismatch`` of the two sides, what it is allowed, r, and P; ``state``:
+
+    "match"; "mismatch" (no root matches, and it is sure that none was missed); "open" (neither).
+    """
+
+    q: np.ndarray
+    z: np.ndarray
+    leaf: Leaf
+    state: str
+    mismatch: float = np.nan
+    tolerance: float = np.nan
+    r: float = np.nan
+    probability: float = np.nan
+    to: np.ndarray | None = None
+    back: np.ndarray | None = None
+    full: bool = True  # all the noise moves the position, and in all directions
+    why: str = ""
+
+
+def outcome_probability(found: list[Leaf], to: np.ndarray, near: float) -> float:
+    """The probability of all outcomes at ``to``."""
+    return float(sum(leaf.probability for leaf in found if leaf.moved and np.abs(leaf.played.q - to).max() <= near))
+
+
+def pair(setting: Setting, q: np.ndarray, z: np.ndarray, leaf: Leaf, found: list[Leaf], rng) -> Pairing:
+    """The way back of ``leaf``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
+    to, path = leaf.played.q, leaf.path
+    if not np.isfinite(to).all():
+        return Pairing(q, z, leaf, "open", why="it went to a point that is not finite")
+    here = map_of(setting, q, z, path)
+    sizes = np.abs(here.jacobian).max(axis=0) if here.jacobian.size else np.zeros(0)
+    active = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
+    full = len(active) == len(z) == len(q)
+    subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
+    near = (1e-7 + 1e3 * setting.player.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
+    P = outcome_probability(found, to, near)
+    best = Pairing(q, z, leaf, "open", to=to, probability=P, full=full, why="no way back was found")
+    for subset in subsets:
+        at = volume_of(here.jacobian, _error_of(here), subset)
+        if not math.isfinite(at.log_volume):
+            best = best._replace(full=False, why="its noise does not move it in independent directions")
+            continue
+        forward = setting.log_density(q, z) - at.log_volume
+        own, others = False, []
+        for k, back in enumerate(_ways_back(path, found)):
+            tried: list[np.ndarray] = []
+            for starts in (1, STARTS):
+                roots, converged = roots_of(setting, to, q, z, subset, back, near, rng, starts)
+                for z_back in roots[len(tried) :]:
+                    pairing = _compare(setting, best, forward, at, z_back, subset, back, near)
+                    if pairing.state == "match":
+                        return pairing
+                    others.append(pairing)
+                tried = roots
+            own = own or (k == 0 and converged > 0)
+        clear = [x for x in others if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
+        if own and len(clear) == len(others) and len(subsets) == 1:
+            pairing = _thoroughly(setting, best, forward, at, subset, path, near, rng)
+            if pairing.state != "open":
+                return pairing
+        if others:
+            why = "no way back was found that matches"
+            best = min(others, key=lambda x: x.mismatch)._replace(why=why)
+    return best
+
+
+def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset, path, near, rng) -> Pairing:
+    """Before it is held against the kernel: does every way back differ, and is it sure that none was missed?
+
+    A reversible kernel has as many ways there as back, so that fewer of them found back than there are too few. What would
+    take noise of an energy far from that of the way there (leapfrogs beyond their stability) is not counted.
+    """
+    q, to, z = best.q, best.to, best.z
+    assert to is not None
+    change = abs(setting.log_pi(to) - setting.log_pi(q))
+    most = z @ z + 2 * (change + SLACK)
+
+    def ways(start, goal, guess) -> tuple[list[np.ndarray], int]:
+        found, converged = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)
+        return [x for x in found if not x @ x > most], converged
+
+    backs, converged = ways(to, q, z)
+    compared = [_compare(setting, best, forward, at, x, subset, path, near) for x in backs]
+    matching = [x for x in compared if x.state == "match"]
+    if matching:
+        return matching[0]
+    clear = [x for x in compared if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
+    # A map on which the search mostly gets lost has ways that it does not find.
+    if not compared or len(clear) < len(compared) or converged < THOROUGH // 2:
+        return best
+    theres = [z]
+    for guess in [z, *(-x.back for x in compared if x.back is not None)]:
+        for y in ways(q, to, guess)[0]:
+            if all(np.abs(y - other).max() > 1e-3 for other in theres):
+                theres.append(y)
+    if len(theres) > len(compared):
+        return best
+    return min(clear, key=lambda x: x.mismatch)._replace(state="mismatch")
+
+
+def _error_of(at: Map) -> float:
+    return at.error / max(at.inverse * len(at.jacobian), 1e-300) if math.isfinite(at.inverse) else np.inf
+
+
+def _ways_back(path, found: list[Leaf]) -> list[tuple[Step, ...]]:
+    """The same outcome; the other ones; then the same with its free numbers mirrored, or in reversed order."""
+    ways = [path, *(leaf.path for leaf in found if leaf.moved and leaf.path != path)][:6]
+    free = [step for step in path if step.key == FREE]
+    if free:
+        mirrored = [s._replace(answer=1 - s.answer) if s.kind == "uniform" else s for s in free]
+        turned = [s._replace(answer=np.asarray(s.answer)[::-1]) if s.kind == "permutation" else s for s in free]
+        same_kinds = [s.kind for s in free] == [s.kind for s in free[::-1]]
+        for new in [mirrored, turned, *([free[::-1], turned[::-1]] if same_kinds else [])]:
+            waiting = list(new)
+            ways.append(tuple(waiting.pop(0) if step.key == FREE else step for step in path))
+    return ways
+
+
+def roots_of(
+    setting: Setting, start, goal, z, active, path, near: float, rng, starts: int = STARTS
+) -> tuple[list[np.ndarray], int]:
+    """Noises with which ``path`` leads from ``start`` to ``goal``, different ones, and how many starts ended in one."""
+    roots: list[np.ndarray] = []
+    converged = 0
+    rounding = setting.player.kernel.epsilon
+
+    def residual(x):
+        full = z.copy()
+        full[active] = x
+        to = setting.gone(start, full, path)
+        return np.where(np.isfinite(to), to - goal, 1e10)
+
+    square = len(active) == len(goal)
+    for k in range(starts):
+        x = (
+            (-z[active], z[active], np.zeros(len(active)))[k]
+            if k < 3
+            else (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
+        )
+        if square:
+            solved = scipy.optimize.root(residual, x, method="hybr", options={"xtol": 1e-12, "eps": rounding}).x
+        else:
+            solved = scipy.optimize.least_squares(residual, x, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60).x
+        if np.abs(residual(solved)).max() > near:
+            continue
+        converged += 1
+        whole = z.copy()
+        whole[active] = solved
+        if not any(np.abs(whole - other).max() <= 1e-3 for other in roots):
+            roots.append(whole)
+        if k == 2 and len(roots) == 1 and converged == 3 and starts <= STARTS:
+            break
+    return roots, converged
+
+
+def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, active, path, near) -> Pairing:
+    """Both sides of the equation for one root."""
+    q, to, P = best.q, best.to, best.probability
+    assert to is not None
+    there = map_of(setting, to, z_back, path, active)
+    left = setting.gone(to, z_back, path) - q
+    J = there.jacobian[:, active]
+    if np.isfinite(J).all() and math.isfinite(there.log_volume):  # one step of Newton's, on the accurate derivative
+        better = z_back.copy()
+        better[active] -= np.linalg.lstsq(J, left, rcond=None)[0]
+        rest = setting.gone(to, better, path) - q
+        if np.abs(rest).max() <= np.abs(left).max():
+            z_back, left = better, rest
+    frees = tuple(_uniform_of(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
+    r = setting.log_density(to, z_back) - there.log_volume - forward
+    wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
+    confirmed = _is_probability(setting, to, z_back, path, best.leaf, q, near, wanted)
+    P_back = wanted if confirmed else outcome_probability(setting.leaves(to, z_back, frees), q, near)
+    mismatch = abs(math.log(P) - r - math.log(P_back)) if P_back > 0 else np.inf
+    kernel = setting.player.kernel
+    size = 1 + abs(forward) + abs(setting.log_density(to, z_back))
+    root = there.inverse * (np.abs(left).max() + 10 * setting.delta + 8 * kernel.epsilon * np.abs(to).max())
+    tolerance = (
+        FLOOR
+        + 10 * (at.error + there.error)
+        + 10 * (1 + np.abs(z_back).max()) * root
+        + 64 * kernel.epsilon * size
+        + 4 * 2.0**-53 * (1 / P + (1 / P_back if P_back > 0 else 0.0))
+        + 10 * setting.delta * (at.inverse + there.inverse)
+    )
+    state = "match" if mismatch <= tolerance < COARSE else "open"
+    return best._replace(state=state, mismatch=mismatch, tolerance=tolerance, r=r, back=z_back, why="")
+
+
+def _is_probability(setting: Setting, start, z, path, leaf: Leaf, goal, near: float, wanted: float) -> bool:
+    """Whether a single uniform leads to ``goal`` just below ``wanted`` and not above: spares the bisection if it does."""
+    last = path[-1] if path else None
+    if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or leaf.decisions > 1:
+        return False
+    if setting.takes > 0.5 or wanted <= 1e-6:
+        return False
+
+    def arrives(u: float) -> bool:
+        return bool(np.abs(setting.gone(start, z, (*path[:-1], last._replace(answer=u))) - goal).max() <= near)
+
+    low, high = wanted * (1 - CLOSE), wanted * (1 + CLOSE)
+    return arrives(min(low, 1 - 1e-15)) and arrives(0.5 * wanted) and (high >= 1 or not arrives(high))
+
+
+def _uniform_of(step: Step) -> float:
+    return math.exp(-step.answer) if step.kind == "exponential" else float(step.answer)

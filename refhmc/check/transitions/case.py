@@ -1,0 +1,95 @@
+"""What the rows of ``check.transition`` share: the kernel, its target, and what was found out so far.
+
+A kernel (``subject/transition.py``) on noise w, standard normals or a momentum, has outcomes, each with its probability
+(``subject/outcomes.py``); a ``Setting`` in ``transitions/balance.py`` is kernel, noise and target as the rows look at them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, time_left
+from refhmc.check.subject.outcomes import FREE, Leaf
+from refhmc.check.subject.target import Law
+from refhmc.check.subject.transition import MOMENTUM, Player
+from refhmc.check.transitions.balance import Pairing, Setting
+
+CLEAR = 3  # so many points must speak against a kernel
+
+
+@dataclasses.dataclass
+class Case:
+    """One kernel under examination: first what it was called with, then what the rows found.
+
+    ``given``: the caller's positions (n, d), or None; ``delta``: the tolerance of the kernel's solver; ``make``,
+    ``log_density``, ``gradient``: how the kernel is made of a density, and of which, where that is known.
+    """
+
+    kernel: Foreign
+    law: Law
+    dim: int | None
+    given: np.ndarray | None
+    n_points: int
+    delta: float
+    seconds: float  # after which no further point is begun
+    seed: int
+    make: Callable | None
+    log_density: Callable | None
+    gradient: Callable | None
+
+    player: Player | None = None
+    points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
+    setting: Setting | None = None
+    remembers: str = ""  # why the rows that call it out of order do not apply
+    notes: list[str] = dataclasses.field(default_factory=list)
+    pairs: list[Pairing] = dataclasses.field(default_factory=list)
+    too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, where another way back may exist
+    decides: bool = False
+    copies: bool | None = None
+    cost: float = 0.0  # seconds a call
+
+    def rng(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *key])
+
+    def part(self, share: float) -> float:
+        """Seconds for a part of a row: a share of what points have, within what is left to the row."""
+        return min(share * self.seconds, 0.8 * time_left())
+
+    def need(self) -> tuple[Player, Setting]:
+        """The kernel and its setting; NotApplicable where it cannot be examined."""
+        if self.player is None or self.setting is None:
+            raise NotApplicable("it did not answer")
+        if self.remembers:
+            raise NotApplicable(self.remembers)
+        return self.player, self.setting
+
+
+@contextlib.contextmanager
+def far_out(*more: type[Exception]):
+    """For noise that is rarely so large: that a kernel refuses it is no fault of the kernel's; that it hangs is."""
+    try:
+        yield
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+    except more:
+        pass
+
+
+def moved(found: list[Leaf]) -> Leaf | None:
+    """The first outcome that is not the start."""
+    return next((leaf for leaf in found if leaf.moved), None)
+
+
+def noise_size(setting: Setting, q) -> int:
+    """How many numbers the noise has: the most normals that any outcome asks for."""
+    if setting.player.shape == MOMENTUM:
+        return len(q)
+    found = setting.leaves(q, np.random.default_rng(0).standard_normal(64))
+    if setting.frees:
+        return max(sum(step.key == FREE for step in leaf.path) for leaf in found)
+    return max(len(leaf.played.numbers("normal")) for leaf in found)

@@ -1,0 +1,283 @@
+"""Detailed balance of a kernel, from single transitions on given randomness, and the rule by which it accepts.
+
+    pi(q) phi(w) P / |dq'/dw|    is the same for the way there and the way back (``transitions/balance.py``)
+    acceptance                   P = min(1, e^r), r the log ratio of both sides without P; another rule in balance passes too
+    rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
+
+A kernel that is not reversible need not be wrong. FAIL is said where all noise enters every move, there is one way back only
+and it does not match, and the kernel decides; where it never decides, a test of stationarity has the word.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
+from refhmc.check.subject.foreign import OutOfTime, Undecided
+from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Leaf
+from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
+from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair
+from refhmc.check.transitions.case import CLEAR, Case, far_out, noise_size
+from refhmc.check.transitions.momentum import kept_momentum
+from refhmc.check.transitions.stationarity import stationarity
+
+RAYS = 6  # directions in which the noise is made larger and larger
+LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often in one direction
+FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
+
+
+def detailed_balance(case: Case) -> list[Row]:
+    """The row, or where a momentum is kept the rows about that."""
+    player, setting = case.need()
+    if player.keeps_momentum:
+        return [*kept_momentum(case), not_run("detailed balance", "a momentum is kept: see the rows before")]
+    try:
+        rows = _pair_all(case, setting)
+    except Undecided as reason:
+        rows = [inconclusive("detailed balance", str(reason))]
+    if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
+        try:
+            rows.append(stationarity(case, case.setting or setting))
+        except OutOfTime:
+            rows.append(inconclusive("stationarity", "there was no time left for it"))
+    return rows
+
+
+def _pair_all(case: Case, setting: Setting) -> list[Row]:
+    """Pairs moves with their ways back at ``n_points`` points; at more of them where some speak against the kernel."""
+    outcomes = [_outcomes_at(case, setting, k) for k in range(min(case.n_points, 4))]
+    end = _accepting_end([found for _, _, found in outcomes])
+    if end != setting.takes:
+        setting = case.setting = setting._replace(takes=end)
+        outcomes = []
+    began, rng = time.monotonic(), case.rng(6)
+    for k in range(16 * case.n_points):
+        against = len({x.z.tobytes() for x in case.pairs if x.state == "mismatch"})
+        holding = sum(x.state == "match" for x in case.pairs)
+        undecided = (k > 0 and holding < CLEAR) or not case.decides or bool(_never_held(case))
+        enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * case.n_points
+        if k >= enough or (k >= CLEAR and time.monotonic() - began > case.seconds):
+            break
+        try:
+            if k >= len(outcomes):
+                outcomes.append(_outcomes_at(case, setting, k))
+            q, z, found = outcomes[k]
+            if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
+                continue  # looked at only to see whether it ever decides
+            case.decides = case.decides or any(leaf.decisions for leaf in found)
+            for leaf in _different(found, setting.rounding(q))[:4]:
+                case.pairs.append(pair(setting, q, z, leaf, found, rng))
+        except OutOfTime:
+            if len(case.pairs) < CLEAR:
+                raise
+            break
+    if not case.pairs:
+        raise Undecided("it moved from none of the points")
+    try:
+        _pair_edges(case, setting, rng, outcomes)
+    except OutOfTime:
+        case.notes.append("detailed balance: there was no time left for large noise")
+    return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]
+
+
+def _pair_edges(case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Leaf]]]) -> None:
+    """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
+
+    A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
+    not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
+    """
+    began = time.monotonic()
+    met = {_kind(case, x.leaf) for x in case.pairs}
+    new: Counter = Counter()
+    for ray in range(RAYS):
+        if time.monotonic() - began > case.seconds:
+            raise OutOfTime
+        q = case.points[ray % len(case.points)]
+        direction = case.rng(18, ray).standard_normal(noise_size(setting, q))
+        unlikely = 0
+        with far_out():
+            for scale in np.geomspace(1.2, 12.0, 24):
+                found = setting.leaves(q, scale * direction)
+                outcomes.append((q, scale * direction, found))
+                moves = [leaf for leaf in _different(found, setting.rounding(q)) if np.isfinite(leaf.played.q).all()]
+                unlikely += any(leaf.probability < LIKELY for leaf in moves)
+                if not moves or unlikely > 2 * MOST_UNLIKELY:
+                    break
+                for leaf in moves:
+                    kind = _kind(case, leaf)
+                    new[kind] += kind not in met
+                    if not leaf.decisions or (
+                        new[kind] > CLEAR if kind not in met else leaf.probability > LIKELY or unlikely % 2 == 0
+                    ):
+                        continue
+                    case.decides = True
+                    x = pair(setting, q, scale * direction, leaf, found, rng)
+                    if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
+                        case.pairs.append(x)
+                    elif math.log(x.probability) > x.r + COARSE:
+                        case.too_probable.append(x.probability)
+
+
+def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:
+    """The k-th point and noise, with every outcome."""
+    q = case.points[k % len(case.points)]
+    z = (1.0, 1.6, 1.0, 2.2)[k % 4] * case.rng(7, k).standard_normal(noise_size(setting, q))
+    return q, z, setting.leaves(q, z)
+
+
+def _accepting_end(all_found: Sequence[list[Leaf]]) -> float:
+    """The end of [0, 1) at which the last decision lets the proposal through."""
+    votes = [0, 0]
+    for found in all_found:
+        for leaf in found:
+            if leaf.moved and leaf.path and leaf.decisions == 1:
+                votes[leaf.path[-1].key == UPPER] += leaf.path[-1].key != WHOLE
+    return 1 - TINY if votes[1] > votes[0] else TINY
+
+
+def _different(found: list[Leaf], rounding: float) -> list[Leaf]:
+    """One leaf for each point the kernel may move to."""
+    kept: list[Leaf] = []
+    for leaf in sorted(found, key=lambda x: -x.probability):
+        if leaf.moved and not any(np.abs(leaf.played.q - other.played.q).max() <= rounding for other in kept):
+            kept.append(leaf)
+    return kept
+
+
+def _point(case: Case, x: Pairing) -> str:
+    """A call as text: from where, on which noise, and the least uniform."""
+    assert case.setting is not None
+    noise = case.setting.normals(x.z)
+    if case.player is not None and case.player.shape == MOMENTUM:
+        return f"{case.kernel.name}({x.q.tolist()}, p0={noise.tolist()}, u=...)"
+    kind = "uniform" if case.setting.frees else "normal"
+    values = [float(0.5 * math.erfc(-v / math.sqrt(2))) for v in x.z] if case.setting.frees else noise.tolist()
+    source = f"Draws(script={{{kind!r}: {values}}})"
+    if case.player is not None and case.player.shape == GENERATOR:
+        source = f"as_generator({source})"
+    return f"{case.kernel.name}({source}, {x.q.tolist()})"
+
+
+def _orbit_like(case: Case) -> bool:
+    """Whether every move depends on all of its noise: then nothing was updated in parts, which need not be reversible."""
+    frees = case.setting is not None and case.setting.frees
+    few = all(frees or sum(step.key == FREE for step in x.leaf.path) <= 2 for x in case.pairs)
+    return few and all(x.full for x in case.pairs)
+
+
+def _balance_row(case: Case) -> Row:
+    pairs = case.pairs
+    matched = [x for x in pairs if x.state == "match"]
+    wrong = [x for x in pairs if x.state == "mismatch"]
+    unclear = [x for x in pairs if x.state == "open"]
+    if matched:  # where some hold, one that is off by far is rather a way back that was missed
+        unclear += [x for x in wrong if x.mismatch > FAR]
+        wrong = [x for x in wrong if x.mismatch <= FAR]
+    basis = "1e-7 + differences' errors, root and precision, x |J^-1|"
+    if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(case) and case.decides:
+        worst = max(wrong, key=lambda x: x.mismatch if math.isfinite(x.mismatch) else 1e3)
+        smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
+        number = min(worst.mismatch, 1e3)
+        basis = f"log of both sides at {len(wrong)} of {len(pairs)} moves; {basis}"
+        return Row("detailed balance", FAIL, number, worst.tolerance, basis, WRONG_LAW, _point(case, smallest))
+    if wrong:
+        if not case.decides:
+            why = (
+                "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
+            )
+        elif not _orbit_like(case):
+            why = "does not hold: it updates in parts, which may be right and not reversible: see check.sampler"
+        else:
+            why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
+        return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
+    again, times = Counter(round(p, 9) for p in case.too_probable).most_common(1)[0] if case.too_probable else (0.0, 0)
+    if times >= CLEAR:  # one by one they are rather ways back that were missed
+        why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
+        return inconclusive("detailed balance", why)
+    never = _never_held(case)
+    if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
+        worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
+        if unclear:
+            case.notes.append(
+                f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
+            )
+        least = min(x.probability for x in matched)
+        basis = f"{len(matched)} moves, of probability {least:.2g} to 1; {basis}"
+        return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, basis)
+    why = (never or unclear)[0].why if never or unclear else "too few moves"
+    return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
+
+
+def _kind(case: Case, leaf: Leaf) -> tuple:
+    """The kind of an outcome: what was decided on the way to it, but for an acceptance at the end, which may be sure."""
+    taken = UPPER if case.setting is not None and case.setting.takes > 0.5 else LOWER
+    keys = tuple(step.key for step in leaf.path if step.key not in (FREE, WHOLE))
+    return keys[:-1] if keys[-1:] == (taken,) else keys
+
+
+def _never_held(case: Case) -> list[Pairing]:
+    """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
+    held = {_kind(case, x.leaf) for x in case.pairs if x.state == "match"}
+    return [x for x in case.pairs if x.state != "match" and _kind(case, x.leaf) not in held]
+
+
+def _acceptance_row(case: Case) -> Row:
+    """P against min(1, e^r): one decision, one proposal."""
+    known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
+    if not known:
+        return inconclusive("acceptance", "no move with a known way back")
+    if any(x.leaf.decisions > 1 for x in known) or len({x.leaf.path[-1:] and x.leaf.path[-1].key for x in known}) > 2:
+        return not_run("acceptance", "more than one decision: detailed balance is judged for each outcome")
+    gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
+    gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
+    basis = f"by bisection, against min(1, e^r) at {len(known)} moves"
+    if all(g <= x.tolerance for g, x in gaps):
+        return Row("acceptance", PASS, gap, worst.tolerance, basis)
+    if all(x.state == "match" for x in known):
+        rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "another rule than Metropolis's"
+        return Row("acceptance", PASS, basis=f"{rule}; it is in detailed balance")
+    if not case.decides or not _orbit_like(case):
+        return inconclusive("acceptance", "it is not min(1, e^r); whether that is wrong, the other rows say", gap)
+    if len({x.z.tobytes() for x in known if x.state == "mismatch"}) < CLEAR:
+        return inconclusive("acceptance", "it is not min(1, e^r) at too few moves to judge", gap)
+    return Row("acceptance", FAIL, gap, worst.tolerance, basis, WRONG_LAW, _point(case, worst))
+
+
+def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
+    """Whether the acceptance probabilities are those of a formula, where they are not all the same."""
+    try:
+        return all(abs(x.probability - formula(x)) <= max(10 * x.tolerance, 1e-6) for x in known)
+    except (OverflowError, ValueError):
+        return False
+
+
+def _rejection_row(case: Case, outcomes) -> Row:
+    """An outcome other than the proposal must be the start, or a move in its own right."""
+    assert case.setting is not None
+    stays = [(q, leaf) for q, _, found in outcomes for leaf in found if leaf.decisions and not leaf.moved]
+    if stays:
+        gaps = [float(np.abs(leaf.played.q - q).max()) for q, leaf in stays]
+        q = stays[int(np.argmax(gaps))][0]
+        limit = case.setting.rounding(q) if max(gaps) > 0 else 0.0
+        return Row("rejection returns the start", PASS, max(gaps), limit, f"{len(stays)} times; rounding")
+    if not case.decides:
+        return not_run("rejection returns the start", "nothing was rejected")
+    # It decides, and moves both ways. Is one of the two no move in its own right?
+    groups: dict[tuple, list[Pairing]] = {}
+    for x in case.pairs:
+        if x.leaf.decisions == 1:
+            groups.setdefault(_kind(case, x.leaf), []).append(x)
+    bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
+    thresholds = {round(x.probability, 9) for x in case.pairs}
+    if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):
+        x = min(bad[-1], key=lambda y: y.probability)
+        assert x.to is not None
+        gap = float(np.abs(x.to - x.q).max())
+        why = "what it gives when it rejects is neither the start nor in balance as a move"
+        return Row("rejection returns the start", FAIL, gap, 0.0, why, WRONG_LAW, _point(case, x))
+    return not_run("rejection returns the start", "every outcome is a move")

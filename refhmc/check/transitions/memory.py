@@ -1,0 +1,254 @@
+"""A kernel that remembers: does the call before matter to a transition?
+
+A Markov kernel is K(q, .), whatever came before. Here the same questions are asked after histories as they occur in a chain
+(the call that led to q, alone and with rejected ones after it), then after jumps, each on a fresh copy of the kernel where it
+can be copied. What is kept may be innocent, a momentum that is refreshed in part; it is not where
+
+    the same proposal q -> q' is accepted with another probability after another history
+
+An old gradient or momentum in the proposal can be made up for by other noise; then the decision must be the same. Where it is
+the number of calls before that matters and not what they were, several rules take turns: each of them may be right, and so
+nothing is said against it, or for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import types
+
+import numpy as np
+import scipy.optimize
+
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_run
+from refhmc.check.subject.foreign import Foreign, NotApplicable, Undecided, call_text
+from refhmc.check.subject.outcomes import LOWER, Leaf, answers
+from refhmc.check.subject.transition import MOMENTUM, TINY, Player
+from refhmc.check.transitions.balance import Setting
+from refhmc.check.transitions.case import Case, far_out, moved, noise_size
+
+SLOW_COPY, SLOW_CALL = 2e-3, 3e-3  # seconds
+IN_A_ROW = 40  # calls that are repeated to see whether they are counted; fewer of a slow kernel
+
+
+def stateless(case: Case) -> Row:
+    """Does the call before matter? With histories as they occur in a chain, then with jumps; each on a fresh copy of the
+    kernel where it can be copied.
+    """
+    if case.player is None or case.setting is None:
+        raise NotApplicable("it did not answer")
+    player, setting = case.player, case.setting
+    if player.keeps_momentum:
+        return not_run("stateless", "a momentum is kept, and handed over")
+    counted, more = _counted(case, player, setting)
+    if counted:
+        case.remembers = "its answer depends on how many calls came before"
+        return inconclusive("stateless", f"{case.remembers}, {counted}: rules that take turns? See check.sampler")
+    jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
+    for k, (q, chains, elsewhere) in enumerate(_histories(case, player, setting)):
+        z = 1.6 * case.rng(4, k).standard_normal(64)
+        plain = _after(case, player, chains[0])
+        scripts = _probes(case, setting._replace(play=plain), q, z)
+        seen = [[_after(case, player, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
+        again = [plain(q, x, seed).q for x, seed in scripts]
+        if not np.array_equal(seen[0], again, equal_nan=True):
+            case.remembers = "it remembers more than the last call"
+            why = "it remembers more than the last call (a momentum kept inside?): let it take and return q and p"
+            return inconclusive("stateless", why)
+        other = next(
+            (c for c, s in zip(chains, seen, strict=True) if not np.array_equal(seen[0], s, equal_nan=True)), None
+        )
+        if other is not None:
+            case.remembers = "its answer depends on the call before"
+            return _memory(case, q, z[: noise_size(setting, q)], chains[0], other)
+        jumped = [_after(case, player, elsewhere)(q, x, seed).q for x, seed in scripts]
+        if not np.array_equal(seen[0], jumped, equal_nan=True):
+            case.remembers = jump
+            return inconclusive("stateless", jump + "; within a chain nothing was found against it")
+    if more:
+        case.remembers = "it remembers more than the last call"
+        return inconclusive("stateless", f"{case.remembers} (a momentum kept inside?): let it take and return q and p")
+    return Row("stateless", PASS, basis="the same answers, just below and above its thresholds, after other calls")
+
+
+def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
+    """Which of many equal calls in a row differ, if that is by their number alone; and whether any but the first does.
+
+    A counter is told from other memories by two histories of different calls, which it does not tell apart.
+    """
+    calls, more = IN_A_ROW if case.cost <= SLOW_CALL else 6, False
+    for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if case.cost <= SLOW_CALL else (1.6,)):
+        with far_out():
+            q = case.points[k % len(case.points)]
+            fresh = setting._replace(play=_after(case, player, []))
+            for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
+                copy = _fresh(case, player)
+                seen = [copy.play(q, script, seed).q.tobytes() for _ in range(calls)]
+                turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
+                if not turn:
+                    continue
+                more = True
+                where = f"call {turn + 1} is not as call {turn}"
+                if not case.copies:
+                    return where, more
+                ends = []
+                for key in (21, 22):
+                    filler = (
+                        case.points[(k + key) % len(case.points)],
+                        _call(setting, case.rng(key).standard_normal(64), 0.5),
+                    )
+                    ends.append(
+                        [_after(case, player, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
+                    )
+                if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
+                    return where, more
+    return "", more
+
+
+History = list[tuple[np.ndarray, dict]]
+
+
+def _histories(case: Case, player: Player, setting: Setting) -> list[tuple[np.ndarray, list[History], History]]:
+    """For some points q that the kernel came to: the call that led there, alone and with rejected ones after it; a jump."""
+    found = []
+    for k, start in enumerate(case.points[: 1 if case.cost > SLOW_CALL else 3]):
+        rng = case.rng(5, k)
+        arrive = _call(setting, rng.standard_normal(case.dim), TINY)
+        q = _fresh(case, player).play(start, arrive, setting.seed).q
+        if not np.isfinite(q).all():
+            continue
+        chains: list[History] = [[(start, arrive)]]
+        for scale in (1.0, 1.3, 1.6, 2.0, 2.5, 3.0):
+            z = scale * rng.standard_normal(case.dim)
+            for u in (1 - TINY, TINY):
+                stay = _call(setting, z, u)
+                stays = np.array_equal(_after(case, player, [(start, arrive)])(q, stay, setting.seed).q, q)
+                if stays and len(chains) < 3:
+                    chains.append([(start, arrive), (q, stay)])
+        far = case.points[(k + 1) % len(case.points)]
+        found.append((q, chains, [(far, _call(setting, rng.standard_normal(case.dim), TINY))]))
+    return found
+
+
+def _call(setting: Setting, z, u: float) -> dict:
+    """The script of a call on the noise ``z`` that answers ``u`` to what decides."""
+    script = {"uniform": [u], "exponential": [-math.log(u)], "flip": [u < 0.5]}
+    return {**script, **({} if setting.frees else {"normal": list(setting.normals(z))})}
+
+
+def _after(case: Case, player: Player, history: History):
+    """``play`` with the calls of ``history`` before each, on a fresh copy of the kernel."""
+    seed = case.seed
+
+    def play(q, script, at):
+        copy = _fresh(case, player)
+        for start, before in history:
+            copy.play(start, before, seed)
+        return copy.play(q, script, at)
+
+    return play
+
+
+def _fresh(case: Case, player: Player) -> Player:
+    """A copy of the kernel with all that it keeps; the kernel itself where that cannot be copied, or not quickly."""
+    if case.copies is None:
+        case.copies = _copies_quickly(player.kernel.function)
+    if not case.copies:
+        return player
+    copied = _copy_of(player.kernel.function)
+    kernel = Foreign(copied, player.kernel.name)
+    kernel.convert = player.kernel.convert
+    return player._replace(kernel=kernel)
+
+
+def _copies_quickly(function) -> bool:
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        try:
+            if _copy_of(function) is function:
+                return False
+        except Exception:
+            return False
+        times.append(time.perf_counter() - began)
+    return min(times) <= SLOW_COPY
+
+
+def _copy_of(function):
+    if isinstance(function, types.FunctionType):
+        if not function.__closure__:
+            return function
+        cells = tuple(types.CellType(copy.deepcopy(cell.cell_contents)) for cell in function.__closure__)
+        made = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+    return copy.deepcopy(function)
+
+
+def _probes(case: Case, setting: Setting, q, z) -> list[tuple[dict, int]]:
+    """Scripts (and seeds) that lead to each outcome, and just below and just above each threshold; else random ones."""
+    try:
+        z = z[: noise_size(setting, q)]
+        found = setting.leaves(q, z)
+    except Undecided:
+        return [(_several(case, setting, k), k) for k in range(6)]
+    paths = [leaf.path for leaf in found]
+    for leaf in found:
+        if leaf.decisions == 1 and leaf.path[-1].key == LOWER:
+            for u in (leaf.probability * (1 - 1e-9), leaf.probability * (1 + 1e-9)):
+                answer = -math.log(u) if leaf.path[-1].kind == "exponential" else u
+                paths.append((*leaf.path[:-1], leaf.path[-1]._replace(answer=answer)))
+    normals = {} if setting.frees else {"normal": list(setting.normals(z))}
+    return [({**answers(path, z if setting.frees else None), **normals}, setting.seed) for path in paths]
+
+
+def _several(case: Case, setting: Setting, k: int) -> dict:
+    """Random numbers for a kern(q, p0=, u=) that wants several uniforms; the others draw theirs from the seed."""
+    if setting.player.shape != MOMENTUM:
+        return {}
+    rng = case.rng(16, k)
+    return {
+        "normal": list(setting.normals(rng.standard_normal(setting.player.dim))),
+        "uniform": list(rng.random(setting.player.uniforms)),
+    }
+
+
+def _memory(case: Case, q, z, one: History, other: History) -> Row:
+    """The call before matters: for the decision alone, or for the proposal too? The former cannot be right.
+
+    A momentum of the call before that is part of this one's can be made up for by other noise, and then the decision is the
+    same. An old gradient can be made up for as well, but the decision is not.
+    """
+    assert case.player is not None
+    assert case.setting is not None
+    first, second = (case.setting._replace(play=_after(case, case.player, h)) for h in (one, other))
+    spelt = call_text(case.kernel.name, [q]) + f"  # after one call, or another, from {other[0][0].tolist()}"
+    why = "the same proposal from the same q is accepted with another probability after another call of the same chain"
+    moves = False
+    for k in range(6):
+        x = z if k == 0 else 1.6 * case.rng(17, k).standard_normal(len(z))
+        a, b = moved(first.leaves(q, x)), moved(second.leaves(q, x))
+        if a is not None and b is not None and not np.array_equal(a.played.q, b.played.q):
+            moves = True
+            b = _made_up_for(second, q, x, a, b)
+            if b is None:
+                continue
+        change = abs((0.0 if a is None else a.probability) - (0.0 if b is None else b.probability))
+        if change > 1e-6:
+            return Row("stateless", FAIL, change, 1e-6, why, WRONG_LAW, spelt)
+    case.remembers = "its proposal depends on the call before" if moves else "its answer depends on the call before"
+    return inconclusive("stateless", case.remembers + " (a momentum kept inside?)")
+
+
+def _made_up_for(setting: Setting, q, z, a: Leaf, b: Leaf) -> Leaf | None:
+    """The outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
+
+    def gap(x):
+        return setting.gone(q, x, b.path) - a.played.q
+
+    solved = scipy.optimize.root(gap, z, method="hybr", options={"xtol": 1e-12}).x
+    reached = np.abs(gap(solved)).max() <= 1e-9 * (1 + np.abs(q).max())
+    return moved(setting.leaves(q, solved)) if reached else None

@@ -1,0 +1,336 @@
+"""A kernel whose momentum is kept from transition to transition, refreshed in part: p <- A p + B xi, then moved with q.
+
+    refreshment      A M A' + B B' = M, the covariance of p in exp(-H(q, .)); M = 1 where only a log density is given
+    volume           |det d(q', p')/d(q, p)| = 1 for the move alone
+    acceptance       P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p
+    momentum flip    a move that is taken keeps p's direction and a rejected one turns it, or the other way round
+    stationarity     from q and p of the law, the law of both afterwards (``transitions/stationarity.py``)
+
+Horowitz (1991), whose A = alpha, B = sqrt(1 - alpha^2) for M = 1. A rejection returns s (A p + B xi), s = 1 or -1: that tells A
+and B exactly. Part of the noise, or all, may come after the move: the part on which q' does not depend. With that part zero, a
+transition returns A_2 p' where A_2 M A_2' = M - B_2 B_2' = a^2 M, so that H(q', p'/a) is the energy after the move. Which
+direction a returned momentum has is found by setting out from there: one of p and -p leads back.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
+from refhmc.check.subject.foreign import NotApplicable, OutOfTime, Undecided, call_text
+from refhmc.check.subject.outcomes import Leaf, answers
+from refhmc.check.subject.target import inverse_mass
+from refhmc.check.subject.transition import MOMENTUM, Played
+from refhmc.check.transitions.case import CLEAR, Case, far_out, moved
+from refhmc.check.transitions.stationarity import stationarity_of_both
+from refhmc.numerics.differences import ridders
+
+LATE = 1e-9  # so little does q' depend on noise that comes after the move
+PUSH = 1e-3
+SIZES = (1.0, 1.6, 1.0, 2.5)  # of the momenta handed in
+UNLIKELY, MOST_UNLIKELY = 0.1, 6
+
+
+class Call(NamedTuple):
+    """A transition on given ``p`` and noise ``z`` whose proposal can be both ``taken`` and ``left``.
+
+    ``by_p`` and ``by_z``: dp/dp and dp/dz of the momentum that a rejection returns; ``late`` (n,): the noise after the move,
+    which is zero in ``z``. ``a``: by how much that shrinks a momentum, NaN where it is not by one number.
+    """
+
+    q: np.ndarray
+    p: np.ndarray
+    z: np.ndarray
+    taken: Leaf
+    left: Leaf
+    by_p: np.ndarray
+    by_z: np.ndarray
+    late: np.ndarray
+    a: float
+
+    @property
+    def before(self) -> np.ndarray:
+        """The momentum that the move sets out with, up to its sign."""
+        return _known(self.left) / self.a
+
+    @property
+    def after(self) -> np.ndarray:
+        """The momentum that the move ends with, up to its sign."""
+        return _known(self.taken) / self.a
+
+
+def kept_momentum(case: Case) -> list[Row]:
+    """The rows of a kernel that keeps its momentum; stationarity is a PASS only where the exact rows are."""
+    exact: dict[str, Callable[[Case, list[Call]], Row]] = {
+        "acceptance": extended_acceptance,
+        "momentum refreshment": refreshment,
+        "volume": volume,
+        "momentum flip": momentum_flip,
+    }
+    try:
+        calls = _calls(case)
+        rows = [_guarded(name, functools.partial(row, case, calls)) for name, row in exact.items()]
+    except Undecided as reason:
+        rows = [inconclusive(name, str(reason)) for name in exact]
+    wanting = [row.name for row in rows if row.status != PASS]
+    return [*rows, _guarded("stationarity", functools.partial(stationarity_of_both, case, wanting))]
+
+
+def _guarded(name: str, row: Callable[[], Row]) -> Row:
+    try:
+        return row()
+    except NotApplicable as reason:
+        return not_run(name, str(reason))
+    except Undecided as reason:
+        return inconclusive(name, str(reason))
+    except OutOfTime:
+        return inconclusive(name, "there was no time left for it")
+
+
+def _calls(case: Case) -> list[Call]:
+    """Calls with both outcomes at up to ``n_points`` points; a rejection is needed, which may be rare."""
+    found: list[Call] = []
+    for k in range(8 * case.n_points):
+        if len(found) >= case.n_points:
+            break
+        found += _call(case, k, SIZES[k % len(SIZES)])
+    if len(found) < CLEAR:
+        raise Undecided(f"it both took and rejected the proposal at {len(found)} points only")
+    return found
+
+
+def _unlikely_calls(case: Case) -> list[Call]:
+    """Calls on larger and larger momenta whose moves are improbable: a rule may have a floor under it."""
+    found: list[Call] = []
+    for k, size in itertools.product(range(6), np.geomspace(1.5, 10.0, 9)):
+        if len(found) < MOST_UNLIKELY:
+            with far_out(Undecided):  # energies far out may be too rough for their decisions to be told
+                found += [x for x in _call(case, 1000 + k, size) if x.taken.probability < UNLIKELY]
+    return found
+
+
+def _call(case: Case, key: int, size: float) -> list[Call]:
+    """The call on a momentum so large; none where it is always taken, or never."""
+    q, rng = case.points[key % len(case.points)], case.rng(9, key)
+    p, z = size * rng.standard_normal(len(q)), rng.standard_normal(8 * len(q))
+    for _ in range(2):  # again once it is known which noise is late
+        both = _two_ways(case, q, p, z)
+        if both is None:
+            return []
+        taken, left = both
+        z = z[: max(len(leaf.played.numbers("normal")) for leaf in both)]
+        pushed = [np.abs(_ended(case, q, p, z + e, taken).q - taken.played.q).max() for e in PUSH * np.eye(len(z))]
+        late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.played.q).max()))
+        z = np.where(late, 0.0, z)
+    by_p = [(_momentum(case, q, p + e, z, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
+    by_z = [(_momentum(case, q, p, z + e, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
+    A, B = np.stack(by_p, axis=-1), np.stack(by_z, axis=-1) if by_z else np.zeros((len(p), 0))
+    return [Call(q, p, z, taken, left, A, B, late, _shrinking(case, q, B[:, late]))]
+
+
+def _shrinking(case: Case, q, B: np.ndarray) -> float:
+    """a in M - B B' = a^2 M; NaN if there is none."""
+    L = _root(case, q)
+    W = np.linalg.solve(L, B)
+    rest = np.eye(len(q)) - W @ W.T
+    square = float(np.trace(rest)) / len(q)
+    same = square > 1e-12 and np.abs(rest - square * np.eye(len(q))).max() <= 1e-8
+    return math.sqrt(square) if same else math.nan
+
+
+def _root(case: Case, q) -> np.ndarray:
+    """L of the momentum's covariance M = L L' at q."""
+    if case.law.energy is None:
+        return np.eye(len(q))
+    try:
+        return np.linalg.cholesky(np.linalg.inv(inverse_mass(case.law.energy, q)))
+    except np.linalg.LinAlgError:
+        raise Undecided("the momentum's law is not Gaussian, or has no covariance") from None
+
+
+def _ended(case: Case, q, p, z, leaf: Leaf) -> Played:
+    """The transition along ``leaf`` on other p and z."""
+    assert case.player is not None
+    return case.player.play(q, {**answers(leaf.path), "normal": list(z)}, case.seed, p)
+
+
+def _momentum(case: Case, q, p, z, leaf: Leaf) -> np.ndarray:
+    got = _ended(case, q, p, z, leaf).p
+    return np.full(len(q), np.nan) if got is None else got
+
+
+def refreshment(case: Case, calls: list[Call]) -> Row:
+    """A M A' + B B' = M, from what a rejection returns."""
+    worst, at = (-1.0, 1.0), case.points[0]
+    for x in calls:
+        returned = _known(x.left)
+        if not np.abs(returned - x.by_p @ x.p - x.by_z @ x.z).max() <= 1e-7 * (1 + np.abs(returned).max()):
+            raise Undecided("the momentum that a rejection returns is not linear in p and the normals")
+        L = _root(case, x.q)
+        W = np.hstack([np.linalg.solve(L, x.by_p @ L), np.linalg.solve(L, x.by_z)])
+        gap = float(np.abs(W @ W.T - np.eye(len(L))).max())
+        tolerance = 1e-9 + 1e4 / PUSH * case.kernel.epsilon * (1 + float(np.abs(x.p).max()))
+        if gap / tolerance > worst[0] / worst[1]:
+            worst, at = (gap, tolerance), x.q
+    basis = "|L^-1 (A M A' + B B') L^-T - 1|, M = L L'; A and B from rejections"
+    if worst[0] > worst[1] and case.law.energy is None:
+        why = "it does not keep N(0, 1): hand in H, if that is not its law"
+        return inconclusive("momentum refreshment", why, worst[0])
+    return judged("momentum refreshment", *worst, basis, case=call_text(case.kernel.name, [at]))
+
+
+def volume(case: Case, calls: list[Call]) -> Row:
+    """|det d(q', p')/d(q, p)| = 1: by q and the noise before the move (by q and p without any), over dp/dnoise alone."""
+    worst, at = (-1.0, 1.0), case.points[0]
+    for x in calls:
+        early, d = np.flatnonzero(~x.late), len(x.q)
+        if len(early) not in (0, d):
+            raise Undecided(f"{len(early)} normals move it, in {d} dimensions")
+
+        def ended(y, x=x, early=early, d=d):
+            p, z = (x.p, x.z.copy()) if len(early) else (y[d:], x.z)
+            if len(early):
+                z[early] = y[d:]
+            got = _ended(case, y[:d], p, z, x.taken)
+            return np.concatenate([got.q, np.full(d, np.nan) if got.p is None else got.p])
+
+        start = np.concatenate([x.q, x.z[early] if len(early) else x.p])
+        slopes = [ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
+        J = np.stack([slope.value for slope in slopes], axis=-1)
+        own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
+        sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
+        if not math.isfinite(own) or sizes[-1] <= 1e-9 * sizes[0]:
+            raise Undecided("the move's derivative cannot be told")
+        gap = abs(float(np.log(sizes).sum()) - own)
+        tolerance = 1e-7 + 100 * case.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
+        if gap / tolerance > worst[0] / worst[1]:
+            worst, at = (gap, tolerance), x.q
+    if worst[1] > 0.05:
+        raise Undecided("the move's derivative is not known well enough")
+    basis = "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
+    return judged("volume", *worst, basis, case=call_text(case.kernel.name, [at]))
+
+
+def _along(f, at, direction, t: float):
+    return f(at + t * direction)
+
+
+def extended_acceptance(case: Case, calls: list[Call]) -> Row:
+    """P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p."""
+    energy = case.law.energy
+    standard = energy is None
+    if energy is None:
+
+        def energy(q, p):
+            return -case.law.log_pi(q) + 0.5 * p @ p
+
+    gaps: list[tuple[float, float, np.ndarray]] = []
+    for x in [*calls, *_unlikely_calls(case)]:
+        if math.isnan(x.a):
+            raise Undecided("its momentum is refreshed after the move, and not by one number in all directions")
+        case.decides = True
+        before, after = energy(x.q, x.before), energy(x.taken.played.q, x.after)
+        r, size = before - after, 1 + abs(before)
+        tolerance = 1e-10 + 256 * case.kernel.epsilon * size + 10 * case.delta * size
+        rules = [
+            abs(x.taken.probability - rule)
+            for rule in (min(1.0, math.exp(min(r, 0.0))), 1 / (1 + math.exp(min(-r, 700.0))))
+        ]
+        gaps.append((min(rules), tolerance, x.q))
+    gap, tolerance, q = max(gaps, key=lambda g: g[0] / g[1])
+    if gap <= tolerance:
+        return Row("acceptance", PASS, gap, tolerance, f"by bisection, at {len(gaps)} points; rounding of H")
+    if standard:
+        return inconclusive(
+            "acceptance", "it is not min(1, exp(-dH)) with p'p/2 for the kinetic energy: hand in H", gap
+        )
+    return Row(
+        "acceptance", FAIL, gap, tolerance, "by bisection; rounding of H", WRONG_LAW, call_text(case.kernel.name, [q])
+    )
+
+
+def _two_ways(case: Case, q, p, z) -> tuple[Leaf, Leaf] | None:
+    """(taken, rejected), or None if only one of them occurs or there is no momentum in the answer."""
+    player, setting = case.need()
+    found = setting._replace(play=lambda q, script, seed: player.play(q, script, seed, p)).leaves(q, z)
+    taken, left = moved(found), next((leaf for leaf in found if not leaf.moved), None)
+    if taken is None or left is None or taken.played.p is None or left.played.p is None:
+        return None
+    return taken, left
+
+
+def _known(leaf: Leaf) -> np.ndarray:
+    assert leaf.played.p is not None
+    return leaf.played.p
+
+
+def momentum_flip(case: Case, calls: list[Call]) -> Row:
+    """Taken moves keep the direction and rejected ones turn it, or the other way round; see Horowitz (1991)."""
+    d = len(case.points[0])
+    alphas = [float(np.trace(x.by_p)) / d for x in calls]
+    if max(np.abs(alphas)) < 1e-6:
+        return Row("momentum flip", PASS, basis="the momentum is drawn anew each time: its sign does not matter")
+    votes = [
+        (math.copysign(1.0, a), _direction(case, x, a)) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6
+    ]
+    decided = [(s, t) for s, t in votes if t]
+    if len(decided) < CLEAR:
+        return inconclusive("momentum flip", f"the directions could be told at {len(decided)} points only")
+    wrong = [s == t for s, t in decided]
+    how = {True: "keeps", False: "turns"}
+    text = f"a move taken {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
+    case.notes.append(text)
+    if all(wrong):
+        at = call_text(case.kernel.name, [case.points[0]])
+        return Row("momentum flip", FAIL, basis=f"{text}: one of the two must turn it", case=at)
+    if any(wrong):
+        return inconclusive("momentum flip", "now this, now that")
+    return Row("momentum flip", PASS, basis=text)
+
+
+def _direction(case: Case, x: Call, alpha: float) -> float:
+    """+1 if the momentum returned with a move taken points along it, -1 if against it, 0 if that cannot be told.
+
+    Set out from its end so that the momentum before the move is minus (or plus) the one after it: which leads back?
+    """
+    to, early = x.taken.played.q, np.flatnonzero(~x.late)
+    gaps = []
+    for goal in (-x.after, x.after):
+        p, z = goal, x.z.copy()
+        if len(early):  # a rejection gives s a p, s = sign(alpha), linear in p and z
+            p = _known(x.taken)
+            wanted = math.copysign(x.a, alpha) * goal - _known(x.left) - x.by_p @ (p - x.p)
+            z[early] += np.linalg.lstsq(x.by_z[:, early], wanted, rcond=None)[0]
+        gaps.append(np.abs(_ended(case, to, p, z, x.taken).q - x.q).max())
+    small = 1e-6 * (1 + np.abs(to - x.q).max())
+    return 1.0 if gaps[0] < small < gaps[1] else -1.0 if gaps[1] < small < gaps[0] else 0.0
+
+
+def returned_momentum(case: Case) -> Row | list[Row]:
+    """Which momentum a kern(q, p0=, u=) returns, for whoever keeps it."""
+    player, setting = case.need()
+    if player.keeps_momentum:
+        return []  # kept_momentum has the row
+    if player.shape != MOMENTUM:
+        return not_run("momentum flip", "no momentum is kept")
+    for k, q in enumerate(case.points):
+        z = case.rng(10, k).standard_normal(len(q))
+        p0 = setting.normals(z)
+        stay = next((x for x in setting.leaves(q, z) if not x.moved), None)
+        if stay is None or stay.played.p is None:
+            continue
+        same, turned = (np.array_equal(stay.played.p, s * p0) for s in (1, -1))
+        text = "p0" if same else "-p0" if turned else "neither p0 nor -p0"
+        case.notes.append(f"after a rejection it returns {text} as the momentum")
+        return Row(
+            "momentum flip",
+            PASS,
+            basis=f"returns {text} after a rejection; p0 is handed in anew, so it does not matter",
+        )
+    return not_run("momentum flip", "no momentum is returned")

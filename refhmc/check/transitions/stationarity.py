@@ -1,0 +1,154 @@
+"""The row "stationarity" of ``check.transition``: where detailed balance decides nothing, does one transition keep the law?
+
+    E e^r = 1    over the moves that end at one point, r the log ratio of the ways there and back; of a kernel that never stays
+    E w (f(K x) - f(x)) = 0    with x weighted to have the law pi
+
+Both are told in ``transitions/stationarity_tests.py``. The first is exact. The second has the power it states, which is
+little: it is a PASS only beside the exact rows of a kernel that keeps its momentum, whose state is (q, p).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
+from refhmc.check.subject.foreign import Misconduct, Undecided, call_text
+from refhmc.check.subject.outcomes import FREE
+from refhmc.check.subject.target import inverse_mass
+from refhmc.check.subject.transition import MOMENTUM
+from refhmc.check.transitions.balance import Setting
+from refhmc.check.transitions.case import Case
+from refhmc.check.transitions.stationarity_tests import (
+    FINE,
+    GOAL,
+    LIMIT,
+    ROUGH,
+    Integral,
+    Weighed,
+    bet_on_reversal,
+    integrate_reversal,
+    weigh_moves,
+)
+
+
+def stationarity(case: Case, setting: Setting) -> Row:
+    """Where detailed balance decides nothing: does one transition keep the law?"""
+    assert case.dim is not None
+    suspicion = ""
+    held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
+    broken = next(
+        (x for x in case.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.leaf.path)),
+        None,
+    )
+    if broken is not None and not case.decides:
+        whole: list[Integral] = []
+        size, path = len(broken.z), broken.leaf.path
+        for x in integrate_reversal(setting, case.points, path, size, case.rng(8), case.part(0.5)):
+            gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
+            basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
+            if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
+                return Row("stationarity", FAIL, gap, tolerance, basis, WRONG_LAW, call_text(case.kernel.name, [x.at]))
+            whole.append(x)
+        if len(whole) > 1 and all(x.complete and x.error <= ROUGH for x in whole):
+            gap, tolerance = max(abs(x.value - 1) for x in whole), FINE * min(1.0, _reach(case, setting, path, size))
+            basis = f"|E e^r - 1| by quadrature, at {len(whole)} points; {FINE:g}, times a move's squared length"
+            if gap <= tolerance:
+                return Row("stationarity", PASS, gap, tolerance, basis)
+            suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
+        wealth = bet_on_reversal(setting, case.points, broken.leaf.path, len(broken.z), case.rng(8), case.part(0.3))
+        text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
+        basis = f"{text}; {wealth.moves} moves"
+        if wealth.value >= GOAL:
+            at = call_text(case.kernel.name, [wealth.at])
+            return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
+        suspicion = basis if wealth.value > 100 else suspicion
+    try:
+        found = weigh_moves(_mover(case, setting), case.law.log_pi, case.dim, case.rng(15), case.part(0.3))
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+        return inconclusive("stationarity", f"from a point in the tails: {wrong}")
+    told = _told(case, found)
+    if told is not None:
+        return told
+    if suspicion:
+        return inconclusive("stationarity", suspicion)
+    return _not_refuted(found, ["detailed balance"])
+
+
+def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
+    """A PASS only beside exact rows: what weighted moves have not seen may yet be there. ``wanting``: those that are none."""
+    basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd a move"
+    if wanting:
+        return inconclusive(
+            "stationarity", f"{basis}; too little without {', '.join(wanting)}: see check.sampler", found.z
+        )
+    return Row("stationarity", PASS, found.z, LIMIT, basis)
+
+
+def stationarity_of_both(case: Case, wanting: list[str]) -> Row:
+    """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
+    assert case.dim is not None
+    player, _ = case.need()
+    energy = case.law.energy
+
+    def root_at(q):
+        """L of the momentum's covariance L L' at q."""
+        return np.eye(len(q)) if energy is None else np.linalg.cholesky(np.linalg.inv(inverse_mass(energy, q)))
+
+    def move(x, seed, p):
+        played = player.play(x, None, seed, p)
+        if played.p is None:
+            raise Undecided("it returns no momentum")
+        return played.q, played.p
+
+    try:
+        roots = [root_at(q) for q in case.points]
+        constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
+        root = (lambda q: roots[0]) if constant else root_at
+        found = weigh_moves(move, case.law.log_pi, case.dim, case.rng(15), case.part(0.3), root)
+    except np.linalg.LinAlgError:
+        raise Undecided("the momentum's law is not Gaussian, or has no covariance") from None
+    except Misconduct as wrong:
+        if "did not come back" in str(wrong):
+            raise
+        return inconclusive("stationarity", f"from a point in the tails: {wrong}")
+    return _told(case, found) or _not_refuted(found, wanting)
+
+
+def _told(case: Case, found: Weighed) -> Row | None:
+    """What weighted moves say by themselves: a FAIL, or that they say nothing."""
+    if found.least == 0:
+        return inconclusive("stationarity", f"none of {found.moves} moves went anywhere: is everything rejected?")
+    if math.isnan(found.z):
+        return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
+    if found.z >= LIMIT:
+        basis = f"z of the mean change of {found.what} in {found.moves} weighted moves"
+        return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{case.kernel.name}: {found.moves} moves")
+    return None
+
+
+def _reach(case: Case, setting: Setting, path, size: int) -> float:
+    """The mean squared length of a move, in standard deviations: what is off by o in one such move is off by o / it in all."""
+    rng, spread = case.rng(19), case.points.std(axis=0) + 1e-300
+    moves = [(setting.gone(q, rng.standard_normal(size), path) - q) / spread for q in case.points]
+    return float(np.mean(np.square(moves)))
+
+
+def _mover(case: Case, setting: Setting) -> Callable:
+    """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
+    player, energy = setting.player, case.law.energy
+
+    def move(x, seed):
+        script = None
+        if player.shape == MOMENTUM and energy is not None:
+            mass = np.linalg.inv(inverse_mass(energy, x))
+            z = np.random.default_rng(seed).standard_normal(len(x))
+            script = {"normal": list(np.linalg.cholesky(mass) @ z)}
+            seed += 1
+        return player.play(x, script, seed).q
+
+    return move

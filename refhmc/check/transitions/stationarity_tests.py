@@ -1,0 +1,243 @@
+"""Two tests of stationarity for kernels whose moves are not in detailed balance, which alone does not make them wrong.
+
+**Time reversed.** A kernel with a density k that never stays keeps pi if and only if its reversal integrates to one, at every
+q':
+
+    E exp(r) = 1,   q ~ k(q', .),   exp(r) = pi(q) k(q, q') / (pi(q') k(q', q)).
+
+In up to three dimensions that is an integral over the normals v with q = F(q', v): by Gauss-Hermite quadrature of two orders,
+whose difference tells the error. Else, as exp(r) >= 0, a gambler's wealth prod (1 + lambda (exp(r_i) - 1)), 0 <= lambda < 1,
+exceeds 1/alpha with a probability of at most alpha, whatever the law of r; the point q' and the stake lambda are chosen on
+moves that are not betted on.
+
+**Weighted moves.** With x drawn from any g (here Student's t about the mass of pi), w = pi / g and a bounded f,
+
+    E w (f(K x) - f(x)) = 0,
+
+whatever pi's constant. Judged by the mean over its standard error, after the draws that speak most for it, one in 200, were
+taken away, and where no single draw has more than a tenth of the sum of squares. f: tanh of each coordinate, of its distance
+from the middle, and of the log density, all standardised. With a momentum that is kept, p ~ N(0, L(q) L(q)') goes with each x,
+and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordinate.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from refhmc.check.subject.target import typical_points
+from refhmc.check.transitions.balance import Setting, map_of, roots_of
+
+GOAL = 1e6
+PILOT = 12
+ORDERS = {1: (16, 24), 2: (8, 11), 3: (5, 7)}  # of the quadrature, by the number of normals
+ROUGH = 1e-4  # an integral that is not one by more is not one
+FINE = 1e-6  # and one that is off by less is one, for moves as long as the law is wide
+MOST_WAYS = 0.02  # so little do other ways to the same point matter to the integral
+MOST_BETS = 1500
+LOOKS = (1000, 3000, 9000)
+LIMIT = 7.0  # of |z|: below 1e-9 for all functions and looks, were z normal
+MOST_SHARE = 0.1
+
+
+class Wealth(NamedTuple):
+    """What the gambler has, after how many moves, the mean of exp(r) at the point ``at`` that was chosen."""
+
+    value: float
+    moves: int
+    mean: float
+    at: np.ndarray
+
+
+class Integral(NamedTuple):
+    """E exp(r) at ``at``, with its estimated ``error``; ``complete``: no node was left out, else it is a lower bound."""
+
+    value: float
+    error: float
+    at: np.ndarray
+    complete: bool
+
+
+def integrate_reversal(setting: Setting, points, path, size: int, rng, seconds: float) -> Iterator[Integral]:
+    """E exp(r) at some points, one after the other; none where it is out of reach."""
+    more = _more_ways(setting, points[0], path, size, rng) if size in ORDERS else math.inf
+    if more > MOST_WAYS:
+        return
+    until = time.monotonic() + seconds
+    middle = points.mean(axis=0)
+    for at in (middle, points[1], middle + 1.5 * (points[0] - middle), points[2]):
+        values, complete = [], True
+        for order in ORDERS[size]:
+            nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+            weights = weights / weights.sum()
+            total = 0.0
+            for index in np.ndindex(*(order,) * size):
+                share = float(np.prod(weights[list(index)]))
+                if share < 1e-9:
+                    continue
+                if time.monotonic() > until:
+                    return
+                ratio = _ratio(setting, at, nodes[list(index)], path, rng, 1)
+                complete = complete and bool(ratio)
+                total += share * (ratio or 0.0)
+            values.append(total)
+        yield Integral(values[1], abs(values[1] - values[0]) + more, at, complete)
+
+
+def bet_on_reversal(setting: Setting, points: np.ndarray, path, size: int, rng, seconds: float) -> Wealth:
+    """The first test, for a kernel without decisions that asks for ``size`` normals along ``path``."""
+    until = time.monotonic() + seconds
+    middle = points.mean(axis=0)
+    candidates = [*points[:4], *(middle + 1.7 * (points[:3] - middle)), middle]
+    branches = 2 if _more_ways(setting, points[0], path, size, rng) > 1e-9 else 1
+    value, chosen, stake, mean = 1.0, middle, 0.0, 1.0
+    best = -math.inf
+    for q_end in candidates:
+        pilot = np.array(
+            [_ratio(setting, q_end, rng.standard_normal(size), path, rng, branches) or 0.0 for _ in range(PILOT)]
+        )
+        gain, spread = pilot.mean() - 1, pilot.var() + 1e-12
+        if gain > 0 and gain * gain / spread > best:
+            best, chosen, stake = gain * gain / spread, q_end, min(0.5, 0.5 * gain / spread)
+        if time.monotonic() > until and best > 0:
+            break
+    log_wealth, total, moves = 0.0, 0.0, 0
+    while stake > 0 and log_wealth < math.log(GOAL) and moves < MOST_BETS and time.monotonic() < until:
+        ratio = _ratio(setting, chosen, rng.standard_normal(size), path, rng, branches)
+        ratio = 1.0 if ratio is None else ratio
+        log_wealth += math.log1p(stake * (ratio - 1))
+        total, moves = total + ratio, moves + 1
+    if moves:
+        value, mean = math.exp(min(log_wealth, 700.0)), total / moves
+    return Wealth(value, moves, mean, chosen)
+
+
+def _more_ways(setting: Setting, q, path, size: int, rng) -> float:
+    """By how much the log of the density at the end of a move grows with the other noises that lead there; the largest."""
+    most = 0.0
+    for _ in range(4):
+        v = rng.standard_normal(size)
+        to = setting.gone(q, v, path)
+        if not np.isfinite(to).all():
+            continue
+        found = _noises(setting, q, to, -v, path, rng, 6)
+        if len(found) > 1:
+            growth = _log_density(setting, q, found, path) - _log_density(setting, q, [v], path)
+            most = max(most, growth if math.isfinite(growth) else 0.0)
+    return most
+
+
+def _ratio(setting: Setting, q_end, v, path, rng, branches: int) -> float | None:
+    """exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
+    q = setting.gone(q_end, v, path)
+    if np.array_equal(q, q_end) or not np.isfinite(q).all():
+        return None
+    there = _log_density(setting, q_end, [v], path)
+    if branches > 1:
+        there = _log_density(setting, q_end, _noises(setting, q_end, q, -v, path, rng, 6), path)
+    starts = (6,) if branches > 1 else (1, 6)
+    noises = next((found for n in starts if (found := _noises(setting, q, q_end, v, path, rng, n))), [])
+    r = setting.log_pi(q) + _log_density(setting, q, noises, path) - setting.log_pi(q_end) - there
+    return math.exp(min(r, 50.0)) if math.isfinite(there) and not math.isnan(r) else None
+
+
+def _noises(setting: Setting, start, goal, v, path, rng, starts: int) -> list[np.ndarray]:
+    near = 1e-8 * (1 + np.abs(goal).max())
+    return roots_of(setting, start, goal, v, np.arange(len(v)), path, near, rng, starts)[0]
+
+
+def _log_density(setting: Setting, start, noises, path) -> float:
+    """log of the kernel's density where the ``noises`` lead; -inf if there are none."""
+    here = setting.log_pi(start)
+    parts = [
+        setting.log_density(start, z) - here - map_of(setting, start, z, path, quick=True).log_volume for z in noises
+    ]
+    return float(np.logaddexp.reduce(parts)) if parts else -math.inf
+
+
+class Weighed(NamedTuple):
+    """The largest |z|, of which function, from how many moves, and the change of f (in units of its sd) it would have seen.
+
+    ``z`` is NaN where the weights are too uneven to say, ``least`` zero where nothing moved.
+    """
+
+    z: float
+    what: str
+    moves: int
+    least: float
+
+
+def weigh_moves(
+    move: Callable,
+    log_pi: Callable,
+    dim: int,
+    rng: np.random.Generator,
+    seconds: float,
+    mass_root: Callable | None = None,
+) -> Weighed:
+    """The second test: ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` gives its momentum too."""
+    until = time.monotonic() + seconds
+    walked = typical_points(log_pi, dim, 120, rng, thin=10)
+    centre, spread = walked.mean(axis=0), walked.std(axis=0) + 1e-9
+    root = np.linalg.cholesky(1.7 * np.cov(walked, rowvar=False).reshape(dim, dim) + 1e-6 * np.diag(spread**2))
+    levels = np.array([log_pi(x) for x in walked])
+    tested = min(dim, 10)
+
+    def features(x, p=None):
+        u = (x - centre)[:tested] / spread[:tested]
+        level = (log_pi(x) - levels.mean()) / (levels.std() + 1e-9)
+        found = [np.tanh(u), np.tanh(np.abs(u) - 0.7), [math.tanh(level) if not math.isnan(level) else -1.0]]
+        if p is not None and mass_root is not None:
+            r = np.linalg.solve(mass_root(x), p)[:tested]
+            found += [np.tanh(r), np.tanh(np.abs(r) - 0.7), np.tanh(r * u)]
+        return np.concatenate(found)
+
+    names = [f"position {i}" for i in range(tested)] + [f"spread of {i}" for i in range(tested)] + ["log density"]
+    for what in ("momentum {}", "spread of momentum {}", "position {0} times momentum {0}"):
+        names += [what.format(i) for i in range(tested)]
+    weights, changes, sizes = [], [], []
+    for k in range(LOOKS[-1]):
+        t = rng.standard_normal(dim)
+        scale = math.sqrt(5 / rng.chisquare(5))
+        x = centre + scale * root @ t
+        log_w = log_pi(x) + 0.5 * (5 + dim) * math.log1p(scale**2 * t @ t / 5)
+        if math.isfinite(log_w):
+            p = () if mass_root is None else (mass_root(x) @ rng.standard_normal(dim),)
+            before = features(x, *p)
+            to = move(x, int(rng.integers(2**31)), *p)
+            after = features(to) if mass_root is None else features(*to)
+            weights.append(log_w)
+            changes.append(after - before)
+            sizes.append(before)
+        timed_out = time.monotonic() > until
+        if k + 1 in LOOKS or timed_out:
+            found = _judge(np.array(weights), np.array(changes), np.array(sizes), names)
+            if timed_out or found.z >= LIMIT:
+                return found
+    return found
+
+
+def _judge(log_weights, changes, sizes, names) -> Weighed:
+    if not changes.any():
+        return Weighed(0.0, "", len(log_weights), 0.0)
+    if len(log_weights) < 300:
+        return Weighed(math.nan, "", len(log_weights), math.nan)
+    w = np.exp(log_weights - log_weights.max())[:, None]
+    terms = w * changes
+    squares = np.sum(terms * terms, axis=0)
+    uneven = np.max(terms * terms, axis=0) > MOST_SHARE * squares
+    towards = np.sort(terms * np.sign(terms.sum(axis=0)), axis=0)
+    kept = towards[: len(towards) - len(towards) // 200]
+    z = np.maximum(kept.sum(axis=0), 0.0) / np.sqrt(np.maximum(squares, 1e-300))
+    # The weighted spread of each f, for the least change that would have been seen.
+    total = w.sum()
+    spread = np.sqrt(np.sum(w * (sizes - np.sum(w * sizes, axis=0) / total) ** 2, axis=0) / total) + 1e-12
+    least = float(np.max(LIMIT * np.sqrt(squares) / total / spread))
+    if np.all(uneven):
+        return Weighed(math.nan, "", len(w), least)
+    z = np.where(uneven, 0.0, z)
+    return Weighed(float(z.max()), names[int(z.argmax())], len(w), least)

@@ -1,0 +1,118 @@
+"""One transition of a kernel, with its randomness in our hands: is the target its law?
+
+The kernel (``subject/transition.py``) is called many times on the same numbers but one. From that come, without a look
+inside, the probability of each of its outcomes (``subject/outcomes.py``: the uniform at which its mind changes) and
+the density of its moves (``transitions/balance.py``), and so
+
+    detailed balance    pi(q) phi(w) P / |dq'/dw| is the same for the way there and the way back
+    acceptance          P = min(1, e^r), r the log ratio of both sides without P; another rule that is in balance passes too
+    rejection           an outcome that does not follow the proposal is the start
+    stateless           nothing of the calls before is in the answer, nor how many they were
+    momentum            where it is kept: its refreshment, its flip and the move's volume (``transition_momentum.py``)
+    nan energy          a proposal at which the log density is NaN (or -inf) is not taken
+    shift invariance    the log density's constant does not matter
+
+A kernel that is not reversible need not be wrong. FAIL is said of detailed balance where all noise enters every move, there is
+one way back only and it does not match, and the kernel decides; where it never decides, only after a test of stationarity.
+Nor is one shown to be right by a statistical test: where detailed balance has no answer, and no quadrature either, the report
+is INCONCLUSIVE, and the kernel a matter for check.orbit or check.sampler.
+
+Here: the call and the rows in their order. Each is a function of the Case (``transition_case.py``), in the file of its subject:
+``transition_calls.py``, ``_memory``, ``_balance``, ``_momentum``, ``_faults``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from refhmc.check import adapters
+from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.report import Report, Row
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, examine
+from refhmc.check.subject.target import law_of
+from refhmc.check.transitions.calls import answers, deterministic
+from refhmc.check.transitions.case import Case
+from refhmc.check.transitions.detailed_balance import detailed_balance
+from refhmc.check.transitions.faults import nan_energy, overflow, shift_invariance, zero_length
+from refhmc.check.transitions.memory import stateless
+from refhmc.check.transitions.momentum import returned_momentum
+from refhmc.check.transitions.patterns import typical
+
+FALSE_ALARM = (
+    "deterministic checks: a correct subject passes whatever the seed; 'stationarity', where it is run: at most 1e-6"
+)
+ROWS: tuple[tuple[str, Callable[[Case], Row | Sequence[Row]]], ...] = (
+    ("answers", answers),
+    ("deterministic given randomness", deterministic),
+    ("stateless", stateless),
+    ("detailed balance", detailed_balance),
+    ("momentum flip", returned_momentum),
+    ("zero-length", zero_length),
+    ("overflow", overflow),
+    ("nan energy", nan_energy),
+    ("shift invariance", shift_invariance),
+)
+
+
+def transition(
+    kern,
+    H=None,
+    *,
+    dim: int | None = None,
+    log_density: Callable | None = None,
+    gradient: Callable | None = None,
+    make: Callable | None = None,
+    points=None,
+    n_points: int = 8,
+    delta: float = 0.0,
+    seconds: float | None = 60.0,
+    seed: int = 20261121,
+    like=None,
+    name: str | None = None,
+    seconds_per_call: float | None = SECONDS_PER_CALL,
+) -> Report:
+    """Whether a kernel leaves the law of ``H`` invariant, from single transitions on given randomness.
+
+    kern : ``kern(q, p0=, u=)``, ``kernel(draws, q)``, ``kernel(rng, q)`` or, with a momentum that is kept,
+        ``kernel(draws, q, p)`` (see ``subject/transition.py``), or one of refhmc's kernels. q, p0 (d,), u a number in [0, 1).
+    H : the energy H(q, p), a refhmc Hamiltonian or model, a target with ``log_density``, or the log density of q.
+        For ``kern(q, p0=, u=)`` the momentum has the law exp(-H(q, .)); a standard normal where only a log density is given.
+    dim : found from H, or by trying, if left out. points : (n, d) positions to start from.
+    make : ``make(log_density, gradient) -> kern``, so that the density can be tampered with; with ``log_density`` and
+        ``gradient``, or those of H. delta : the tolerance of the kernel's implicit solver.
+    seconds : for the whole check; what is not done then is INCONCLUSIVE or NOT RUN, and in a third of it no further point is
+        begun. None: no limit, and the same work on any machine.
+
+    Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law,
+    ValueError for counts or seconds that are not positive.
+    """
+    require_counts(dim=dim, n_points=n_points)
+    require_times(seconds=seconds)
+    if callable(getattr(kern, "transition", None)) and hasattr(kern, "statistics"):
+        kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
+    subject = Foreign(kern, name, like)
+    law = law_of(H, log_density, like)
+    given = None if points is None else np.atleast_2d(np.asarray(points, dtype=float))
+    dim = given.shape[1] if given is not None else law.dim if dim is None else int(dim)
+    base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
+    slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
+    part = math.inf if seconds is None else seconds / 3
+    case = Case(subject, law, dim, given, n_points, float(delta), part, seed, make, base, slope)
+    return examine(
+        "transition",
+        subject.name,
+        [(row, functools.partial(function, case)) for row, function in ROWS],
+        settings={"dim": case.dim or "?", "n_points": n_points},
+        seed=seed,
+        foreign=(subject, *law.foreign),
+        notes=lambda: case.notes,
+        diagnose=lambda rows: typical(case, rows),
+        seconds_per_call=seconds_per_call,
+        seconds=seconds,
+        share=0.7,
+        false_alarm=FALSE_ALARM,
+    )

@@ -1,0 +1,1 @@
+"""``refhmc vectors``: golden vectors, and refhmc's own answers to them."""

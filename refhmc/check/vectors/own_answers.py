@@ -1,0 +1,213 @@
+"""What refhmc itself answers to the golden vectors: the other half of the proof, since they were made without it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+
+import numpy as np
+
+import refhmc
+from refhmc.adaptation import windows
+from refhmc.adaptation.dual_averaging import (
+    LOG_STEP,
+    LOG_STEP_BAR,
+    N_DUAL,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
+from refhmc.adaptation.welford import learn_metric, update_welford
+from refhmc.check.report import Report
+from refhmc.check.vectors import golden
+from refhmc.dynamics.vocabulary import integrator_class, metric_class
+
+SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
+
+
+@functools.cache
+def model(name):
+    """refhmc's own model of that name."""
+    m, data = refhmc.models, golden.targets()[name].data
+    makers = {
+        "gaussian": lambda: m.Gaussian(data["mean"], data["covariance"]),
+        "banana": lambda: m.Banana(data["y"], data["sigma_y"], data["sigma_theta"]),
+        "funnel": lambda: m.Funnel(3),
+        "logistic": lambda: m.LogisticRegression(data["X"], data["y"], data["prior_scale"]),
+        "eight-schools": lambda: m.EightSchools(y=data["y"], sigma=data["sigma"]),
+        "eight-schools-centred": lambda: m.EightSchools(True, y=data["y"], sigma=data["sigma"]),
+        "linear-regression": lambda: m.LinearRegression(data["X"], data["y"]),
+        "ar": lambda: m.AR(data["y"], 2),
+        "garch": lambda: m.GARCH(data["y"], data["sigma1"]),
+        "gaussian-mixture": lambda: m.GaussianMixture(data["y"]),
+        "gaussian-process": lambda: m.GaussianProcessRegression(data["x"], data["y"]),
+    }
+    return makers[name]()
+
+
+def metric(args):
+    """refhmc's own metric with these arguments."""
+    options = {key: args[key] for key in ("alpha", "as_published") if key in args}
+    if "inverse_mass" in args:
+        options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
+    return metric_class(args["metric"])(**options)
+
+
+def integrator(args):
+    """refhmc's own integrator with these arguments, solved tightly."""
+    options = {"omega": args["omega"]} if "omega" in args else {}
+    make = integrator_class(args["integrator"])
+    if make.implicit:
+        options |= {"tolerance": SOLVER_TOLERANCE, "max_iterations": 1000}
+    base = make(**options)
+    compositions = {"yoshida": refhmc.integrators.Yoshida, "suzuki": refhmc.integrators.Suzuki}
+    return compositions[args["composition"]](base) if "composition" in args else base
+
+
+def derivative(name):
+    """The answer to a request for the model's derivative of that name."""
+    return lambda r: {r.op: getattr(model(r.target), name)(r.inputs["q"])}
+
+
+def logp(r):
+    L = model(r.target).log_density
+    return {"difference": L(r.inputs["q"]) - L(r.inputs["reference"])}
+
+
+def mass(r):
+    G = refhmc.Hamiltonian(model(r.target), metric(r.args)).mass(r.inputs["q"])
+    return {"metric": G, "log_det": np.linalg.slogdet(G).logabsdet}
+
+
+def force(r):
+    H = refhmc.Hamiltonian(model(r.target), metric(r.args))
+    return {"dq": H.grad_q(r.inputs["q"], r.inputs["p"]), "dp": H.grad_p(r.inputs["q"], r.inputs["p"])}
+
+
+def step(r):
+    H, a = refhmc.Hamiltonian(model(r.target), metric(r.args)), r.args
+    t = refhmc.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
+    if not t.converged.all():
+        raise ArithmeticError(f"{r.id}: a solve did not converge")
+    return {"q": t.q[-1], "p": t.p[-1], "energy_error": t.energy[-1] - t.energy[0]}
+
+
+def staircase_log_density(q, data):
+    log_w, mean, s = data
+    n = math.floor(q[1])
+    if n < 0 or n >= log_w.shape[0]:
+        return -np.inf
+    return log_w[n] - 0.5 * ((q[0] - mean[n]) / s[n]) ** 2 - math.log(s[n])
+
+
+def staircase_gradient(q, data):
+    _, mean, s = data
+    n = math.floor(q[1])
+    return np.array([(mean[n] - q[0]) / s[n] ** 2, 0.0])
+
+
+@functools.cache
+def jumping(name, coordinates):
+    """The target as a model that is told where it jumps; whether it does, the equations do not ask."""
+    if name == "staircase":
+        data = golden.targets()[name].data
+        parts = tuple(data[key] for key in ("log_w", "mean", "s"))
+        functions = {"log_density": staircase_log_density, "gradient": staircase_gradient}
+        return refhmc.Model(2, **functions, data=parts, discontinuous=coordinates, name=name)
+    smooth = model(name)
+    functions = {key: smooth._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
+    return refhmc.Model(smooth.dim, **functions, data=smooth.data, discontinuous=coordinates, name=name)
+
+
+def discontinuous_step(r):
+    a, coordinates = r.args, tuple(int(j) for j in r.args["discontinuous"])
+    of = jumping(r.target, coordinates)
+    sizes = np.array(a.get("inverse_mass", np.ones(of.dim)))
+    sizes[list(coordinates)] **= 2  # refhmc's variances: 1/m_j is their root
+    H = refhmc.DiscontinuousHamiltonian(of, refhmc.metrics.Diagonal(sizes))
+    q, p = r.inputs["q"], r.inputs["p"]
+    for order in a["orders"]:
+        q, p, _, _ = H.step(q, p, a["eps"], order)
+    return {"q": q, "p": p, "energy_error": H.energy(q, p) - H.energy(r.inputs["q"], r.inputs["p"])}
+
+
+def transition(r):
+    a = r.args
+    if a["kernel"] == "hmc":
+        kernel = refhmc.HMC(step_size=a["eps"], n_steps=a["n"], metric=metric(a), integrator=integrator(a))
+    else:
+        kernel = refhmc.NUTS(step_size=a["eps"], max_treedepth=a["max_depth"], metric=metric(a))
+    t = refhmc.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
+    out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
+    if a["kernel"] == "hmc":
+        out["accepted"] = bool(t.stats["is_accepted"])
+        return out  # the energy error of a rejected proposal is not kept
+    return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
+
+
+def dual_averaging(r):
+    state = np.zeros(N_DUAL)
+    out: dict[str, list] = {"step_size": [], "averaged": []}
+    restart_dual_averaging(state, r.args["initial"])
+    for a in r.inputs["acceptances"]:
+        update_dual_averaging(state, a, r.args["target_accept"])
+        out["step_size"].append(np.exp(state[LOG_STEP]))
+        out["averaged"].append(np.exp(state[LOG_STEP_BAR]))
+    return out
+
+
+def warmup_schedule(r):
+    return {"phases": [list(phase) for phase in windows.warmup_schedule(r.args["tune"])]}
+
+
+def welford(r):
+    draws = r.inputs["draws"]
+    n, d = draws.shape
+    mean, scatter = np.zeros(d), np.zeros((d, d))
+    for k, q in enumerate(draws, 1):
+        update_welford(mean, scatter, q, k)
+    vecs, mats = np.zeros((2, d)), np.zeros((2, d, d))
+    learn_metric(scatter, n, vecs, mats)
+    return {"mean": mean, "covariance": scatter / (n - 1), "regularised": mats[0]}
+
+
+ANSWERS = {
+    "logp": logp,
+    "grad": derivative("gradient"),
+    "hess": derivative("hessian"),
+    "third": derivative("third_derivative"),
+    "fisher": derivative("fisher"),
+    "fisher_derivative": derivative("fisher_derivative"),
+    "metric": mass,
+    "dH": force,
+    "step": step,
+    "discontinuous_step": discontinuous_step,
+    "transition": transition,
+    "dual_averaging": dual_averaging,
+    "warmup_schedule": warmup_schedule,
+    "welford": welford,
+}
+
+
+def as_json(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def answered(records):
+    """Lines of a results file, as another program would write them."""
+    for r in records:
+        out = {key: as_json(np.asarray(value)) for key, value in ANSWERS[r.op](r).items() if r.op != "warmup_schedule"}
+        yield json.dumps({"id": r.id, "out": out or ANSWERS[r.op](r)})
+
+
+def own_results(op, every: int = 1):
+    """Lines of a results file for every so many of an operation's records (of windows: those stretched as refhmc does it)."""
+    stretched = "stretched" if op == "warmup_schedule" else None
+    return answered(itertools.islice(golden.records(op, stretched), 0, None, every))
+
+
+def report(every: int = 1) -> Report:
+    """refhmc's answers to every so many of the records of each operation, compared."""
+    lines = (line for op in ANSWERS for line in own_results(op, every))
+    return golden.compare(lines, solver_tolerance=SOLVER_TOLERANCE)
