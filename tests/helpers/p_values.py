@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from refhmc.check import evidence
+from refhmc.check.samplers import evidence
 
 
 def p_values(test: str, runs: int, rng) -> np.ndarray:
