@@ -371,7 +371,7 @@ class Core:
         If one of them cannot be compiled, all are called as Python.
         """
         reads = metric.reads
-        if self.model.has_diagonals and getattr(metric, "module", "") == "diagonal_softabs":
+        if self.model.has_diagonals and getattr(metric, "reads_diagonals", False):
             reads = ("hessian_diagonal", "diagonal_trace")
         if reads not in self._tuples:
             for key in reads:

@@ -29,6 +29,7 @@ class DiagonalSoftAbs(Riemannian):
     alpha: float = 1e6
     is_dense = False
     reads = ("hessian", "trace")
+    reads_diagonals = True  # of both, from a model that gives them by themselves
 
     def __post_init__(self):
         check_alpha(self.alpha)

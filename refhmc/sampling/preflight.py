@@ -194,7 +194,7 @@ def _check_metric(s: _Subject, metric) -> None:
     """What a metric that depends on the position reads."""
     assert s.pointers is not None
     model, (_, matrix, trace, data) = s.model, s.pointers
-    diagonal = model.has_diagonals and metric.module == "diagonal_softabs"
+    diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
     of, contraction = metric.reads
     if contraction is not None and model._functions[contraction] is None:
         contraction = FULL_TENSOR[contraction]
