@@ -1,0 +1,239 @@
+"""The speed of the present tree beside that of another commit: ``python -m validation.benchmarks.before_after REV``.
+
+For each row both trees do the same work in turn, in processes that live to the end, on one core, in pairs whose order
+alternates: ``--pairs`` of them (default 30). Start-up is timed by new processes. The rows are those of
+:mod:`validation.benchmarks.timed_rows`. Before anything is timed, each tree's core is compiled; the processes that are timed
+load it.
+
+The figure is the median over the pairs of time now / time before. Its interval is that of the sign test, by order
+statistics: with n independent pairs, of one median ratio, the k-th least and the k-th greatest ratio enclose it unless
+fewer than k pairs lie on one side of it, at most 2 P(Binomial(n, 1/2) < k); k is the largest for which this is at most 5 %
+(n = 30: k = 10, 95.7 %). It assumes nothing of the noise's law, and single disturbed pairs do not move it. "below 1.03": all
+of the interval is; "above 1.03": all of it is not; "undecided" otherwise, and with fewer than six pairs always.
+
+The clock is the time of the processor that the process used, since other work on the machine lengthens the wall's;
+``--clock wall`` decides by that one. Both are in the file of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from validation.benchmarks import common
+from validation.two_trees import Tree, commit_beside, git, present_tree
+
+WORKER = pathlib.Path(__file__).resolve().with_name("timed_rows.py")
+LIMIT = 1.03
+CONFIDENCE = 0.95
+TIMEOUT = 900.0  # of one answer
+MOST_ROUNDS = 3
+AT_END = "; import time; print(time.process_time())"
+START_UP = {
+    "import refhmc": "import refhmc" + AT_END,
+    "new process to first draw": "import refhmc; refhmc.sample(refhmc.models.Funnel(), draws=1, tune=0, chains=1, "
+    "random_seed=1, raw=True, progressbar=False)" + AT_END,
+}
+CLOCKS = ("processor", "wall")
+
+
+class Worker:
+    """A process with the refhmc of a tree."""
+
+    def __init__(self, tree: Tree):
+        self.tree = tree
+        command = [sys.executable, "-P", str(WORKER)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, cwd=tree.cache, env=environment(tree), text=True, **pipes)
+        self.rows = self.ask(rows=True)["rows"]
+
+    def ask(self, **question) -> dict:
+        """The answer; one with ``error`` if the process gives none in time."""
+        alarm = threading.Timer(TIMEOUT, self.process.kill)
+        alarm.start()
+        try:
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+            return json.loads(self.process.stdout.readline() or '{"error": "the process ended"}')
+        except OSError as error:
+            return {"error": str(error)}
+        finally:
+            alarm.cancel()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.process.wait()
+
+
+def environment(tree: Tree) -> dict[str, str]:
+    return {**tree.environment(), **common.ONE_THREAD}
+
+
+def compile_all(tree: Tree, rows: list[str]) -> None:
+    """Run every row briefly, in a process of its own, until one has compiled nothing."""
+    tree.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for _ in range(MOST_ROUNDS):
+        there = tree.compiled()
+        for text in [START_UP[row] for row in rows if row in START_UP]:
+            started(tree, text)
+        with contextlib.closing(Worker(tree)) as worker:
+            for row in rows:
+                if row not in START_UP:
+                    worker.ask(row=row, amount=4, seed=0)
+        if tree.compiled() == there:
+            return
+
+
+def started(tree: Tree, text: str) -> dict:
+    """Seconds of a new process that runs ``text``, which prints its processor's."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", text],
+        cwd=tree.cache,
+        env=environment(tree),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    wall = time.perf_counter() - begin
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-1]}
+    return {"wall": wall, "processor": float(done.stdout.split()[-1])}
+
+
+def measure(row: str, before: Worker, now: Worker, pairs: int, seconds: float) -> dict:
+    """The times of a row, pair by pair; or ``error``."""
+    if row in START_UP:
+
+        def answer(worker, seed):
+            return started(worker.tree, START_UP[row])
+
+        amount = 1
+    else:
+        told = now.ask(row=row, seconds=seconds)
+        amount = told.get("amount", 1)
+        if "error" in told:
+            return {"error": f"now: {told['error']}"}
+
+        def answer(worker, seed):
+            return worker.ask(row=row, amount=amount, seed=seed)
+
+    times = []
+    for k in range(-1, pairs):  # the first pair is not counted: it loads code and fills caches
+        order = (before, now) if k % 2 else (now, before)
+        found = {worker is now: answer(worker, k + 1) for worker in order}
+        for is_now, each in found.items():
+            if "error" in each:
+                return {"error": f"{'now' if is_now else 'before'}: {each['error']}"}
+        if k >= 0:
+            times.append({"before": found[False], "now": found[True], "first": "now" if order[0] is now else "before"})
+    same = all(pair["before"].get("draws") == pair["now"].get("draws") for pair in times)
+    return {"amount": amount, "same_draws": same, "pairs": times}
+
+
+def rank(n: int) -> int:
+    """The largest k with 2 P(Binomial(n, 1/2) < k) <= 5 %; 0 if there is none."""
+    k, below = 0, 0.0
+    while True:
+        below += math.comb(n, k) / 2**n  # P(Binomial <= k) = P(Binomial < k + 1)
+        if 2 * below > 1 - CONFIDENCE + 1e-12:
+            return k
+        k += 1
+
+
+def median_interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The median and its interval of the module's text; without limits where there are too few."""
+    ordered, k = sorted(ratios), rank(len(ratios))
+    limits = (ordered[k - 1], ordered[-k]) if k else (0.0, math.inf)
+    return statistics.median(ordered), *limits
+
+
+def verdict(low: float, high: float) -> str:
+    if high < LIMIT:
+        return f"below {LIMIT}"
+    return f"above {LIMIT}" if low > LIMIT else "undecided"
+
+
+def summary(measured: dict, clock: str) -> dict:
+    """Median ratio, interval, verdict and median milliseconds by one clock."""
+    pairs = measured["pairs"]
+    middle, low, high = median_interval([pair["now"][clock] / pair["before"][clock] for pair in pairs])
+    times = {when: statistics.median(pair[when][clock] for pair in pairs) * 1e3 for when in ("before", "now")}
+    return {"ratio": middle, "low": low, "high": high, "verdict": verdict(low, high), "milliseconds": times}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("revision", help="the commit before")
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of each row (default 30)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of one run (default 0.3)")
+    parser.add_argument(
+        "--rows", nargs="+", default=[""], metavar="WORD", help="rows whose name has one of these words"
+    )
+    parser.add_argument("--clock", choices=CLOCKS, default=CLOCKS[0])
+    parser.add_argument("--dry", action="store_true", help="print, and leave the files of results as they are")
+    chosen = parser.parse_args()
+    common.pin_to_one_core()
+    about = common.machine(["refhmc", "numba", "numpy"])
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(present_tree())
+        here.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        other = stack.enter_context(commit_beside(here, chosen.revision))
+        other.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.closing(Worker(here)) as worker:
+            rows = [row for row in [*worker.rows, *START_UP] if any(word in row for word in chosen.rows)]
+        if not rows:
+            raise SystemExit(f"no row has any of the words {chosen.rows}")
+        for tree in (other, here):
+            compile_all(tree, rows)
+        before, now = (stack.enter_context(contextlib.closing(Worker(tree))) for tree in (other, here))
+        commits = {
+            "before": git("rev-parse", "--short=12", chosen.revision),
+            "now": git("describe", "--always", "--dirty"),
+        }
+        results = {}
+        for row in rows:
+            results[row] = measure(row, before, now, chosen.pairs, chosen.seconds)
+            if "error" not in results[row]:
+                results[row] |= {clock: summary(results[row], clock) for clock in CLOCKS}
+            told = results[row].get("error") or "{ratio:.3f} ({low:.3f}..{high:.3f})".format(
+                **results[row][chosen.clock]
+            )
+            print(f"{row}: {told}", file=sys.stderr, flush=True)
+    lines = []
+    for row, found in results.items():
+        if "error" in found:
+            lines.append([row, "", "", "", "", f"ERROR {found['error']}"])
+            continue
+        by = found[chosen.clock]
+        times = [f"{by['milliseconds'][when]:.1f}" for when in ("before", "now")]
+        word = by["verdict"] + ("" if found["same_draws"] else ", other draws")
+        lines.append([row, *times, f"{by['ratio']:.3f}", f"{by['low']:.3f}..{by['high']:.3f}", word])
+    coverage = 1 - 2 * sum(math.comb(chosen.pairs, j) for j in range(rank(chosen.pairs))) / 2**chosen.pairs
+    text = (
+        f"Milliseconds ({chosen.clock}) for the same work at {commits['before']} and now ({commits['now']}), medians of "
+        f"{chosen.pairs} pairs in alternating order; the\nmedian of now / before in one pair, its interval of "
+        f"{100 * coverage:.1f} % by the sign test, and whether that lies below {LIMIT}.\n\n"
+        + common.table(["row", "before", "now", "now / before", "interval", "verdict"], lines)
+    )
+    data = {"commits": commits, "pairs": chosen.pairs, "clock": chosen.clock, "rows": results}
+    if chosen.dry:
+        print(text)
+    else:
+        common.report("before_after", "Before and after", text, data, about)
+
+
+if __name__ == "__main__":
+    main()
