@@ -58,8 +58,10 @@ def commit_beside(present: Tree, revision: str) -> Iterator[Tree]:
     commit = git("rev-parse", "--verify", f"{revision}^{{commit}}")
     folder = present.cache / f"commit-{commit[:16]}"
     tree = Tree(folder / "tree", folder / "compiled")
+    if tree.root.exists():  # left by a comparison that was killed
+        git("worktree", "remove", "--force", str(tree.root))
     git("worktree", "prune")
-    git("worktree", "add", "--quiet", "--force", "--detach", str(tree.root), commit)
+    git("worktree", "add", "--quiet", "--detach", str(tree.root), commit)
     try:
         yield tree
     finally:

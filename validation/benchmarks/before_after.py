@@ -1,9 +1,11 @@
 """The speed of the present tree beside that of another commit: ``python -m validation.benchmarks.before_after REV``.
 
-For each row both trees do the same work in turn, in processes that live to the end, on one core, in pairs whose order
-alternates: ``--pairs`` of them (default 30). Start-up is timed by new processes. The rows are those of
-:mod:`validation.benchmarks.timed_rows`. Before anything is timed, each tree's core is compiled; the processes that are timed
-load it.
+In each of ``--pairs`` rounds (default 30) a new process of each tree does every row, the two in turn on one core, in an
+order that alternates from round to round. The processes are new in each round because where compiled code and arrays come to
+lie in a process makes a difference for its whole life (one pair of processes of one commit, 10 times in turn: 0.94, interval
+0.90 to 0.97), which repeated pairs of the same two processes cannot tell from a difference of the text. The rows are those
+of :mod:`validation.benchmarks.timed_rows`, and start-up. Before anything is timed, each tree's core is compiled; the
+processes that are timed load it.
 
 The figure is the median over the pairs of time now / time before. Its interval is that of the sign test, by order
 statistics: with n independent pairs, of one median ratio, the k-th least and the k-th greatest ratio enclose it unless
@@ -52,11 +54,13 @@ class Worker:
     """A process with the refhmc of a tree."""
 
     def __init__(self, tree: Tree):
-        self.tree = tree
         command = [sys.executable, "-P", str(WORKER)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, cwd=tree.cache, env=environment(tree), text=True, **pipes)
-        self.rows = self.ask(rows=True)["rows"]
+        told = self.ask(rows=True)
+        if told.get("refhmc") != str(tree.root):
+            raise SystemExit(f"no process with the refhmc of {tree.root}: {told}")
+        self.rows = told["rows"]
 
     def ask(self, **question) -> dict:
         """The answer; one with ``error`` if the process gives none in time."""
@@ -113,34 +117,31 @@ def started(tree: Tree, text: str) -> dict:
     return {"wall": wall, "processor": float(done.stdout.split()[-1])}
 
 
-def measure(row: str, before: Worker, now: Worker, pairs: int, seconds: float) -> dict:
-    """The times of a row, pair by pair; or ``error``."""
-    if row in START_UP:
+def calibrate(tree: Tree, rows: list[str], seconds: float) -> dict[str, dict]:
+    """``amount`` of each row's work, the same for both trees; or ``error``."""
+    with contextlib.closing(Worker(tree)) as worker:
+        return {row: {"amount": 1} if row in START_UP else worker.ask(row=row, seconds=seconds) for row in rows}
 
-        def answer(worker, seed):
-            return started(worker.tree, START_UP[row])
 
-        amount = 1
-    else:
-        told = now.ask(row=row, seconds=seconds)
-        amount = told.get("amount", 1)
-        if "error" in told:
-            return {"error": f"now: {told['error']}"}
-
-        def answer(worker, seed):
-            return worker.ask(row=row, amount=amount, seed=seed)
-
-    times = []
-    for k in range(-1, pairs):  # the first pair is not counted: it loads code and fills caches
-        order = (before, now) if k % 2 else (now, before)
-        found = {worker is now: answer(worker, k + 1) for worker in order}
-        for is_now, each in found.items():
-            if "error" in each:
-                return {"error": f"{'now' if is_now else 'before'}: {each['error']}"}
-        if k >= 0:
-            times.append({"before": found[False], "now": found[True], "first": "now" if order[0] is now else "before"})
-    same = all(pair["before"].get("draws") == pair["now"].get("draws") for pair in times)
-    return {"amount": amount, "same_draws": same, "pairs": times}
+def take_round(k: int, before: Tree, now: Tree, results: dict[str, dict]) -> None:
+    """Add the k-th pair to each row of ``results`` that is without error."""
+    first = "now" if k % 2 else "before"
+    with contextlib.ExitStack() as stack:
+        trees = {"before": before, "now": now}
+        order = [first, *(when for when in trees if when != first)]
+        workers = {when: stack.enter_context(contextlib.closing(Worker(trees[when]))) for when in order}
+        for row, found in results.items():
+            pair = {"first": first}
+            for when in order:
+                if row in START_UP:
+                    pair[when] = started(trees[when], START_UP[row])
+                else:
+                    pair[when] = workers[when].ask(row=row, amount=found["amount"], seed=k)
+                if "error" in pair[when]:
+                    found["error"] = f"{when}: {pair[when]['error']}"
+            if "error" not in found:
+                found.setdefault("pairs", []).append(pair)
+                found["same_draws"] = all(p["before"].get("draws") == p["now"].get("draws") for p in found["pairs"])
 
 
 def rank(n: int) -> int:
@@ -198,20 +199,17 @@ def main() -> None:
             raise SystemExit(f"no row has any of the words {chosen.rows}")
         for tree in (other, here):
             compile_all(tree, rows)
-        before, now = (stack.enter_context(contextlib.closing(Worker(tree))) for tree in (other, here))
         commits = {
             "before": git("rev-parse", "--short=12", chosen.revision),
             "now": git("describe", "--always", "--dirty"),
         }
-        results = {}
-        for row in rows:
-            results[row] = measure(row, before, now, chosen.pairs, chosen.seconds)
-            if "error" not in results[row]:
-                results[row] |= {clock: summary(results[row], clock) for clock in CLOCKS}
-            told = results[row].get("error") or "{ratio:.3f} ({low:.3f}..{high:.3f})".format(
-                **results[row][chosen.clock]
-            )
-            print(f"{row}: {told}", file=sys.stderr, flush=True)
+        results = calibrate(here, rows, chosen.seconds)
+        for k in range(chosen.pairs):
+            take_round(k, other, here, {row: found for row, found in results.items() if "error" not in found})
+            print(f"round {k + 1} of {chosen.pairs}", file=sys.stderr, flush=True)
+    for found in results.values():
+        if "error" not in found:
+            found |= {clock: summary(found, clock) for clock in CLOCKS}
     lines = []
     for row, found in results.items():
         if "error" in found:
