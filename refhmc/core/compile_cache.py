@@ -5,6 +5,8 @@ and nobody else may write to them (of a file, looked at after it is opened), and
 named in a :class:`refhmc.errors.CompileCacheWarning`, removed and written anew. Where no directory passes, nothing is kept:
 each process compiles for itself.
 
+Of several processes that need a function which nobody has compiled, one compiles it; the others wait and load it.
+
 The directory is named after a hash of all of refhmc's sources, because Numba's own cache, which this replaces, does not notice
 that a *callee* in another file was edited.
 """
@@ -23,18 +25,23 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
+from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.errors import CompileCacheWarning
 
 PRIVATE = 0o700
 SEAL = hashlib.sha256().digest_size
+PATIENCE = (
+    120.0  # seconds for which a process waits while another compiles a function: that one may have been suspended
+)
 
 
 @functools.cache
@@ -115,12 +122,14 @@ def write_sealed(path: pathlib.Path, value: Any) -> None:
 class CompiledCode(FunctionCache):
     """The cache of one function, as Numba's dispatcher asks for it: one file for each signature and processor.
 
-    ``missed`` is called when there is nothing to load. (Of Numba's class only the hash of bytecode and closure is used.)
+    ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
+    time. (Of Numba's class only the hash of bytecode and closure is used.)
     """
 
     def __init__(self, function: Callable, missed: Callable[[], None]):
         self._py_func, self._name, self._cache_path = function, repr(function), None
         self._missed = missed
+        self._lock: FileLock | None = None
 
     def path(self, sig, codegen) -> pathlib.Path | None:
         """The file of a signature; None where nothing is kept, or the function's own file is not known."""
@@ -138,21 +147,34 @@ class CompiledCode(FunctionCache):
         """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
         target_context.refresh()
         path = self.path(sig, target_context.codegen())
-        found = None
-        if path is not None:
-            try:
-                found = CompileResult._rebuild(target_context, *read_sealed(path))
-            except FileNotFoundError:
-                pass
-            except Exception as error:  # whatever unpickling and linking may raise
-                if not _is_in_use(error):
-                    with contextlib.suppress(OSError):
-                        _remove(path)
-                    text = str(error) if str(path) in str(error) else f"{path}: {type(error).__name__}: {error}"
-                    warnings.warn(f"Compiled code is made anew: {text}.", CompileCacheWarning, stacklevel=2)
+        found = None if path is None else _load(path, target_context)
         if found is None:
             self._missed()
+            if path is not None and self._wait_for_our_turn(path):
+                found = _load(path, target_context)  # another process may have compiled it meanwhile
         return found
+
+    def _wait_for_our_turn(self, path: pathlib.Path) -> bool:
+        """Take the lock of a file that is to be written; whether it was had, in the end or at once."""
+        lock = FileLock(path.with_suffix(".lock"))
+        try:
+            lock.acquire(PATIENCE)
+        except (HeldError, OSError):
+            return False
+        self._lock = lock
+        return True
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Around one compilation: a lock that it takes is released when it has ended, however it ends."""
+        with global_compiler_lock:
+            outer, self._lock = self._lock, None
+            try:
+                yield
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+                self._lock = outer
 
     def save_overload(self, sig, data) -> None:
         """Keep what was compiled for a signature, if it can be kept."""
@@ -164,6 +186,21 @@ class CompiledCode(FunctionCache):
         except OSError as error:
             if not _is_in_use(error):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
+
+
+def _load(path: pathlib.Path, target_context) -> CompileResult | None:
+    """What is kept in that file, if anything is that can be trusted; a warning, and the file removed, where it cannot."""
+    try:
+        return CompileResult._rebuild(target_context, *read_sealed(path))
+    except FileNotFoundError:
+        pass
+    except Exception as error:  # whatever unpickling and linking may raise
+        if not _is_in_use(error):
+            with contextlib.suppress(OSError):
+                _remove(path)
+            text = str(error) if str(path) in str(error) else f"{path}: {type(error).__name__}: {error}"
+            warnings.warn(f"Compiled code is made anew: {text}.", CompileCacheWarning, stacklevel=3)
+    return None
 
 
 def _is_in_use(error: Exception) -> bool:

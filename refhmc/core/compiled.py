@@ -39,7 +39,13 @@ def _kept_njit(function: Callable, **options):
     """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
     dispatcher = numba.njit(**options)(function)
     if not numba.config.DISABLE_JIT:
-        dispatcher._cache = CompiledCode(function, _announce_once)
+        cache, compile_or_load = CompiledCode(function, _announce_once), dispatcher.compile
+
+        def compile_in_turn(signature):
+            with cache.turn():
+                return compile_or_load(signature)
+
+        dispatcher._cache, dispatcher.compile = cache, compile_in_turn
     return dispatcher
 
 

@@ -7,7 +7,7 @@ chain that is. Both hold a checksum of their content. They are written beside th
 leaves the one before; they are arrays and JSON, and are never unpickled.
 
 While a run is under way it holds ``writer.lock``, and each chain, which may run in another process, its ``chain-k.lock``
-(:mod:`refhmc.sampling.file_lock`): a second run on the same folder is refused.
+(:mod:`refhmc.core.file_lock`): a second run on the same folder is refused.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.core.fingerprint import Fingerprint, differences, package_identity, sha256
-from refhmc.errors import CheckpointError
-from refhmc.sampling.file_lock import FileLock
+from refhmc.errors import CheckpointError, CheckpointWarning
 
 FORMAT = 2
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
@@ -46,6 +47,18 @@ class Saved(NamedTuple):
     stats: np.ndarray
     start_of_draws: np.ndarray  # where the chain stood after warm-up; NaN before
     control: np.ndarray
+
+
+def take(lock: FileLock) -> None:
+    """Take it, or raise CheckpointError naming who holds it. A warning where the file system has no locks."""
+    try:
+        error = lock.acquire()
+    except HeldError as holder:
+        text = f"{lock.path.parent} is being written to by {holder}, which holds {lock.path.name}"
+        raise CheckpointError(text) from None
+    if error is not None:
+        text = f"{lock.path} cannot be locked ({error}): nothing keeps a second run from writing to that folder"
+        warnings.warn(text, CheckpointWarning, stacklevel=2)
 
 
 class Checkpoint:
@@ -72,7 +85,7 @@ class Checkpoint:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._writer.acquire()
+            take(self._writer)
         except OSError as error:
             raise CheckpointError(f"{self.folder} cannot be written to: {error}") from error
         try:
@@ -117,10 +130,14 @@ class Checkpoint:
         self._writer.release()
 
     @contextlib.contextmanager
-    def writing(self, chain: int):
+    def writing(self, chain: int) -> Iterator[None]:
         """While a chain runs, in whatever process: nobody else writes its file."""
-        with FileLock(self.folder / f"chain-{chain}.lock"):
+        lock = FileLock(self.folder / f"chain-{chain}.lock")
+        take(lock)
+        try:
             yield
+        finally:
+            lock.release()
 
     def path(self, chain: int) -> pathlib.Path:
         return self.folder / f"chain-{chain}.npz"

@@ -13,10 +13,12 @@ import warnings
 
 import pytest
 from numba import types as nb
+from numba.core.errors import TypingError
 
 from refhmc.core import compile_cache
 from refhmc.core.compile_cache import cache_directory, read_sealed, write_sealed
 from refhmc.core.compiled import jit
+from refhmc.core.file_lock import FileLock
 from refhmc.errors import CompileCacheWarning
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has access lists in the place of owner and mode")
@@ -115,6 +117,67 @@ def test_what_cannot_be_written_is_told_of_once(folder, monkeypatch):
     assert str(cache_directory()) in str(told[0].message)
     assert "Permission denied" in str(told[0].message)
     assert files(folder) == []
+
+
+def test_what_another_process_compiled_while_we_waited_is_loaded(folder, monkeypatch):
+    assert compiled_anew_without_a_word()
+    (path,) = files(folder)
+    content, taken = path.read_bytes(), []
+    path.unlink()
+
+    def acquire(lock, patience):
+        taken.append(lock.path.name)
+        path.write_bytes(content)
+        path.chmod(0o600)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    assert not compiled_anew_without_a_word()
+    assert taken == [path.with_suffix(".lock").name]
+
+
+def test_a_holder_that_is_suspended_is_not_waited_for_forever(folder, monkeypatch):
+    assert compiled_anew_without_a_word()
+    (path,) = files(folder)
+    path.unlink()
+    monkeypatch.setattr(compile_cache, "PATIENCE", 0.05)
+    with FileLock(path.with_suffix(".lock")):
+        assert compiled_anew_without_a_word()
+    assert files(folder) == [path]
+
+
+def test_a_compilation_that_fails_leaves_no_lock(folder):
+    def no_type(x):
+        return x.no_such_attribute
+
+    dispatcher = jit(no_type)
+    for _ in range(2):
+        with pytest.raises(TypingError):
+            dispatcher.compile(nb.float64(nb.float64))
+        assert files(folder) == []
+
+
+BESIDE_OTHERS = """
+import sys
+from numba import types as nb
+from refhmc.metrics.softabs_function import soft
+print("ready", flush=True)
+sys.stdin.readline()
+soft.compile(nb.float64(nb.float64, nb.float64))
+print(sum(soft.stats.cache_misses.values()), soft(0.0, 2.0))
+"""
+
+
+def test_of_processes_beside_each_other_one_compiles(folder):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([sys.executable, "-c", BESIDE_OTHERS], **pipes) for _ in range(3)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [process.communicate(timeout=300)[0].split() for process in processes]
+    assert sorted(answers) == [["0", "0.5"], ["0", "0.5"], ["1", "0.5"]]
+    assert not [path.name for path in files(folder) if path.suffix == ".lock"]
 
 
 @pytest.mark.parametrize("place", ["root", "by hash"])

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file, which the operating system lets go of when its holder ends, however it ends."""
+"""One process at a time: a lock on a file, which the operating system lets go of when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import pathlib
 import socket
 import sys
 import time
-import warnings
 import weakref
 from typing import IO
 
-from refhmc.errors import CheckpointError, CheckpointWarning
-
 FAR = 1 << 30  # the byte that Windows locks, behind the text, which others are to read
+PAUSE = 0.01  # seconds between two looks at a lock that another process holds
+
+
+class HeldError(Exception):
+    """Another process holds the lock; the text says which."""
 
 
 class FileLock:
@@ -24,8 +26,12 @@ class FileLock:
         self.path = path
         self._file: IO[bytes] | None = None
 
-    def acquire(self) -> None:
-        """Take the lock, or raise CheckpointError naming who holds it. A warning where the file system has no locks."""
+    def acquire(self, patience: float = 0.0) -> OSError | None:
+        """Take the lock; raises HeldError where another process still holds it after ``patience`` seconds.
+
+        None, or the reason why the lock keeps nobody out: a file system that has no locks.
+        """
+        reason, deadline = None, time.monotonic() + patience
         while True:
             file = open(self.path, "a+b")  # noqa: SIM115
             try:
@@ -34,15 +40,12 @@ class FileLock:
                 file.seek(0)
                 holder = file.read(200).decode(errors="replace") or "another process"
                 file.close()
-                raise CheckpointError(
-                    f"{self.path.parent} is being written to by {holder}, which holds {self.path.name}"
-                ) from None
+                if time.monotonic() >= deadline:
+                    raise HeldError(holder) from None
+                time.sleep(PAUSE)
+                continue
             except OSError as error:
-                warnings.warn(
-                    f"{self.path} cannot be locked ({error}): nothing keeps a second run from writing to that folder",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
+                reason = error
             if _is_at(file, self.path):
                 break
             file.close()  # its last holder removed it in the meantime
@@ -52,6 +55,7 @@ class FileLock:
         file.flush()
         self._file = file
         _held.add(self)
+        return reason
 
     def release(self) -> None:
         """Let go, and remove the file."""

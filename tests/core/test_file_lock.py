@@ -6,16 +6,16 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from refhmc.errors import CheckpointError, CheckpointWarning
-from refhmc.sampling import file_lock
-from refhmc.sampling.file_lock import FileLock
+from refhmc.core import file_lock
+from refhmc.core.file_lock import FileLock, HeldError
 
 HOLDER = """
 import pathlib, sys
-from refhmc.sampling.file_lock import FileLock
+from refhmc.core.file_lock import FileLock
 lock = FileLock(pathlib.Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)
@@ -40,9 +40,7 @@ def holder(tmp_path):
 def test_a_second_process_is_refused_until_the_first_ends(end, holder, tmp_path):
     lock = FileLock(tmp_path / "lock")
     for _ in range(3):
-        with pytest.raises(
-            CheckpointError, match=f"is being written to by process {holder.pid} on .* which holds lock"
-        ):
+        with pytest.raises(HeldError, match=f"^process {holder.pid} on .* since "):
             lock.acquire()
     if end == "killed":
         holder.kill()
@@ -58,9 +56,9 @@ def test_a_second_process_is_refused_until_the_first_ends(end, holder, tmp_path)
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path):
     one, other = (FileLock(tmp_path / "lock") for _ in range(2))
-    with one, pytest.raises(CheckpointError, match=f"process {os.getpid()} "):
+    with one, pytest.raises(HeldError, match=f"process {os.getpid()} "):
         other.acquire()
-    with other, pytest.raises(CheckpointError):
+    with other, pytest.raises(HeldError):
         one.acquire()
     one.release()  # which does not hold it: nothing happens
 
@@ -80,7 +78,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeyp
     monkeypatch.setattr(file_lock, "_lock", slowly)
     with FileLock(path):
         assert path.exists()
-        with pytest.raises(CheckpointError):
+        with pytest.raises(HeldError):
             FileLock(path).acquire()
     assert tries[:2] == [False, True]
 
@@ -106,14 +104,24 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
+def test_who_waits_has_the_lock_when_its_holder_lets_go(holder, tmp_path):
+    lock = FileLock(tmp_path / "lock")
+    with pytest.raises(HeldError):
+        lock.acquire(patience=0.05)
+    ending = threading.Timer(0.05, holder.stdin.close)
+    ending.start()
+    lock.acquire(patience=60.0)
+    assert holder.wait() == 0
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch):
     def none(file):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(file_lock, "_lock", none)
-    with (
-        pytest.warns(CheckpointWarning, match="cannot be locked .*Operation not supported"),
-        FileLock(tmp_path / "lock"),
-    ):
-        pass
+    lock = FileLock(tmp_path / "lock")
+    assert "Operation not supported" in str(lock.acquire())
+    lock.release()
     assert list(tmp_path.iterdir()) == []
