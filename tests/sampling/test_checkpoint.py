@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
+from refhmc.core import file_lock
 from refhmc.core.types import DRAWS_DONE, STOP
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
 from refhmc.sampling import chain_run, checkpoint
@@ -650,6 +651,19 @@ def test_a_chain_that_outlived_its_run_is_a_writer(tmp_path):
     with orphan.writing(0), pytest.raises(CheckpointError, match="which holds chain-0.lock"):
         refhmc.sample(script(), STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
     refhmc.sample(script(), STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
+    def none(file):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(file_lock, "_lock", none)
+    with (
+        pytest.warns(CheckpointWarning, match="cannot be locked .*Operation not supported"),
+        checkpoint.Checkpoint(tmp_path, {}).writing(0),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_after_a_run_is_given_up_its_threads_write_no_more(tmp_path):
