@@ -13,6 +13,7 @@ import refhmc.check as rc
 from refhmc.check.derivatives.points import infer_dim, short, simplest
 from refhmc.check.derivatives.slopes import noise_along, second_along, slope_along, width_along
 from refhmc.check.mutants import models as mutants
+from refhmc.models.datasets import load_json
 from tests.helpers.riemannian_cases import MODELS
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
@@ -52,10 +53,11 @@ def test_odd_code_passes_whatever_the_seed(name):
         assert report.ok, str(report)
 
 
-Y = refhmc.models.FitzHughNagumo().data.y
 # Data of a size that takes seconds; "normal-100" is the model of "gaussian-3".
 OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
-    "fitzhugh-nagumo": lambda: refhmc.models.FitzHughNagumo(Y[:20], times=np.linspace(0.0, 1.0, 20)),
+    "fitzhugh-nagumo": lambda: refhmc.models.FitzHughNagumo(
+        load_json("fitzhugh_nagumo")["y"][:20], times=np.linspace(0.0, 1.0, 20)
+    ),
 }
 
 

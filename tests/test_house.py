@@ -1,0 +1,67 @@
+"""The house: rooms know only those before them, the tests are the tree of the source, versions are said once."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.places import ROOT
+from validation import architecture
+
+TESTS = ROOT / "tests"
+FILES = sorted(TESTS.rglob("*.py"))
+
+
+def modules_read(path) -> Iterator[str]:
+    """Dotted names of what a file imports, with the name taken from each module."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(TESTS).as_posix())
+def test_no_file_reads_a_test_module(path):
+    tests = {path.stem for path in FILES if path.stem.startswith("test_")}
+    assert not [name for name in modules_read(path) if tests & set(name.split("."))]
+
+
+def test_every_folder_is_one_of_the_source():
+    folders = {path.parent.relative_to(TESTS).as_posix() for path in FILES} - {".", "helpers", "validation"}
+    assert not [folder for folder in folders if not (ROOT / "refhmc" / folder / "__init__.py").is_file()]
+
+
+def test_a_room_knows_only_those_before_it():
+    house = architecture.house(architecture.sources_here())
+    assert architecture.upward(house) == []
+    assert architecture.circles(house.at_top) == []
+
+
+def test_an_arrow_against_the_order_and_a_circle_are_seen():
+    sources = {
+        "refhmc": "",
+        "refhmc.core": "",
+        "refhmc.core.a": "def f():\n    from refhmc.metrics import b\n",
+        "refhmc.metrics": "from . import b\n",
+        "refhmc.metrics.b": "import refhmc.core.a\nif TYPE_CHECKING:\n    import refhmc.sampling\n",
+        "refhmc.sampling": "import refhmc.metrics\n",
+    }
+    house = architecture.house(sources)
+    assert house.at_top["refhmc.metrics"] == {"refhmc.metrics.b"}
+    assert architecture.upward(house) == ["refhmc.core.a -> refhmc.metrics.b"]
+    assert architecture.circles(house.at_top) == []
+    assert architecture.circles(house.anywhere) == [["refhmc.core.a", "refhmc.metrics.b"]]
+    rooms = architecture.between(house.anywhere, architecture.room)
+    assert rooms == {"": set(), "core": {"metrics"}, "metrics": {"core"}, "sampling": {"metrics"}}
+
+
+def test_the_tools_of_a_commit_are_those_of_the_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pinned = set(re.findall(r"\b(?:ruff|mypy)==[\d.]+", (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")))
+    assert pinned == set(project["optional-dependencies"]["lint"])
+    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
