@@ -35,6 +35,7 @@ _MODULES = {
         for name in ("check", "metrics", "integrators", "models", "kernels", "errors", "diagnostics")
     },
     "progress": "refhmc.sampling.progress",
+    "arrays": "refhmc.arrays",
     "datasets": "refhmc.models.datasets",
     "embedding": "refhmc.models.embedding",
     "compiled": "refhmc.core.compiled",

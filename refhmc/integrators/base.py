@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from refhmc.core.types import CHECK_REVERSAL, FIRST_SUBSTEP, MAX_ITERATIONS, MEMORY, N_SUBSTEPS, TOLERANCE
+from refhmc.numerics import batched
 
 LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
 REVERSAL_TOLERANCES = 100
@@ -39,6 +42,11 @@ class Implicit:
         variants = getattr(self, "variants", None)
         if variants and self.variant not in variants:  # type: ignore[attr-defined]
             raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]
+
+    @property
+    def fixed_point(self) -> Callable:
+        """The solver of its text on arrays: fixed-point iteration, whatever ``solver`` is, to the same tolerance."""
+        return partial(batched.fixed_point, tolerance=self.tolerance, max_iterations=self.max_iterations)
 
     @property
     def exact(self) -> bool:

@@ -6,6 +6,7 @@ With sum c_k = 1 and sum c_k^3 = 0 the terms of third order cancel (Yoshida 1990
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog
 from refhmc.integrators.implicit_midpoint import ImplicitMidpoint
 from refhmc.integrators.leapfrog import Leapfrog
 from refhmc.integrators.projected_tao import ProjectedTao
+from refhmc.numerics.batched import Array
 
 ORDER_TWO = (Leapfrog, GeneralizedLeapfrog, ImplicitMidpoint, ExplicitTao, ProjectedTao)
 
@@ -42,6 +44,10 @@ class Composition:
         parts = {FIRST_SUBSTEP + k: part for k, part in enumerate(self.parts)}
         return {**self.base.options(), N_SUBSTEPS: len(self.parts), **parts}
 
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, of as many arrays as the base's."""
+        return composed(self.base.on_arrays(), self.parts)
+
 
 @dataclass(frozen=True)
 class Yoshida(Composition):
@@ -65,3 +71,15 @@ class Suzuki(Composition):
     def parts(self) -> tuple[float, ...]:
         u = 1 / (4 - 4 ** (1 / 3))
         return (u, u, 1 - 4 * u, u, u)
+
+
+def composed(step: Callable, parts: Sequence[float]) -> Callable:
+    """The step on arrays that is made of ``step`` with c_1 eps, c_2 eps, ..."""
+
+    def steps(H: Any, *z_and_eps: Array) -> tuple:
+        *z, eps = z_and_eps
+        for part in parts:
+            z = step(H, *z, part * eps)
+        return tuple(z)
+
+    return steps

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core import sample_stats as S
 from refhmc.core.binding import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
@@ -41,6 +42,8 @@ from refhmc.core.types import (
 )
 from refhmc.integrators.leapfrog import leapfrog
 from refhmc.metrics.laplace import CALL, INVERSE_MASS, JUMPS, ORDER, ROOT, energy
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,25 @@ class Discontinuous:
 
     def options(self) -> dict[int, float]:
         return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+
+
+def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
+    """One step on arrays (..., d), with J in the ``order`` (..., n) of each; H is ``laplace.LaplaceOnArrays``. NaN where the
+    log density is not a number."""
+    xp, L, jumps, W = batched.namespace(q), H.model.log_density, H.jumps(q), H.inverse_mass(q)
+    force = lambda q: xp.where(jumps, 0.0, H.model.gradient(q))  # noqa: E731
+    drift = lambda p: xp.where(jumps, 0.0, W * p)  # noqa: E731
+    p = p + eps / 2 * force(q)
+    q = q + eps / 2 * drift(p)
+    for k in range(order.shape[-1]):
+        j = xp.arange(q.shape[-1]) == order[..., k : k + 1]
+        there = xp.where(j, q + eps * xp.copysign(W, p), q)
+        dU = (L(q) - L(there))[..., None]
+        through = j & (xp.abs(p) * W > dU)
+        p_j = xp.where(through, p - xp.copysign(xp.ones_like(p), p) * dU / W, -p)
+        q, p = xp.where(through, there, q), xp.where(j, xp.where(dU > -xp.inf, p_j, xp.nan), p)
+    q = q + eps / 2 * drift(p)
+    return q, p + eps / 2 * force(q)
 
 
 @jit

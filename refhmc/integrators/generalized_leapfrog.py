@@ -17,7 +17,10 @@ The two make the same numbers but for rounding. The solves start from p and from
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q, copy_row
@@ -25,6 +28,8 @@ from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
 from refhmc.integrators.base import Implicit
 from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy, field, settle
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,19 @@ class GeneralizedLeapfrog(Implicit):
 
     def pointer(self, metric):
         return generalized_leapfrog_cached if self.variant == "cached" else generalized_leapfrog_naive
+
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        return partial(step, solve=self.fixed_point)
+
+
+def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
+    """One step on arrays (..., d), with the parts kept that do not change, as G.L.F.(b)"""
+    phi = H.potential_force(q)
+    half = solve(lambda x: p + eps / 2 * (phi + H.kinetic_force(q, x)), p)
+    v = H.inverse_product(q, half)
+    q = solve(lambda x, q=q: q + eps / 2 * (v + H.inverse_product(x, half)), q)
+    return q, half + eps / 2 * H.velocity_and_force(q, half)[1]
 
 
 # Rows of ``vecs``: the unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.

@@ -15,7 +15,10 @@ the last step ended there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q
@@ -23,6 +26,8 @@ from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS
 from refhmc.integrators.base import Implicit
 from refhmc.integrators.solver import copy_rows, hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy, field, settle
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,25 @@ class ImplicitMidpoint(Implicit):
 
     def pointer(self, metric):
         return implicit_midpoint_endpoint if self.variant == "endpoint" else implicit_midpoint_midpoint
+
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        return partial(step if self.variant == "endpoint" else step_by_midpoint, solve=self.fixed_point)
+
+
+def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
+    """One step on arrays (..., d), I.M.(a)"""
+    z = batched.join(q, p)
+    return batched.split(solve(lambda x: z + eps * H.vector_field((z + x) / 2), z))
+
+
+def step_by_midpoint(
+    H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point
+) -> tuple[Array, Array]:
+    """One step on arrays (..., d), I.M.(b)"""
+    z = batched.join(q, p)
+    m = solve(lambda x: z + eps / 2 * H.vector_field(x), z)
+    return batched.split(m + eps / 2 * H.vector_field(m))
 
 
 # Rows of ``vecs``: the unknown (q, p), its image, the midpoint, dH/dp and dH/dq.

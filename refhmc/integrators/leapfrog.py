@@ -13,12 +13,15 @@ taken at the new position); Neal (2011), sec. 2.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core.compiled import jit, jit_inline, jit_sum
 from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
 from refhmc.core.types import FIRST_SUBSTEP, N_GRADIENTS, N_SUBSTEPS
 from refhmc.metrics import Tridiagonal, tridiagonal
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
 
 
@@ -42,6 +45,17 @@ class Leapfrog:
 
     def options(self) -> dict[int, float]:
         return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        return step
+
+
+def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+    """One step on arrays (..., d)"""
+    p = p + eps / 2 * H.model.gradient(q)
+    q = q + eps * H.inverse_product(q, p)
+    return q, p + eps / 2 * H.model.gradient(q)
 
 
 @jit_inline

@@ -17,15 +17,21 @@ angle theta kept: dF = 2 (R(theta) + 1) = 4 cos(theta/2) R(theta/2).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q
 from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
 from refhmc.integrators.base import Implicit
 from refhmc.integrators.explicit_tao import check_omega, tao
+from refhmc.integrators.explicit_tao import step as doubled_step
 from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,33 @@ class ProjectedTao(Implicit):
 
     def options(self) -> dict[int, float]:
         return {**super().options(), OMEGA: self.omega}
+
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        return partial(step, omega=self.omega, solve=self.fixed_point)
+
+
+def step(
+    H: Any, q: Array, p: Array, eps: Array, omega: float, solve: Callable = batched.fixed_point
+) -> tuple[Array, Array]:
+    """One step on arrays (..., d)"""
+    xp, z = batched.namespace(q), batched.join(q, p)
+    half = omega * xp.asarray(eps, dtype=q.dtype)
+    c, s = xp.cos(half), xp.sin(half)
+
+    def ends(mu: Array) -> tuple[Array, Array]:
+        """Phi(z + S mu), the two copies of z"""
+        q, p, x, y = doubled_step(H, *batched.split(z + mu), *batched.split(z - mu), eps, omega)
+        return batched.join(q, p), batched.join(x, y)
+
+    def image(mu: Array) -> Array:
+        """mu - B F(mu)"""
+        a, b = ends(mu)
+        f_q, f_p = batched.split(a - b + 2 * mu)
+        return mu - batched.join(c * f_q - s * f_p, c * f_p + s * f_q) / (4 * c)
+
+    a, b = ends(solve(image, 0.0 * z))
+    return batched.split((a + b) / 2)
 
 
 # Rows of ``vecs`` (the first two are scratch of ``tao``): mu, its image, the doubled point (q, p, x, y).

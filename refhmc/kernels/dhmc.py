@@ -22,8 +22,11 @@ Gram-Hansen's notes, secs. 2.4-2.6, after Nishimura, Dunson and Lu (2020), Biome
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
@@ -45,11 +48,14 @@ from refhmc.core.types import (
     STOP,
     TRIES,
 )
-from refhmc.kernels.hmc import decide, jittered_length, jittered_step
+from refhmc.integrators.discontinuous import step as discontinuous_step
+from refhmc.kernels.hmc import Moves, accept, decide, jittered, jittered_length, jittered_step, trajectory
 from refhmc.kernels.options import check_jitter, check_length, check_options
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import FROM_GRADIENTS
 from refhmc.metrics.laplace import JUMPS, ORDER, energy
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 DEFAULT_STEPS = 20
 
@@ -117,6 +123,43 @@ class DHMC:
             SET_N_STEPS: DEFAULT_STEPS if neither else self.n_steps or 0,
             SET_TRAJECTORY: self.trajectory_length or 0.0,
         }
+
+
+def transition(
+    H: Any,
+    q: Array,
+    p: Array,
+    uniforms: Array,
+    *,
+    step_size: float,
+    n_steps: float,
+    step_jitter: float = 0.0,
+    length_jitter: float = 0.0,
+) -> Moves:
+    """One transition of each chain on arrays, as that of :mod:`refhmc.kernels.hmc`; H is ``laplace.LaplaceOnArrays``."""
+    eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
+    J = [int(j) for j in H.model.discontinuous]
+    a_step = max(len(J) - 1, 0)  # uniforms of a step
+    orders = (random_order(J, uniforms[..., k : k + a_step]) for k in itertools.count(used, max(a_step, 1)))
+
+    def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+        return discontinuous_step(H, q, p, eps, next(orders))
+
+    z, energy, done = trajectory(H, step, (q, p), eps, n)
+    u = batched.pick(uniforms, used + a_step * done)
+    return accept(q, z[0], energy - H.energy(q, p), u, done)
+
+
+def random_order(J: Sequence[int], uniforms: Array) -> Array:
+    """A random order of the n coordinates J, (..., n), from n - 1 uniforms (..., n - 1): Fisher and Yates."""
+    xp, n = batched.namespace(uniforms), len(J)
+    place = xp.arange(n, dtype=uniforms.dtype)
+    order = xp.asarray(J, dtype=xp.int64) + xp.zeros((*uniforms.shape[:-1], n), dtype=xp.int64)
+    for k in range(n - 1, 0, -1):
+        other = xp.floor(uniforms[..., n - 1 - k] * (k + 1))
+        at_other, at_k = batched.pick(order, other)[..., None], order[..., k : k + 1]
+        order = xp.where(place == k, at_other, xp.where(place == other[..., None], at_k, order))
+    return order
 
 
 @jit

@@ -14,7 +14,9 @@ would not be reversible; only a non-finite energy ends it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
@@ -32,6 +34,8 @@ from refhmc.core.types import (
 )
 from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
@@ -89,6 +93,73 @@ class HMC:
             SET_N_STEPS: self.n_steps or 0,
             SET_TRAJECTORY: length or 0.0,
         }
+
+
+class Moves(NamedTuple):
+    """Where each chain is after a transition, ``q`` (..., d), and of each (...,): whether its proposal was accepted, with which
+    probability, the proposal's H - H0, and how many steps were made."""
+
+    q: Array
+    is_accepted: Array
+    acceptance_rate: Array
+    energy_error: Array
+    n_steps: Array
+
+
+def transition(
+    H: Any,
+    step: Callable,
+    q: Array,
+    p: Array,
+    uniforms: Array,
+    *,
+    step_size: float,
+    n_steps: float,
+    step_jitter: float = 0.0,
+    length_jitter: float = 0.0,
+    copies: int = 1,
+) -> Moves:
+    """One transition of each chain on arrays: q, p (..., d) and the uniforms (..., k) that it asks for, in their order.
+
+    ``n_steps``: before its jitter and rounding. ``copies``: 2 for a ``step`` that moves two copies of (q, p).
+    """
+    eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
+    z, energy, done = trajectory(H, step, (q, p) * copies, eps, n)
+    return accept(q, z[0], energy - H.energy(q, p), uniforms[..., used], done)
+
+
+def jittered(
+    q: Array, uniforms: Array, step_size: float, n_steps: float, step_jitter: float, length_jitter: float
+) -> tuple[Array, Array, int]:
+    """Step sizes and whole numbers of steps, (...,), and how many uniforms they took."""
+    xp, used = batched.namespace(q), 0
+    eps, n = step_size + 0.0 * q[..., 0], n_steps + 0.0 * q[..., 0]
+    if step_jitter > 0:
+        eps, used = eps * (1 + step_jitter * (2 * uniforms[..., used] - 1)), used + 1
+    if length_jitter > 0:
+        n, used = n * (1 + length_jitter * (2 * uniforms[..., used] - 1)), used + 1
+    n = xp.round(n)
+    return eps, xp.where(n < 1, 1.0, n), used
+
+
+def trajectory(H: Any, step: Callable, z: tuple, eps: Array, n: Array) -> tuple[tuple, Array, Array]:
+    """Each chain's n steps: its end, the energy there, the steps made. One that is done, or has no energy, waits."""
+    xp, energy, done = batched.namespace(n), H.energy(z[0], z[1]), 0.0 * n
+    while xp.any(moving := xp.isfinite(energy) & (done < n)):
+        end = step(H, *z, eps[..., None])
+        z = tuple(xp.where(moving[..., None], new, old) for new, old in zip(end, z, strict=True))
+        energy = xp.where(moving, H.energy(z[0], z[1]), energy)
+        done = xp.where(moving, done + 1, done)
+    return z, energy, done
+
+
+def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_steps: Array) -> Moves:
+    """The proposal where u < min(1, exp(-(H - H0)))"""
+    xp = batched.namespace(q)
+    down = xp.where(energy_error > 0, -energy_error, 0.0)
+    probability = xp.where(xp.isfinite(energy_error), xp.exp(down), 0.0)
+    accepted = uniforms < probability
+    return Moves(xp.where(accepted[..., None], proposal, q), accepted, probability, energy_error, n_steps)
 
 
 @jit

@@ -25,7 +25,9 @@ and ``tree`` holds them, largest first, with the rows below.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit, jit_inline, jit_sum
@@ -34,6 +36,8 @@ from refhmc.core.randomness import flip, uniform
 from refhmc.core.types import CANDIDATE, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
 from refhmc.integrators.advance import advance
 from refhmc.kernels.options import check_options, solver_statistics
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 # Rows of an interval: sum of momenta; momentum and velocity at its first and at its last state.
 RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)
@@ -90,6 +94,128 @@ class NUTS:
 
     def settings(self) -> dict[int, float]:
         return {SET_MAX_DEPTH: self.max_treedepth}
+
+
+class State(NamedTuple):
+    """A state of the trajectory: z = (q, p), and the copies where the step moves two; v = dH/dp; H; its time, in steps."""
+
+    z: tuple
+    v: Array
+    energy: float
+    time: int
+
+
+class Interval(NamedTuple):
+    """Of the trajectory: its first and last state in time, and rho, the sum of its momenta."""
+
+    first: State
+    last: State
+    rho: Array
+
+
+@dataclass
+class NewStates:
+    """Those of one doubling, as they are made: their energies, the sum of their weights, and the one drawn by weight."""
+
+    energies: list
+    weight: float = 0.0
+    drawn: Any = None  # a State, from the first on
+
+
+class Ended(Exception):
+    """The new half is thrown away, and why."""
+
+
+class Move(NamedTuple):
+    """Where the chain is after a transition. ``ended``: "turned", "full" at the greatest depth, "diverged" where energies
+    spread by more than 1,000, or "no energy"."""
+
+    q: Array
+    index_in_trajectory: int
+    energy_error: float
+    acceptance_rate: float
+    tree_depth: int
+    n_steps: int
+    uniforms_used: int
+    ended: str
+
+
+def transition(
+    H: Any,
+    step: Callable,
+    q: Array,
+    p: Array,
+    uniforms: Sequence[float],
+    *,
+    step_size: float,
+    max_treedepth: int = 10,
+    copies: int = 1,
+) -> Move:
+    """One transition of one chain, q and p (d,), by recursion: Hoffman and Gelman's Algorithm 6 with multinomial weights and
+    the criterion above. ``copies``: 2 for a ``step`` that moves two copies of (q, p)."""
+    tape = [float(u) for u in uniforms][::-1]
+    H0 = float(H.energy(q, p))
+    chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
+    whole, weight, depth, ended = Interval(chosen, chosen, p), 1.0, 0, "full"
+    energies: list[float] = []
+    while depth < max_treedepth and ended == "full":
+        forward, new = tape.pop() < 0.5, NewStates([])
+        edge, eps = (whole.last, step_size) if forward else (whole.first, -step_size)
+        try:
+            half = recursive_half(H, step, edge, eps, depth, H0, new, tape)
+            if tape.pop() < new.weight / weight:
+                chosen = new.drawn
+            a, b = (whole, half) if forward else (half, whole)
+            whole, weight, depth = Interval(a.first, b.last, a.rho + b.rho), weight + new.weight, depth + 1
+            ended = "turned" if turns(a, b) else "full"
+            if spread([H0, *energies, *new.energies]) > S.MAX_ENERGY_SPREAD:
+                ended = "diverged"
+        except Ended as reason:
+            ended = str(reason)
+        energies += new.energies
+    accepted = [math.exp(min(H0 - energy, 0.0)) if math.isfinite(energy) else 0.0 for energy in energies]
+    rate, used = sum(accepted) / len(accepted), len(uniforms) - len(tape)
+    return Move(chosen.z[0], chosen.time, chosen.energy - H0, rate, depth, len(energies), used, ended)
+
+
+def recursive_half(
+    H: Any, step: Callable, edge: State, eps: float, depth: int, H0: float, new: NewStates, tape: list
+) -> Interval:
+    """2^depth states beyond ``edge``; raises Ended."""
+    if depth == 0:
+        z = step(H, *edge.z, eps)
+        state = State(z, H.inverse_product(z[0], z[1]), float(H.energy(z[0], z[1])), edge.time + (1 if eps > 0 else -1))
+        new.energies.append(state.energy)
+        if not math.isfinite(state.energy):
+            raise Ended("no energy")
+        if spread(new.energies) > S.MAX_ENERGY_SPREAD:
+            raise Ended("diverged")
+        weight = math.exp(min(H0 - state.energy, LARGEST_LOG_WEIGHT))
+        new.weight += weight
+        if new.drawn is None or tape.pop() < (weight / new.weight if new.weight > 0 else 0.0):
+            new.drawn = state
+        return Interval(state, state, z[1])
+    near = recursive_half(H, step, edge, eps, depth - 1, H0, new, tape)
+    far = recursive_half(H, step, near.last if eps > 0 else near.first, eps, depth - 1, H0, new, tape)
+    a, b = (near, far) if eps > 0 else (far, near)
+    if turns(a, b):
+        raise Ended("turned")
+    return Interval(a.first, b.last, a.rho + b.rho)
+
+
+def turns(a: Interval, b: Interval) -> bool:
+    """Whether A and B, which follows it, may not be joined."""
+
+    def onward(rho: Array, first: State, last: State) -> bool:
+        return bool(batched.dot(rho, first.v) > 0) and bool(batched.dot(rho, last.v) > 0)
+
+    whole = onward(a.rho + b.rho, a.first, b.last)
+    with_first, with_last = onward(a.rho + b.first.z[1], a.first, b.first), onward(a.last.z[1] + b.rho, a.last, b.last)
+    return not (whole and with_first and with_last)
+
+
+def spread(energies: list) -> float:
+    return max(energies) - min(energies)
 
 
 @jit_sum

@@ -15,6 +15,9 @@ one of the next. What is kept is a function of the position only, so it never sh
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +40,8 @@ from refhmc.core.types import (
     SCALES,
     SETTLED,
 )
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
 # What warm-up learns a metric from.
@@ -66,6 +71,55 @@ class Riemannian:
 def check_alpha(alpha) -> None:
     if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
         raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
+
+
+@dataclass(frozen=True)
+class HamiltonianOnArrays:
+    """H on arrays of positions and momenta (..., d); each metric's text says the methods without a body.
+
+    ``model`` has ``log_density``, ``gradient`` and what the metric reads on such arrays: a
+    :class:`refhmc.models.on_arrays.ModelOnArrays` on NumPy, else of any namespace of the array API.
+    """
+
+    model: Any
+    metric: Any
+
+    @abstractmethod
+    def mass(self, q: Array) -> Array:
+        """G(q), (..., d, d)"""
+
+    @abstractmethod
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        """v = G(q)^-1 p = dH/dp"""
+
+    @abstractmethod
+    def half_log_det(self, q: Array) -> Array:
+        """1/2 log det G(q), (...)"""
+
+    @abstractmethod
+    def potential_force(self, q: Array) -> Array:
+        """-dphi/dq"""
+
+    @abstractmethod
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        """-dtau/dq"""
+
+    @abstractmethod
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        """p ~ N(0, G(q)) from standard normals (..., d)"""
+
+    def energy(self, q: Array, p: Array) -> Array:
+        """H = phi + tau, (...)"""
+        tau = 0.5 * batched.dot(p, self.inverse_product(q, p))
+        return -self.model.log_density(q) + self.half_log_det(q) + tau
+
+    def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
+        """dH/dp and -dH/dq"""
+        return self.inverse_product(q, p), self.potential_force(q) + self.kinetic_force(q, p)
+
+    def vector_field(self, z: Array) -> Array:
+        """dz/dt of z = (q, p), (..., 2d)"""
+        return batched.join(*self.velocity_and_force(*batched.split(z)))
 
 
 @jit_part

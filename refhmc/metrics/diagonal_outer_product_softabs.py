@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import Riemannian, check_alpha, value_here
-from refhmc.metrics.softabs_function import soft, soft_derivative
+from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.metrics.softabs_function import soft, soft_derivative, softabs, softabs_derivative
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import symmetric_times
 
 
@@ -28,6 +31,42 @@ class DiagonalOuterProductSoftAbs(Riemannian):
 
     def __post_init__(self):
         check_alpha(self.alpha)
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return DiagonalOuterProductSoftAbsOnArrays(model, self)
+
+
+class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d)."""
+
+    def eigenvalues(self, q: Array) -> Array:
+        """f(g_i^2), (..., d)"""
+        return softabs(self.model.gradient(q) ** 2, self.metric.alpha)
+
+    def weighted(self, q: Array, w: Array) -> Array:
+        """H m with m_i = g_i f'(g_i^2) w_i"""
+        g = self.model.gradient(q)
+        return batched.times(self.model.hessian(q), g * softabs_derivative(g**2, self.metric.alpha) * w)
+
+    def mass(self, q: Array) -> Array:
+        return batched.diagonal_matrix(self.eigenvalues(q))
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        return p / self.eigenvalues(q)
+
+    def half_log_det(self, q: Array) -> Array:
+        xp = batched.namespace(q)
+        return 0.5 * xp.sum(xp.log(self.eigenvalues(q)), axis=-1)
+
+    def potential_force(self, q: Array) -> Array:
+        return self.model.gradient(q) - self.weighted(q, 1 / self.eigenvalues(q))
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        return self.weighted(q, self.inverse_product(q, p) ** 2)
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        return self.eigenvalues(q) ** 0.5 * normals
 
 
 F = SCALES

@@ -13,13 +13,16 @@ trace with a diagonal matrix, in ``mats[0]``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import Riemannian, check_alpha, value_here
-from refhmc.metrics.softabs_function import soft_all, soft_derivatives
+from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,44 @@ class DiagonalSoftAbs(Riemannian):
 
     def matrices(self, model) -> int:
         return 0 if model.has_diagonals else 1
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return DiagonalSoftAbsOnArrays(model, self)
+
+
+class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d), from the full Hessian's diagonal."""
+
+    def diagonal(self, q: Array) -> Array:
+        """H_ii, (..., d)"""
+        return batched.namespace(q).linalg.diagonal(self.model.hessian(q))
+
+    def eigenvalues(self, q: Array) -> Array:
+        """f_i, (..., d)"""
+        return softabs(self.diagonal(q), self.metric.alpha)
+
+    def mass(self, q: Array) -> Array:
+        return batched.diagonal_matrix(self.eigenvalues(q))
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        return p / self.eigenvalues(q)
+
+    def half_log_det(self, q: Array) -> Array:
+        xp = batched.namespace(q)
+        return 0.5 * xp.sum(xp.log(self.eigenvalues(q)), axis=-1)
+
+    def potential_force(self, q: Array) -> Array:
+        m = 0.5 * softabs_derivative(self.diagonal(q), self.metric.alpha) / self.eigenvalues(q)
+        return self.model.gradient(q) - self.model.trace(q, batched.diagonal_matrix(m))
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        v = self.inverse_product(q, p)
+        m = -0.5 * softabs_derivative(self.diagonal(q), self.metric.alpha) * v**2
+        return -self.model.trace(q, batched.diagonal_matrix(m))
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        return self.eigenvalues(q) ** 0.5 * normals
 
 
 F = SCALES

@@ -19,7 +19,9 @@ from refhmc.core.compiled import jit
 from refhmc.core.point import LOG_DENSITY, VELOCITY, P
 from refhmc.core.types import GRADIENT_HERE, LOG_DET_WEIGHT
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS, NOTHING, put_copies, value_here
+from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS, NOTHING, HamiltonianOnArrays, put_copies, value_here
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, solve_lower_transposed, symmetric_times
 
 
@@ -38,6 +40,10 @@ class Euclidean:
 
     def options(self) -> dict[int, float]:
         return {}
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return EuclideanOnArrays(model, self)
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,35 @@ class Dense(Euclidean):
         if not least > 0:
             raise MetricError(f"covariance is not positive definite: its least eigenvalue is {least:.6g}")
         return 0.5 * (covariance + covariance.T)
+
+
+class EuclideanOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d); W = M^-1 is (d,), a diagonal, or (d, d)."""
+
+    def inverse_mass(self, q: Array) -> Array:
+        return batched.namespace(q).asarray(self.metric.inverse_mass(q.shape[-1]), dtype=q.dtype)
+
+    def mass(self, q: Array) -> Array:
+        W = self.inverse_mass(q)
+        M = batched.diagonal_matrix(1 / W) if W.ndim == 1 else batched.namespace(q).linalg.inv(W)
+        return batched.namespace(q).broadcast_to(M, (*q.shape, q.shape[-1]))
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        W = self.inverse_mass(q)
+        return W * p if W.ndim == 1 else batched.times(W, p)
+
+    def half_log_det(self, q: Array) -> Array:
+        return 0.0 * q[..., 0]  # a constant, dropped
+
+    def potential_force(self, q: Array) -> Array:
+        return self.model.gradient(q)
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        return 0.0 * p
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        W = self.inverse_mass(q)
+        return normals / W**0.5 if W.ndim == 1 else batched.solve(batched.cholesky(W).mT, normals)
 
 
 @jit

@@ -11,12 +11,15 @@ so that one contraction of the model's, O(n d^2) for a regression, gives the who
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
 from refhmc.core.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import Riemannian, value_here
+from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, value_here
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
 
 
@@ -25,6 +28,45 @@ class Fisher(Riemannian):
     """G(q) = Fisher information plus prior precision, as the model gives it."""
 
     reads = ("fisher", "fisher_trace")
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return FisherOnArrays(model, self)
+
+
+class FisherOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d); C = L D^1/2 is the Cholesky factor of G."""
+
+    def mass(self, q: Array) -> Array:
+        return self.model.fisher(q)
+
+    def factor(self, q: Array) -> Array:
+        return batched.cholesky(self.mass(q))
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        C = self.factor(q)
+        return batched.solve(C.mT, batched.solve(C, p))
+
+    def half_log_det(self, q: Array) -> Array:
+        xp = batched.namespace(q)
+        return xp.sum(xp.log(xp.linalg.diagonal(self.factor(q))), axis=-1)
+
+    def potential_force(self, q: Array) -> Array:
+        inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
+        return self.model.gradient(q) - self.model.fisher_trace(q, 0.5 * inverse_C.mT @ inverse_C)
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        v = self.inverse_product(q, p)
+        return self.model.fisher_trace(q, 0.5 * batched.outer(v, v))
+
+    def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
+        inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
+        v = batched.times(inverse_C.mT, batched.times(inverse_C, p))
+        M = 0.5 * (inverse_C.mT @ inverse_C - batched.outer(v, v))
+        return v, self.model.gradient(q) - self.model.fisher_trace(q, M)
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        return batched.times(self.factor(q), normals)
 
 
 G, L, INVERSE, M = range(4)

@@ -28,12 +28,16 @@ In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import Riemannian, check_alpha, value_here
+from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.metrics.softabs_function import divided_difference_on_arrays, softabs, softabs_derivative
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
 
 
@@ -53,6 +57,69 @@ class OuterProductSoftAbs(Riemannian):
 
     def options(self) -> dict[int, float]:
         return {ALPHA: self.alpha, AS_PUBLISHED: float(self.as_published)}
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return OuterProductSoftAbsOnArrays(model, self)
+
+
+class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d). With J(s, 0) = (f(s) - f(0)) / s and ' = d/ds, across'/across is 0, or -alpha J(s, 0) as printed."""
+
+    def spectrum(self, g: Array) -> tuple[Array, Array, Array, Array]:
+        """across, along, (along - across)/s, across'/across at s = g.g; all (..., 1)"""
+        xp, alpha = batched.namespace(g), self.metric.alpha
+        s = batched.dot(g, g)[..., None]
+        along, J = softabs(s, alpha), divided_difference_on_arrays(s, 0.0 * s, alpha)
+        if not self.metric.as_published:
+            return 0.0 * s + 1 / alpha, along, J, 0.0 * s
+        t = xp.where(s > 0, alpha * s, 1.0)
+        return xp.where(s > 0, t / xp.sinh(t), 1.0) / alpha, along, xp.tanh(0.5 * alpha * s), -alpha * J
+
+    def parts(self, g: Array, p: Array) -> tuple[Array, Array]:
+        """gamma (..., 1) and r of p = gamma g + r; twice, so that g.r is zero to the rounding of r"""
+        s = batched.dot(g, g)[..., None]
+        s = batched.namespace(g).where(s > 0, s, 1.0)
+        gamma = batched.dot(g, p)[..., None] / s
+        rest = batched.dot(g, p - gamma * g)[..., None] / s
+        return gamma + rest, p - gamma * g - rest * g
+
+    def mass(self, q: Array) -> Array:
+        g = self.model.gradient(q)
+        across, _, excess, _ = self.spectrum(g)
+        return batched.diagonal_matrix(across + 0.0 * g) + excess[..., None] * batched.outer(g, g)
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        g = self.model.gradient(q)
+        across, along, _, _ = self.spectrum(g)
+        gamma, r = self.parts(g, p)
+        return r / across + gamma * g / along
+
+    def half_log_det(self, q: Array) -> Array:
+        xp = batched.namespace(q)
+        across, along, _, _ = self.spectrum(self.model.gradient(q))
+        return 0.5 * ((q.shape[-1] - 1) * xp.log(across) + xp.log(along))[..., 0]
+
+    def potential_force(self, q: Array) -> Array:
+        g = self.model.gradient(q)
+        _, along, _, log_across = self.spectrum(g)
+        log_along = softabs_derivative(batched.dot(g, g)[..., None], self.metric.alpha) / along
+        return g - ((q.shape[-1] - 1) * log_across + log_along) * batched.times(self.model.hessian(q), g)
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        g, H = self.model.gradient(q), self.model.hessian(q)
+        across, along, excess, log_across = self.spectrum(g)
+        gamma, r = self.parts(g, p)
+        s, r_r, g_p = (batched.dot(x, y)[..., None] for x, y in ((g, g), (r, r), (g, p)))
+        log_along = softabs_derivative(s, self.metric.alpha) / along
+        b = -excess / (along * across)
+        weight = log_across / across * r_r + log_along * gamma**2 * s / along
+        return weight * batched.times(H, g) - b * g_p * batched.times(H, r)
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        g = self.model.gradient(q)
+        across, along, excess, _ = self.spectrum(g)
+        return across**0.5 * normals + excess / (along**0.5 + across**0.5) * batched.dot(g, normals)[..., None] * g
 
 
 HG, R, HR = range(METRIC_ROWS, METRIC_ROWS + 3)

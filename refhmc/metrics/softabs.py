@@ -18,11 +18,20 @@ p = Q diag(f^1/2) Q' z, which does not depend on the signs of the eigenvectors, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import Riemannian, check_alpha, value_here
-from refhmc.metrics.softabs_function import divided_difference_of, soft_all
+from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.metrics.softabs_function import (
+    divided_difference_of,
+    divided_differences,
+    soft_all,
+    softabs,
+    softabs_derivative,
+)
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.eigen import eigen_with
 from refhmc.numerics.linalg import dot
 
@@ -39,6 +48,51 @@ class SoftAbs(Riemannian):
 
     def __post_init__(self):
         check_alpha(self.alpha)
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return SoftAbsOnArrays(model, self)
+
+
+class SoftAbsOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d): lambda and Q of the Hessian from ``eigh``, J for equal eigenvalues too."""
+
+    def spectrum(self, q: Array) -> tuple[Array, Array, Array]:
+        """lambda (..., d), Q (..., d, d) with the eigenvectors as columns, f(lambda)"""
+        values, Q = batched.eigh(self.model.hessian(q))
+        return values, Q, softabs(values, self.metric.alpha)
+
+    def mass(self, q: Array) -> Array:
+        _, Q, f = self.spectrum(q)
+        return (Q * f[..., None, :]) @ Q.mT
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        _, Q, f = self.spectrum(q)
+        return batched.times(Q, batched.times(Q.mT, p) / f)
+
+    def half_log_det(self, q: Array) -> Array:
+        xp = batched.namespace(q)
+        return 0.5 * xp.sum(xp.log(self.spectrum(q)[2]), axis=-1)
+
+    def potential_force(self, q: Array) -> Array:
+        values, Q, f = self.spectrum(q)
+        M = 0.5 * (Q * (softabs_derivative(values, self.metric.alpha) / f)[..., None, :]) @ Q.mT
+        return self.model.gradient(q) - self.model.trace(q, M)
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        values, Q, f = self.spectrum(q)
+        a, J = batched.times(Q.mT, p) / f, divided_differences(values, self.metric.alpha)
+        return self.model.trace(q, 0.5 * Q @ (batched.outer(a, a) * J) @ Q.mT)
+
+    def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
+        values, Q, f = self.spectrum(q)
+        a, J = batched.times(Q.mT, p) / f, divided_differences(values, self.metric.alpha)
+        M = 0.5 * Q @ (batched.diagonal_matrix(1 / f) * J - batched.outer(a, a) * J) @ Q.mT
+        return batched.times(Q, a), self.model.gradient(q) - self.model.trace(q, M)
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        _, Q, f = self.spectrum(q)
+        return batched.times(Q, f**0.5 * batched.times(Q.mT, normals))
 
 
 F = SCALES

@@ -24,9 +24,52 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from refhmc.core.compiled import jit
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 
 LARGE = 20.0  # from here on coth t and f' are 1, to 3e-16
+
+
+def softabs(x: Array, alpha: float) -> Array:
+    """f(x) on arrays"""
+    xp = batched.namespace(x)
+    t = xp.abs(alpha * x)
+    middle = xp.where((t < 1e-4) | (t > LARGE), 1.0, t)
+    return xp.where(t > LARGE, xp.abs(x), xp.where(t < 1e-4, 1 + t * t / 3, middle / xp.tanh(middle)) / alpha)
+
+
+def softabs_derivative(x: Array, alpha: float) -> Array:
+    """f'(x) on arrays: for small t by the series of sinh 2t - 2t = (2t)^3/3! + (2t)^5/5! + ..., which does not cancel."""
+    xp = batched.namespace(x)
+    t = xp.where(xp.abs(alpha * x) > LARGE, 1.0, alpha * x)
+    series = 1.0
+    for k in range(15, 3, -2):
+        series = 1 + (2 * t) ** 2 / (k * (k - 1)) * series
+    small = xp.abs(t) < 0.3
+    above = xp.where(small, (2 * t) ** 3 / 6 * series, xp.sinh(2 * t) - 2 * t)
+    below = 2 * xp.sinh(xp.where(t == 0, 1.0, t)) ** 2
+    return xp.where(xp.abs(alpha * x) > LARGE, xp.sign(x), above / below)
+
+
+def divided_differences(x: Array, alpha: float) -> Array:
+    """J(x_i, x_j), (..., d, d)"""
+    return divided_difference_on_arrays(x[..., :, None], x[..., None, :], alpha)
+
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
+    """J(x, y): the quotient, or, where that cancels, the mean of f' between y and x by Gauss's rule."""
+    xp = batched.namespace(x)
+    near = alpha * xp.abs(x - y) < 1.0
+    mean = 0.0
+    for node, weight in zip(NODES.tolist(), WEIGHTS.tolist(), strict=True):
+        mean = mean + 0.5 * weight * softabs_derivative(0.5 * (x + y) + 0.5 * node * (x - y), alpha)
+    return xp.where(near, mean, (softabs(x, alpha) - softabs(y, alpha)) / xp.where(near, 1.0, x - y))
 
 
 @jit

@@ -28,8 +28,10 @@ from refhmc.core.compiled import jit, jit_products
 from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
 from refhmc.core.types import FAILURE, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, N_GRADIENTS, N_METRICS, READS_BANDS
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import NOTHING, put_copies, value_here
+from refhmc.metrics.base import NOTHING, HamiltonianOnArrays, put_copies, value_here
 from refhmc.metrics.euclidean import Euclidean
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
 
@@ -80,6 +82,40 @@ class Tridiagonal(Euclidean):
             raise MetricError(f"the tridiagonal metric is not positive definite: its least eigenvalue is {least:.6g}")
         bands[0], bands[1, : dim - 1] = diagonal, beside
         return bands
+
+    def on_arrays(self, model: Any) -> HamiltonianOnArrays:
+        """The Hamiltonian on arrays (..., d)."""
+        return TridiagonalOnArrays(model, self)
+
+
+class TridiagonalOnArrays(HamiltonianOnArrays):
+    """On arrays (..., d), with M in full: L D^1/2 is its Cholesky factor C."""
+
+    def mass(self, q: Array) -> Array:
+        xp, d = batched.namespace(q), q.shape[-1]
+        reads = self.metric.diagonal is None
+        bands = self.model.fisher_bands(q) if reads else xp.asarray(self.metric.bands(d), dtype=q.dtype)
+        i, j = xp.arange(d)[:, None], xp.arange(d)
+        a, b = bands[..., 0, :], bands[..., 1, :]
+        beside = xp.where(j == i + 1, b[..., :, None], 0.0 * b[..., :, None])
+        M = batched.diagonal_matrix(a) + beside + beside.mT
+        return xp.broadcast_to(M, (*q.shape, d))
+
+    def inverse_product(self, q: Array, p: Array) -> Array:
+        C = batched.cholesky(self.mass(q))
+        return batched.solve(C.mT, batched.solve(C, p))
+
+    def half_log_det(self, q: Array) -> Array:
+        return 0.0 * q[..., 0]  # a constant, dropped
+
+    def potential_force(self, q: Array) -> Array:
+        return self.model.gradient(q)
+
+    def kinetic_force(self, q: Array, p: Array) -> Array:
+        return 0.0 * p
+
+    def draw_momentum(self, q: Array, normals: Array) -> Array:
+        return batched.times(batched.cholesky(self.mass(q)), normals)
 
 
 @jit

@@ -1,0 +1,69 @@
+"""The texts on arrays, in one place: every metric, integrator and kernel in the mathematics' own names, with leading axes left
+free, ``(..., d)``, for any namespace of the Python array API.
+
+    H = refhmc.arrays.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
+    p = H.draw_momentum(q, rng.standard_normal(q.shape))                        # q: (..., d), as many chains as you like
+    q, p = refhmc.arrays.implicit_midpoint(H, q, p, 0.1)
+    moves = refhmc.arrays.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
+
+Each stands in the file of what it is the text of, above the compiled one, which is tested against it
+(``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python: a debugger
+steps through them. A chain that a solver fails for, or that has no metric where it stands, is NaN from there on, and no other
+chain is touched. (NumPy then warns of what is not a number; ``np.errstate(all="ignore")`` silences it.)
+
+The steps of the implicit integrators do not try the way back (``reversibility_check``), and are solved by fixed-point
+iteration alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refhmc.integrators.composition import composed
+from refhmc.integrators.discontinuous import step as discontinuous
+from refhmc.integrators.explicit_tao import step as explicit_tao
+from refhmc.integrators.generalized_leapfrog import step as generalized_leapfrog
+from refhmc.integrators.implicit_midpoint import step as implicit_midpoint
+from refhmc.integrators.implicit_midpoint import step_by_midpoint as implicit_midpoint_by_midpoint
+from refhmc.integrators.leapfrog import step as leapfrog
+from refhmc.integrators.projected_tao import step as projected_tao
+from refhmc.kernels.dhmc import transition as dhmc
+from refhmc.kernels.hmc import transition as hmc
+from refhmc.kernels.nuts import transition as nuts
+from refhmc.metrics.base import HamiltonianOnArrays
+from refhmc.metrics.laplace import LaplaceOnArrays
+from refhmc.models.base import Model
+from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.numerics.batched import fixed_point, iterate
+
+__all__ = [
+    "HamiltonianOnArrays",
+    "LaplaceOnArrays",
+    "ModelOnArrays",
+    "composed",
+    "dhmc",
+    "discontinuous",
+    "discontinuous_hamiltonian",
+    "explicit_tao",
+    "fixed_point",
+    "generalized_leapfrog",
+    "hamiltonian",
+    "hmc",
+    "implicit_midpoint",
+    "implicit_midpoint_by_midpoint",
+    "iterate",
+    "leapfrog",
+    "nuts",
+    "projected_tao",
+]
+
+
+def hamiltonian(model: Any, metric: Any) -> HamiltonianOnArrays:
+    """H(q, p) of a model on a metric, (..., d). ``model``: a :class:`refhmc.Model`, on NumPy; or an object with its
+    functions on arrays, as :class:`ModelOnArrays` has them."""
+    return metric.on_arrays(ModelOnArrays(model) if isinstance(model, Model) else model)
+
+
+def discontinuous_hamiltonian(model: Any, metric: Any) -> LaplaceOnArrays:
+    """That of discontinuous HMC, with the Laplace momentum; ``metric``: ``Identity()`` or ``Diagonal(variances)``."""
+    return LaplaceOnArrays(ModelOnArrays(model) if isinstance(model, Model) else model, metric)

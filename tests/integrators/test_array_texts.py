@@ -1,0 +1,198 @@
+"""Every integrator's text on arrays against its compiled twin, on every metric and several models: one chain and many.
+
+**The bound.** Both texts add the same terms in another order; what a step makes of the rounding of its start and of its end is
+its condition, for coordinate i  kappa_i = |z'_i| + sum_j |dz'_i / dz_j| |z_j|  with the derivatives by central differences of
+the text, h = 1e-5 (1 + |z|). The two ends may differ by 1e-12 kappa_i. (A step's inner sums cancel, too, which kappa does
+not see: hence 4,500 eps and not a few. Measured: at most 0.03 of the bound, mostly 1e-4 of it.) Both solve to the tolerance
+1e-13, from the same starts: that the number of iterations is the same is tested at the tolerance 1e-4, where rounding does
+not decide it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.integrators import (
+    ExplicitTao,
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    Leapfrog,
+    ProjectedTao,
+    Suzuki,
+    Yoshida,
+)
+from refhmc.integrators.base import Implicit
+from refhmc.metrics import (
+    Dense,
+    Diagonal,
+    DiagonalOuterProductSoftAbs,
+    DiagonalSoftAbs,
+    Fisher,
+    Identity,
+    OuterProductSoftAbs,
+    SoftAbs,
+    Tridiagonal,
+)
+from refhmc.numerics import batched
+from tests.helpers.riemannian_cases import model_of
+
+TIGHT = {"tolerance": 1e-13, "max_iterations": 300, "solver": "fixed point", "reversibility_check": False}
+INTEGRATORS = {
+    "leapfrog": Leapfrog(),
+    "midpoint-endpoint": ImplicitMidpoint(**TIGHT),
+    "midpoint-midpoint": ImplicitMidpoint(variant="midpoint", **TIGHT),
+    "generalized-cached": GeneralizedLeapfrog(**TIGHT),
+    "generalized-naive": GeneralizedLeapfrog(variant="naive", **TIGHT),
+    "explicit-tao": ExplicitTao(omega=2.0),
+    "projected-tao": ProjectedTao(omega=0.1, **TIGHT),
+    "yoshida-leapfrog": Yoshida(Leapfrog()),
+    "yoshida-midpoint": Yoshida(ImplicitMidpoint(**TIGHT)),
+    "suzuki-tao": Suzuki(ExplicitTao(omega=2.0)),
+}
+METRICS = {
+    "identity": lambda d: Identity(),
+    "diagonal": lambda d: Diagonal(np.linspace(0.5, 1.0, d)),
+    "dense": lambda d: Dense(0.5 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))),
+    "tridiagonal": lambda d: Tridiagonal(np.full(d, 2.0), np.full(d - 1, -0.7)),
+    "fisher": lambda d: Fisher(),
+    "softabs": lambda d: SoftAbs(alpha=1.0),
+    "diagonal-softabs": lambda d: DiagonalSoftAbs(alpha=1.0),
+    "outer": lambda d: OuterProductSoftAbs(alpha=0.1),
+    "outer-published": lambda d: OuterProductSoftAbs(alpha=0.01, as_published=True),
+    "diagonal-outer": lambda d: DiagonalOuterProductSoftAbs(alpha=0.1),
+}
+MODELS = ("banana", "funnel-3", "gaussian-3", "logistic")
+TAO = ExplicitTao | ProjectedTao
+CHAINS, STEPS = 2, 2
+
+
+def starts(T, model, seed):
+    rng = np.random.default_rng(seed)
+    q = 0.5 * rng.standard_normal((CHAINS, model.dim))
+    return q, T.draw_momentum(q, rng.standard_normal(q.shape))
+
+
+def time_scale(H, q):
+    """The shortest of the chains'; a tenth of it is a step at which solves converge, a fiftieth for the projection."""
+    return min(np.abs(np.linalg.eigvals(np.linalg.solve(H.mass(x), H.model.hessian(x)))).max() ** -0.5 for x in q)
+
+
+def text(T, integrator, q, p, eps, step=None):
+    """(q, p) after the steps, (..., 2d), the copies of an extended phase space dropped."""
+    step = step or integrator.on_arrays()
+    z = (q, p, q, p) if getattr(integrator, "extended", False) else (q, p)
+    for _ in range(STEPS):
+        z = step(T, *z, eps)
+    return batched.join(z[0], z[1])
+
+
+def condition(T, integrator, q, p, eps):
+    """kappa, (..., 2d)"""
+    z = batched.join(q, p)
+    h = 1e-5 * (1 + np.abs(z))[..., None] * np.eye(z.shape[-1])
+    ahead, behind = (text(T, integrator, *batched.split(z[:, None] + sign * h), eps) for sign in (1, -1))
+    J = (ahead - behind) / (2 * np.diagonal(h, axis1=-2, axis2=-1)[..., None])  # [k, j, i] = dz'_i / dz_j
+    return np.abs(text(T, integrator, q, p, eps)) + np.sum(np.abs(J) * np.abs(z)[..., None], axis=-2)
+
+
+def compiled(H, integrator, q, p, eps):
+    path = refhmc.integrate(H, integrator, q, p, step_size=eps, n_steps=STEPS)
+    return np.concatenate([path.q[-1], path.p[-1]]), path
+
+
+def together(integrator, metric):
+    return metric.position_dependent is False or not isinstance(getattr(integrator, "base", integrator), Leapfrog)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_text_is_the_compiled_step(metric, name):
+    model, seed = model_of(name), zlib.crc32(f"{metric} {name}".encode())
+    metric = METRICS[metric](model.dim)
+    H, T = refhmc.Hamiltonian(model, metric), refhmc.arrays.hamiltonian(model, metric)
+    q, p = starts(T, model, seed)
+    for integrator in (each for each in INTEGRATORS.values() if together(each, metric)):
+        eps = time_scale(H, q) / (50 if isinstance(getattr(integrator, "base", integrator), TAO) else 10)
+        ends = text(T, integrator, q, p, eps)
+        limit = 1e-12 * condition(T, integrator, q, p, eps)
+        assert (np.abs(text(T, integrator, q[0], p[0], eps) - ends[0]) <= 0.01 * limit[0]).all()  # alone
+        for k in range(CHAINS):
+            end, path = compiled(H, integrator, q[k], p[k], eps)
+            assert path.converged.all()
+            assert (np.abs(end - ends[k]) <= limit[k]).all(), (integrator, np.max(np.abs(end - ends[k]) / limit[k]))
+
+
+def test_all_integrators_and_metrics_are_here():
+    assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS)
+    assert {type(make(2)) for make in METRICS.values()} == set(refhmc.metrics.METRICS)
+
+
+def counted(solve, counts):
+    """A solver that notes how often it evaluates its equation."""
+
+    def counting(equation, start):
+        counts.append(0)
+
+        def noted(x):
+            counts[-1] += 1
+            return equation(x)
+
+        return solve(noted, start)
+
+    return counting
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("integrator", [n for n, each in INTEGRATORS.items() if isinstance(each, Implicit)])
+def test_both_take_the_same_iterations(integrator, name):
+    """And stop where they are: at the tolerance 1e-4 both have the same unfinished solution, so that the rule is the same one.
+
+    (The projection's shift is small: 1e-8; and its end is not compared, the core keeping the copies of the last but one.)"""
+    model, integrator = model_of(name), INTEGRATORS[integrator]
+    integrator = dataclasses.replace(integrator, tolerance=1e-8 if isinstance(integrator, TAO) else 1e-4)
+    H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.arrays.hamiltonian))
+    q, p = starts(T, model, 5)
+    eps = time_scale(H, q) / (50 if isinstance(integrator, TAO) else 10)
+    for k in range(CHAINS):
+        end, path = compiled(H, integrator, q[k], p[k], eps)
+        counts: list[int] = []
+        step = functools.partial(integrator.on_arrays(), solve=counted(integrator.fixed_point, counts))
+        mine = text(T, integrator, q[k], p[k], eps, step)
+        assert sum(counts) == path.iterations.sum()
+        assert min(counts) >= 2
+        if not isinstance(integrator, TAO):
+            assert (np.abs(mine - end) <= 1e-12 * condition(T, integrator, q[k : k + 1], p[k : k + 1], eps)[0]).all()
+
+
+def test_a_chain_that_fails_waits_and_the_others_go_on():
+    """Chains 0 and 2 take small steps; chain 1 one that its solve does not survive, of which the core says so, too."""
+    model, metric = model_of("funnel-3"), SoftAbs(alpha=1.0)
+    H, T = refhmc.Hamiltonian(model, metric), refhmc.arrays.hamiltonian(model, metric)
+    q, p = np.array([[0.1, 0.2, 0.3, 0.4], [3.0, 2.0, -1.0, 2.0], [-1.0, 0.5, 0.0, 1.0]]), np.ones((3, 4))
+    eps = np.array([0.05, 30.0, 0.1])
+    for integrator in (each for each in INTEGRATORS.values() if isinstance(each, Implicit)):
+        with np.errstate(all="ignore"):
+            ends = text(T, integrator, q, p, eps[:, None])
+        assert np.isnan(ends[1]).all()
+        assert not compiled(H, integrator, q[1], p[1], eps[1])[1].converged.any()
+        for k in (0, 2):
+            assert np.abs(ends[k] - text(T, integrator, q[k], p[k], eps[k])).max() <= 1e-14
+            assert np.abs(ends[k] - compiled(H, integrator, q[k], p[k], eps[k])[0]).max() <= 1e-12
+
+
+def test_a_fixed_number_of_iterations():
+    """``iterate`` makes as many as it is told: x_n = c (1 - (-1/2)^n) for x = c - x/2 from 0, in every row."""
+    c = np.array([[1.5, -3.0], [6.0, 0.3]])
+    for n in range(6):
+        x = batched.iterate(lambda x: c - 0.5 * x, np.zeros((2, 2)), n)
+        assert np.allclose(x, c * 2 / 3 * (1 - (-0.5) ** n), rtol=1e-15, atol=0)
+    solved = batched.fixed_point(lambda x: c - 0.5 * x, np.zeros((2, 2)), tolerance=1e-9)
+    assert np.abs(solved - c * 2 / 3).max() < 1e-9
+    few = batched.fixed_point(lambda x: c - 0.5 * x, np.zeros((2, 2)), tolerance=1e-9, max_iterations=5)
+    assert np.isnan(few).all()
