@@ -9,6 +9,7 @@ Everything is imported when it is first used, so that ``import refhmc`` takes a 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -45,7 +46,7 @@ _MODULES = {
 __all__ = ["__version__", *_HOME, *_MODULES]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
     elif name in _MODULES:

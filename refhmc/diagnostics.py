@@ -4,6 +4,7 @@ E-BFMI; and of integrators: how far a map is from reversible, and from keeping v
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -91,12 +92,14 @@ def e_bfmi(energy: np.ndarray) -> np.ndarray:
 # --------------------------------------------------------------------------- how well a map keeps what it should keep
 
 
-def _end(H, integrator, q, p, step_size, n_steps) -> np.ndarray:
+def _end(H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, step_size: float, n_steps: int) -> np.ndarray:
     path = integrate(H, integrator, q, p, step_size=step_size, n_steps=n_steps)
     return np.concatenate([path.q[-1], path.p[-1]])
 
 
-def reversibility_violation(H, integrator, q, p, *, step_size: float, n_steps: int) -> float:
+def reversibility_violation(
+    H: Any, integrator: Any, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
+) -> float:
     """|(q, p) - (q'', p'')| after ``n_steps`` steps, the momentum's reversal, as many steps, and the reversal again.
 
     Brofos and Lederman (2021), eq. 48 with its erratum. NaN where a solve fails on the way.
@@ -110,7 +113,16 @@ def reversibility_violation(H, integrator, q, p, *, step_size: float, n_steps: i
     return float(np.linalg.norm(np.concatenate([q, p]) - back))
 
 
-def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: float | None = None):
+def jacobian(
+    H: Any,
+    integrator: Any,
+    q: np.ndarray,
+    p: np.ndarray,
+    *,
+    step_size: float,
+    n_steps: int,
+    increment: float | None = None,
+) -> Any:
     """The Jacobian of the map (q, p) -> (q', p') of ``n_steps`` steps, (2d, 2d), and an estimate of its error.
 
     With ``increment``: central differences of that width, the paper's (eq. 49, 1e-5), whose error is not estimated (NaN).
@@ -136,7 +148,7 @@ def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: 
     for k in range(2 * d):
         step = np.eye(2 * d)[k] * scale[k]
 
-        def moved(t: float, step=step) -> np.ndarray:
+        def moved(t: float, step: Any = step) -> np.ndarray:
             return _end(H, integrator, (z + t * step)[:d], (z + t * step)[d:], step_size, n_steps)
 
         columns.append(ridders(moved, scale=scale))
@@ -144,7 +156,16 @@ def jacobian(H, integrator, q, p, *, step_size: float, n_steps: int, increment: 
     return J, max(c.error for c in columns)
 
 
-def volume_violation(H, integrator, q, p, *, step_size: float, n_steps: int, increment: float | None = None) -> float:
+def volume_violation(
+    H: Any,
+    integrator: Any,
+    q: np.ndarray,
+    p: np.ndarray,
+    *,
+    step_size: float,
+    n_steps: int,
+    increment: float | None = None,
+) -> float:
     """|det J - 1| for :func:`jacobian`; ``increment=1e-5`` is the measure of Brofos and Lederman (2021), eq. 50.
 
     Without ``increment`` it is no better than the error that :func:`jacobian` gives beside J.

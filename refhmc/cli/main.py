@@ -10,9 +10,15 @@ import contextlib
 import os
 import pathlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 from refhmc.dynamics.vocabulary import METRICS, integrator_class, metric_class
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
+
+if TYPE_CHECKING:
+    from refhmc.core.compiled import Compilation
+    from refhmc.models.base import Model
+    from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
 SAMPLE_INTEGRATORS = ("leapfrog", "implicit-midpoint", "generalized-leapfrog")
@@ -87,7 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_sample(options) -> int:
+def run_sample(options: Any) -> int:
     """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth.
 
     Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
@@ -139,7 +145,7 @@ def run_sample(options) -> int:
     return INTERRUPTED if result.attributes["stopped_by"] == "interrupt" else 0
 
 
-def print_result(model, result) -> None:
+def print_result(model: Model, result: Result) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
     attributes = result.attributes
     print(compilation_report())
@@ -153,7 +159,7 @@ def print_result(model, result) -> None:
         print(f"warning: {text}")
 
 
-def make_kernel(options, model):
+def make_kernel(options: Any, model: Model) -> Any:
     """The kernel that --kernel and its options name; ValueError for an option that has no use."""
     import refhmc
 
@@ -171,7 +177,7 @@ def make_kernel(options, model):
     return refhmc.DHMC(n_steps=options.n_steps, **common)
 
 
-def metric_and_integrator(options) -> tuple:
+def metric_and_integrator(options: Any) -> tuple:
     """The objects that --metric, --alpha, --integrator and --tolerance name; ValueError for an option that has no use."""
     import refhmc
 
@@ -188,7 +194,7 @@ def metric_and_integrator(options) -> tuple:
     return metric, integrator_class(options.integrator)(**tolerance)
 
 
-def run_models(options) -> int:
+def run_models(options: Any) -> int:
     """``refhmc models``: name, dimension, what is known about it."""
     import refhmc
 
@@ -199,7 +205,7 @@ def run_models(options) -> int:
     return 0
 
 
-def run_warmup(options) -> int:
+def run_warmup(options: Any) -> int:
     """``refhmc warmup``: compile the core and every built-in model."""
     from refhmc.cli.precompile import compile_everything
     from refhmc.core.compile_cache import cache_directory
@@ -210,7 +216,7 @@ def run_warmup(options) -> int:
     return 0
 
 
-def run_info(options) -> int:
+def run_info(options: Any) -> int:
     """``refhmc info``: what a bug report needs."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
@@ -229,7 +235,7 @@ def run_info(options) -> int:
     return 0
 
 
-def _model(name: str):
+def _model(name: str) -> Model:
     import refhmc
 
     known = refhmc.models.by_name()
@@ -255,11 +261,11 @@ def compilation_report() -> str:
     return f"{kept}: {parts} ({_total(fresh):.1f} s in all)"
 
 
-def _total(items) -> float:
+def _total(items: list[Compilation]) -> float:
     return sum(item.seconds for item in items)
 
 
-def summary_beside_truth(model, result) -> str:
+def summary_beside_truth(model: Model, result: Result) -> str:
     """ArviZ's summary with two more columns: the known mean and standard deviation, where they are known."""
     import numpy as np
 
@@ -276,7 +282,7 @@ def summary_beside_truth(model, result) -> str:
     return table.to_string(max_rows=60)
 
 
-def write_netcdf(result, path: pathlib.Path) -> None:
+def write_netcdf(result: Result, path: pathlib.Path) -> None:
     """Write beside the target, then rename: a failure leaves an old file as it was."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

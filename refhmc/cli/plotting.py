@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+    from refhmc.sampling.result import Result
 
 MAX_ROWS = 6
 
 
-def plot_result(model, result, path: pathlib.Path) -> None:
+def plot_result(model: Model, result: Result, path: pathlib.Path) -> None:
     """Write a PNG: for up to six scalars the trace of each chain and its histogram, and the energies below.
 
     Raises ImportError, saying what to install, without matplotlib.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,11 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     from refhmc.sampling.chain import make_plan
     from refhmc.sampling.sample import warm_up
 
-    def core(kernel):
+    def core(kernel: Any) -> Any:
         return lambda: warm_up(gaussian, kernel, make_plan(gaussian, kernel, 0))
 
-    def derivatives(model):
-        def evaluate():
+    def derivatives(model: Any) -> Any:
+        def evaluate() -> None:
             q = np.zeros(model.dim) if model.initial is None else model.initial
             model.log_density(q)
             model.core.value_and_gradient(q)
@@ -29,7 +30,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
 
         return evaluate
 
-    def trajectory():
+    def trajectory() -> None:
         H = refhmc.Hamiltonian(gaussian)
         zero = np.zeros(gaussian.dim)
         refhmc.integrate(H, refhmc.integrators.Leapfrog(), zero, zero, step_size=0.1, n_steps=1)

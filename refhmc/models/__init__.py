@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 _HOME = {
     "Gaussian": "gaussian",
@@ -31,7 +33,7 @@ _HOME = {
 __all__ = [*_HOME, "by_name"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Callable:
     if name not in _HOME:
         raise AttributeError(f"module 'refhmc.models' has no attribute {name!r}; it has {', '.join(_HOME)}")
     value = getattr(importlib.import_module(f"refhmc.models.{_HOME[name]}"), name)
@@ -46,7 +48,7 @@ def __dir__() -> list[str]:
 def by_name() -> dict:
     """Name on the command line -> function that makes the model with its canonical data."""
 
-    def maker(constructor: str, *arguments, **options):
+    def maker(constructor: str, *arguments: Any, **options: Any) -> Callable:
         return lambda: __getattr__(constructor)(*arguments, **options)
 
     return {

@@ -16,6 +16,8 @@ conditional likelihood.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit
@@ -32,7 +34,7 @@ flat_fisher = linear_regression.fisher
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     total = flat_log_density(q, data)
     for i in range(q.shape[0] - 1):
         total -= 0.5 * PRIOR_PRECISION * q[i] * q[i]
@@ -40,7 +42,7 @@ def log_density(q, data):
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     total = flat_value_and_gradient(q, data, out)
     for i in range(q.shape[0] - 1):
         total -= 0.5 * PRIOR_PRECISION * q[i] * q[i]
@@ -49,19 +51,19 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     flat_hessian(q, data, out)
     for i in range(q.shape[0] - 1):
         out[i, i] -= PRIOR_PRECISION
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     flat_fisher(q, data, out)
     for i in range(q.shape[0] - 1):
         out[i, i] += PRIOR_PRECISION
@@ -85,7 +87,7 @@ def pack(y: np.ndarray, K: int) -> np.ndarray:
     return data
 
 
-def AR(y=None, K: int | None = None) -> Model:
+def AR(y: Any = None, K: int | None = None) -> Model:
     """AR(K) of a series ``y``; posteriordb's arK-arK if no series is given. Variables alpha, beta, sigma."""
     reference = None
     if y is None:

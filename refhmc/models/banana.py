@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from refhmc.models.reference import Reference
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     t1, t2 = q[0], q[1]
     a, ybar, b = data[0]
     r = ybar - t1 - t2 * t2
@@ -44,7 +45,7 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     t1, t2 = q[0], q[1]
     a, ybar, b = data[0]
     r = ybar - t1 - t2 * t2
@@ -52,12 +53,12 @@ def log_density(q, data):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     t1, t2 = q[0], q[1]
     a, ybar, b = data[0]
     out[0, 0] = -a - b
@@ -66,7 +67,7 @@ def hessian(q, data, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[:] = 0.0
     out[0, 1, 1] = out[1, 0, 1] = out[1, 1, 0] = -2 * a
@@ -74,14 +75,14 @@ def third_derivative(q, data, out):
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[0] = -2 * a * M[1, 1]
     out[1] = -2 * a * (M[0, 1] + M[1, 0]) - 12 * a * q[1] * M[1, 1]
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     a, b = data[0, 0], data[0, 2]
     out[0, 0] = a + b
     out[0, 1] = out[1, 0] = 2 * a * q[1]
@@ -89,7 +90,7 @@ def fisher(q, data, out):
 
 
 @jit
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[:] = 0.0
     out[0, 1, 1] = out[1, 0, 1] = 2 * a
@@ -97,7 +98,7 @@ def fisher_derivative(q, data, out):
 
 
 @jit
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[0] = 0.0
     out[1] = 2 * a * (M[0, 1] + M[1, 0]) + 8 * a * q[1] * M[1, 1]
@@ -134,7 +135,7 @@ def draw(rng: np.random.Generator, n_draws: int, a: float, ybar: float, b: float
     return np.column_stack([t1, t2])
 
 
-def Banana(y=None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
+def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
     y = np.ones(100) if y is None else np.asarray(y, dtype=float)
     if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():

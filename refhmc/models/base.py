@@ -97,7 +97,7 @@ class Model:
         in_python: str = "",
         noise: float = 0.0,
         absent: Mapping[str, str] | None = None,
-    ):
+    ) -> None:
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
         self.dim = int(dim)
@@ -143,7 +143,7 @@ class Model:
         has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable, tuple[tuple, dict]]:
         named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change", "fisher_bands")
         keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
@@ -210,45 +210,45 @@ class Model:
         """Whether the model gives the diagonal of its Hessian by itself, in the core's protocol."""
         return self.core.own and self._functions["hessian_diagonal"] is not None
 
-    def log_density(self, q) -> float:
+    def log_density(self, q: np.ndarray) -> float:
         """L(q), up to a constant: a float, -inf outside the support."""
         return float(self.core.log_density(self._position(q)))
 
-    def gradient(self, q) -> np.ndarray:
+    def gradient(self, q: np.ndarray) -> np.ndarray:
         """dL/dq, (d,)."""
         return self._derivative("gradient", q)
 
-    def log_density_change(self, q, j: int, new_value: float) -> float:
+    def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
         """L(q with q[j] = new_value) - L(q): by the model's own function if it has one. ``j`` is an index, from 0."""
         if not 0 <= j < self.dim:
             raise ShapeError(f"coordinate of {self.name!r}: expected 0 to {self.dim - 1}, got {j}")
         return self.core.log_density_change(self._position(q).copy(), int(j), float(new_value))
 
-    def hessian(self, q) -> np.ndarray:
+    def hessian(self, q: np.ndarray) -> np.ndarray:
         """Second derivatives of L, (d, d)."""
         return self._derivative("hessian", q)
 
-    def third_derivative(self, q) -> np.ndarray:
+    def third_derivative(self, q: np.ndarray) -> np.ndarray:
         """Third derivatives of L, (d, d, d): [i, j, k] = d hessian[i, j] / dq[k]."""
         return self._derivative("third_derivative", q)
 
-    def trace(self, q, M) -> np.ndarray:
+    def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M[i, j] d hessian[i, j] / dq, (d,), without forming the third derivative where the model can."""
         return self._derivative("trace", q, M)
 
-    def fisher(self, q) -> np.ndarray:
+    def fisher(self, q: np.ndarray) -> np.ndarray:
         """Fisher information plus prior precision, (d, d)."""
         return self._derivative("fisher", q)
 
-    def fisher_derivative(self, q) -> np.ndarray:
+    def fisher_derivative(self, q: np.ndarray) -> np.ndarray:
         """(d, d, d): [i, j, k] = d fisher[i, j] / dq[k]."""
         return self._derivative("fisher_derivative", q)
 
-    def fisher_trace(self, q, M) -> np.ndarray:
+    def fisher_trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M[i, j] d fisher[i, j] / dq, (d,)."""
         return self._derivative("fisher_trace", q, M)
 
-    def constrain(self, q) -> dict[str, np.ndarray]:
+    def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]:
         """The named, constrained values at ``q``, (d,) or (..., d)."""
         q = np.asarray(q, dtype=float)
         if q.shape[-1:] != (self.dim,):
@@ -290,7 +290,7 @@ class Model:
             names += [key + "".join(f"[{i}]" for i in index) for index in indices]
         return names
 
-    def _indices(self, coordinates) -> np.ndarray:
+    def _indices(self, coordinates: Sequence[int | str] | None) -> np.ndarray:
         """Indices, in order and once each, of coordinates given by index, name, or name without index."""
         found: set[int] = set()
         for each in coordinates if coordinates is not None else ():
@@ -305,7 +305,7 @@ class Model:
                 found.add(int(each))
         return np.array(sorted(found), dtype=np.int64)
 
-    def _position(self, q) -> np.ndarray:
+    def _position(self, q: np.ndarray) -> np.ndarray:
         q = np.ascontiguousarray(q, dtype=float)
         if q.ndim == 0 and self.dim == 1:
             q = q.reshape(1)
@@ -313,7 +313,7 @@ class Model:
             raise ShapeError(f"position of {self.name!r}: expected ({self.dim},), got {q.shape}")
         return q
 
-    def _derivative(self, key: str, q, *M) -> np.ndarray:
+    def _derivative(self, key: str, q: np.ndarray, *M: Any) -> np.ndarray:
         q = self._position(q)
         M = tuple(np.ascontiguousarray(m, dtype=float) for m in M)
         for m in M:
@@ -343,7 +343,7 @@ class Model:
             raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
 
 
-def _rebuild(positional, keywords) -> Model:
+def _rebuild(positional: tuple, keywords: dict[str, Any]) -> Model:
     return Model(*positional, **keywords)
 
 

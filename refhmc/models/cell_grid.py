@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -24,18 +25,18 @@ SHIFT = 1
 
 
 @jit
-def integer(x, data):
+def integer(x: float, data: np.ndarray) -> int:
     """The n of one coordinate."""
     return log_integer(x, SHIFT) if data[0, 0] != 0 else linear_integer(x)
 
 
 @jit
-def log_width(n, data):
+def log_width(n: int, data: np.ndarray) -> float:
     return log_log_width(n, SHIFT) if data[0, 0] != 0 else 0.0
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     d = q.shape[0]
     place, widths = 0, 0.0
     for i in range(d):
@@ -48,12 +49,12 @@ def log_density(q, data):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
 @jit
-def log_density_change(q, data, j, new_value):
+def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
     d = q.shape[0]
     n, before = integer(new_value, data), integer(q[j], data)
     if n < 0 or n >= int(data[0, 1 + j]):
@@ -79,7 +80,7 @@ def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embe
     return embedding.draw_position(rng, cells)
 
 
-def CellGrid(weights=None, a: str = "n") -> Model:
+def CellGrid(weights: Any = None, a: str = "n") -> Model:
     """Integers n with probabilities proportional to ``weights`` (K_1, ..., K_d), at most 8 axes; variable ``n``.
 
     Default weights: 1 + ((3 i + 5 j) mod 7) on a grid of 4 x 5. Raises ShapeError, or ValueError for weights that are not

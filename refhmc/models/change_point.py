@@ -25,6 +25,7 @@ over the time.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -40,7 +41,7 @@ EMBEDDING = Embedding((1, None), a="n")
 
 
 @jit
-def change(q, k, data):
+def change(q: np.ndarray, k: int, data: np.ndarray) -> int:
     """tau_k for k = 0..K + 1."""
     K = q.shape[0] // 2
     if k == 0:
@@ -51,7 +52,7 @@ def change(q, k, data):
 
 
 @jit
-def inside(q, data):
+def inside(q: np.ndarray, data: np.ndarray) -> bool:
     """Whether the changes are in the support: 0 < tau_1 < ... < tau_K < T."""
     outside = 0
     for k in range(q.shape[0] // 2 + 1):
@@ -60,7 +61,7 @@ def inside(q, data):
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     K = q.shape[0] // 2
     a, b = data[1, 0], data[1, 1]
     out[:] = 0.0
@@ -76,7 +77,7 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     K = q.shape[0] // 2
     L = 0.0 * q[0]
     if not inside(q, data):
@@ -88,18 +89,18 @@ def log_density(q, data):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def curvature(q, k, data):
+def curvature(q: np.ndarray, k: int, data: np.ndarray) -> float:
     """(b + l_k) lambda_k"""
     return (data[1, 1] + change(q, k + 1, data) - change(q, k, data)) * np.exp(q[k])
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     if inside(q, data):
         for k in range(q.shape[0] // 2 + 1):
@@ -107,7 +108,7 @@ def hessian(q, data, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     if inside(q, data):
         for k in range(q.shape[0] // 2 + 1):
@@ -115,7 +116,7 @@ def third_derivative(q, data, out):
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     if inside(q, data):
         for k in range(q.shape[0] // 2 + 1):
@@ -123,7 +124,7 @@ def trace(q, data, M, out):
 
 
 @jit
-def log_density_change(q, data, j, new_value):
+def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
     k = j - q.shape[0] // 2
     old, new = linear_integer(q[j]), linear_integer(new_value)
     if new == old:
@@ -137,7 +138,7 @@ def log_density_change(q, data, j, new_value):
 class ChangeLaw:
     """The exact posterior of a :func:`ChangePoint`: its moments, the law of each change, and draws."""
 
-    def __init__(self, y: np.ndarray, changes: int, a: float, b: float, first: int):
+    def __init__(self, y: np.ndarray, changes: int, a: float, b: float, first: int) -> None:
         total = np.concatenate([[0.0], np.cumsum(y)])
         T, self.changes, self.first = len(y), changes, first
         length = np.arange(T + 1) - np.arange(T + 1)[:, None]
@@ -202,7 +203,7 @@ def constrain(q: np.ndarray, first_year: int) -> dict:
 
 
 def ChangePoint(
-    y=None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
+    y: Any = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
 ) -> Model:
     """Counts ``y`` (T,) of successive years with ``changes`` changes of rate; each rate ~ Gamma(``shape``, ``rate``).
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -32,13 +33,13 @@ T, CAPTURES, DISTINCT, LARGEST = range(4)
 
 
 @jit
-def log_of_integer(N, M):
+def log_of_integer(N: int, M: float) -> float:
     """The terms of the log density that have no p."""
     return -math.log(N) + math.lgamma(N + 1.0) - math.lgamma(N - M + 1.0) - log_log_width(N, 0)
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     out[0] = out[1] = 0.0
     N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
@@ -49,7 +50,7 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
         return -math.inf
@@ -58,12 +59,12 @@ def log_density(q, data):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def curvatures(q, data):
+def curvatures(q: np.ndarray, data: np.ndarray) -> tuple[float, float]:
     """The second and third derivative in q_0, 0 outside the support."""
     N = log_integer(q[1].real, 0)
     if data[0, DISTINCT] > N or data[0, LARGEST] < N:
@@ -73,24 +74,24 @@ def curvatures(q, data):
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0] = curvatures(q, data)[0]
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0, 0] = curvatures(q, data)[1]
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[0], out[1] = M[0, 0] * curvatures(q, data)[1], 0.0
 
 
 @jit
-def log_density_change(q, data, j, new_value):
+def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
     if j == 0:
         N = log_integer(q[1], 0)
         caught, missed = data[0, CAPTURES] + 1, data[0, T] * N - data[0, CAPTURES] + 1
@@ -117,7 +118,15 @@ def probabilities(occasions: int, captures: int, distinct: int, largest: int) ->
     return scipy.special.softmax(log_weight)
 
 
-def draw(rng, n_draws: int, weights: np.ndarray, occasions: int, captures: int, distinct: int, embedding) -> np.ndarray:
+def draw(
+    rng: np.random.Generator,
+    n_draws: int,
+    weights: np.ndarray,
+    occasions: int,
+    captures: int,
+    distinct: int,
+    embedding: Any,
+) -> np.ndarray:
     """(n_draws, 2) independent positions."""
     N = distinct + rng.choice(len(weights), size=n_draws, p=weights)
     p = rng.beta(1.0 + captures, 1.0 + occasions * N - captures)

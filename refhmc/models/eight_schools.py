@@ -38,6 +38,7 @@ Data: a row of y and a row of 1/s^2.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ LOG_SCALE = math.log(5.0)
 
 
 @jit
-def half_cauchy(h, e):
+def half_cauchy(h: float, e: float) -> tuple[float, float]:
     """-log(2 cosh h) and its slope -tanh h, given also e = e^(2h), which may have overflowed."""
     if h.real > 0:
         return -h - np.log1p(1 / e), (1 / e - 1) / (1 + 1 / e)
@@ -59,7 +60,7 @@ def half_cauchy(h, e):
 
 
 @jit
-def sech_squared(h):
+def sech_squared(h: float) -> float:
     return 4 * expit(2 * h) * expit(-2 * h)
 
 
@@ -67,7 +68,7 @@ def sech_squared(h):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     J = data.shape[1]
     mu, u = q[J], q[J + 1]
     tau = np.exp(u)
@@ -80,7 +81,7 @@ def log_density(q, data):
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     J = data.shape[1]
     mu, u = q[J], q[J + 1]
     tau = np.exp(u)
@@ -100,12 +101,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     tau = np.exp(q[J + 1])
     out[:] = 0.0
@@ -124,7 +125,7 @@ def hessian(q, data, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau, h = np.exp(q[U]), q[U] - LOG_SCALE
@@ -142,7 +143,7 @@ def third_derivative(q, data, out):
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau, h = np.exp(q[U]), q[U] - LOG_SCALE
@@ -159,7 +160,7 @@ def trace(q, data, M, out):
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau = np.exp(q[U])
@@ -177,7 +178,7 @@ def fisher(q, data, out):
 
 
 @jit
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau = np.exp(q[U])
@@ -196,7 +197,7 @@ def fisher_derivative(q, data, out):
 
 
 @jit
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau = np.exp(q[U])
@@ -213,7 +214,7 @@ def fisher_trace(q, data, M, out):
 
 
 @jit
-def centred_log_density(q, data):
+def centred_log_density(q: np.ndarray, data: np.ndarray) -> float:
     J = data.shape[1]
     mu, u = q[J], q[J + 1]
     p = np.exp(-2 * u)
@@ -227,7 +228,7 @@ def centred_log_density(q, data):
 
 
 @jit
-def centred_value_and_gradient(q, data, out):
+def centred_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     J = data.shape[1]
     mu, u = q[J], q[J + 1]
     p = np.exp(-2 * u)
@@ -246,12 +247,12 @@ def centred_value_and_gradient(q, data, out):
 
 
 @jit
-def centred_gradient(q, data, out):
+def centred_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     centred_value_and_gradient(q, data, out)
 
 
 @jit
-def centred_hessian(q, data, out):
+def centred_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     p = np.exp(-2 * q[U])
@@ -269,7 +270,7 @@ def centred_hessian(q, data, out):
 
 
 @jit
-def centred_third_derivative(q, data, out):
+def centred_third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
@@ -287,7 +288,7 @@ def centred_third_derivative(q, data, out):
 
 
 @jit
-def centred_trace(q, data, M, out):
+def centred_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
@@ -303,7 +304,7 @@ def centred_trace(q, data, M, out):
 
 
 @jit
-def centred_fisher(q, data, out):
+def centred_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     p = np.exp(-2 * q[J + 1])
     out[:] = 0.0
@@ -315,7 +316,7 @@ def centred_fisher(q, data, out):
 
 
 @jit
-def centred_fisher_derivative(q, data, out):
+def centred_fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     p = np.exp(-2 * q[J + 1])
     out[:] = 0.0
@@ -326,7 +327,7 @@ def centred_fisher_derivative(q, data, out):
 
 
 @jit
-def centred_fisher_trace(q, data, M, out):
+def centred_fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     p = np.exp(-2 * q[J + 1])
     out[:] = 0.0
@@ -348,7 +349,7 @@ def centred_constrain(q: np.ndarray) -> dict:
     return {"theta": q[..., :-2], "mu": q[..., -2], "tau": np.exp(q[..., -1])}
 
 
-def EightSchools(centered: bool = False, *, y=None, sigma=None) -> Model:
+def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) -> Model:
     """Eight schools, or J of them by ``y`` and ``sigma`` (J,); dimension J + 2, variables ``theta``, ``mu``, ``tau``.
 
     ``centered=True`` has theta itself for coordinates: the same posterior of the variables, much harder to sample.

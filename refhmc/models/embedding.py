@@ -39,7 +39,7 @@ FARTHEST = 2**62  # what stands for integers that have no room in 64 bits
 
 
 @jit
-def whole(y):
+def whole(y: float) -> int:
     """ceil(y) as an integer, kept within +-2^62; NaN counts as below everything."""
     if not y > -FARTHEST:
         return -FARTHEST
@@ -49,19 +49,19 @@ def whole(y):
 
 
 @jit
-def linear_integer(x):
+def linear_integer(x: float) -> int:
     """n with n < x <= n + 1."""
     return whole(x) - 1
 
 
 @jit
-def log_integer(x, shift):
+def log_integer(x: float, shift: int) -> int:
     """n with log(n + shift) < x <= log(n + shift + 1)."""
     return whole(math.exp(x)) - 1 - shift
 
 
 @jit
-def log_log_width(n, shift):
+def log_log_width(n: int, shift: int) -> float:
     """log of log(n + shift + 1) - log(n + shift), the width of the cell of n."""
     return math.log(math.log1p(1.0 / (n + shift)))
 
@@ -76,7 +76,7 @@ def with_shift(shift: int) -> tuple[Callable, Callable]:
 
 
 @jit
-def no_log_width(n):
+def no_log_width(n: int) -> Any:
     return 0.0
 
 
@@ -94,7 +94,7 @@ class Embedding:
     Raises ValueError for a support that is empty or not consecutive, or an ``a`` that is neither.
     """
 
-    def __init__(self, support: Any, a: str = "n"):
+    def __init__(self, support: Any, a: str = "n") -> None:
         if a not in ("n", "log n"):
             raise ValueError(f"a must be 'n' or 'log n', got {a!r}")
         self.lowest, self.highest = _ends(support)
@@ -107,21 +107,21 @@ class Embedding:
         high = "..." if self.highest is None else self.highest
         return f"Embedding({self.lowest} to {high}, a={self.a!r})"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[tuple | range, str]]:
         support = (self.lowest, None) if self.highest is None else range(self.lowest, self.highest + 1)
         return Embedding, (support, self.a)
 
-    def contains(self, n) -> np.ndarray:
+    def contains(self, n: np.ndarray) -> np.ndarray:
         """Whether integers are in the support; shape of ``n``."""
         n = np.asarray(n)
         return (n >= self.lowest) & ((self.highest is None) | (n <= (self.highest or 0)))
 
-    def border(self, n) -> np.ndarray:
+    def border(self, n: Any) -> np.ndarray:
         """a_n: the lower end of the cell of ``n``, whose own integer it is not; shape of ``n``."""
         n = np.asarray(n, dtype=float)
         return n if self.a == "n" else np.log(n + self.shift)
 
-    def embed(self, n) -> np.ndarray:
+    def embed(self, n: Any) -> np.ndarray:
         """The middle of the cell of each integer, shape of ``n``: a start for a chain.
 
         Raises ValueError, naming the first, for what is not an integer of the support, or so large that a position cannot
@@ -144,18 +144,18 @@ class Embedding:
             )
         return x
 
-    def integers(self, x) -> np.ndarray:
+    def integers(self, x: Any) -> np.ndarray:
         """The integers of positions, int64, shape of ``x``: for ``constrain``. Outside the support, integers outside it."""
         x = np.asarray(x, dtype=float)
         return np.array([self.to_integer(value) for value in x.ravel()], dtype=np.int64).reshape(x.shape)
 
-    def draw_position(self, rng: np.random.Generator, n) -> np.ndarray:
+    def draw_position(self, rng: np.random.Generator, n: np.ndarray) -> np.ndarray:
         """A uniform place in the cell of each integer, shape of ``n``: with N drawn from pi, a draw from pi(x)."""
         low, high = self.border(n), self.border(np.asarray(n) + 1)
         return high - (high - low) * rng.random(np.shape(n))
 
 
-def _ends(support) -> tuple[int, int | None]:
+def _ends(support: Any) -> tuple[int, int | None]:
     try:
         numbers = list(support) if not isinstance(support, range) else support
         if len(numbers) == 2 and numbers[1] is None:

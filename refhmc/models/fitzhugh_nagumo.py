@@ -17,6 +17,8 @@ second and third derivatives of the right-hand side are, the rest being zero,
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit
@@ -33,7 +35,7 @@ SIGMA = 0.5
 
 
 @jit
-def rhs(t, x, theta, out):
+def rhs(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     v, r = x[0], x[1]
     a, b, c = theta[0], theta[1], theta[2]
     out[0] = c * (v - v * v * v / 3 + r)
@@ -41,7 +43,7 @@ def rhs(t, x, theta, out):
 
 
 @jit
-def jacobian(t, x, theta, out):
+def jacobian(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     v, r = x[0], x[1]
     a, b, c = theta[0], theta[1], theta[2]
     i = 1 / c
@@ -56,7 +58,7 @@ def jacobian(t, x, theta, out):
 
 
 @jit
-def hessian(t, x, theta, out):
+def hessian(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     v, r = x[0], x[1]
     a, b, c = theta[0], theta[1], theta[2]
     i = 1 / c
@@ -72,13 +74,13 @@ def hessian(t, x, theta, out):
 
 
 @jit
-def put(out, i, j, k, m, value):
+def put(out: np.ndarray, i: int, j: int, k: int, m: int, value: float) -> None:
     """One third derivative of f_i, under all orders of its indices."""
     out[i, j, k, m] = out[i, j, m, k] = out[i, k, j, m] = out[i, k, m, j] = out[i, m, j, k] = out[i, m, k, j] = value
 
 
 @jit
-def third(t, x, theta, out):
+def third(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     v, r = x[0], x[1]
     a, b, c = theta[0], theta[1], theta[2]
     i = 1 / c
@@ -93,7 +95,7 @@ def third(t, x, theta, out):
 
 
 @jit
-def equations(u, t, work):
+def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
     augmented(rhs, jacobian, hessian, third, 2, 3, u, t, work)
 
 
@@ -102,7 +104,7 @@ def observation_times(n: int = 200) -> np.ndarray:
     return np.linspace(0.0, 10.0, n)
 
 
-def posterior(y, times, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.Problem:
+def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.Problem:
     """The problem behind the model."""
     return ode.make_problem(
         (rhs, jacobian, hessian, third),
@@ -120,14 +122,14 @@ def posterior(y, times, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.P
     )
 
 
-def simulate(rng: np.random.Generator, times=None, sigma: float = SIGMA) -> np.ndarray:
+def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: float = SIGMA) -> np.ndarray:
     """Observations (T, 2) of the solution for a = b = 0.2, c = 3."""
     times = observation_times() if times is None else times
     states = posterior(np.zeros((len(times), 2)), times, sigma).solve(TRUTH, order=0).states
     return states + sigma * rng.standard_normal(states.shape)
 
 
-def FitzHughNagumo(y=None, times=None, sigma: float = SIGMA, tolerance: float = 1e-12) -> Model:
+def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 1e-12) -> Model:
     """Posterior of a, b and c given observations ``y`` (T, 2) of v and r at ``times`` (T,), standard deviation ``sigma``.
 
     Without ``y``: 200 observations on [0, 10] made with a = b = 0.2, c = 3, sigma = 1/2 and NumPy's generator seeded with

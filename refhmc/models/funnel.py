@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +29,13 @@ from refhmc.numerics.linalg import dot, total
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     v, x = q[0], q[1:]
     return -v * v / 18 + 0.5 * x.shape[0] * v - 0.5 * np.exp(v) * dot(x, x)
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     v, x = q[0], q[1:]
     e = np.exp(v)
     half_eS = 0.5 * e * dot(x, x)
@@ -45,12 +46,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     out[:] = 0.0
@@ -61,7 +62,7 @@ def hessian(q, data, out):
 
 
 @jit
-def hessian_diagonal(q, data, out):
+def hessian_diagonal(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     out[0, 0] = -1 / 9 - 0.5 * e * dot(x, x)
@@ -70,7 +71,7 @@ def hessian_diagonal(q, data, out):
 
 
 @jit
-def diagonal_trace(q, data, m, out):
+def diagonal_trace(q: np.ndarray, data: np.ndarray, m: Any, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     for i in range(1, q.shape[0]):
@@ -79,7 +80,7 @@ def diagonal_trace(q, data, m, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     out[:] = 0.0
@@ -90,7 +91,7 @@ def third_derivative(q, data, out):
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     out[0] = -0.5 * M[0, 0] * e * dot(x, x)
@@ -100,7 +101,7 @@ def trace(q, data, M, out):
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0] = 1 / 9 + 0.5 * (q.shape[0] - 1)
     for i in range(1, q.shape[0]):
@@ -108,14 +109,14 @@ def fisher(q, data, out):
 
 
 @jit
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(1, q.shape[0]):
         out[i, i, 0] = np.exp(q[0])
 
 
 @jit
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(1, q.shape[0]):
         out[0] += M[i, i] * np.exp(q[0])

@@ -34,6 +34,8 @@ There is no closed form of the expected information (h_t is a function of the ea
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating
@@ -55,7 +57,7 @@ from refhmc.numerics.transforms import (
 
 
 @jit
-def likelihood(q, data):
+def likelihood(q: np.ndarray, data: np.ndarray) -> tuple:
     """The log likelihood, and its gradient in x. One pass, which carries grad h in terms of beta1 instead of r."""
     y = data[0]
     mu, a0, a1, s, r = q[0], np.exp(q[1]), expit(q[2]), expit(-q[2]), expit(q[3])
@@ -95,17 +97,17 @@ def likelihood(q, data):
 
 
 @jit
-def log_jacobian(q):
+def log_jacobian(q: np.ndarray) -> float:
     return q[1] + interval_log_jacobian(q[2])[0] - softplus(q[2]) + interval_log_jacobian(q[3])[0]
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     return likelihood(q, data)[0] + log_jacobian(q)
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     L, L_mu, L_0, L_1, L_r = likelihood(q, data)
     out[0] = L_mu
     out[1] = L_0 * np.exp(q[1]) + 1
@@ -115,12 +117,14 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def map_derivatives(q):
+def map_derivatives(
+    q: np.ndarray,
+) -> tuple[tuple[float, float, float, float], tuple[float, float, float, float], tuple[float, float, float, float]]:
     """The first, second and third derivative of each x_i in q_i."""
     zero = 0.0 * q[0]
     a0 = half_line(q[1])
@@ -130,7 +134,7 @@ def map_derivatives(q):
 
 
 @jit_allocating
-def coefficients(q):
+def coefficients(q: np.ndarray) -> tuple[float, float, float, np.ndarray]:
     """alpha0, alpha1, b and B: an array, which is faster in loops than a tuple."""
     s, r = expit(-q[2]), expit(q[3])
     B = np.zeros(4, q.dtype)
@@ -139,7 +143,7 @@ def coefficients(q):
 
 
 @jit
-def advance(x, e, h, g, H):
+def advance(x: tuple[float, float, float, np.ndarray], e: float, h: float, g: np.ndarray, H: np.ndarray) -> float:
     """Turn g and H into those of the next time, whose h is returned; x holds the coefficients."""
     a0, a1, b, B = x
     for i in range(4):
@@ -159,7 +163,7 @@ def advance(x, e, h, g, H):
 
 
 @jit
-def add_hessian(out, e, h, g, H):
+def add_hessian(out: np.ndarray, e: float, h: float, g: np.ndarray, H: np.ndarray) -> None:
     """out += hess l"""
     i_h = 1 / h
     z = e * e * i_h
@@ -172,7 +176,7 @@ def add_hessian(out, e, h, g, H):
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     g, H = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype)
     x = coefficients(q)
     h = data[1, 0] ** 2 + 0.0 * q[0]
@@ -188,7 +192,7 @@ def hessian(q, data, out):
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros((4, 4, 4), q.dtype)
     hessian_x, p, C, m = np.zeros((4, 4), q.dtype), np.empty(4, q.dtype), np.zeros((4, 4)), np.zeros(4)
     C[2, 3] = C[3, 2] = -1.0
@@ -227,7 +231,7 @@ def third_derivative(q, data, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # Everything of the third derivative above, contracted with the symmetric S before the time's loop is entered.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
@@ -286,7 +290,7 @@ def constrain(q: np.ndarray) -> dict:
     return {"mu": q[..., 0], "alpha0": half_line_forward(q[..., 1]), "alpha1": alpha1, "beta1": beta1}
 
 
-def GARCH(y=None, sigma1: float | None = None) -> Model:
+def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
 
     Variables mu, alpha0, alpha1, beta1.

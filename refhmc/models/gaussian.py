@@ -10,9 +10,11 @@ Data: a row of mu, then the rows of P; for a diagonal S two rows, mu and the dia
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy import typing as npt
 
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
@@ -23,7 +25,7 @@ from refhmc.models.reference import Reference
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     d = q.shape[0]
     out[:] = 0.0
     for j in range(1, d + 1 - d % 2, 2):  # two rows of P (they are also its columns) for each pass over out
@@ -37,7 +39,7 @@ def value_and_gradient(q, data, out):
 
 
 @jit_sum
-def form(q, mean, gradient):
+def form(q: np.ndarray, mean: np.ndarray, gradient: np.ndarray) -> float:
     """(q - mean)' gradient"""
     total = 0.0
     for i in range(q.shape[0]):
@@ -46,7 +48,7 @@ def form(q, mean, gradient):
 
 
 @jit_sum
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     mean = data[0]
     total = 0.0
     for j in range(q.shape[0]):
@@ -58,19 +60,19 @@ def log_density(q, data):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     for i in range(q.shape[0]):
         for j in range(q.shape[0]):
             out[i, j] = -data[1 + i, j]
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     for i in range(q.shape[0]):
         for j in range(q.shape[0]):
             out[i, j] = data[1 + i, j]
@@ -80,7 +82,7 @@ def fisher(q, data, out):
 
 
 @jit_sum
-def diagonal_log_density(q, data):
+def diagonal_log_density(q: np.ndarray, data: np.ndarray) -> Any:
     mean, precision = data[0], data[1]
     total = 0.0
     for i in range(q.shape[0]):
@@ -89,7 +91,7 @@ def diagonal_log_density(q, data):
 
 
 @jit_sum
-def diagonal_value_and_gradient(q, data, out):
+def diagonal_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
     mean, precision = data[0], data[1]
     total = 0.0
     for i in range(q.shape[0]):
@@ -100,19 +102,19 @@ def diagonal_value_and_gradient(q, data, out):
 
 
 @jit
-def diagonal_gradient(q, data, out):
+def diagonal_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     diagonal_value_and_gradient(q, data, out)
 
 
 @jit
-def diagonal_hessian(q, data, out):
+def diagonal_hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(q.shape[0]):
         out[i, i] = -data[1, i]
 
 
 @jit
-def diagonal_fisher(q, data, out):
+def diagonal_fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(q.shape[0]):
         out[i, i] = data[1, i]
@@ -122,12 +124,12 @@ def diagonal_fisher(q, data, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
@@ -137,7 +139,7 @@ def draw(rng: np.random.Generator, n_draws: int, mean: np.ndarray, factor: np.nd
     return mean + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 
-def Gaussian(mean, covariance) -> Model:
+def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Model:
     """N(mean, covariance), variable ``x``: ``covariance`` is (d, d), ``mean`` (d,) or a number for all coordinates.
 
     Raises ShapeError, or MetricError for a covariance that is not symmetric and positive definite.

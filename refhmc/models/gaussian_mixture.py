@@ -37,6 +37,8 @@ expected information has no closed form: no Fisher metric.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating, jit_sum
@@ -59,7 +61,7 @@ from refhmc.numerics.transforms import (
 
 
 @jit
-def parameters(q):
+def parameters(q: np.ndarray) -> tuple:
     """mu1, mu2, tau1, tau2, theta, 1 - theta"""
     return q[0], q[0] + np.exp(q[1]), np.exp(-q[2]), np.exp(-q[3]), expit(q[4]), expit(-q[4])
 
@@ -68,7 +70,7 @@ def parameters(q):
 
 
 @jit_sum
-def log_odds(q, x, y, odds, exponent):
+def log_odds(q: np.ndarray, x: tuple, y: np.ndarray, odds: np.ndarray, exponent: np.ndarray) -> float:
     """odds = A - B of each observation and exponent = -|A - B|, held above -800; returns the sum of max(A, B)."""
     constant_A, constant_B = -softplus(-q[4]) - q[2], -softplus(q[4]) - q[3]
     total = 0.0 * q[0]
@@ -83,7 +85,7 @@ def log_odds(q, x, y, odds, exponent):
 
 
 @jit_sum
-def first_sums(x, y, r, s):
+def first_sums(x: tuple, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tuple:
     """w"""
     r_1 = r_z = r_zz = s_1 = s_z = s_zz = 0.0 * x[0]
     for n in range(y.shape[0]):
@@ -98,7 +100,7 @@ def first_sums(x, y, r, s):
 
 
 @jit_allocating
-def likelihood(q, y, r, s):
+def likelihood(q: np.ndarray, y: np.ndarray, r: np.ndarray, s: np.ndarray) -> tuple[float, tuple]:
     """The log likelihood and w; r and s receive r and r' of each observation."""
     x = parameters(q)
     e, power = np.empty(y.shape[0], q.dtype), np.empty(y.shape[0])
@@ -115,7 +117,7 @@ def likelihood(q, y, r, s):
 
 
 @jit
-def rows(x, y, z, d):
+def rows(x: tuple, y: np.ndarray, z: np.ndarray, d: np.ndarray) -> None:
     """z <- rows of z1, z1^2, z2, z2^2 (4, n) and d (5, n)."""
     for n in range(y.shape[0]):
         z1, z2 = (y[n] - x[0]) * x[2], (y[n] - x[1]) * x[3]
@@ -128,7 +130,7 @@ def rows(x, y, z, d):
 
 
 @jit_sum
-def products(A, B, weight, out):
+def products(A: np.ndarray, B: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """out_ij = sum_n weight_n A_in B_jn"""
     for i in range(A.shape[0]):
         for j in range(B.shape[0]):
@@ -142,14 +144,14 @@ def products(A, B, weight, out):
 
 
 @jit
-def slopes(x, w):
+def slopes(x: tuple, w: tuple) -> tuple:
     _, _, tau1, tau2, theta, rest = x
     second = tau2 * w[4]
     return tau1 * w[1] + second, second, w[2] - w[0], w[5] - w[3], rest * w[0] - theta * w[3]
 
 
 @jit
-def curvatures(x, w, out):
+def curvatures(x: tuple, w: tuple, out: np.ndarray) -> None:
     _, _, tau1, tau2, theta, rest = x
     out[:] = 0.0
     out[0, 1] = out[1, 0] = out[1, 1] = -tau2 * tau2 * w[3]
@@ -162,7 +164,7 @@ def curvatures(x, w, out):
 
 
 @jit
-def thirds(x, w, out):
+def thirds(x: tuple, w: tuple, out: np.ndarray) -> None:
     _, _, tau1, tau2, theta, rest = x
     out[:] = 0.0
     out[0, 0, 2] = out[0, 2, 0] = out[2, 0, 0] = 2 * tau1 * tau1 * w[0]
@@ -180,13 +182,13 @@ def thirds(x, w, out):
 
 
 @jit
-def log_prior_and_jacobian(q):
+def log_prior_and_jacobian(q: np.ndarray) -> float:
     total = q[1] + q[2] + q[3] + 5 * interval_log_jacobian(q[4])[0]
     return total - 0.125 * (q[0] ** 2 + (q[0] + np.exp(q[1])) ** 2 + np.exp(2 * q[2]) + np.exp(2 * q[3]))
 
 
 @jit
-def gradient_x(q, w):
+def gradient_x(q: np.ndarray, w: tuple) -> tuple:
     x = parameters(q)
     g = slopes(x, w)
     return (
@@ -199,7 +201,7 @@ def gradient_x(q, w):
 
 
 @jit_allocating
-def hessian_x(q, w, d, weight, out):
+def hessian_x(q: np.ndarray, w: tuple, d: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     D = np.empty((5, 5), q.dtype)
     curvatures(parameters(q), w, D)
     products(d, d, weight, out)
@@ -216,7 +218,9 @@ def hessian_x(q, w, d, weight, out):
 
 
 @jit_allocating
-def third_derivative_x(q, w, z, d, weight, out):
+def third_derivative_x(
+    q: np.ndarray, w: tuple, z: np.ndarray, d: np.ndarray, weight: np.ndarray, out: np.ndarray
+) -> None:
     """Without the terms in d_i d_j d_k."""
     x = parameters(q)
     sums, ones, D = np.empty((4, 5), q.dtype), np.empty((1, 5), q.dtype), np.empty((5, 5), q.dtype)
@@ -239,7 +243,7 @@ def third_derivative_x(q, w, z, d, weight, out):
 
 
 @jit
-def map_derivatives(q):
+def map_derivatives(q: np.ndarray) -> tuple[tuple, tuple, tuple]:
     """The first, second and third derivative of each x_i in q_i."""
     zero = 0.0 * q[0]
     one = 1.0 + zero
@@ -248,13 +252,13 @@ def map_derivatives(q):
 
 
 @jit_allocating
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     r, s = np.empty(data.shape[1], q.dtype), np.empty(data.shape[1], q.dtype)
     return likelihood(q, data[0], r, s)[0] + log_prior_and_jacobian(q)
 
 
 @jit_allocating
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     r, s = np.empty(data.shape[1], q.dtype), np.empty(data.shape[1], q.dtype)
     L, w = likelihood(q, data[0], r, s)
     out[0], out[1], out[2], out[3], out[4] = gradient_x(q, w)
@@ -263,12 +267,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit_allocating
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit_allocating
-def second_order_sums(q, y):
+def second_order_sums(q: np.ndarray, y: np.ndarray) -> tuple:
     """w, rows z and d, and of each observation r r' and r r' (r' - r)."""
     n = y.shape[0]
     z, d, r, s = np.empty((4, n), q.dtype), np.empty((5, n), q.dtype), np.empty(n, q.dtype), np.empty(n, q.dtype)
@@ -282,7 +286,7 @@ def second_order_sums(q, y):
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     w, _, d, weight, _ = second_order_sums(q, data[0])
     a, b, _ = map_derivatives(q)
     hessian_x(q, w, d, weight, out)
@@ -290,7 +294,7 @@ def hessian(q, data, out):
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     w, z, d, weight, cubic = second_order_sums(q, data[0])
     a, b, c = map_derivatives(q)
     D, weight_k = np.empty((5, 5), q.dtype), np.empty(data.shape[1], q.dtype)
@@ -307,7 +311,7 @@ def third_derivative(q, data, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     w, z, d, weight, cubic = second_order_sums(q, data[0])
     a, b, c = map_derivatives(q)
     D, T = np.empty((5, 5), q.dtype), np.empty((5, 5, 5), q.dtype)
@@ -336,7 +340,7 @@ def constrain(q: np.ndarray) -> dict:
     }
 
 
-def GaussianMixture(y=None) -> Model:
+def GaussianMixture(y: Any = None) -> Model:
     """Two Gaussians fitted to ``y``; posteriordb's low_dim_gauss_mix if none is given. Variables mu, sigma, theta."""
     reference = None
     if y is None:

@@ -32,6 +32,8 @@ So close to singularity they lose accuracy in proportion to K's condition number
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating
@@ -47,7 +49,7 @@ FACTOR = ((1.0, 2.0, 0.0), (2.0, 2.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 0.0))
 
 
 @jit
-def covariance(q, x, K):
+def covariance(q: np.ndarray, x: np.ndarray, K: np.ndarray) -> None:
     """K's lower triangle."""
     inverse, variance = np.exp(-q[0]), np.exp(2 * q[1])
     for i in range(x.shape[0]):
@@ -57,7 +59,7 @@ def covariance(q, x, K):
 
 
 @jit
-def invert(L, P):
+def invert(L: np.ndarray, P: np.ndarray) -> None:
     """L <- L^-1 and P <- (L L')^-1, both triangles."""
     n = L.shape[0]
     for i in range(n):
@@ -78,12 +80,12 @@ def invert(L, P):
 
 
 @jit
-def log_prior_and_jacobian(q):
+def log_prior_and_jacobian(q: np.ndarray) -> float:
     return 25 * q[0] - 4 * np.exp(q[0]) + q[1] - 0.125 * np.exp(2 * q[1]) + q[2] - 0.5 * np.exp(2 * q[2])
 
 
 @jit_allocating
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     x, y = data[0], data[1]
     n = x.shape[0]
     K, z = np.empty((n, n), q.dtype), np.empty(n, q.dtype)
@@ -99,7 +101,7 @@ def log_density(q, data):
 
 
 @jit_allocating
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     x, y = data[0], data[1]
     n = x.shape[0]
     K, L, P = np.empty((n, n), q.dtype), np.empty((n, n), q.dtype), np.empty((n, n), q.dtype)
@@ -134,12 +136,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit_allocating
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit_allocating
-def parts(q, data):
+def parts(q: np.ndarray, data: np.ndarray) -> tuple:
     """Whether K is positive definite; beta (n,), P (n, n), the five matrices of NEXT (5, n, n), and P times the first
     four of them (4, n, n)."""
     x, y = data[0], data[1]
@@ -172,7 +174,7 @@ def parts(q, data):
 
 
 @jit
-def times(A, B, out):
+def times(A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
     """out = A B"""
     n = A.shape[0]
     out[:] = 0.0
@@ -183,7 +185,7 @@ def times(A, B, out):
 
 
 @jit
-def trace_of_product(A, B):
+def trace_of_product(A: np.ndarray, B: np.ndarray) -> float:
     total = 0.0 * A[0, 0]
     for i in range(A.shape[0]):
         for j in range(A.shape[0]):
@@ -192,7 +194,7 @@ def trace_of_product(A, B):
 
 
 @jit
-def form(x, A, y):
+def form(x: np.ndarray, A: np.ndarray, y: np.ndarray) -> float:
     """x' A y"""
     total = 0.0 * A[0, 0]
     for i in range(A.shape[0]):
@@ -202,13 +204,13 @@ def form(x, A, y):
 
 
 @jit
-def linear(beta, P, K):
+def linear(beta: np.ndarray, P: np.ndarray, K: np.ndarray) -> float:
     """W:K / 2"""
     return 0.5 * (form(beta, K, beta) - trace_of_product(P, K))
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     positive, beta, P, K, A = parts(q, data)
     if not positive:
@@ -227,12 +229,12 @@ def hessian(q, data, out):
 
 
 @jit
-def set_symmetric(out, a, b, c, value):
+def set_symmetric(out: np.ndarray, a: int, b: int, c: int, value: float) -> None:
     out[a, b, c] = out[a, c, b] = out[b, a, c] = out[b, c, a] = out[c, a, b] = out[c, b, a] = value
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     positive, beta, P, K, A = parts(q, data)
     if not positive:
@@ -262,7 +264,7 @@ def third_derivative(q, data, out):
 
 
 @jit
-def contract(M, T, out):
+def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
     """out_k = sum_ij M_ij T_ijk"""
     out[:] = 0.0
     for i in range(3):
@@ -272,7 +274,7 @@ def contract(M, T, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # With three coordinates the tensor is no dearer than its contraction: the products of n x n matrices are the cost.
     T = np.empty((3, 3, 3), q.dtype)
     third_derivative(q, data, T)
@@ -280,7 +282,7 @@ def trace(q, data, M, out):
 
 
 @jit_allocating
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     positive, _, _, _, A = parts(q, data)
     if not positive:
@@ -294,7 +296,7 @@ def fisher(q, data, out):
 
 
 @jit_allocating
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     positive, beta, _, _, A = parts(q, data)
     if not positive:
@@ -314,7 +316,7 @@ def fisher_derivative(q, data, out):
 
 
 @jit_allocating
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     T = np.empty((3, 3, 3), q.dtype)
     fisher_derivative(q, data, T)
     contract(M, T, out)
@@ -324,7 +326,7 @@ def constrain(q: np.ndarray) -> dict:
     return {"rho": np.exp(q[..., 0]), "alpha": np.exp(q[..., 1]), "sigma": np.exp(q[..., 2])}
 
 
-def GaussianProcessRegression(x=None, y=None) -> Model:
+def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     """The hyperparameters of a regression of ``y`` on ``x``, each (n,); posteriordb's gp_regr if neither is given.
 
     Variables rho, alpha, sigma.

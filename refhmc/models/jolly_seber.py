@@ -54,6 +54,7 @@ A change of one U_i touches its own factors and at most two of the weights: O(1)
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -68,24 +69,24 @@ EMBEDDING = Embedding((1, None), a="log n")
 
 
 @jit
-def size(x):
+def size(x: float) -> int:
     """U of its coordinate."""
     return log_integer(x.real, 0)
 
 
 @jit
-def inside(U, i, data):
+def inside(U: int, i: int, data: np.ndarray) -> bool:
     return data[0, i] <= U <= data[5, 1]
 
 
 @jit
-def own_factor(U, u):
+def own_factor(U: int, u: float) -> float:
     """log of U!/(U-u)! and of the embedding's 1 / log(1 + 1/U)"""
     return math.lgamma(U + 1) - math.lgamma(U - u + 1) - log_log_width(U, 0)
 
 
 @jit
-def weight(U_next, U, i, phi, data):
+def weight(U_next: int, U: int, i: int, phi: float, data: np.ndarray) -> tuple[float, float]:
     """log N(U_{i+1}; phi V, v), and its derivative in phi."""
     V = U - data[0, i]
     v = data[5, 0] + phi * (1 - phi) * V
@@ -94,7 +95,7 @@ def weight(U_next, U, i, phi, data):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     T = data.shape[1]
     chi = 1.0 + 0.0 * q[0]
     U_next = 0
@@ -115,7 +116,7 @@ def log_density(q, data):
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     T = data.shape[1]
     out[:] = 0.0
     L = log_density(q, data)
@@ -143,7 +144,7 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
@@ -151,14 +152,14 @@ def gradient(q, data, out):
 
 
 @jit
-def logistic_slopes(u):
+def logistic_slopes(u: float) -> tuple[float, float, float]:
     """expit(u) and its first two derivatives."""
     slope = 0.25 / np.cosh(0.5 * u) ** 2
     return expit(u), slope, -slope * np.tanh(0.5 * u)
 
 
 @jit
-def weight_curvatures(U_next, U, i, phi, data):
+def weight_curvatures(U_next: int, U: int, i: int, phi: float, data: np.ndarray) -> tuple[float, float]:
     """The second and third derivative of :func:`weight` in phi."""
     V = U - data[0, i]
     v, v1, v2 = data[5, 0] + phi * (1 - phi) * V, V * (1 - 2 * phi), -2 * V
@@ -171,7 +172,7 @@ def weight_curvatures(U_next, U, i, phi, data):
 
 
 @jit
-def diagonal_terms(q, i, data):
+def diagonal_terms(q: np.ndarray, i: int, data: np.ndarray) -> tuple[float, float, float, float]:
     """Second and third derivatives in logit p_i and in logit phi_i of all but the chi: four numbers."""
     T = data.shape[1]
     U = size(q[2 * T - 1 + i])
@@ -190,7 +191,7 @@ def diagonal_terms(q, i, data):
 
 
 @jit
-def all_inside(q, data):
+def all_inside(q: np.ndarray, data: np.ndarray) -> bool:
     T = data.shape[1]
     outside = 0
     for i in range(T):
@@ -199,7 +200,7 @@ def all_inside(q, data):
 
 
 @jit_allocating
-def shares(q, data):
+def shares(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """y_i and A_i, (T - 1,) each."""
     T = data.shape[1]
     y, A = np.zeros(T - 1, q.dtype), np.zeros(T - 1, q.dtype)
@@ -215,7 +216,7 @@ def shares(q, data):
 
 
 @jit
-def one_earlier(q, y, i, Y, Q):
+def one_earlier(q: np.ndarray, y: np.ndarray, i: int, Y: np.ndarray, Q: np.ndarray) -> None:
     """Y_i and Q_i in place of those of i + 1; i = T - 2 needs zeros."""
     T, m = y.shape[0] + 1, Y.shape[0]
     if i < T - 2:
@@ -235,7 +236,7 @@ def one_earlier(q, y, i, Y, Q):
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     T = data.shape[1]
     m = 2 * T - 1
     out[:] = 0.0
@@ -258,7 +259,7 @@ def hessian(q, data, out):
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     T = data.shape[1]
     m = 2 * T - 1
     out[:] = 0.0
@@ -283,7 +284,7 @@ def third_derivative(q, data, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     """The contraction of each term by itself: O(T^3), where the tensor costs O(T^4)."""
     T = data.shape[1]
     m = 2 * T - 1
@@ -316,7 +317,7 @@ def trace(q, data, M, out):
 
 
 @jit
-def log_density_change(q, data, j, new_value):
+def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
     T = data.shape[1]
     i = j - (2 * T - 1)
     old, new = size(q[j]), size(new_value)
@@ -342,7 +343,7 @@ def constrain(q: np.ndarray) -> dict:
     return {"p": interval_forward(q[..., :T]), "phi": interval_forward(q[..., T : 2 * T - 1]), "U": U}
 
 
-def whole_numbers(values, name: str, length: int | None = None) -> np.ndarray:
+def whole_numbers(values: list[int], name: str, length: int | None = None) -> np.ndarray:
     """A vector of whole numbers >= 0 as floats."""
     x = np.asarray(values, dtype=float)
     if x.ndim != 1 or (length is not None and len(x) != length):
@@ -352,7 +353,9 @@ def whole_numbers(values, name: str, length: int | None = None) -> np.ndarray:
     return x
 
 
-def JollySeber(n=None, R=None, r=None, m=None, sigma_B: float = 500.0, U_max: int = 5000) -> Model:
+def JollySeber(
+    n: Any = None, R: Any = None, r: Any = None, m: Any = None, sigma_B: float = 500.0, U_max: int = 5000
+) -> Model:
     """Capture and recapture; the black-kneed capsid counts (T = 13) if nothing is given.
 
     n (T,): caught. R, r (T - 1,): let go with a mark, and those of them seen again. m (T,): caught with a mark,

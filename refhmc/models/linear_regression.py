@@ -18,6 +18,7 @@ Data: the rows of R, those of G, a row of b and a row [n, S0, 0, ...]; at least 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ LOG_SCALE = math.log(SCALE)
 
 
 @jit
-def misfit(q, data, precision, out):
+def misfit(q: np.ndarray, data: np.ndarray, precision: float, out: np.ndarray) -> float:
     """out[:d] = -f; returns s. (By way of R, which is far better conditioned than G.)"""
     d = q.shape[0] - 1
     b = data[2 * d]
@@ -52,7 +53,7 @@ def misfit(q, data, precision, out):
 
 
 @jit
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     d = q.shape[0] - 1
     b, u = data[2 * d], q[d]
     total = data[2 * d + 1, 1]
@@ -67,7 +68,7 @@ def log_density(q, data):
 
 
 @jit
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     d = q.shape[0] - 1
     n, u = data[2 * d + 1, 0], q[d]
     precision = np.exp(-2 * u)
@@ -78,12 +79,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision = np.exp(-2 * q[d])
     s = misfit(q, data, precision, out[d])
@@ -96,7 +97,7 @@ def hessian(q, data, out):
 
 
 @jit
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     out[:] = 0.0
@@ -110,7 +111,7 @@ def third_derivative(q, data, out):
 
 
 @jit
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     s = misfit(q, data, precision, out)
@@ -125,7 +126,7 @@ def trace(q, data, M, out):
 
 
 @jit
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision = np.exp(-2 * q[d])
     out[:] = 0.0
@@ -136,7 +137,7 @@ def fisher(q, data, out):
 
 
 @jit
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     out[:] = 0.0
@@ -147,7 +148,7 @@ def fisher_derivative(q, data, out):
 
 
 @jit
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     out[:] = 0.0
@@ -161,7 +162,7 @@ def constrain(q: np.ndarray) -> dict:
     return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
 
 
-def LinearRegression(X=None, y=None) -> Model:
+def LinearRegression(X: Any = None, y: Any = None) -> Model:
     """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
 
     By default the children's test scores of posteriordb, on the mother's schooling, her IQ and their product, in their

@@ -22,7 +22,10 @@ in a third of the time that calls to the mathematical library take; the factors 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy import typing as npt
 
 from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.errors import ShapeError
@@ -35,7 +38,7 @@ from refhmc.numerics.linalg import dot
 
 
 @jit_sum
-def combine(rows, weights, out):
+def combine(rows: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
     """out[i] = sum_j weights[j] rows[j, i], for as many i as ``out`` has: four rows for each pass over it."""
     d = weights.shape[0]
     out[:] = 0.0
@@ -51,7 +54,7 @@ def combine(rows, weights, out):
 
 
 @jit_sum
-def project(z, w, out):
+def project(z: np.ndarray, w: np.ndarray, out: np.ndarray) -> None:
     """out[j] = sum_i z[j, i] w[i]"""
     n, d = z.shape[1], z.shape[0]
     for j in range(0, d - 3, 4):  # four rows for each pass over w
@@ -74,7 +77,7 @@ LEAST = 0x4338000000000000 - 1022  # the bits of ROUND - 1022
 
 
 @jit
-def exponentials(x, power, bits):
+def exponentials(x: np.ndarray, power: np.ndarray, bits: np.ndarray) -> None:
     """exp(x) = power (1 + x) for the new x, old x in [-800, 0]: to 1.3 units in the last place, in vector registers.
 
     exp(x) = 2^k exp(r) with |r| <= log(2)/2; exp(r) = (even + odd)/(even - odd), its [6/6] Pade approximant, to 1e-18.
@@ -96,7 +99,7 @@ def exponentials(x, power, bits):
 
 
 @jit_sum
-def split_margins(m, x):
+def split_margins(m: np.ndarray, x: np.ndarray) -> float:
     """x = -|m|, held above -800; returns sum_i min(m_i, 0)."""
     total = 0.0
     for i in range(m.shape[0]):
@@ -107,7 +110,7 @@ def split_margins(m, x):
 
 
 @jit
-def log_product(e):
+def log_product(e: np.ndarray) -> float:
     """sum_i log(1 + e_i) for 0 <= e_i <= 1; e is used up."""
     total = 0.0
     for start in range(0, e.shape[0], 512):  # a product of at most 2^512
@@ -124,7 +127,7 @@ def log_product(e):
 
 
 @jit_allocating
-def margins(q, data, m, x, power):
+def margins(q: np.ndarray, data: np.ndarray, m: np.ndarray, x: np.ndarray, power: np.ndarray) -> float:
     """m_i = z_i . beta, and exp(-|m_i|) = power_i (1 + x_i); returns sum_i min(m_i, 0)."""
     combine(data[: q.shape[0]], q, m)
     total = split_margins(m, x)
@@ -133,7 +136,7 @@ def margins(q, data, m, x, power):
 
 
 @jit_allocating
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     n = data.shape[1]
     m, e, power = np.empty(n, q.dtype), np.empty(n, q.dtype), np.empty(n)
     total = margins(q, data, m, e, power)
@@ -148,13 +151,13 @@ N_TERMS = 4
 
 
 @jit
-def has_room(q, data):
+def has_room(q: np.ndarray, data: np.ndarray) -> bool:
     """Whether this is a chain's own copy of the data, which has rows more to keep the terms in."""
     return data.shape[0] > q.shape[0] + 1
 
 
 @jit
-def is_key(q, key):
+def is_key(q: np.ndarray, key: Any) -> Any:
     """Whether the terms are those at ``q``."""
     j = 0
     while j < q.shape[0] and q[j] == key[2 + j]:
@@ -163,7 +166,7 @@ def is_key(q, key):
 
 
 @jit_allocating
-def terms_at(q, data):
+def terms_at(q: np.ndarray, data: np.ndarray) -> np.ndarray:
     """The rows of terms at ``q``: those in the data's room, made anew if they are of another position, or new ones."""
     if not has_room(q, data):
         terms = np.empty((N_TERMS, data.shape[1]), q.dtype)
@@ -178,7 +181,7 @@ def terms_at(q, data):
 
 
 @jit_allocating
-def make_terms(q, data, terms):
+def make_terms(q: np.ndarray, data: np.ndarray, terms: np.ndarray) -> float:
     """sigma(-m_i), v_i = sigma(m_i) sigma(-m_i) and dv_i/dm_i = -v_i tanh(m_i/2); returns the log likelihood."""
     n = data.shape[1]
     sigma, v, slope = terms[SIGMA], terms[CURVATURE], terms[SLOPE]
@@ -194,7 +197,7 @@ def make_terms(q, data, terms):
 
 
 @jit_allocating
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     n, d, precision = data.shape[1], q.shape[0], data[q.shape[0], 0]
     if has_room(q, data):
         terms = terms_at(q, data)
@@ -214,12 +217,12 @@ def value_and_gradient(q, data, out):
 
 
 @jit_allocating
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit_products
-def sixteen_products(x, z, j, k, out):
+def sixteen_products(x: np.ndarray, z: np.ndarray, j: int, k: int, out: np.ndarray) -> None:
     """out[j + g, k + h] = x[g] . z[k + h], g and h = 0 ... 3: what is loaded is used four times."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     z0, z1, z2, z3 = z[k], z[k + 1], z[k + 2], z[k + 3]
@@ -248,14 +251,14 @@ def sixteen_products(x, z, j, k, out):
 
 
 @jit
-def weigh(v, z, out):
+def weigh(v: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
     """out_i = v_i z_i"""
     for i in range(v.shape[0]):
         out[i] = v[i] * z[i]
 
 
 @jit
-def weighted_gram(z, v, work, out):
+def weighted_gram(z: np.ndarray, v: np.ndarray, work: np.ndarray, out: np.ndarray) -> None:
     """out[j, k] = sum_i v_i z[j, i] z[k, i], four rows by four at a time; ``work`` (4, n)."""
     d = z.shape[0]
     for t in range(0, d if d >= 4 else 0, 4):
@@ -273,7 +276,7 @@ def weighted_gram(z, v, work, out):
 
 
 @jit_products
-def add_sixteen_products(z, j, k, c, form):
+def add_sixteen_products(z: np.ndarray, j: int, k: int, c: np.ndarray, form: np.ndarray) -> None:
     """form_i += sum_gh c[g, k + h] z[j + g, i] z[k + h, i], g and h = 0 ... 3; rows beyond the last (c = 0) are the last."""
     last = z.shape[0] - 1
     x0, x1, x2, x3 = z[j], z[min(j + 1, last)], z[min(j + 2, last)], z[min(j + 3, last)]
@@ -292,7 +295,7 @@ def add_sixteen_products(z, j, k, c, form):
 
 
 @jit
-def quadratic_forms(z, M, c, form):
+def quadratic_forms(z: np.ndarray, M: np.ndarray, c: np.ndarray, form: np.ndarray) -> None:
     """form_i = z_i' M z_i, z_i the columns of ``z``, from the lower triangle of M + M': four rows by four at a time.
 
     ``c`` (4, d + 3), the triangle's four rows.
@@ -310,7 +313,7 @@ def quadratic_forms(z, M, c, form):
 
 
 @jit_allocating
-def fisher(q, data, out):
+def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     n, d = data.shape[1], q.shape[0]
     weighted_gram(data[:d], terms_at(q, data)[CURVATURE], np.empty((4, n), q.dtype), out)
     for j in range(d):
@@ -318,7 +321,7 @@ def fisher(q, data, out):
 
 
 @jit_allocating
-def fisher_derivative(q, data, out):
+def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     n, d = data.shape[1], q.shape[0]
     w, slope = np.empty(n, q.dtype), terms_at(q, data)[SLOPE]
     for j in range(d):
@@ -332,7 +335,7 @@ def fisher_derivative(q, data, out):
 
 
 @jit_allocating
-def fisher_trace(q, data, M, out):
+def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     n, d = data.shape[1], q.shape[0]
     form, slope = np.empty(n, q.dtype), terms_at(q, data)[SLOPE]
     quadratic_forms(data[:d], M, np.empty((4, d + 3), q.dtype), form)
@@ -342,7 +345,7 @@ def fisher_trace(q, data, M, out):
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     fisher(q, data, out)
     for j in range(q.shape[0]):
         for k in range(q.shape[0]):
@@ -350,7 +353,7 @@ def hessian(q, data, out):
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     fisher_derivative(q, data, out)
     for j in range(q.shape[0]):
         for k in range(q.shape[0]):
@@ -359,13 +362,13 @@ def third_derivative(q, data, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     fisher_trace(q, data, M, out)
     for k in range(q.shape[0]):
         out[k] = -out[k]
 
 
-def signed_rows(X, y) -> np.ndarray:
+def signed_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The rows of X (n, d), those with a label y (n,) of zero turned round. Raises ShapeError, ValueError."""
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     if X.ndim != 2 or 0 in X.shape:
@@ -380,13 +383,18 @@ def signed_rows(X, y) -> np.ndarray:
 
 
 def LogisticRegression(
-    X, y, prior_scale: float = 1.0, *, reference: Reference | None = None, name: str = "logistic regression"
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    prior_scale: float = 1.0,
+    *,
+    reference: Reference | None = None,
+    name: str = "logistic regression",
 ) -> Model:
     """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
 
     Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
     """
-    rows = signed_rows(X, y)
+    rows = signed_rows(np.asarray(X), np.asarray(y))
     if not (isinstance(prior_scale, int | float) and 0 < prior_scale < np.inf):
         raise ValueError(f"prior_scale must be a positive number, got {prior_scale!r}")
     n, d = rows.shape

@@ -60,16 +60,16 @@ class Solution(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Everything about one position, as far as ``order``; ``error`` says why there is nothing."""
+    """Everything about one position, arrays as far as ``order`` and None beyond; ``error`` says why there is nothing."""
 
     theta: np.ndarray
     order: int
     log_density: float = -np.inf
-    gradient: np.ndarray | None = None
-    hessian: np.ndarray | None = None
-    fisher: np.ndarray | None = None
-    fisher_derivative: np.ndarray | None = None
-    third_derivative: np.ndarray | None = None
+    gradient: Any = None
+    hessian: Any = None
+    fisher: Any = None
+    fisher_derivative: Any = None
+    third_derivative: Any = None
     error: str = ""
 
 
@@ -77,7 +77,7 @@ class Evaluation(NamedTuple):
 
 
 @jit
-def not_given(t, x, theta, out):
+def not_given(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
     """In the place of third derivatives that a user has not given: it is never called."""
 
 
@@ -85,7 +85,7 @@ def make_equations(functions: tuple[Callable, ...], n: int, p: int) -> Any:
     """``equations(u, t, work)`` of a user's functions, to be compiled: :func:`refhmc.models.sensitivities.augmented`."""
     rhs, jacobian, hessian, third = functions
 
-    def equations(u, t, work):
+    def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
         augmented(rhs, jacobian, hessian, third, n, p, u, t, work)
 
     return numba.njit(**OPTIONS)(equations)
@@ -101,7 +101,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
     if argument_count(function) > 3:
         return f
 
-    def filling(t, x, theta, out):
+    def filling(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
         out[:] = f(t, x, theta)
 
     return numba.njit(**OPTIONS)(filling) if compiled else filling
@@ -142,19 +142,19 @@ class Problem:
 
     def __init__(
         self,
-        functions,
-        equations,
-        start,
-        times,
-        start_time,
-        y,
-        sigma,
-        prior_mean,
-        prior_scale,
-        tolerance,
-        max_steps,
-        name,
-    ):
+        functions: tuple[Callable, ...],
+        equations: Callable | None,
+        start: np.ndarray,
+        times: np.ndarray,
+        start_time: float,
+        y: np.ndarray,
+        sigma: np.ndarray,
+        prior_mean: np.ndarray,
+        prior_scale: np.ndarray,
+        tolerance: float,
+        max_steps: int,
+        name: str,
+    ) -> None:
         self.functions, self.own_equations, self.start, self.name = functions, equations, start, name
         self.times, self.start_time = times, start_time
         self.y, self.sigma = y, sigma
@@ -183,10 +183,10 @@ class Problem:
         else:
             self.equations = compiled_equations(self.functions, self.n, self.p, self.name)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_last", "equations")}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)
         self._begin()
 
@@ -220,7 +220,7 @@ class Problem:
             u[part] = np.asarray(derivatives[k - 1])[:, *np.array(each).T].ravel()
         return u
 
-    def solve(self, theta, order: int = 2) -> Solution:
+    def solve(self, theta: np.ndarray, order: int = 2) -> Solution:
         """The states, and the sensitivities up to ``order`` (0 to 3), at the times of observation.
 
         Raises EvaluationError, with SciPy's message, where there is no solution; ValueError for order 3 without the third
@@ -235,7 +235,7 @@ class Problem:
         work = work_for(u, theta, self.n)
         slopes, equations = work[: len(u)], self.equations
 
-        def derivative(u, t):
+        def derivative(u: np.ndarray, t: float) -> np.ndarray:
             equations(u, t, work)
             return slopes
 
@@ -310,36 +310,36 @@ class Problem:
         return known._replace(third_derivative=third)
 
 
-def log_density(q, problem):
+def log_density(q: np.ndarray, problem: Problem) -> float:
     return problem.evaluate(q, 0).log_density
 
 
-def gradient(q, problem):
+def gradient(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 1).gradient
 
 
-def hessian(q, problem):
+def hessian(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).hessian
 
 
-def third_derivative(q, problem):
+def third_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 3).third_derivative
 
 
-def trace(q, problem, M):
+def trace(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
     return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
 
 
 # Whoever asks for the Fisher metric asks for its derivative next, nearly always: one solution for both.
-def fisher(q, problem):
+def fisher(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher
 
 
-def fisher_derivative(q, problem):
+def fisher_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher_derivative
 
 
-def fisher_trace(q, problem, M):
+def fisher_trace(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
     return np.einsum("ab,abc->c", M, problem.evaluate(q, 2).fisher_derivative)
 
 
@@ -411,7 +411,9 @@ def ODE(
     return make_model(problem, names, constrain, initial, name, reference)
 
 
-def make_model(problem: Problem, names, constrain, initial, name, reference) -> Model:
+def make_model(
+    problem: Problem, names: Any, constrain: Callable | None, initial: Any, name: str, reference: Reference | None
+) -> Model:
     """The model of a problem."""
     whole = problem.highest == 3
     return Model(
@@ -438,18 +440,18 @@ def make_model(problem: Problem, names, constrain, initial, name, reference) -> 
 
 
 def make_problem(
-    functions,
-    equations,
-    initial_state,
-    times,
-    start_time,
-    y,
-    sigma,
-    prior_mean,
-    prior_scale,
-    tolerance,
-    max_steps,
-    name,
+    functions: tuple[Callable, ...],
+    equations: Callable | None,
+    initial_state: Any,
+    times: Any,
+    start_time: float | None,
+    y: Any,
+    sigma: Any,
+    prior_mean: Any,
+    prior_scale: Any,
+    tolerance: float,
+    max_steps: int,
+    name: str,
 ) -> Problem:
     """A :class:`Problem` of arguments that fit each other; ShapeError or ValueError.
 
@@ -511,7 +513,7 @@ def check_derivatives(problem: Problem, theta: np.ndarray) -> None:
     n, m = problem.n, problem.n + problem.p
     functions = [in_place(function, False) for function in problem.functions]
 
-    def call(function, z, shape):
+    def call(function: Any, z: np.ndarray, shape: Any) -> Any:
         out = np.zeros(shape)
         function(problem.start_time, z[:n].copy(), z[n:].copy(), out)
         return out

@@ -19,6 +19,8 @@ angles at which a margin changes its sign: all is exact.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating, jit_sum
@@ -30,7 +32,7 @@ from refhmc.numerics.linalg import dot
 
 
 @jit_sum
-def margins(q, data, g):
+def margins(q: np.ndarray, data: np.ndarray, g: np.ndarray) -> None:
     """g_i = y_i x_i'beta, four coordinates for each pass over the observations."""
     d, n = q.shape[0], g.shape[0]
     g[:] = 0.0
@@ -45,7 +47,7 @@ def margins(q, data, g):
 
 
 @jit_sum
-def count_errors(g):
+def count_errors(g: np.ndarray) -> int:
     errors = 0
     for i in range(g.shape[0]):
         errors += g[i] <= 0
@@ -53,7 +55,7 @@ def count_errors(g):
 
 
 @jit_allocating
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     d = q.shape[0]
     g = np.empty(data.shape[1])
     margins(q, data, g)
@@ -61,18 +63,18 @@ def log_density(q, data):
 
 
 @jit_allocating
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     out[:] = 0.0
     return log_density(q, data)
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
 @jit_allocating
-def log_density_change(q, data, j, new_value):
+def log_density_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float) -> float:
     d, step = q.shape[0], new_value - q[j]
     g = np.empty(data.shape[1])
     margins(q, data, g)
@@ -85,7 +87,7 @@ def log_density_change(q, data, j, new_value):
 class Arcs:
     """The law of the direction of beta in two dimensions: arcs of constant density, from ``start`` to ``stop``."""
 
-    def __init__(self, signed_rows: np.ndarray, inverse_temperature: float, prior_scale: float):
+    def __init__(self, signed_rows: np.ndarray, inverse_temperature: float, prior_scale: float) -> None:
         normals = np.arctan2(signed_rows[:, 1], signed_rows[:, 0])
         ends = np.sort(np.concatenate([normals + np.pi / 2, normals - np.pi / 2]) % (2 * np.pi))
         self.start, self.stop = ends, np.append(ends[1:], ends[0] + 2 * np.pi)
@@ -111,7 +113,9 @@ class Arcs:
         return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def PACBayesClassifier(X=None, y=None, inverse_temperature: float = 1.0, prior_scale: float = 1.0) -> Model:
+def PACBayesClassifier(
+    X: Any = None, y: Any = None, inverse_temperature: float = 1.0, prior_scale: float = 1.0
+) -> Model:
     """Gibbs posterior of a linear classifier of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is: ``beta``.
 
     The heart disease data, n = 170 and d = 14, if nothing is given. Each error costs ``inverse_temperature``, lambda. All

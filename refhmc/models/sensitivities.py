@@ -20,6 +20,8 @@ by row; orders 0 to 3 are its first n, n (1 + p), n (1 + p + p(p+1)/2) and n (1 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from refhmc.core.compiled import jit_inline, jit_part
@@ -31,7 +33,7 @@ def n_unknowns(n: int, p: int, order: int) -> int:
 
 
 @jit_part
-def first_order(n, p, J, S, dS):
+def first_order(n: int, p: int, J: np.ndarray, S: np.ndarray, dS: np.ndarray) -> None:
     """dS/dt: J (n, n + p), S and dS (n, p)."""
     for i in range(n):
         for a in range(p):
@@ -42,7 +44,7 @@ def first_order(n, p, J, S, dS):
 
 
 @jit_part
-def second_order(n, p, J, H, S, W, dW):
+def second_order(n: int, p: int, J: np.ndarray, H: np.ndarray, S: np.ndarray, W: np.ndarray, dW: np.ndarray) -> None:
     """dW/dt of the pairs a <= b: H (n, n + p, n + p), W and dW (n, p(p+1)/2)."""
     for i in range(n):
         pair = 0
@@ -59,20 +61,30 @@ def second_order(n, p, J, H, S, W, dW):
 
 
 @jit_part
-def pair_of(p, a, b):
+def pair_of(p: int, a: int, b: int) -> int:
     """Where W holds the pair of two parameters."""
     low, high = min(a, b), max(a, b)
     return low * p - low * (low - 1) // 2 + high - low
 
 
 @jit_part
-def along(n, S, j, a):
+def along(n: int, S: np.ndarray, j: int, a: int) -> float:
     """Z_ja"""
     return S[j, a] if j < n else 1.0 * (j - n == a) + 0.0 * S[0, 0]
 
 
 @jit_part
-def third_order(n, p, J, H, K, S, W, V, dV):
+def third_order(
+    n: int,
+    p: int,
+    J: np.ndarray,
+    H: np.ndarray,
+    K: np.ndarray,
+    S: np.ndarray,
+    W: np.ndarray,
+    V: np.ndarray,
+    dV: np.ndarray,
+) -> None:
     """dV/dt of the triples a <= b <= c: K (n, n + p, n + p, n + p), V and dV (n, p(p+1)(p+2)/6)."""
     m = n + p
     for i in range(n):
@@ -99,7 +111,17 @@ def third_order(n, p, J, H, K, S, W, V, dV):
 
 
 @jit_inline
-def augmented(rhs, jacobian, hessian, third, n, p, u, t, work):
+def augmented(
+    rhs: Callable,
+    jacobian: Callable,
+    hessian: Callable,
+    third: Callable,
+    n: int,
+    p: int,
+    u: np.ndarray,
+    t: float,
+    work: np.ndarray,
+) -> None:
     """du/dt into the head of ``work``, for as many orders as ``u`` is long.
 
     The functions write into their last argument: ``rhs(t, x, theta, f)``, ``jacobian(t, x, theta, J)``,
@@ -132,7 +154,7 @@ def augmented(rhs, jacobian, hessian, third, n, p, u, t, work):
                 third_order(n, p, J, H, K, S, W, V, out[past:].reshape((n, n_triples)))
 
 
-def work_for(u, theta, n):
+def work_for(u: np.ndarray, theta: np.ndarray, n: int) -> np.ndarray:
     """The argument ``work``, with theta in its place."""
     m = n + len(theta)
     third = n * m**3 if len(u) > n_unknowns(n, len(theta), 2) else 0

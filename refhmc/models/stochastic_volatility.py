@@ -40,6 +40,8 @@ tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating, jit_sum
@@ -55,19 +57,19 @@ DATA_SEED = 20211
 
 
 @jit
-def map_of_phi(a):
+def map_of_phi(a: float) -> tuple[float, float, float]:
     """phi, 1 - phi^2 and the log prior of a with the root of 1 - phi^2; no difference of nearly equal numbers."""
     return np.tanh(a), 4 * expit(2 * a) * expit(-2 * a), -PRIOR_UP * softplus(-2 * a) - PRIOR_DOWN * softplus(2 * a)
 
 
 @jit
-def prior_slope(a):
+def prior_slope(a: float) -> float:
     """d/da of 20.5 log(1 + phi) + 2 log(1 - phi)"""
     return 2 * PRIOR_UP * expit(-2 * a) - 2 * PRIOR_DOWN * expit(2 * a)
 
 
 @jit_sum
-def quadratics(x):
+def quadratics(x: np.ndarray) -> tuple[float, float, float]:
     """A, B, C"""
     T = x.shape[0]
     A = x[0] * x[0]
@@ -81,7 +83,7 @@ def quadratics(x):
 
 
 @jit
-def precision_times(x, t, phi):
+def precision_times(x: np.ndarray, t: int, phi: float) -> float:
     """(K x)_t"""
     T = x.shape[0]
     total = x[t] if t == 0 or t == T - 1 else (1 + phi * phi) * x[t]
@@ -93,7 +95,7 @@ def precision_times(x, t, phi):
 
 
 @jit
-def slope_times(x, t, phi):
+def slope_times(x: np.ndarray, t: int, phi: float) -> float:
     """(K'x)_t"""
     T = x.shape[0]
     total = 0.0 * x[t] if t == 0 or t == T - 1 else 2 * phi * x[t]
@@ -105,7 +107,7 @@ def slope_times(x, t, phi):
 
 
 @jit
-def curvature_times(x, t):
+def curvature_times(x: np.ndarray, t: int) -> float:
     """(K''x)_t"""
     return 0.0 * x[t] if t == 0 or t == x.shape[0] - 1 else 2 * x[t]
 
@@ -114,7 +116,7 @@ def curvature_times(x, t):
 
 
 @jit_sum
-def latent_value_and_gradient(x, scaled, phi, e, out):
+def latent_value_and_gradient(x: np.ndarray, scaled: Any, phi: Any, e: Any, out: np.ndarray) -> Any:
     """The terms of L that x is part of, and their gradient; ``scaled``: y^2 e^{-2u}. Returns those terms, W and Q."""
     T = x.shape[0]
     W = levels = Q = 0.0 * x[0] + 0.0 * phi + 0.0 * scaled[0]
@@ -136,22 +138,22 @@ def latent_value_and_gradient(x, scaled, phi, e, out):
 
 
 @jit
-def x_value_and_gradient(x, data, out):
+def x_value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
     return latent_value_and_gradient(x, data[1], data[2, 0], data[2, 1], out)[0]
 
 
 @jit
-def x_gradient(x, data, out):
+def x_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     x_value_and_gradient(x, data, out)
 
 
 @jit_allocating
-def x_log_density(x, data):
+def x_log_density(x: np.ndarray, data: np.ndarray) -> Any:
     return x_value_and_gradient(x, data, np.empty_like(x))
 
 
 @jit
-def x_hessian(x, data, out):
+def x_hessian(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     T = x.shape[0]
     phi, e = data[2, 0], data[2, 1]
@@ -162,20 +164,20 @@ def x_hessian(x, data, out):
 
 
 @jit
-def x_third_derivative(x, data, out):
+def x_third_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for t in range(x.shape[0]):
         out[t, t, t] = 0.5 * data[1, t] * np.exp(-x[t])
 
 
 @jit
-def x_trace(x, data, M, out):
+def x_trace(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     for t in range(x.shape[0]):
         out[t] = 0.5 * M[t, t] * data[1, t] * np.exp(-x[t])
 
 
 @jit
-def x_fisher(x, data, out):
+def x_fisher(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     T = x.shape[0]
     phi, e = data[2, 0], data[2, 1]
@@ -186,17 +188,17 @@ def x_fisher(x, data, out):
 
 
 @jit
-def x_fisher_derivative(x, data, out):
+def x_fisher_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
 @jit
-def x_fisher_trace(x, data, M, out):
+def x_fisher_trace(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
 @jit
-def x_fisher_bands(x, data, out):
+def x_fisher_bands(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     """The same metric as two bands: the diagonal, and what stands beside it."""
     T = x.shape[0]
     phi, e = data[2, 0], data[2, 1]
@@ -208,7 +210,7 @@ def x_fisher_bands(x, data, out):
 
 
 @jit
-def condition_x(q, data):
+def condition_x(q: np.ndarray, data: np.ndarray) -> None:
     T = q.shape[0] - 3
     precision = np.exp(-2 * q[T])
     for t in range(T):
@@ -220,7 +222,7 @@ def condition_x(q, data):
 
 
 @jit
-def parameter_value_and_gradient(p, data, out):
+def parameter_value_and_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
     W, A, B, C, T = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, prior = map_of_phi(p[2])
     e = np.exp(-2 * p[1])
@@ -233,17 +235,17 @@ def parameter_value_and_gradient(p, data, out):
 
 
 @jit
-def parameter_gradient(p, data, out):
+def parameter_gradient(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     parameter_value_and_gradient(p, data, out)
 
 
 @jit_allocating
-def parameter_log_density(p, data):
+def parameter_log_density(p: np.ndarray, data: np.ndarray) -> Any:
     return parameter_value_and_gradient(p, data, np.empty_like(p))
 
 
 @jit
-def parameter_second(p, data):
+def parameter_second(p: np.ndarray, data: np.ndarray) -> Any:
     """uu, gg, ga, aa"""
     W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, _ = map_of_phi(p[2])
@@ -254,7 +256,7 @@ def parameter_second(p, data):
 
 
 @jit
-def parameter_third(p, data):
+def parameter_third(p: np.ndarray, data: np.ndarray) -> tuple:
     """uuu, ggg, gga, gaa, aaa"""
     W, A, B, C, _ = data[0, 0], data[0, 1], data[0, 2], data[0, 3], data[0, 4]
     phi, s, _ = map_of_phi(p[2])
@@ -266,14 +268,14 @@ def parameter_third(p, data):
 
 
 @jit
-def parameter_hessian(p, data, out):
+def parameter_hessian(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0], out[1, 1], ga, out[2, 2] = parameter_second(p, data)
     out[1, 2] = out[2, 1] = ga
 
 
 @jit
-def parameter_third_derivative(p, data, out):
+def parameter_third_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[0, 0, 0], out[1, 1, 1], gga, gaa, out[2, 2, 2] = parameter_third(p, data)
     out[1, 1, 2] = out[1, 2, 1] = out[2, 1, 1] = gga
@@ -281,7 +283,7 @@ def parameter_third_derivative(p, data, out):
 
 
 @jit
-def parameter_trace(p, data, M, out):
+def parameter_trace(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     uuu, ggg, gga, gaa, aaa = parameter_third(p, data)
     out[0] = M[0, 0] * uuu
     out[1] = M[1, 1] * ggg + (M[1, 2] + M[2, 1]) * gga + M[2, 2] * gaa
@@ -289,7 +291,7 @@ def parameter_trace(p, data, M, out):
 
 
 @jit
-def parameter_fisher(p, data, out):
+def parameter_fisher(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     T = data[0, 4]
     phi, s, _ = map_of_phi(p[2])
     out[:] = 0.0
@@ -300,7 +302,7 @@ def parameter_fisher(p, data, out):
 
 
 @jit
-def fisher_slopes(p, data):
+def fisher_slopes(p: np.ndarray, data: np.ndarray) -> Any:
     """dG_gg/dg, dG_ga/da, dG_aa/da"""
     phi, s, _ = map_of_phi(p[2])
     aa = 2 * phi * s * (4 - data[0, 4] - PRIOR_UP - PRIOR_DOWN)
@@ -308,14 +310,14 @@ def fisher_slopes(p, data):
 
 
 @jit
-def parameter_fisher_derivative(p, data, out):
+def parameter_fisher_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     out[1, 1, 1], ga, out[2, 2, 2] = fisher_slopes(p, data)
     out[1, 2, 2] = out[2, 1, 2] = ga
 
 
 @jit
-def parameter_fisher_trace(p, data, M, out):
+def parameter_fisher_trace(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     gg, ga, aa = fisher_slopes(p, data)
     out[0] = 0.0
     out[1] = M[1, 1] * gg
@@ -323,7 +325,7 @@ def parameter_fisher_trace(p, data, M, out):
 
 
 @jit_sum
-def condition_parameters(q, data):
+def condition_parameters(q: np.ndarray, data: np.ndarray) -> None:
     T = q.shape[0] - 3
     x = q[:T]
     W = 0.0 * q[0]
@@ -338,7 +340,7 @@ def condition_parameters(q, data):
 
 
 @jit_sum
-def value_and_gradient(q, data, out):
+def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     T = q.shape[0] - 3
     x, u, g, a = q[:T], q[T], q[T + 1], q[T + 2]
     phi, s, prior = map_of_phi(a)
@@ -368,17 +370,17 @@ def value_and_gradient(q, data, out):
 
 
 @jit
-def gradient(q, data, out):
+def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     value_and_gradient(q, data, out)
 
 
 @jit_allocating
-def log_density(q, data):
+def log_density(q: np.ndarray, data: np.ndarray) -> float:
     return value_and_gradient(q, data, np.empty_like(q))
 
 
 @jit_allocating
-def summary(q, data):
+def summary(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The parameters, and the row of data that their conditional reads."""
     T = q.shape[0] - 3
     row = np.zeros((1, 5), q.dtype)
@@ -390,7 +392,7 @@ def summary(q, data):
 
 
 @jit_allocating
-def hessian(q, data, out):
+def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     T = q.shape[0] - 3
     x = q[:T]
     p, row = summary(q, data)
@@ -409,13 +411,13 @@ def hessian(q, data, out):
 
 
 @jit
-def put(out, i, j, k, value):
+def put(out: np.ndarray, i: int, j: int, k: Any, value: Any) -> None:
     """The same value at all orders of three indices."""
     out[i, j, k] = out[i, k, j] = out[j, i, k] = out[j, k, i] = out[k, i, j] = out[k, j, i] = value
 
 
 @jit_allocating
-def third_derivative(q, data, out):
+def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
     p, row = summary(q, data)
@@ -441,7 +443,7 @@ def third_derivative(q, data, out):
 
 
 @jit_allocating
-def trace(q, data, M, out):
+def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # The tensor above, contracted entry by entry: nothing larger than M is read, and nothing as large is made.
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
@@ -480,7 +482,9 @@ def constrain(q: np.ndarray) -> dict:
     }
 
 
-def simulate(T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: float = 0.15, phi: float = 0.98):
+def simulate(
+    T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: float = 0.15, phi: float = 0.98
+) -> tuple[np.ndarray, np.ndarray]:
     """x and y, (T,) each, drawn from the model at the given parameters with ``numpy.random.default_rng(seed)``."""
     rng = np.random.default_rng(seed)
     steps, noise = rng.standard_normal(T), rng.standard_normal(T)
@@ -491,12 +495,12 @@ def simulate(T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: fl
     return x, beta * np.exp(x / 2) * noise
 
 
-def unconstrain(x, beta: float, sigma: float, phi: float) -> np.ndarray:
+def unconstrain(x: np.ndarray, beta: float, sigma: float, phi: float) -> np.ndarray:
     """The position q, (T + 3,), of the values of x and the parameters."""
     return np.concatenate([x, [np.log(beta), np.log(sigma), np.arctanh(phi)]])
 
 
-def StochasticVolatility(y=None, T: int = 1000) -> Model:
+def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     """Stochastic volatility of the series ``y``, (T,); by default ``T`` values simulated with a fixed seed.
 
     Simulated is at beta = 0.65, sigma = 0.15, phi = 0.98 (:func:`simulate`). Variables beta, sigma, phi and x (T,). Raises

@@ -25,7 +25,7 @@ class Derivative(NamedTuple):
     route: str
 
 
-def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale=1.0) -> Derivative:
+def ridders(f: Callable[[float], np.ndarray], width: float = 0.2, levels: int = 15, scale: Any = 1.0) -> Derivative:
     """df/dt at 0, f : R -> R^m; NaN where f is nowhere finite. Errors are compared in units of ``scale``, (m,) or a number."""
     best, least = None, np.inf
     previous: list[np.ndarray] = []

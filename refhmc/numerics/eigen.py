@@ -17,6 +17,9 @@ after as many reflections. Small matrices go to step 4 at once.
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.numerics.linalg import EPSILON
@@ -30,7 +33,7 @@ SMALL = 4  # up to this d Jacobi's rotations alone are the fastest
 
 
 @jit
-def eigen(A, values, vectors, work):
+def eigen(A: np.ndarray, values: Any, vectors: Any, work: np.ndarray) -> Any:
     """values[k] and unit vectors[k] (a row) with A = sum_k values[k] vectors[k] vectors[k]', in no special order.
 
     A is symmetric and is not modified; ``work`` has at least 2 d + 3 rows of length d. False, with nothing of use in
@@ -41,7 +44,9 @@ def eigen(A, values, vectors, work):
 
 
 @jit
-def eigen_with(A, values, vectors, B, C, rows):
+def eigen_with(
+    A: np.ndarray, values: np.ndarray, vectors: np.ndarray, B: np.ndarray, C: np.ndarray, rows: np.ndarray
+) -> bool:
     """As :func:`eigen` with the scratch in parts: two d x d matrices, none of them A, and three rows of length d."""
     d = A.shape[0]
     if d == 2:
@@ -83,7 +88,7 @@ def eigen_with(A, values, vectors, B, C, rows):
 
 
 @jit
-def eigen_2(A, values, vectors):
+def eigen_2(A: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> bool:
     """d = 2: one rotation."""
     a, b, c = A[0, 0], A[1, 0], A[1, 1]
     if not abs(a) + abs(b) + abs(c) < LARGEST:
@@ -97,7 +102,7 @@ def eigen_2(A, values, vectors):
 
 
 @jit
-def rotation(a, b, c):
+def rotation(a: float, b: float, c: float) -> tuple[float, float, float]:
     """t = tan, cos, sin of the angle below 45 degrees that makes [[a, b], [b, c]] diagonal: a - t b, c + t b."""
     if b == 0.0:
         return 0.0, 1.0, 0.0
@@ -108,7 +113,7 @@ def rotation(a, b, c):
 
 
 @jit_sum
-def most_coupled(A):
+def most_coupled(A: np.ndarray) -> Any:
     """sum_ij |A_ij|, and the row with the largest sum off the diagonal: the best one to begin the reflections with."""
     d = A.shape[0]
     size, largest, start = 0.0, -1.0, 0
@@ -125,7 +130,7 @@ def most_coupled(A):
 
 
 @jit
-def identity(V):
+def identity(V: np.ndarray) -> None:
     for i in range(V.shape[0]):
         row = V[i]
         for j in range(V.shape[1]):
@@ -134,7 +139,7 @@ def identity(V):
 
 
 @jit
-def scaled(A, scale, start, out):
+def scaled(A: np.ndarray, scale: Any, start: Any, out: np.ndarray) -> None:
     """out = scale A with coordinates 0 and start exchanged."""
     d = A.shape[0]
     for i in range(d):
@@ -150,7 +155,7 @@ def scaled(A, scale, start, out):
 
 
 @jit_sum
-def tridiagonal(A, nothing, diagonal, off_diagonal, beta, p):
+def tridiagonal(A: np.ndarray, nothing: Any, diagonal: Any, off_diagonal: Any, beta: Any, p: np.ndarray) -> None:
     """A = Q T Q' by reflections I - beta_k u u', u in A[k, k+1:]; a row below ``nothing`` is zero."""
     d = A.shape[0]
     for k in range(d - 1):
@@ -189,7 +194,7 @@ def tridiagonal(A, nothing, diagonal, off_diagonal, beta, p):
 
 
 @jit_sum
-def reflections(U, beta, V):
+def reflections(U: np.ndarray, beta: Any, V: np.ndarray) -> None:
     """V = Q', the product of the reflections, each from the right: V <- V - (V u) beta u'."""
     d = V.shape[0]
     identity(V)
@@ -208,7 +213,7 @@ def reflections(U, beta, V):
 
 
 @jit
-def rotate(x, y, cosine, sine):
+def rotate(x: np.ndarray, y: np.ndarray, cosine: Any, sine: Any) -> None:
     """(x, y) <- (cos x - sin y, sin x + cos y)"""
     for j in range(x.shape[0]):
         a, b = x[j], y[j]
@@ -217,7 +222,7 @@ def rotate(x, y, cosine, sine):
 
 
 @jit
-def ql(diagonal, off_diagonal, V):
+def ql(diagonal: Any, off_diagonal: Any, V: np.ndarray) -> Any:
     """Implicit QL steps on the tridiagonal T, their rotations applied to the rows of V; False if they do not end."""
     d = diagonal.shape[0]
     first, steps = 0, 0
@@ -244,7 +249,7 @@ def ql(diagonal, off_diagonal, V):
 
 
 @jit
-def ql_step(diagonal, off_diagonal, V, first, last):
+def ql_step(diagonal: Any, off_diagonal: Any, V: np.ndarray, first: Any, last: Any) -> None:
     """One step on the rows first ... last, shifted by the eigenvalue of the first 2 x 2 block nearer diagonal[first]."""
     e = off_diagonal[first]
     half = (diagonal[first + 1] - diagonal[first]) / (2 * e)
@@ -274,7 +279,7 @@ def ql_step(diagonal, off_diagonal, V, first, last):
 
 
 @jit_sum
-def products(X, Y, scale, lower, out):
+def products(X: np.ndarray, Y: Any, scale: Any, lower: Any, out: np.ndarray) -> None:
     """out[i, j] = scale X[i] . Y[j]; with ``lower`` for j <= i only, and out[j, i] the same. Two by two, for speed."""
     d = X.shape[0]
     for i in range(0, d, 2):
@@ -297,7 +302,7 @@ def products(X, Y, scale, lower, out):
 
 
 @jit
-def spread(values, part):
+def spread(values: Any, part: Any) -> Any:
     """Whether the smallest |value| is below this part of the largest."""
     smallest, largest = math.inf, 0.0
     for k in range(values.shape[0]):
@@ -307,7 +312,7 @@ def spread(values, part):
 
 
 @jit
-def jacobi(B, values, V):
+def jacobi(B: Any, values: Any, V: np.ndarray) -> Any:
     """Jacobi's rotations of B, in cyclic order, and of the rows of V, until B is diagonal; False if it never is."""
     d = B.shape[0]
     for k in range(d):

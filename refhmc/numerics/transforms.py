@@ -24,6 +24,8 @@ The compiled functions are for use in models; those named ``*_forward`` and ``*_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit
@@ -32,7 +34,7 @@ from refhmc.core.compiled import jit
 
 
 @jit
-def expit(u):
+def expit(u: float) -> float:
     """1 / (1 + e^-u), to full relative precision in both tails."""
     if u.real >= 0:
         return 1 / (1 + np.exp(-u))
@@ -41,7 +43,7 @@ def expit(u):
 
 
 @jit
-def softplus(u):
+def softplus(u: float) -> float:
     """log(1 + e^u) = -log expit(-u), which does not overflow."""
     if u.real >= 0:
         return u + np.log1p(np.exp(-u))
@@ -52,24 +54,24 @@ def softplus(u):
 
 
 @jit
-def half_line(u, bound=0.0, sign=1.0):
+def half_line(u: float, bound: float = 0.0, sign: float = 1.0) -> tuple[float, float, float, float]:
     """x, x', x'', x''' of x = bound + sign e^u."""
     e = sign * np.exp(u)
     return bound + e, e, e, e
 
 
 @jit
-def half_line_log_jacobian(u):
+def half_line_log_jacobian(u: np.ndarray) -> Any:
     """log|x'| = u and its three derivatives."""
     return u, 1.0, 0.0, 0.0
 
 
-def half_line_forward(u, bound=0.0, sign=1.0):
+def half_line_forward(u: np.ndarray, bound: float = 0.0, sign: float = 1.0) -> float | np.ndarray:
     """x > bound (sign 1) or x < bound (sign -1) of u."""
     return bound + sign * np.exp(u)
 
 
-def half_line_inverse(x, bound=0.0, sign=1.0):
+def half_line_inverse(x: np.ndarray, bound: Any = 0.0, sign: Any = 1.0) -> Any:
     """u of x."""
     return np.log(sign * (x - bound))
 
@@ -78,7 +80,7 @@ def half_line_inverse(x, bound=0.0, sign=1.0):
 
 
 @jit
-def interval(u, lower=0.0, upper=1.0):
+def interval(u: float, lower: float = 0.0, upper: float = 1.0) -> tuple[float, float, float, float]:
     """x, x', x'', x''' of x = lower + (upper - lower) expit(u)."""
     width = upper - lower
     p = expit(u)
@@ -87,19 +89,19 @@ def interval(u, lower=0.0, upper=1.0):
 
 
 @jit
-def interval_log_jacobian(u, lower=0.0, upper=1.0):
+def interval_log_jacobian(u: float, lower: float = 0.0, upper: float = 1.0) -> tuple[float, float, float, float]:
     """log|x'| and its three derivatives."""
     t = -np.tanh(u / 2)
     pm = expit(u) * expit(-u)
     return np.log(upper - lower) - softplus(u) - softplus(-u), t, -2 * pm, -2 * pm * t
 
 
-def interval_forward(u, lower=0.0, upper=1.0):
+def interval_forward(u: Any, lower: float = 0.0, upper: float = 1.0) -> float | np.ndarray:
     """x in (lower, upper) of u."""
     return lower + (upper - lower) * np.exp(-np.logaddexp(0.0, -u))
 
 
-def interval_inverse(x, lower=0.0, upper=1.0):
+def interval_inverse(x: float, lower: float = 0.0, upper: float = 1.0) -> float:
     """u of x."""
     return np.log(x - lower) - np.log(upper - x)
 
@@ -107,18 +109,18 @@ def interval_inverse(x, lower=0.0, upper=1.0):
 # ------------------------------------------------------------------------------------------------------------- ordered
 
 
-def ordered_forward(u):
+def ordered_forward(u: np.ndarray) -> np.ndarray:
     """Increasing x (..., k) of u (..., k)."""
     return np.cumsum(np.concatenate([u[..., :1], np.exp(u[..., 1:])], axis=-1), axis=-1)
 
 
-def ordered_inverse(x):
+def ordered_inverse(x: np.ndarray) -> Any:
     """u (..., k) of increasing x (..., k)."""
     return np.concatenate([x[..., :1], np.log(np.diff(x, axis=-1))], axis=-1)
 
 
 @jit
-def ordered_log_jacobian(u):
+def ordered_log_jacobian(u: np.ndarray) -> Any:
     """sum_{k>1} u_k: linear, its gradient is (0, 1, ..., 1)."""
     total = 0.0 * u[0]
     for k in range(1, u.shape[0]):
@@ -130,7 +132,7 @@ def ordered_log_jacobian(u):
 
 
 @jit
-def chain_hessian(H, g, a, b):
+def chain_hessian(H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: tuple[float, ...]) -> None:
     """H <- the Hessian in u, from the Hessian and gradient in x; a, b, c here and below are tuples or vectors."""
     for i in range(H.shape[0]):
         for j in range(H.shape[0]):
@@ -139,7 +141,9 @@ def chain_hessian(H, g, a, b):
 
 
 @jit
-def chain_third_derivative(T, H, g, a, b, c):
+def chain_third_derivative(
+    T: np.ndarray, H: np.ndarray, g: tuple[float, ...], a: tuple[float, ...], b: tuple[float, ...], c: tuple[float, ...]
+) -> None:
     """T <- the third derivative in u, from those of order three, two and one in x."""
     d = T.shape[0]
     for i in range(d):
@@ -156,7 +160,15 @@ def chain_third_derivative(T, H, g, a, b, c):
 
 
 @jit
-def chain_trace(out, M, H, g, a, b, c):
+def chain_trace(
+    out: np.ndarray,
+    M: np.ndarray,
+    H: np.ndarray,
+    g: tuple[float, ...],
+    a: tuple[float, ...],
+    b: tuple[float, ...],
+    c: tuple[float, ...],
+) -> None:
     """out <- sum_ij M_ij third_ij. in u, from out_k = sum_ij (M_ij a_i a_j) T_ijk in x."""
     d = out.shape[0]
     for k in range(d):
