@@ -56,6 +56,16 @@ def test_an_exception_is_told_by_its_kind_and_its_words_and_never_a_traceback(ca
         assert not report.ok, text
 
 
+def test_what_was_looked_at_nowhere_does_not_pass():
+    functions = next(case.functions for case in CASES if "third" in case.functions)
+    calls: list[str] = []
+    found = raising(logp, "logp", 5, calls)  # after the search for a centre, before any other place is found
+    report = rc.model(found, grad, functions["hess"], functions["third"], trace=functions["trace"], dim=2)
+    assert report.row("answers").status == "FAIL", str(report)
+    for name in ("deterministic", "gradient", "hessian symmetric", "third derivative symmetric", "trace"):
+        assert report.row(name).status == "NOT RUN", str(report)
+
+
 def of_two(function):
     """``function`` with a matrix of two dimensions in it."""
 

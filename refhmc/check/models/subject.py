@@ -159,7 +159,7 @@ class Subject:
                 raise NotApplicable(f"no {key} was given")
             if key in self.broken:
                 raise NotApplicable(f"{key} does not answer as it should: see the row answers")
-        if self.frame is None:
+        if not self.ordinary:  # without a frame too
             raise NotApplicable("no place is known at which logp is finite")
 
 
