@@ -182,6 +182,37 @@ def test_a_gradient_that_is_not_that_of_the_energy_is_found():
     assert failed(report) == {"gradient of H"}, str(report)
 
 
+# --------------------------------------------------------------------------------------------------------- maps with jumps
+
+ON_A_JUMP = np.array([1.1, -1.28]), np.array([0.0205, -0.0379])  # ten steps of 0.3 end at the edge of a cell
+OFF_THE_JUMPS = np.array([0.528, -0.0695]), np.array([-0.0231, 0.000507])
+
+
+def of_jumps(step, *points):
+    return rc.integrator(
+        step, foreign.jump_energy, points=points, eps=0.3, claims="energy reversible volume", tolerance=0.0
+    )
+
+
+def test_a_point_on_a_jump_of_the_map_decides_nothing():
+    step = foreign.laplace_step(True)
+    only_there = of_jumps(step, ON_A_JUMP)
+    assert not only_there.failures, str(only_there)
+    assert of_jumps(step, ON_A_JUMP, OFF_THE_JUMPS).row("volume").status == "PASS"
+
+
+def test_a_map_with_jumps_that_loses_volume_is_found_among_points_on_jumps():
+    right = foreign.laplace_step(True)
+
+    def shrinks(q, p, eps, n):
+        q, p = right(q, p, eps, n)
+        return q, 0.999**n * p
+
+    report = of_jumps(shrinks, ON_A_JUMP, OFF_THE_JUMPS)
+    assert report.row("volume").status == "FAIL", str(report)
+    assert report.row("volume").number >= 2 * -np.log(0.999) - 1e-9  # one step, two momenta
+
+
 # ------------------------------------------------------------------------------------- long steps, solvers, many dimensions
 
 SOME_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]

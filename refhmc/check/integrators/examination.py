@@ -32,6 +32,7 @@ from refhmc.check.subject.step import Step
 from refhmc.numerics import differences
 
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
+NEAR = 2e-3  # width of the differences that look at the closest neighbourhood only
 WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions
 SKETCH = 8
 CALM = 0.8  # largest |lambda - 1|, lambda the eigenvalues of J, at which errors follow their leading power of eps
@@ -41,6 +42,7 @@ class Defect(NamedTuple):
     """``size`` of a defect, the ``limit`` it is held against without the solver's part, ``growth`` |J|, and the ``route``.
 
     ``lever``: solver's tolerances a step that it may hold: differences divide what the solver leaves by their widths.
+    ``error``: the estimate of that of the derivatives, along directions of length 1.
     """
 
     size: float
@@ -48,6 +50,7 @@ class Defect(NamedTuple):
     growth: float
     route: str = ""
     lever: float = 10.0
+    error: float = 0.0
 
     def allowed(self, n: int, delta: float | None) -> float:
         """The limit, and what a solver of the tolerance ``delta`` may leave in n steps."""
@@ -209,7 +212,7 @@ class Examination:
                 found = differences.ridders(lambda t: scaled(z / s + t * u), 0.2, 3)
                 found = found._replace(error=max(found.error, 4 * self.unit / 0.05))
             elif how == "near":
-                found = differences.ridders(lambda t: scaled(z / s + t * u), 2e-3, 6)
+                found = differences.ridders(lambda t: scaled(z / s + t * u), NEAR, 6)
             elif how == "wide":
                 found = differences.ridders(lambda t: scaled(z / s + t * u))
             else:
