@@ -11,6 +11,7 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import orbits as cases
 from refhmc.check.orbits.enumeration import Answers, Enumerator, law_of
+from refhmc.check.orbits.states import Walker, at_the_limit
 from refhmc.core import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
@@ -120,6 +121,24 @@ def test_a_one_sided_limit_fails_where_it_is_asked_for():
     report = BY_ID["M20"].wrong(1)
     assert report.row("divergence threshold").status == "FAIL"
     assert report.row("invariance").status == "PASS"
+
+
+@pytest.mark.parametrize(("depth", "eps"), [(2, 0.9), (3, 0.5)])
+def test_orbits_at_the_limit_of_divergence_are_found_for_any_seed(depth, eps):
+    def energy(q, p):
+        return 0.5 * float(p @ p) - cases.log_gaussian(q)
+
+    reach, ones = 2**depth - 1, np.ones(2)
+    walker = Walker(leap, lambda q, p, eps: leap(q, p, -eps), energy, 0 * ones, ones, ones, 2.0**-52)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        orbits = at_the_limit(walker, 2 * reach + 2, reach, [eps], 1000.0, rng)
+        assert orbits, seed
+        for orbit in orbits:
+            rises = orbit.around(reach) - orbit.H(0)
+            near = rises[np.abs(rises) < 8]  # z_0 and the other likely state, 4 nats above
+            assert np.any((rises[:, None] > 1000) & (rises[:, None] - near < 1000))
+            assert orbit.around(reach + 2).min() >= orbit.H(0) - 8
 
 
 @pytest.mark.slow

@@ -348,17 +348,28 @@ def barriers(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator
 
 
 def designed(
-    walker: Walker, n: int, reach: int, eps, low: dict[int, float], peak: int, rise: float, rng, tries: int = 40
+    walker: Walker,
+    n: int,
+    reach: int,
+    eps,
+    low: dict[int, float],
+    peak: int,
+    rise: float,
+    rng,
+    tries: int = 40,
+    all_above: bool = False,
 ) -> Orbit | None:
     """An orbit with H(k) = H(0) + low[k] for each k of ``low``, and H(peak) = H(0) + rise, about; solved by least squares.
 
-    It begins with momenta that carry it on along the softest direction, so that it does not turn at once.
+    It begins with momenta that carry it on along the softest direction, so that it does not turn at once. ``all_above``: the
+    other states that :func:`usable` looks at are asked to lie no lower than z_0, too.
     """
     d, axes = len(walker.centre), _axes(walker)
     size = math.sqrt(rise) * rng.uniform(1.0, 3.0)
     push = rng.choice([0.0, 1.5]) * axes[-1] * walker.scale * walker.momentum
     begin = size * np.concatenate([rng.standard_normal(d), rng.standard_normal(d) + push])
-    first, last = min(0, peak, *low), max(0, peak, *low)
+    others = set(range(-reach - 2, reach + 3)) - {0, peak, *low} if all_above else set[int]()
+    first, last = min(0, peak, *low, *others), max(0, peak, *low, *others)
 
     def energies(x) -> dict[int, float]:
         z = {0: (walker.centre + walker.scale * x[:d], walker.momentum * x[d:])}
@@ -366,11 +377,12 @@ def designed(
             z[k] = walker.ahead(*z[k - 1], eps)
         for k in range(-1, first - 1, -1):
             z[k] = walker.back(*z[k + 1], eps)
-        return {k: walker.energy(*z[k]) for k in (0, peak, *low)}
+        return {k: walker.energy(*z[k]) for k in (0, peak, *low, *others)}
 
     def misses(x):
         H = energies(x)
         values = [*(H[k] - H[0] - wanted for k, wanted in low.items()), (H[peak] - H[0] - rise) / (0.003 * rise)]
+        values += [min(0.0, H[k] - H[0]) for k in others]
         return np.nan_to_num(np.clip(values, -1e6, 1e6), nan=1e6)
 
     found = scipy.optimize.least_squares(misses, begin, x_scale=size, max_nfev=tries, xtol=1e-12, ftol=1e-8)
@@ -433,7 +445,7 @@ def at_the_limit(walker: Walker, n: int, reach: int, steps, limit: float, rng, c
         k = int(rng.integers(2, reach + 1))
         peak = int(rng.integers(1, k))
         eps = steps[trial % len(steps)]
-        orbit = _tried(functools.partial(designed, walker, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25))
+        orbit = _tried(functools.partial(designed, walker, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25, True))
         if orbit is not None and orbit.H(peak) - orbit.H(0) > limit > orbit.H(peak) - orbit.H(k):
             found.append(orbit._replace(kind="limit"))
         if len(found) == count:
