@@ -66,9 +66,9 @@ def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
     """J(x, y): the quotient, or, where that cancels, the mean of f' between y and x by Gauss's rule."""
     xp = batched.namespace(x)
     near = alpha * xp.abs(x - y) < 1.0
-    mean = 0.0
-    for node, weight in zip(NODES.tolist(), WEIGHTS.tolist(), strict=True):
-        mean = mean + 0.5 * weight * softabs_derivative(0.5 * (x + y) + 0.5 * node * (x - y), alpha)
+    nodes, weights = (xp.asarray(each, dtype=x.dtype) for each in (NODES, WEIGHTS))
+    between = 0.5 * (x + y)[..., None] + 0.5 * nodes * (x - y)[..., None]
+    mean = 0.5 * batched.dot(weights, softabs_derivative(between, alpha))
     return xp.where(near, mean, (softabs(x, alpha) - softabs(y, alpha)) / xp.where(near, 1.0, x - y))
 
 
