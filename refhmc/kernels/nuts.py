@@ -154,7 +154,7 @@ def transition(
     """One transition of one chain, q and p (d,), by recursion: Hoffman and Gelman's Algorithm 6 with multinomial weights and
     the criterion above. ``copies``: 2 for a ``step`` that moves two copies of (q, p)."""
     tape = [float(u) for u in uniforms][::-1]
-    H0 = float(H.energy(q, p))
+    recorded, H0 = len(tape), float(H.energy(q, p))
     chosen = State((q, p) * copies, H.inverse_product(q, p), H0, 0)
     whole, weight, depth, ended = Interval(chosen, chosen, p), 1.0, 0, "full"
     energies: list[float] = []
@@ -174,7 +174,7 @@ def transition(
             ended = str(reason)
         energies += new.energies
     accepted = [math.exp(min(H0 - energy, 0.0)) if math.isfinite(energy) else 0.0 for energy in energies]
-    rate, used = sum(accepted) / len(accepted), len(uniforms) - len(tape)
+    rate, used = sum(accepted) / len(accepted), recorded - len(tape)
     return Move(chosen.z[0], chosen.time, chosen.energy - H0, rate, depth, len(energies), used, ended)
 
 

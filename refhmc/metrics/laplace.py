@@ -52,7 +52,7 @@ class LaplaceOnArrays(NamedTuple):
 
     def energy(self, q: Array, p: Array) -> Array:
         """(...)"""
-        K = batched.namespace(q).where(self.jumps(q), 1.0, 0.5) * p * self.inverse_product(q, p)
+        K = batched.namespace(q).where(self.jumps(q), p, 0.5 * p) * self.inverse_product(q, p)
         return batched.namespace(q).sum(K, axis=-1) - self.model.log_density(q)
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 Array = Any  # of a namespace of the array API
 
-LAST_BITS = 4 * np.finfo(float).eps
+LAST_BITS = 4 * float(np.finfo(float).eps)
 
 
 def namespace(x: Array) -> Any:
