@@ -195,6 +195,7 @@ def worst_z(**options) -> float:
     return float(np.abs(change.mean(0) / (change.std(0) / n**0.5)).max())
 
 
+@pytest.mark.sweep
 def test_the_default_keeps_the_law_where_most_steps_fail():
     """FAMILY_ALPHA for five tests of a mean that is zero; unchecked steps show what could be seen."""
     assert worst_z() < scipy.stats.norm.isf(FAMILY_ALPHA / 10)

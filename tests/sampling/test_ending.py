@@ -24,6 +24,7 @@ import refhmc
 from refhmc.core.types import DRAWS_DONE
 from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling import assembly, chain_run, checkpoint, drawing, interruption
+from tests.helpers.sweeps import swept
 
 RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
 LONG = {**RUN, "draws": 1_000_000, "cores": 4, "kernel": refhmc.HMC(n_steps=1000)}  # minutes, if nothing stops it
@@ -236,13 +237,14 @@ def interrupted_at(line, run):
     return result, next(passed) > line
 
 
-def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected):
-    """Every line of the end of ``sample`` is interrupted once: in one run of it after the other, at the next line."""
+@pytest.mark.parametrize("every", [7, swept(1)])
+def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected, every):
+    """Lines of the end of ``sample`` are interrupted: in one run of it after the other, ``every`` lines further on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lines, more = 0, True
         while more:
-            lines += 1
+            lines += every
             result, more = interrupted_at(lines, lambda callback: sample(normal, **RUN, progressbar=callback))
             assert np.array_equal(result.draws, expected.draws), lines
             if not more:
