@@ -33,6 +33,7 @@ from numba.core.caching import FunctionCache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
 
 from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.errors import CompileCacheWarning
@@ -120,7 +121,7 @@ def write_sealed(path: pathlib.Path, value: Any) -> None:
 
 
 class CompiledCode(FunctionCache):
-    """The cache of one function, as Numba's dispatcher asks for it: one file for each signature and processor.
+    """The cache of one function, as Numba's dispatcher asks for it: one file for each processor and types of arguments.
 
     ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
     time. (Of Numba's class only the hash of bytecode and closure is used.)
@@ -138,7 +139,10 @@ class CompiledCode(FunctionCache):
         if directory is None or not os.path.exists(code.co_filename):
             return None
         _, machine, text = self._index_key(sig, codegen)
-        key = (str(sig), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
+        arguments, _ = normalize_signature(
+            sig
+        )  # whether the returned type was declared or inferred: the code is the same
+        key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
         name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
         name = re.sub(r"[^\w.]", "", name)[:80]
         return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
@@ -146,12 +150,12 @@ class CompiledCode(FunctionCache):
     def load_overload(self, sig, target_context):
         """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
         target_context.refresh()
-        path = self.path(sig, target_context.codegen())
-        found = None if path is None else _load(path, target_context)
+        path, (_, declared) = self.path(sig, target_context.codegen()), normalize_signature(sig)
+        found = None if path is None else _load(path, target_context, declared)
         if found is None:
             self._missed()
             if path is not None and self._wait_for_our_turn(path):
-                found = _load(path, target_context)  # another process may have compiled it meanwhile
+                found = _load(path, target_context, declared)  # another process may have compiled it meanwhile
         return found
 
     def _wait_for_our_turn(self, path: pathlib.Path) -> bool:
@@ -188,10 +192,14 @@ class CompiledCode(FunctionCache):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
 
 
-def _load(path: pathlib.Path, target_context) -> CompileResult | None:
-    """What is kept in that file, if anything is that can be trusted; a warning, and the file removed, where it cannot."""
+def _load(path: pathlib.Path, target_context, declared) -> CompileResult | None:
+    """What is kept in that file, if it can be trusted and returns what is ``declared``, where anything is.
+
+    What cannot be trusted is warned of and removed.
+    """
     try:
-        return CompileResult._rebuild(target_context, *read_sealed(path))
+        found = CompileResult._rebuild(target_context, *read_sealed(path))
+        return found if declared in (None, found.signature.return_type) else None
     except FileNotFoundError:
         pass
     except Exception as error:  # whatever unpickling and linking may raise

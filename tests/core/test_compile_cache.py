@@ -119,6 +119,20 @@ def test_what_cannot_be_written_is_told_of_once(folder, monkeypatch):
     assert files(folder) == []
 
 
+def test_a_declared_return_type_and_the_same_inferred_are_one_file(folder):
+    assert compiled_anew()
+    inferred = jit(cube)
+    assert inferred(3.0) == 27.0
+    assert sum(inferred.stats.cache_hits.values()) == 1
+    (path,) = files(folder)
+    other = jit(cube)
+    other.compile(nb.complex128(nb.float64))
+    assert sum(other.stats.cache_misses.values()) == 1
+    assert other(3.0) == 27.0 + 0j
+    assert isinstance(other(3.0), complex)
+    assert files(folder) == [path]
+
+
 def test_what_another_process_compiled_while_we_waited_is_loaded(folder, monkeypatch):
     assert compiled_anew_without_a_word()
     (path,) = files(folder)
