@@ -15,6 +15,7 @@ from refhmc.check.derivatives.slopes import noise_along, second_along, slope_alo
 from refhmc.check.mutants import models as mutants
 from refhmc.models.datasets import load_json
 from tests.helpers.riemannian_cases import MODELS
+from tests.helpers.sweeps import representatives
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ("P13", "P14", "P15", "half", "third", "buffer", "support")
@@ -61,7 +62,10 @@ OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
 }
 
 
-@pytest.mark.parametrize("name", OURS)
+SEEN = ["banana", "funnel-3", "logistic", "eight-schools", "ar", "stochastic-volatility", "change-point", "pac-bayes"]
+
+
+@pytest.mark.parametrize("name", representatives(OURS, SEEN))
 def test_all_our_models_pass(name):
     report = rc.model(OURS[name]())
     assert report.ok, str(report)

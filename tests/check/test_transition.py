@@ -16,6 +16,7 @@ from refhmc.check.subject.outcomes import leaves
 from refhmc.check.subject.target import inverse_mass, position_law
 from refhmc.check.subject.transition import TINY, Played
 from refhmc.check.transitions import stationarity_tests as stationarity
+from tests.helpers.sweeps import representatives, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ["P16", "P18", "M32", "clip", "M23", "flip", "refresh first", "refresh both", "kept curved", "kept floor", "DR"]
@@ -37,7 +38,7 @@ def few_weighted_moves(monkeypatch):
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", representatives(QUICK, [name for k, name in enumerate(QUICK) if k % 3 == 0]))
 def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
@@ -57,11 +58,17 @@ def test_correct_but_odd_kernels_are_in_detailed_balance(name):
     assert report.row("detailed balance").status == PASS
 
 
-ALSO_QUICK = ["floor .02", "clipped in parts", "noise after acceptance", "slow Langevin"]
+ALSO_QUICK = ["floor .02", "noise after acceptance"]
+SWEPT = ["clipped in parts", "slow Langevin"]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[] if x in ALSO_QUICK else pytest.mark.slow) for x in mutants.NEARLY]
+    "name",
+    [
+        *ALSO_QUICK,
+        *map(swept, SWEPT),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in mutants.NEARLY if x not in (*ALSO_QUICK, *SWEPT)),
+    ],
 )
 def test_a_kernel_that_is_nearly_right_is_no_pass(name, few_weighted_moves):
     """Each was a PASS, beside a detailed balance without an answer, or by moves that come nowhere near its fault."""

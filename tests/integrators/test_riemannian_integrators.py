@@ -130,7 +130,7 @@ def examine(method, name: str, metric: str, seed: int, step: float, n_steps: int
     return KEPT if used else REFUSED
 
 
-@pytest.mark.parametrize(("integrator", "metric"), one_in(3, UNCHECKED, sorted(SMOOTH)))
+@pytest.mark.parametrize(("integrator", "metric"), one_in(6, UNCHECKED, sorted(SMOOTH)))
 def test_symplectic_and_reversible(integrator, metric):
     """Two cases for every integrator, metric and model, 624 in all.
 

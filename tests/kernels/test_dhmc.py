@@ -128,6 +128,7 @@ def test_a_step_keeps_volume(name):
     assert tried >= 6
 
 
+@pytest.mark.sweep
 def test_the_conformance_kit_passes_the_step_and_finds_a_fall_that_returns_nothing():
     """The step in a fixed order there and back, which is reversible by itself."""
     model = refhmc.models.CellGrid(np.exp(-0.7 * np.add.outer(range(7), range(7)) % 2.3), a="n")

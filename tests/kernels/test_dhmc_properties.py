@@ -142,7 +142,7 @@ def test_a_path_is_that_of_the_algorithm_and_goes_back(name, seed, eps, n_steps)
         np.testing.assert_allclose(sign * back_p, p0, rtol=0, atol=allowed)
 
 
-@cases(100)
+@cases(40)
 @given(name=st.sampled_from(ALL_JUMP), seed=SEEDS, eps=st.floats(0.02, 2.0))
 def test_where_all_coordinates_jump_the_energy_is_kept_to_its_last_bits(name, seed, eps):
     """Each move errs by 8 units in the last place of the largest term at most: 100 steps, whatever lies between."""

@@ -296,6 +296,7 @@ np.save(sys.argv[2], np.concatenate([warm, result.draws], axis=1))
 """
 
 
+@pytest.mark.sweep
 def test_killed_at_any_evaluation_and_run_again_is_unbroken(tmp_path):
     """``os._exit`` in the middle of a draw: no handler runs, nothing is written any more, as at kill -9."""
     script = tmp_path / "script.py"
