@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+import numba
 import numpy as np
 import pytest
 import scipy.stats
@@ -203,24 +204,29 @@ def test_the_default_keeps_the_law_where_most_steps_fail():
 
 
 # --------------------------------------------------------------------------------------------------- other scales
+# (Compiled here, so that the five models below share what is compiled.)
 
 
+@numba.njit
 def scaled_log_density(q, s):
     x = q / s[0]
     return -(x[0] ** 2) / 18 + 0.5 * x[0] - 0.5 * np.exp(x[0]) * x[1] ** 2
 
 
+@numba.njit
 def scaled_gradient(q, s):
     x = q / s[0]
     return np.array([-x[0] / 9 + 0.5 - 0.5 * np.exp(x[0]) * x[1] ** 2, -np.exp(x[0]) * x[1]]) / s[0]
 
 
+@numba.njit
 def scaled_hessian(q, s):
     x = q / s[0]
     e = np.exp(x[0])
     return np.array([[-1 / 9 - 0.5 * e * x[1] ** 2, -e * x[1]], [-e * x[1], -e]]) / s[0] ** 2
 
 
+@numba.njit
 def scaled_third(q, s):
     x = q / s[0]
     e = np.exp(x[0])

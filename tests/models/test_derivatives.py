@@ -27,6 +27,7 @@ from refhmc import models
 from refhmc.errors import MissingDerivativeError
 from tests.helpers.derivatives import SERIES, SIZES, assert_close, call_plain, complex_step
 from tests.helpers.random_cases import cases
+from tests.helpers.sweeps import one_in
 
 CAUGHT = {"n": [9, 12, 7, 5], "R": [9, 11, 7], "r": [5, 6, 2], "m": [0, 4, 5, 4]}
 
@@ -139,10 +140,9 @@ KINDS = {
 
 
 def at_positions(test):
-    """Run ``test(model, q, rng)`` for every model at positions of all four kinds."""
+    """Run ``test(model, q, rng)`` for every model at positions of all four kinds (by default at two of them)."""
 
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("name", MODELS)
+    @pytest.mark.parametrize(("name", "kind"), one_in(2, MODELS, KINDS))
     def run(name, kind):
         model = model_of(name)
 
