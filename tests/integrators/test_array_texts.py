@@ -42,6 +42,7 @@ from refhmc.metrics import (
 from refhmc.numerics import batched
 from tests.helpers.array_texts import condition
 from tests.helpers.riemannian_cases import model_of
+from tests.helpers.sweeps import one_in
 
 TIGHT = {"tolerance": 1e-13, "max_iterations": 300, "solver": "fixed point", "reversibility_check": False}
 INTEGRATORS = {
@@ -107,8 +108,7 @@ def together(integrator, metric):
     return metric.position_dependent is False or not isinstance(getattr(integrator, "base", integrator), Leapfrog)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("metric", "name"), one_in(4, METRICS, MODELS))
 def test_the_text_is_the_compiled_step(metric, name):
     model, seed = model_of(name), zlib.crc32(f"{metric} {name}".encode())
     metric = METRICS[metric](model.dim)
@@ -145,8 +145,10 @@ def counted(solve, counts):
     return counting
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("integrator", [n for n, each in INTEGRATORS.items() if isinstance(each, Implicit)])
+IMPLICIT = [name for name, each in INTEGRATORS.items() if isinstance(each, Implicit)]
+
+
+@pytest.mark.parametrize(("integrator", "name"), one_in(2, IMPLICIT, MODELS))
 def test_both_take_the_same_iterations(integrator, name):
     """And stop where they are: at the tolerance 1e-4 both have the same unfinished solution, so that the rule is the same one.
 
