@@ -33,6 +33,7 @@ from refhmc.metrics import Fisher, SoftAbs
 from refhmc.models import Banana, Funnel
 from tests.helpers.many_starts import from_each
 from tests.helpers.riemannian_cases import MOVED_MODELS, SMOOTH, UNCHECKED, case, model_of
+from tests.helpers.sweeps import representatives
 
 FAMILY_ALPHA = 1e-6  # of the random checks of this file together
 
@@ -90,7 +91,7 @@ def count(method: str, metric: str, model: str, seed: int, tolerance: float) -> 
     return found
 
 
-@pytest.mark.parametrize("method", UNCHECKED)
+@pytest.mark.parametrize("method", representatives(UNCHECKED, list(UNCHECKED)[::3]))
 def test_a_step_that_is_used_is_used_from_its_end(method):
     """Of some 60 used steps a method, at most one is not kept. Here all are; on a processor that rounds otherwise two or more
     of one method are not with probability 1e-3 in all, at the rate that the slow test below measured at other points.

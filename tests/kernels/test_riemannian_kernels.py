@@ -41,8 +41,10 @@ INTEGRATORS = {
 # ------------------------------------------------------------------------------------------------ the decision
 
 
-@pytest.mark.parametrize("metric", sorted(SMOOTH))
-@pytest.mark.parametrize("integrator", ["midpoint-endpoint", "leapfrog-cached", "tao-2", "yoshida-leapfrog"])
+@pytest.mark.parametrize(
+    ("integrator", "metric"),
+    one_in(2, ["midpoint-endpoint", "leapfrog-cached", "tao-2", "yoshida-leapfrog"], sorted(SMOOTH)),
+)
 def test_acceptance_is_that_of_metropolis(integrator, metric):
     """min(1, exp(H0 - H)) with energies computed apart, against the decision, found by bisection on its uniform."""
     method, solved = UNCHECKED[integrator], 0
