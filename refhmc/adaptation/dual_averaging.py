@@ -16,29 +16,28 @@ from __future__ import annotations
 import math
 
 from refhmc.core.compiled import jit
+from refhmc.core.records import REAL, record_type
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 
-# Entries of the state of dual averaging.
-LOG_STEP, LOG_STEP_BAR, H_BAR, MU, COUNT = range(5)
-N_DUAL = 5
+DUAL = record_type(log_step=REAL, log_step_bar=REAL, h_bar=REAL, mu=REAL, count=REAL)
 
 
 @jit
 def restart_dual_averaging(dual, step_size):
     """Begin at ``step_size``, aiming at ten times it at first."""
-    dual[LOG_STEP] = dual[LOG_STEP_BAR] = math.log(step_size)
-    dual[MU] = math.log(10.0 * step_size)
-    dual[H_BAR] = dual[COUNT] = 0.0
+    dual.log_step = dual.log_step_bar = math.log(step_size)
+    dual.mu = math.log(10.0 * step_size)
+    dual.h_bar = dual.count = 0.0
 
 
 @jit
 def update_dual_averaging(dual, acceptance, target):
-    """One step of the recursion above; the new step size is exp(dual[LOG_STEP])."""
-    dual[COUNT] += 1
-    m = dual[COUNT]
+    """One step of the recursion above; the new step size is exp(``dual.log_step``)."""
+    dual.count += 1
+    m = dual.count
     weight = 1.0 / (m + T0)
-    dual[H_BAR] = (1 - weight) * dual[H_BAR] + weight * (target - acceptance)
-    dual[LOG_STEP] = dual[MU] - math.sqrt(m) / GAMMA * dual[H_BAR]
+    dual.h_bar = (1 - weight) * dual.h_bar + weight * (target - acceptance)
+    dual.log_step = dual.mu - math.sqrt(m) / GAMMA * dual.h_bar
     eta = m**-KAPPA
-    dual[LOG_STEP_BAR] = eta * dual[LOG_STEP] + (1 - eta) * dual[LOG_STEP_BAR]
+    dual.log_step_bar = eta * dual.log_step + (1 - eta) * dual.log_step_bar

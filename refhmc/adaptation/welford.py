@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 
 from refhmc.core.compiled import jit
+from refhmc.core.types import as_work
+from refhmc.metrics.euclidean import dense, diagonal
 from refhmc.numerics.linalg import cholesky
 
 SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
@@ -39,31 +41,35 @@ def update_welford(mean, scatter, q, count):
 
 
 @jit
-def learn_from_gradients(scatter, gradient_scatter, vecs):
-    """vecs[0] = sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
+def learn_from_gradients(scatter, gradient_scatter, work):
+    """M^-1 = diag sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
+    w = diagonal(work)
     for i in range(scatter.shape[1]):
         ratio = math.sqrt(scatter[0, i] / gradient_scatter[0, i])
         if 1e-20 < ratio < 1e20:  # also False for a NaN
-            vecs[0, i] = ratio
-            vecs[1, i] = 1 / math.sqrt(ratio)
+            w.inverse_mass[i] = ratio
+            w.root[i] = 1 / math.sqrt(ratio)
 
 
 @jit
-def learn_metric(scatter, count, vecs, mats):
+def learn_metric(scatter, count, work):
     """The regularised (co)variance of a window becomes M^-1."""
+    w, is_diagonal = diagonal(work), as_work(work).mats.shape[0] == 0
     keep = count / (count + SHRINK_COUNT)
     add = SHRINK_TO * SHRINK_COUNT / (count + SHRINK_COUNT)
     d = scatter.shape[1]
-    if count >= 2:
-        if mats.shape[0] == 0:
-            for i in range(d):
-                vecs[0, i] = keep * scatter[0, i] / (count - 1) + add
-                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
-        else:
-            for i in range(d):
-                for j in range(d):
-                    mats[0, i, j] = keep * scatter[i, j] / (count - 1)
-                mats[0, i, i] += add
-                vecs[0, i] = mats[0, i, i]
-                vecs[1, i] = 1 / math.sqrt(vecs[0, i])
-            cholesky(mats[0], mats[1])
+    if count < 2:
+        return
+    if is_diagonal:
+        for i in range(d):
+            w.inverse_mass[i] = keep * scatter[0, i] / (count - 1) + add
+            w.root[i] = 1 / math.sqrt(w.inverse_mass[i])
+    else:
+        M_inverse = dense(work).M_inverse
+        for i in range(d):
+            for j in range(d):
+                M_inverse[i, j] = keep * scatter[i, j] / (count - 1)
+            M_inverse[i, i] += add
+            w.inverse_mass[i] = M_inverse[i, i]
+            w.root[i] = 1 / math.sqrt(w.inverse_mass[i])
+        cholesky(M_inverse, dense(work).L)

@@ -212,45 +212,37 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
     return numba.njit(**OPTIONS)(value_and_gradient)
 
 
-# The change of the log density goes through the pointer ``metric``, which DHMC has no other use for. Rows of ``out``: in the
-# first column the coordinate j, its new value, and L(q); the change is written to out[0, 0]. Where only the full density is
-# there, j = -1 asks for L(q) less what is in the third row.
-COORDINATE, NEW_VALUE, PRESENT = range(3)
-CHANGE_ROWS = 3
-
-
 def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
-    """``log_density_change`` in that protocol."""
+    """``log_density_change`` in the core's protocol."""
     if unpack is None and takes_data:
 
-        def change(q, data, out):
-            out[COORDINATE, 0] = f(q, data, int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+        def change(q, data, j, new_value, log_density):
+            return f(q, data, j, new_value)
 
     elif takes_data:
 
-        def change(q, data, out):
-            out[COORDINATE, 0] = f(q.copy(), unpack(data), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+        def change(q, data, j, new_value, log_density):
+            return f(q.copy(), unpack(data), j, new_value)
 
     else:
 
-        def change(q, data, out):
-            out[COORDINATE, 0] = f(q.copy(), int(out[COORDINATE, 0]), out[NEW_VALUE, 0])
+        def change(q, data, j, new_value, log_density):
+            return f(q.copy(), j, new_value)
 
     return numba.njit(**OPTIONS)(change)
 
 
 def _change_from_density(log_density: Any) -> Any:
-    """The same from the full density, in its core form."""
+    """The same from the full density, in its core form; j = -1 asks for the density at q itself less the one given."""
 
-    def change(q, data, out):
-        j = int(out[COORDINATE, 0])
+    def change(q, data, j, new_value, present):
         if j < 0:
-            out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
-            return
+            return log_density(q, data) - present
         before = q[j]
-        q[j] = out[NEW_VALUE, 0]
-        out[COORDINATE, 0] = log_density(q, data) - out[PRESENT, 0]
+        q[j] = new_value
+        difference = log_density(q, data) - present
         q[j] = before
+        return difference
 
     return numba.njit(**OPTIONS)(change)
 
@@ -299,17 +291,18 @@ def python_trace(q, data, M, out):
         _call_trace(handle, key, q, M, out)
 
 
-def _call_change(handle, q, out):
+def _call_change(handle, q, j, new_value, present):
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
-    core.python_change(q, out)
+    return core.python_change(q, j, new_value, present)
 
 
 @jit_calling_python
-def python_change(q, data, out):
+def python_change(q, data, j, new_value, present):
     handle = data[0, 0]
-    with numba.objmode():
-        _call_change(handle, q, out)
+    with numba.objmode(change="float64"):
+        change = _call_change(handle, q, j, new_value, present)
+    return change
 
 
 @jit
@@ -320,6 +313,13 @@ def no_metric(q, data, out):
 @jit
 def no_trace(q, data, M, out):
     raise NotImplementedError("this model has no trace")
+
+
+@jit
+def no_change(q, data, j, new_value, log_density):
+    if q.shape[0] > 0:  # always; Numba takes the type from what is returned
+        raise NotImplementedError("the change of this model's log density is not bound")
+    return log_density
 
 
 # ------------------------------------------------------------------------------------------------------- the model
@@ -362,7 +362,7 @@ class Core:
                 handle = next(_handles)
             _python_models[handle] = self
             self.data = np.array([[float(handle)]])
-        self.tuple = (value_and_gradient, no_metric, no_trace, self.data)
+        self.tuple = (self.data, value_and_gradient, no_metric, no_trace, no_change)
         self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
 
     def tuple_for(self, metric) -> tuple:
@@ -384,14 +384,15 @@ class Core:
         """A model's tuple for one chain: with data of its own and the model's ``room`` after them, if it asks for any."""
         if not (self.own and self.model.room):
             return pointers
-        return (*pointers[:3], np.vstack([pointers[3], np.zeros((self.model.room, pointers[3].shape[1]))]))
+        data = np.vstack([pointers[0], np.zeros((self.model.room, pointers[0].shape[1]))])
+        return (data, *pointers[1:])
 
     def _make_tuple(self, metric: str, trace: str | None) -> tuple:
-        value_and_gradient, _, _, data = self.tuple
+        data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
                 pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
-                return (value_and_gradient, *pointers, data)
+                return (data, value_and_gradient, *pointers, no_change)
             except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
@@ -401,7 +402,8 @@ class Core:
                 )
         keys = list(DERIVATIVES)
         codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
-        return (python_value_and_gradient, python_metric, python_trace, self.data_for_trampolines(*codes))
+        data = self.data_for_trampolines(*codes)
+        return (data, python_value_and_gradient, python_metric, python_trace, no_change)
 
     def data_for_trampolines(self, metric: float = -1.0, trace: float = -1.0) -> np.ndarray:
         """What the trampolines read in the place of the model's data; they do not keep the model alive."""
@@ -412,11 +414,11 @@ class Core:
 
     @functools.cached_property
     def tuple_for_changes(self) -> tuple:
-        """``tuple`` with the change of the log density as DHMC asks for it, in the metric's place."""
-        value_and_gradient, _, _, data = self.tuple
+        """``tuple`` with the change of the log density, which DHMC asks for."""
+        data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
-                return (value_and_gradient, self._compiled_change(), no_trace, data)
+                return (data, value_and_gradient, no_metric, no_trace, self._compiled_change())
             except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
@@ -427,7 +429,7 @@ class Core:
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self
-        return (python_value_and_gradient, python_change, no_trace, np.array([[float(handle)]]))
+        return (np.array([[float(handle)]]), python_value_and_gradient, no_metric, no_trace, python_change)
 
     def _compiled_change(self) -> Callable:
         function = self.model._functions["log_density_change"]
@@ -439,30 +441,25 @@ class Core:
             f = function if self.own or hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
             adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
         if not numba.config.DISABLE_JIT:
-            adapted.compile(nb.void(types.VECTOR, types.DATA, types.MATRIX))
+            adapted.compile(types.CHANGE.signature)
         return adapted
 
-    def python_change(self, q: np.ndarray, out: np.ndarray) -> None:
+    def python_change(self, q: np.ndarray, j: int, new_value: float, present: float) -> float:
         """The change in the core's protocol, from the user's Python."""
-        j, new_value = int(out[COORDINATE, 0]), float(out[NEW_VALUE, 0])
         function = self.model._functions["log_density_change"]
         if function is None:
             q = q.copy()
             if j >= 0:
                 q[j] = new_value
-            out[COORDINATE, 0] = self.python_log_density(q) - out[PRESENT, 0]
-        else:
-            data = (self.model.data,) if argument_count(function) == 4 else ()
-            out[COORDINATE, 0] = as_float(function(q.copy(), *data, j, new_value), "log_density_change")
+            return self.python_log_density(q) - present
+        data = (self.model.data,) if argument_count(function) == 4 else ()
+        return as_float(function(q.copy(), *data, j, new_value), "log_density_change")
 
     def log_density_change(self, q: np.ndarray, j: int, new_value: float) -> float:
         """L(q with q[j] = new_value) - L(q); ``q`` may be written to, and is as it was afterwards."""
-        _, change, _, data = self.tuple_for_changes
-        out = np.array([[j], [new_value], [0.0]])
-        if self.model._functions["log_density_change"] is None:
-            out[PRESENT, 0] = self.log_density(q)
-        change(q, data, out)
-        return float(out[COORDINATE, 0])
+        data, _, _, _, change = self.tuple_for_changes
+        full = self.model._functions["log_density_change"] is None
+        return float(change(q, data, j, float(new_value), self.log_density(q) if full else 0.0))
 
     def _pointer(self, key: str) -> Callable:
         function = self.model._functions[key]
@@ -526,7 +523,7 @@ class Core:
 
     def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         out = np.zeros(self.model.dim)
-        return float(self.tuple[0](q, self.data, out)), out
+        return float(self.tuple[1](q, self.data, out)), out
 
     def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
         """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""

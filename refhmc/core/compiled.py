@@ -72,6 +72,11 @@ def jit_part(function: Callable):
     return _kept_njit(function, forceinline=True, **CORE)
 
 
+def jit_template(function: Callable):
+    """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
+    return numba.njit(forceinline=True, **CORE)(function)
+
+
 def jit_inline(function: Callable):
     """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
     return _kept_njit(function, inline="always", **CORE)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refhmc.core.types import DRAWS_DONE
+from refhmc.core.records import DRAWS_DONE
 
 MAX_MESSAGES = 20  # different ones; the rest are counted together
 OTHERS = "(other messages)"

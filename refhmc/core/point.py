@@ -7,12 +7,30 @@ In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) two more row
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from refhmc.core.compiled import jit, jit_inline
 
-Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(5)
-POINT_ROWS = 5
-COPY_Q, COPY_P = 5, 6
-EXTENDED_ROWS = 7
+
+class Point(NamedTuple):
+    """Rows (d,); the log density is ``log_density[0]``."""
+
+    q: Any
+    p: Any
+    gradient: Any
+    velocity: Any
+    log_density: Any
+
+
+POINT_ROWS = len(Point._fields)
+Q, P, GRADIENT, VELOCITY, LOG_DENSITY = range(POINT_ROWS)
+COPY_Q, COPY_P = POINT_ROWS, POINT_ROWS + 1
+EXTENDED_ROWS = POINT_ROWS + 2
+
+
+@jit_inline
+def as_point(z):
+    return Point(z[0], z[1], z[2], z[3], z[4])
 
 
 # One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.

@@ -43,7 +43,7 @@ def uniform(randomness):
 
 
 @jit_inline
-def flip(randomness, probability):
+def bernoulli(randomness, probability):
     """True with that probability: the one place where a kernel decides anything."""
     return uniform(randomness) < probability
 

@@ -46,70 +46,20 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.types import FAILURE
+from refhmc.core.records import REAL, record_type, records
 
-(
-    LP,
-    ENERGY,
-    ENERGY_ERROR,
-    MAX_ENERGY_ERROR,
-    ACCEPTANCE_RATE,
-    DIVERGING,
-    STEP_SIZE,
-    STEP_SIZE_NOM,
-    N_STEPS,
-    INT_TIME,
-    TREE_DEPTH,
-    REACHED_MAX_TREEDEPTH,
-    INDEX_IN_TRAJECTORY,
-    IS_ACCEPTED,
-    OUTCOME,
-    SOLVER_ITERATIONS,
-    SOLVER_RESIDUAL,
-    SOLVER_FAILED_FLAG,
-    REVERSIBILITY_ERROR,
-    N_GRADIENT_EVALUATIONS,
-    N_METRIC_EVALUATIONS,
-    N_TRACE_EVALUATIONS,
-    NO_FLIP_RATE,
-    NO_FLIP_PROBABILITY,
-    N_DENSITY_EVALUATIONS,
-    METRIC_COND,
-) = range(26)
-N_STATS = 26
-
-FLOATS = {
-    "lp": LP,
-    "energy": ENERGY,
-    "energy_error": ENERGY_ERROR,
-    "max_energy_error": MAX_ENERGY_ERROR,
-    "acceptance_rate": ACCEPTANCE_RATE,
-    "step_size": STEP_SIZE,
-    "step_size_nom": STEP_SIZE_NOM,
-    "int_time": INT_TIME,
-    "solver_residual": SOLVER_RESIDUAL,
-    "no_flip_rate": NO_FLIP_RATE,
-    "no_flip_probability": NO_FLIP_PROBABILITY,
-    "reversibility_error": REVERSIBILITY_ERROR,
-    "metric_cond": METRIC_COND,
-}
-COUNTS = {
-    "n_steps": N_STEPS,
-    "tree_depth": TREE_DEPTH,
-    "index_in_trajectory": INDEX_IN_TRAJECTORY,
-    "outcome": OUTCOME,
-    "solver_iterations": SOLVER_ITERATIONS,
-    "n_gradient_evaluations": N_GRADIENT_EVALUATIONS,
-    "n_metric_evaluations": N_METRIC_EVALUATIONS,
-    "n_trace_evaluations": N_TRACE_EVALUATIONS,
-    "n_density_evaluations": N_DENSITY_EVALUATIONS,
-}
-FLAGS = {
-    "diverging": DIVERGING,
-    "reached_max_treedepth": REACHED_MAX_TREEDEPTH,
-    "is_accepted": IS_ACCEPTED,
-    "solver_failed": SOLVER_FAILED_FLAG,
-}
+FLOATS = (
+    *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "step_size", "step_size_nom", "int_time"),
+    *("solver_residual", "reversibility_error", "metric_cond", "no_flip_rate", "no_flip_probability"),
+)
+COUNTS = (
+    *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
+    *("n_metric_evaluations", "n_trace_evaluations", "n_density_evaluations"),
+)
+FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed")
+# A row of the core: all of them as float64.
+STATS = record_type(**dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
+N_STATS = len(STATS.names or ())
 
 OUTCOMES = ("accepted", "rejected", "diverged", "solver_failed", "not_reversible", "nan", "interrupted")
 ACCEPTED, REJECTED, DIVERGED, SOLVER_FAILED, NOT_REVERSIBLE, NAN, INTERRUPTED = range(7)
@@ -119,9 +69,9 @@ MAX_ENERGY_SPREAD = 1000.0
 
 
 @jit
-def reason(notes):
+def reason(status):
     """Why a step gave no energy: the outcome noted for it, or NAN."""
-    return int(notes[FAILURE]) if notes[FAILURE] != 0 else NAN
+    return status.failure if status.failure != 0 else NAN
 
 
 @jit
@@ -140,12 +90,6 @@ def error_without_energy(H, H0, worst, outcome):
 
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Typed arrays by name from the core's rows (..., N_STATS): float64, int64 or bool."""
-    typed = {}
-    for name in names:
-        if name in FLOATS:
-            typed[name] = np.array(rows[..., FLOATS[name]])
-        elif name in COUNTS:
-            typed[name] = rows[..., COUNTS[name]].astype(np.int64)
-        else:
-            typed[name] = rows[..., FLAGS[name]].astype(bool)
-    return typed
+    of_draws = records(rows, STATS)
+    kinds = {name: float for name in FLOATS} | {name: np.int64 for name in COUNTS} | {name: bool for name in FLAGS}
+    return {name: of_draws[name].astype(kinds[name]) for name in names}

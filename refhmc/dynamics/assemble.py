@@ -1,4 +1,4 @@
-"""Model, metric and integrator put together as the compiled core takes them: pointers, workspaces, options.
+"""Model, metric and integrator put together as the compiled core takes them: pointers, work, options.
 
 Each combination that has a meaning works; one that has none is refused here, with the reason.
 """
@@ -11,6 +11,7 @@ import numpy as np
 
 from refhmc.core import compiled, types
 from refhmc.core.point import EXTENDED_ROWS, POINT_ROWS
+from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.integrators import ExplicitTao, Leapfrog
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
@@ -19,7 +20,10 @@ from refhmc.metrics import Diagonal, Tridiagonal, base, euclidean, laplace, trid
 
 
 class Dynamics(NamedTuple):
-    """``pointers``: all of ``types.DYNAMICS`` but the notes, of which each chain has a copy, as of ``vecs`` and ``mats``."""
+    """``model`` and ``pointers``: ``types.MODEL`` and ``types.DYNAMICS``. Of ``vecs`` and ``mats`` each chain has a copy.
+
+    ``own_rows``: how many rows the integrator has for itself.
+    """
 
     metric: Any
     integrator: Any
@@ -27,37 +31,46 @@ class Dynamics(NamedTuple):
     pointers: tuple
     vecs: np.ndarray
     mats: np.ndarray
-    notes: np.ndarray
+    options: np.recarray
+    own_rows: int
     point_rows: int
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, all that the pointers point at."""
-        self.compile_geometry(model_name)
+        self.compile_metric(model_name)
         _, refresh, step, _ = self.pointers
         compiled.compile_pointer(refresh, types.REFRESH.signature, "the momentum draw")
         compiled.compile_pointer(step, types.STEP.signature, f"the integrator {type(self.integrator).__name__}")
 
-    def compile_geometry(self, model_name: str) -> None:
+    def compile_metric(self, model_name: str) -> None:
         """The same for the model and the metric alone."""
-        value_and_gradient, metric, trace, _ = self.model
-        compiled.compile_pointer(value_and_gradient, types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
-        compiled.compile_pointer(metric, types.METRIC.signature, f"the metric of the model {model_name}")
-        compiled.compile_pointer(trace, types.TRACE.signature, f"the third derivative of the model {model_name}")
-        geometry = self.pointers[3]
-        for function, pointer in zip(geometry, types.GEOMETRY.types, strict=True):
+        titles = (
+            "the model",
+            "the metric of the model",
+            "the third derivative of the model",
+            "the change in the model",
+        )
+        for function, pointer, title in zip(self.model[1:], types.MODEL.types[1:], titles, strict=True):
+            compiled.compile_pointer(function, pointer.signature, f"{title} {model_name}")
+        for function, pointer in zip(self.pointers[3][1:], types.METRIC.types[1:], strict=True):
             compiled.compile_pointer(function, pointer.signature, f"the metric {type(self.metric).__name__}")
+
+    def work(self) -> tuple:
+        """Work of one's own, ``types.WORK``."""
+        return self.vecs.copy(), self.mats.copy(), self.options[0], one(CACHE)[0], one(COUNTERS)[0], one(STATUS)[0]
+
+    def own(self) -> np.ndarray:
+        """Rows for the integrator."""
+        return np.zeros((self.own_rows, self.vecs.shape[1]))
 
 
 def make_dynamics(model, metric, integrator) -> Dynamics:
     """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks."""
     metric, integrator = resolve(metric, integrator)
-    base = getattr(integrator, "base", integrator)
-    composed = base is not integrator
-    inlined = isinstance(base, Leapfrog) and base.pointer(metric) is leapfrog_diagonal and not composed
-    vecs, mats = workspaces(model, metric, base)
-    notes = np.zeros(types.N_NOTES)
-    for index, value in {**metric.options(), **integrator.options()}.items():
-        notes[index] = value
+    part = getattr(integrator, "base", integrator)
+    composed = part is not integrator
+    inlined = isinstance(part, Leapfrog) and part.pointer(metric) is leapfrog_diagonal and not composed
+    vecs, mats = stacks(model, metric, part)
     return Dynamics(
         metric,
         integrator,
@@ -65,13 +78,14 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
         (
             types.INLINED if inlined else types.THROUGH_POINTERS,
             refresh_of(metric),
-            base.pointer(metric),
-            metric.geometry,
+            part.pointer(metric),
+            (int(metric.position_dependent), *metric.geometry),
         ),
         vecs,
         mats,
-        notes,
-        EXTENDED_ROWS if isinstance(base, ExplicitTao) else POINT_ROWS,
+        options_of(metric, integrator),
+        part.layout.n_vectors,
+        EXTENDED_ROWS if isinstance(part, ExplicitTao) else POINT_ROWS,
     )
 
 
@@ -80,20 +94,28 @@ def make_discontinuous_dynamics(model, metric) -> Dynamics:
     metric, integrator = Diagonal() if metric is None else metric, Discontinuous()
     J, d = model.discontinuous, model.dim
     variances = metric.inverse_mass(d)
-    vecs = np.zeros((laplace.N_ROWS, d))
-    vecs[laplace.INVERSE_MASS], vecs[laplace.ROOT] = variances, 1 / np.sqrt(variances)
-    vecs[laplace.SCALE] = np.sqrt(variances)
-    vecs[laplace.JUMPS, J], vecs[laplace.ORDER, : len(J)] = 1.0, J
-    vecs[laplace.INVERSE_MASS, J] = vecs[laplace.SCALE, J]
-    notes = np.zeros(types.N_NOTES)
-    for index, value in integrator.options().items():
-        notes[index] = value
-    notes[types.N_DISCONTINUOUS] = len(J)
-    notes[types.FULL_DENSITY] = model._functions["log_density_change"] is None
-    pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), laplace.geometry)
-    return Dynamics(
-        metric, integrator, model.core.tuple_for_changes, pointers, vecs, np.zeros((0, d, d)), notes, POINT_ROWS
-    )
+    vecs, mats = np.zeros((laplace.LAYOUT.n_vectors, d)), np.zeros((0, d, d))
+    rows = compiled.plain(laplace.LAYOUT.rows)(vecs)
+    rows.inverse_mass[:], rows.root[:] = variances, 1 / np.sqrt(variances)
+    rows.scale[:] = np.sqrt(variances)
+    rows.jumps[J], rows.order[: len(J)] = 1.0, J
+    rows.inverse_mass[J] = rows.scale[J]
+    options = options_of(metric, integrator)
+    options.n_discontinuous = len(J)
+    options.reads_density = model._functions["log_density_change"] is None
+    pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))
+    return Dynamics(metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, 0, POINT_ROWS)
+
+
+def options_of(metric, integrator) -> np.recarray:
+    """The record of options."""
+    options = one(OPTIONS)
+    for name, value in {**metric.options(), **integrator.options()}.items():
+        options[name] = value
+    parts = getattr(integrator, "parts", (1.0,))
+    options.n_substeps = len(parts)
+    options.substeps[0, : len(parts)] = parts
+    return options
 
 
 def refresh_of(metric):
@@ -103,25 +125,20 @@ def refresh_of(metric):
     return tridiagonal.refresh if isinstance(metric, Tridiagonal) else euclidean.refresh
 
 
-def workspaces(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
-    """``vecs`` and ``mats``: a Euclidean metric's numbers (:mod:`refhmc.metrics.euclidean`), and scratch of the size needed."""
-    from refhmc.integrators.solver import HISTORY_ROWS
-
+def stacks(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
+    """``vecs`` and ``mats``: a Euclidean metric's numbers (:mod:`refhmc.metrics.euclidean`), and the rows needed."""
     d = model.dim
     if metric.position_dependent:
-        rows, mats = metric.n_vecs, np.zeros((metric.matrices(model), d, d))
-    else:
-        rows, mats = types.METRIC_ROWS, np.zeros((0, d, d))
-    if isinstance(integrator, Leapfrog):
-        rows = 2
-    vecs = np.zeros((rows + (HISTORY_ROWS if getattr(integrator, "solver", "") == "anderson" else 0), d))
+        return np.zeros((metric.layout.n_vectors, d)), np.zeros((metric.n_matrices(model), d, d))
+    layout = base.EUCLIDEAN if isinstance(integrator, Leapfrog) else base.SHARED
+    vecs, mats = np.zeros((layout.n_vectors, d)), np.zeros((0, d, d))
     if isinstance(metric, Tridiagonal):
         mats = metric.bands(d)[None]
-        compiled.plain(tridiagonal.factorise_bands)(mats[0], vecs)
-    elif not metric.position_dependent:
-        inverse_mass = metric.inverse_mass(d)
-        if inverse_mass.ndim == 2:
-            mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])
-            inverse_mass = np.diag(inverse_mass)
-        vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
+        compiled.plain(tridiagonal.factorise_bands)(mats[0], vecs[0], vecs[1])
+        return vecs, mats
+    inverse_mass = metric.inverse_mass(d)
+    if inverse_mass.ndim == 2:
+        mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])
+        inverse_mass = np.diag(inverse_mass)
+    vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
     return vecs, mats

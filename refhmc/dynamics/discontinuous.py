@@ -14,8 +14,9 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.core import types
-from refhmc.core.compiled import entry
+from refhmc.core.compiled import entry, plain
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, VELOCITY, P, Q
+from refhmc.core.types import as_dynamics
 from refhmc.dynamics.assemble import make_discontinuous_dynamics
 from refhmc.errors import ShapeError
 from refhmc.metrics import Identity, laplace
@@ -32,21 +33,25 @@ class Step(NamedTuple):
 
 
 @entry(
-    lambda: nb.float64(
-        types.STEP,
-        types.MODEL,
-        types.GEOMETRY,
-        types.MATRIX,
-        nb.float64,
-        types.MATRIX,
-        types.STACK,
-        types.VECTOR,
-    ),
+    lambda: nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX),
     "a single step",
 )
-def run_step(step, model, geometry, z, eps, vecs, mats, notes):
+def run_step(dynamics, model, z, eps, work, own):
     """The step, called from Python."""
-    return step(model, geometry, z, eps, vecs, mats, notes)
+    dyn = as_dynamics(dynamics)
+    return dyn.step(model, dyn.metric, z, eps, work, own)
+
+
+@entry(lambda: nb.float64(types.MATRIX, types.WORK), "the energy of discontinuous HMC")
+def run_laplace(z, work):
+    """H of the point ``z``, with its velocity in ``z``."""
+    return laplace.energy(z, work)
+
+
+@entry(lambda: nb.void(types.VECTOR, types.WORK, types.VECTOR), "the momentum draw of discontinuous HMC")
+def run_laplace_draw(normals, work, p):
+    """The momentum from standard normals, into ``p``."""
+    laplace.draw(normals, work, p)
 
 
 class DiscontinuousHamiltonian:
@@ -66,12 +71,12 @@ class DiscontinuousHamiltonian:
 
     def energy(self, q, p) -> float:
         """H(q, p)."""
-        return float(laplace.energy(self._point(q, p), self._dynamics.vecs))
+        return float(run_laplace(self._point(q, p), self._dynamics.work()))
 
     def grad_p(self, q, p) -> np.ndarray:
         """dH/dp, the velocity, (d,): p_i/M_i and sign(p_j)/m_j."""
         z = self._point(q, p)
-        laplace.energy(z, self._dynamics.vecs)
+        run_laplace(z, self._dynamics.work())
         return z[VELOCITY].copy()
 
     def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
@@ -93,17 +98,17 @@ class DiscontinuousHamiltonian:
             raise ValueError(f"order must be a permutation of {J.tolist()}, got {order.tolist()}")
         dynamics = self._dynamics
         dynamics.compile(self.model.name)
-        z, vecs, notes = self._point(q, p), dynamics.vecs.copy(), dynamics.notes.copy()
-        vecs[laplace.ORDER, : len(J)] = order
-        _, _, step, geometry = dynamics.pointers
-        run_step(step, dynamics.model, geometry, z, float(step_size), vecs, dynamics.mats, notes)
-        if notes[types.FAILURE] != 0:
+        z, work = self._point(q, p), dynamics.work()
+        vecs, _, _, _, counters, status = work
+        plain(laplace.LAYOUT.rows)(vecs).order[: len(J)] = order
+        run_step(dynamics.pointers, dynamics.model, z, float(step_size), work, dynamics.own())
+        if status.failure != 0:
             raise ValueError(f"the log density is not a number on the way from q = {np.asarray(q)}")
-        return Step(z[Q].copy(), z[P].copy(), int(notes[types.TRIES]), int(notes[types.FLIPS]))
+        return Step(z[Q].copy(), z[P].copy(), int(counters.tries), int(counters.flips))
 
     def _draw(self, q, normals: np.ndarray) -> np.ndarray:
         p = np.zeros(self.model.dim)
-        laplace.draw(np.ascontiguousarray(normals), self._dynamics.vecs, self._dynamics.mats, self._dynamics.notes, p)
+        run_laplace_draw(np.ascontiguousarray(normals), self._dynamics.work(), p)
         return p
 
     def _point(self, q, p) -> np.ndarray:

@@ -13,32 +13,33 @@ from numba import types as nb
 
 from refhmc.core import types
 from refhmc.core.compiled import entry
-from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
+from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q, as_point
+from refhmc.core.types import Work, as_metric, as_work
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.errors import MetricError, ShapeError
 from refhmc.integrators import ImplicitMidpoint
 from refhmc.metrics import Fisher, Identity, base
 from refhmc.models.base import Model
 
-_AT_A_POINT = (types.MODEL, types.GEOMETRY, types.MATRIX, types.MATRIX, types.STACK, types.VECTOR, types.VECTOR)
 
-
-@entry(lambda: nb.float64(*_AT_A_POINT), "the Hamiltonian")
-def run_energy(model, geometry, z, vecs, mats, notes, slope):
-    """H of the point ``z``, with its velocity in ``z`` and dH/dq in ``slope``."""
-    energy = base.energy(model, geometry, z, vecs, mats, notes)
-    if notes[types.SETTLED] > 0:
-        geometry[2](model, z[P], 1.0, 1.0, vecs, mats, notes, z[VELOCITY], slope)
+@entry(lambda: nb.float64(types.MODEL, types.METRIC, types.MATRIX, types.WORK, types.VECTOR), "the Hamiltonian")
+def run_energy(model, metric, z, work, dH_dq):
+    """H of the point ``z``, with its velocity in ``z`` and dH/dq in ``dH_dq``."""
+    energy = base.energy(model, metric, z, work)
+    if as_work(work).cache.factorised > 0:
+        point = as_point(z)
+        as_metric(metric).velocity_and_force(model, point.p, 1.0, 1.0, work, point.velocity, dH_dq)
     return energy
 
 
-@entry(lambda: nb.boolean(*_AT_A_POINT), "the momentum draw")
-def run_draw(model, geometry, z, vecs, mats, notes, normals):
+@entry(lambda: nb.boolean(types.MODEL, types.METRIC, types.MATRIX, types.WORK, types.VECTOR), "the momentum draw")
+def run_draw(model, metric, z, work, normals):
     """The momentum of ``z`` from standard normals."""
-    settled = base.settle(model, geometry, z[Q], vecs, mats, notes)
-    if settled:
-        geometry[3](normals, vecs, mats, notes, z[P])
-    return settled
+    point = as_point(z)
+    factorised = base.factorise(model, metric, point.q, work)
+    if factorised:
+        as_metric(metric).draw(normals, work, point.p)
+    return factorised
 
 
 class Hamiltonian:
@@ -81,28 +82,28 @@ class Hamiltonian:
 
     def _evaluate(self, q, p) -> tuple[float, np.ndarray, np.ndarray]:
         """H, dH/dp, dH/dq."""
-        z, slope = self._point(q), np.zeros(self.model.dim)
+        z, dH_dq = self._point(q), np.zeros(self.model.dim)
         z[P] = self._momentum(p)
-        model, geometry, arrays = self._core()
-        energy = run_energy(model, geometry, z, *arrays, slope)
-        self._check(arrays[2], z[Q])
-        return float(energy), z[VELOCITY].copy(), slope
+        model, metric, work = self._core()
+        energy = run_energy(model, metric, z, work, dH_dq)
+        self._check(Work(*work).cache.factorised, z[Q])
+        return float(energy), z[VELOCITY].copy(), dH_dq
 
     def _draw(self, q, normals: np.ndarray) -> np.ndarray:
         z = self._point(q)
-        model, geometry, arrays = self._core()
-        run_draw(model, geometry, z, *arrays, np.ascontiguousarray(normals))
-        self._check(arrays[2], z[Q])
+        model, metric, work = self._core()
+        run_draw(model, metric, z, work, np.ascontiguousarray(normals))
+        self._check(Work(*work).cache.factorised, z[Q])
         return z[P].copy()
 
     def _core(self) -> tuple:
-        """What the entries take; fresh workspaces, so that threads may share the Hamiltonian."""
+        """What the entries take; fresh work, so that threads may share the Hamiltonian."""
         dynamics = self._dynamics
-        dynamics.compile_geometry(self.model.name)
-        return dynamics.model, dynamics.pointers[3], (dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.notes.copy())
+        dynamics.compile_metric(self.model.name)
+        return dynamics.model, dynamics.pointers[3], dynamics.work()
 
-    def _check(self, notes: np.ndarray, q: np.ndarray) -> None:
-        if notes[types.SETTLED] > 0:
+    def _check(self, factorised: int, q: np.ndarray) -> None:
+        if factorised > 0:
             return
         name = type(self.metric).__name__
         G = self.model._derivative(self.metric.reads[0], q)

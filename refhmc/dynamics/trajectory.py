@@ -11,11 +11,11 @@ from numba import types as nb
 from refhmc.core import sample_stats as S
 from refhmc.core import types
 from refhmc.core.compiled import entry
-from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
-from refhmc.core.types import FAILURE, ITERATIONS, N_FIELDS, N_GRADIENTS, N_METRICS, SETTLED
+from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q, as_point, copy_row
+from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.hamiltonian import Hamiltonian
-from refhmc.integrators.advance import advance
+from refhmc.integrators.step import integrator_step
 
 
 class Trajectory(NamedTuple):
@@ -40,24 +40,24 @@ class Trajectory(NamedTuple):
 
 @entry(
     lambda: nb.void(
-        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.MATRIX, types.STACK, types.STACK, types.MATRIX
+        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX, types.STACK, types.MATRIX
     ),
     "the trajectory",
 )
-def run_trajectory(dynamics, model, z, eps, vecs, mats, states, history):
+def run_trajectory(dynamics, model, z, eps, work, own, states, history):
     """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, whether there is no state), from row 1 on."""
-    notes, done = dynamics[4], 0.0
+    _, _, _, cache, counters, status = as_work(work)
+    point, done = as_point(z), 0
     for n in range(1, states.shape[0]):
-        history[n, 0] = advance(dynamics, model, z, eps, vecs, mats)
-        history[n, 1] = notes[ITERATIONS] - done
-        no_state = notes[FAILURE] != 0 and (notes[FAILURE] != S.NAN or notes[SETTLED] < 0)
+        history[n, 0] = integrator_step(dynamics, model, z, eps, work, own)
+        history[n, 1] = counters.iterations - done
+        no_state = status.failure != 0 and (status.failure != S.NAN or cache.factorised < 0)
         history[n, 2] = no_state
-        done = notes[ITERATIONS]
+        done = counters.iterations
         if no_state:
             break
-        for i in range(z.shape[1]):
-            states[n, 0, i] = z[Q, i]
-            states[n, 1, i] = z[P, i]
+        copy_row(states[n, 0], point.q)
+        copy_row(states[n, 1], point.p)
 
 
 def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: int) -> Trajectory:
@@ -81,11 +81,11 @@ def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: in
     z[POINT_ROWS:] = z[[Q, P][: len(z) - POINT_ROWS]]
     states, history = np.full((n + 1, 2, model.dim), np.nan), np.full((n + 1, 3), np.nan)
     states[0, 0], states[0, 1], history[0] = q, p, (energy, 0, 0)
-    pointers = (*dynamics.pointers, dynamics.notes)
-    run_trajectory(pointers, dynamics.model, z, float(step_size), dynamics.vecs, dynamics.mats, states, history)
-    notes = dynamics.notes
+    work = dynamics.work()
+    run_trajectory(dynamics.pointers, dynamics.model, z, float(step_size), work, dynamics.own(), states, history)
+    counters = Work(*work).counters
     reached = history[1:, 2] == 0
-    gradients, metrics = int(notes[N_GRADIENTS]), int(notes[N_METRICS])
+    gradients, metrics = int(counters.gradients), int(counters.metrics)
     explicit = not dynamics.integrator.implicit and not dynamics.metric.position_dependent
     return Trajectory(
         states[:, 0].copy(),
@@ -93,7 +93,7 @@ def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: in
         history[:, 0].copy(),
         reached,
         np.nan_to_num(history[1:, 1]).astype(np.int64),
-        gradients + 1 if explicit else int(notes[N_FIELDS]),
+        gradients + 1 if explicit else int(counters.fields),
         gradients,
         metrics,
     )

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from refhmc.core.types import CHECK_REVERSAL, FIRST_SUBSTEP, MAX_ITERATIONS, MEMORY, N_SUBSTEPS, TOLERANCE
+from refhmc.core.point import POINT_ROWS
+from refhmc.core.records import Layout
 from refhmc.numerics import batched
 
 LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
 REVERSAL_TOLERANCES = 100
 ANDERSON_MEMORY = 4
 ANDERSON_ITERATIONS = 25
+# The rows of an integrator begin with those of the check (:mod:`refhmc.integrators.step`): where a step began, its end.
+CHECK = Layout(f"start[2] end[{POINT_ROWS}]")
 
 
 class Implicit:
@@ -27,6 +30,7 @@ class Implicit:
     max_iterations: int
     solver: str
     reversibility_check: bool
+    layout: Layout
 
     def __post_init__(self):
         tolerance, most = self.tolerance, self.max_iterations
@@ -44,11 +48,6 @@ class Implicit:
             raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]
 
     @property
-    def fixed_point(self) -> Callable:
-        """The solver of its text on arrays: fixed-point iteration, whatever ``solver`` is, to the same tolerance."""
-        return partial(batched.fixed_point, tolerance=self.tolerance, max_iterations=self.max_iterations)
-
-    @property
     def exact(self) -> bool:
         return self.reversibility_check
 
@@ -63,14 +62,17 @@ class Implicit:
             "reversibility_check=True, the default, rejects such steps."
         )
 
-    def options(self) -> dict[int, float]:
+    def options(self) -> dict[str, float]:
         anderson = self.solver == "anderson"
         limited = anderson and self.reversibility_check
         return {
-            TOLERANCE: self.tolerance,
-            MAX_ITERATIONS: min(self.max_iterations, ANDERSON_ITERATIONS) if limited else self.max_iterations,
-            MEMORY: ANDERSON_MEMORY if anderson else 0,
-            CHECK_REVERSAL: REVERSAL_TOLERANCES * self.tolerance if self.reversibility_check else 0.0,
-            N_SUBSTEPS: 1,
-            FIRST_SUBSTEP: 1.0,
+            "tolerance": self.tolerance,
+            "max_iterations": min(self.max_iterations, ANDERSON_ITERATIONS) if limited else self.max_iterations,
+            "anderson_memory": ANDERSON_MEMORY if anderson else 0,
+            "reversal_tolerance": REVERSAL_TOLERANCES * self.tolerance if self.reversibility_check else 0.0,
         }
+
+    @property
+    def fixed_point(self) -> Callable:
+        """The solver of its text on arrays: fixed-point iteration, whatever ``solver`` is, to the same tolerance."""
+        return partial(batched.fixed_point, tolerance=self.tolerance, max_iterations=self.max_iterations)

@@ -1,7 +1,7 @@
 """Order 4 from order 2: several steps of a symmetric method, of sizes c_1 eps, c_2 eps, ... that add up to eps.
 
 With sum c_k = 1 and sum c_k^3 = 0 the terms of third order cancel (Yoshida 1990; Suzuki 1990). The steps are made by
-:mod:`refhmc.integrators.advance`.
+:mod:`refhmc.integrators.step`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refhmc.core.types import FIRST_SUBSTEP, N_SUBSTEPS
 from refhmc.integrators.explicit_tao import ExplicitTao
 from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog
 from refhmc.integrators.implicit_midpoint import ImplicitMidpoint
@@ -40,9 +39,8 @@ class Composition:
     def cost(self):
         return None if self.base.cost is None else len(self.parts) * self.base.cost
 
-    def options(self) -> dict[int, float]:
-        parts = {FIRST_SUBSTEP + k: part for k, part in enumerate(self.parts)}
-        return {**self.base.options(), N_SUBSTEPS: len(self.parts), **parts}
+    def options(self) -> dict[str, float]:
+        return self.base.options()
 
     def on_arrays(self) -> Callable:
         """Its step on arrays, of as many arrays as the base's."""

@@ -25,23 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.core import sample_stats as S
-from refhmc.core.binding import CHANGE_ROWS, COORDINATE, NEW_VALUE, PRESENT
 from refhmc.core.compiled import jit
-from refhmc.core.point import GRADIENT, LOG_DENSITY, P, Q
-from refhmc.core.types import (
-    FAILURE,
-    FIRST_SUBSTEP,
-    FLIPS,
-    FULL_DENSITY,
-    N_DENSITIES,
-    N_DISCONTINUOUS,
-    N_GRADIENTS,
-    N_SUBSTEPS,
-    PASSING,
-    TRIES,
-)
-from refhmc.integrators.leapfrog import leapfrog
-from refhmc.metrics.laplace import CALL, INVERSE_MASS, JUMPS, ORDER, ROOT, energy
+from refhmc.core.point import as_point
+from refhmc.core.types import as_model, as_work
+from refhmc.integrators.leapfrog import NO_ROWS, leapfrog
+from refhmc.metrics.laplace import energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -58,12 +46,13 @@ class Discontinuous:
     approximation = ""
     implicit = False
     cost = 1
+    layout = NO_ROWS
 
     def pointer(self, metric):
         return discontinuous
 
-    def options(self) -> dict[int, float]:
-        return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+    def options(self) -> dict[str, float]:
+        return {}
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
@@ -86,70 +75,73 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
 
 
 @jit
-def density_change(model, z, j, new_value, vecs, notes):
-    """L(q with q_j = new_value) - L(q) at the point ``z``, whose own log density must be up to date; j = -1: see the core."""
-    call = vecs[CALL : CALL + CHANGE_ROWS]
-    call[COORDINATE, 0], call[NEW_VALUE, 0], call[PRESENT, 0] = j, new_value, z[LOG_DENSITY, 0]
-    model[1](z[Q], model[3], call)
-    notes[N_DENSITIES] += 1
-    return call[COORDINATE, 0]
+def density_change(model, z, j, new_value, work):
+    """L(q with q_j = new_value) - L(q) at the point ``z``, whose own log density must be up to date; j = -1: L less that."""
+    f, point = as_model(model), as_point(z)
+    as_work(work).counters.densities += 1
+    return f.change(point.q, f.data, j, new_value, point.log_density[0])
 
 
 @jit
-def coordinate_step(model, z, j, eps, vecs, notes):
+def coordinate_step(model, z, j, eps, work):
     """Move one discontinuous coordinate, or turn its momentum round; False where the log density is not a number."""
-    p = z[P, j]
-    new_value = z[Q, j] + eps * math.copysign(vecs[INVERSE_MASS, j], p)
-    change = density_change(model, z, j, new_value, vecs, notes)
+    _, _, _, _, counters, status = as_work(work)
+    point, w = as_point(z), views(work)
+    p = point.p[j]
+    new_value = point.q[j] + eps * math.copysign(w.inverse_mass[j], p)
+    change = density_change(model, z, j, new_value, work)
     if math.isnan(change) or change == math.inf:
-        notes[FAILURE] = S.NAN
+        status.failure = S.NAN
         return False
-    notes[TRIES] += 1
-    notes[PASSING] += math.exp(min(change, 0.0))
-    if abs(p) * vecs[INVERSE_MASS, j] > -change:
-        z[Q, j] = new_value
-        z[P, j] = math.copysign(abs(p) + vecs[ROOT, j] * change, p)
-        z[LOG_DENSITY, 0] += change
+    counters.tries += 1
+    counters.passing += math.exp(min(change, 0.0))
+    if abs(p) * w.inverse_mass[j] > -change:
+        point.q[j] = new_value
+        point.p[j] = math.copysign(abs(p) + w.root[j] * change, p)
+        point.log_density[0] += change
     else:
-        z[P, j] = -p
-        notes[FLIPS] += 1
+        point.p[j] = -p
+        counters.flips += 1
     return True
 
 
 @jit
-def kick(z, half_eps, vecs):
+def kick(z, half_eps, jumps):
     """p_I <- p_I + eps/2 dL/dq_I"""
+    point = as_point(z)
     for i in range(z.shape[1]):
-        if vecs[JUMPS, i] == 0:
-            z[P, i] += half_eps * z[GRADIENT, i]
+        if jumps[i] == 0:
+            point.p[i] += half_eps * point.gradient[i]
 
 
 @jit
-def drift(z, half_eps, vecs):
+def drift(z, half_eps, jumps, inverse_mass):
     """q_I <- q_I + eps/2 M_I^-1 p_I"""
+    point = as_point(z)
     for i in range(z.shape[1]):
-        if vecs[JUMPS, i] == 0:
-            z[Q, i] += half_eps * vecs[INVERSE_MASS, i] * z[P, i]
+        if jumps[i] == 0:
+            point.q[i] += half_eps * inverse_mass[i] * point.p[i]
 
 
 @jit
-def discontinuous(model, geometry, z, eps, vecs, mats, notes):
-    """The step of the point ``z`` in place, J in the order ``vecs[ORDER]``; returns H there, NaN on failure."""
-    value_and_gradient, _, _, data = model
-    d, n = z.shape[1], int(notes[N_DISCONTINUOUS])
-    notes[N_GRADIENTS] += n < d
+def discontinuous(model, metric, z, eps, work, own):
+    """The step of the point ``z`` in place, J in the order ``order``; returns H there, NaN on failure."""
+    _, _, options, _, counters, _ = as_work(work)
+    f, point, w = as_model(model), as_point(z), views(work)
+    d, n = z.shape[1], options.n_discontinuous
+    counters.gradients += n < d
     if n == 0:
-        return leapfrog(model, z, eps, vecs, mats)
-    kick(z, 0.5 * eps, vecs)
-    drift(z, 0.5 * eps, vecs)
-    if n < d and notes[FULL_DENSITY] > 0:
-        z[LOG_DENSITY, 0] = 0.0
-        z[LOG_DENSITY, 0] = density_change(model, z, -1, 0.0, vecs, notes)
+        return leapfrog(model, z, eps, work)
+    kick(z, 0.5 * eps, w.jumps)
+    drift(z, 0.5 * eps, w.jumps, w.inverse_mass)
+    if n < d and options.reads_density > 0:
+        point.log_density[0] = 0.0
+        point.log_density[0] = density_change(model, z, -1, 0.0, work)
     for k in range(n):
-        if not coordinate_step(model, z, int(vecs[ORDER, k]), eps, vecs, notes):
+        if not coordinate_step(model, z, int(w.order[k]), eps, work):
             return math.nan
     if n < d:
-        drift(z, 0.5 * eps, vecs)
-        z[LOG_DENSITY, 0] = value_and_gradient(z[Q], data, z[GRADIENT])
-        kick(z, 0.5 * eps, vecs)
-    return energy(z, vecs)
+        drift(z, 0.5 * eps, w.jumps, w.inverse_mass)
+        point.log_density[0] = f.value_and_gradient(point.q, f.data, point.gradient)
+        kick(z, 0.5 * eps, w.jumps)
+    return energy(z, work)

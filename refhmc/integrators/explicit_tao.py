@@ -24,17 +24,22 @@ from functools import partial
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import COPY_P, COPY_Q, P, Q
-from refhmc.core.types import FIRST_SUBSTEP, INTEGRATOR_ROWS, N_SUBSTEPS, OMEGA
-from refhmc.metrics.base import energy, field, settle
+from refhmc.core.point import COPY_P, COPY_Q, as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_work
+from refhmc.integrators.base import CHECK
+from refhmc.metrics.base import energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+
+LAYOUT = Layout("v dH_dq", after=CHECK)
+rows = LAYOUT.rows
 
 
 @dataclass(frozen=True)
 class ExplicitTao:
     """Tao's explicit integrator on two copies of phase space, bound together by ``omega``; the copies are dropped at the
-    end of a trajectory, so that a chain is approximate: :mod:`refhmc.integrators.explicit_tao`."""
+    end of a trajectory, so that a chain is approximate."""
 
     omega: float
     order = 2
@@ -44,6 +49,7 @@ class ExplicitTao:
     implicit = False
     extended = True
     cost = 4
+    layout = LAYOUT
     approximation = (
         "the map that ExplicitTao makes of (q, p) neither keeps volume nor reverses, so accepting on its energy error does "
         "not keep the target, however many draws are taken. ProjectedTao is the exact form; "
@@ -56,8 +62,8 @@ class ExplicitTao:
     def pointer(self, metric):
         return explicit_tao
 
-    def options(self) -> dict[int, float]:
-        return {OMEGA: self.omega, N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+    def options(self) -> dict[str, float]:
+        return {"omega": self.omega}
 
     def on_arrays(self) -> Callable:
         """Its step of both copies on arrays, (H, q, p, x, y, eps) -> (q', p', x', y')."""
@@ -86,23 +92,21 @@ def check_omega(omega) -> None:
         raise ValueError(f"omega must be finite and not negative, got {omega!r}")
 
 
-V, SLOPE = INTEGRATOR_ROWS, INTEGRATOR_ROWS + 1
-
-
 @jit_part
-def flow(model, geometry, h, held_q, held_p, moving_q, moving_p, vecs, mats, notes):
+def flow(model, metric, h, held_q, held_p, moving_q, moving_p, work, own):
     """A, with (held_q, held_p) = (q, y) and (moving_q, moving_p) = (x, p), or B, with (x, p) and (q, y)."""
-    if not settle(model, geometry, held_q, vecs, mats, notes):
+    w = rows(own)
+    if not factorise(model, metric, held_q, work):
         return False
-    field(model, geometry, held_p, 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    velocity_and_force(model, metric, held_p, 1.0, 1.0, work, w.v, w.dH_dq)
     for i in range(held_q.shape[0]):
-        moving_p[i] -= h * vecs[SLOPE, i]
-        moving_q[i] += h * vecs[V, i]
+        moving_p[i] -= h * w.dH_dq[i]
+        moving_q[i] += h * w.v[i]
     return True
 
 
 @jit_part
-def bind(angle, q, p, x, y):
+def binding_rotation(angle, q, p, x, y):
     """C: turn the differences by ``angle`` = 2 omega h."""
     c, s = math.cos(angle), math.sin(angle)
     for i in range(q.shape[0]):
@@ -114,22 +118,23 @@ def bind(angle, q, p, x, y):
 
 
 @jit
-def tao(model, geometry, eps, q, p, x, y, vecs, mats, notes):
+def tao(model, metric, eps, q, p, x, y, work, own):
     """One step on the doubled phase space; False where there is no metric."""
     h = 0.5 * eps
-    if not flow(model, geometry, h, q, y, x, p, vecs, mats, notes):
+    if not flow(model, metric, h, q, y, x, p, work, own):
         return False
-    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+    if not flow(model, metric, h, x, p, q, y, work, own):
         return False
-    bind(2 * notes[OMEGA] * eps, q, p, x, y)
-    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+    binding_rotation(2 * as_work(work).options.omega * eps, q, p, x, y)
+    if not flow(model, metric, h, x, p, q, y, work, own):
         return False
-    return flow(model, geometry, h, q, y, x, p, vecs, mats, notes)
+    return flow(model, metric, h, q, y, x, p, work, own)
 
 
 @jit
-def explicit_tao(model, geometry, z, eps, vecs, mats, notes):
+def explicit_tao(model, metric, z, eps, work, own):
     """One step of the point and its copies; returns H of the point alone."""
-    if not tao(model, geometry, eps, z[Q], z[P], z[COPY_Q], z[COPY_P], vecs, mats, notes):
+    point = as_point(z)
+    if not tao(model, metric, eps, point.q, point.p, z[COPY_Q], z[COPY_P], work, own):
         return math.nan
-    return energy(model, geometry, z, vecs, mats, notes)
+    return energy(model, metric, z, work)

@@ -23,13 +23,18 @@ from functools import partial
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import P, Q, copy_row
-from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, SETTLED
-from refhmc.integrators.base import Implicit
-from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
-from refhmc.metrics.base import energy, field, settle
+from refhmc.core.point import as_point, copy_row
+from refhmc.core.records import Layout
+from refhmc.core.types import as_metric, as_work
+from refhmc.integrators.base import CHECK, Implicit
+from refhmc.metrics.base import energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, fixed_point
+
+# The unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
+LAYOUT = Layout(f"x[1] image[1] p_half v_start phi v dH_dq history[{HISTORY_ROWS}]", after=CHECK)
+rows = LAYOUT.rows
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class GeneralizedLeapfrog(Implicit):
     solver: str = "fixed point"
     reversibility_check: bool = True
     variants = ("cached", "naive")
+    layout = LAYOUT
 
     def pointer(self, metric):
         return generalized_leapfrog_cached if self.variant == "cached" else generalized_leapfrog_naive
@@ -60,116 +66,105 @@ def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed
     return q, half + eps / 2 * H.velocity_and_force(q, half)[1]
 
 
-# Rows of ``vecs``: the unknown, its image, p+, dH/dp at q, dphi/dq at q, dH/dp and dH/dq where they are wanted.
-X, IMAGE, P_HALF, V_START, PHI, V, SLOPE = (INTEGRATOR_ROWS + k for k in range(7))
-
-
 @jit_part
-def momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = p - eps/2 dH/dq(q, x); ``cached``: with dphi/dq(q) and the metric at q as they are at hand."""
+def momentum_image(cached, model, metric, z, eps, work, own, x, image):
+    """image = p - eps/2 dH/dq(q, x); ``cached``: with dphi/dq(q) and the metric at q as they are at hand."""
+    w, point = rows(own), as_point(z)
     if cached:
-        field(model, geometry, x[0], 0.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+        velocity_and_force(model, metric, x[0], 0.0, 1.0, work, w.v, w.dH_dq)
     else:
-        notes[SETTLED] = 0
-        if not settle(model, geometry, z[Q], vecs, mats, notes):
+        as_work(work).cache.factorised = 0
+        if not factorise(model, metric, point.q, work):
             return False
-        field(model, geometry, x[0], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+        velocity_and_force(model, metric, x[0], 1.0, 1.0, work, w.v, w.dH_dq)
     for i in range(x.shape[1]):
-        out[0, i] = z[P, i] - 0.5 * eps * (vecs[PHI, i] + vecs[SLOPE, i])
+        image[0, i] = point.p[i] - 0.5 * eps * (w.phi[i] + w.dH_dq[i])
     return True
 
 
 @jit_part
-def position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); ``cached``: with the first one at hand."""
+def position_image(cached, model, metric, z, eps, work, own, x, image):
+    """image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); ``cached``: with the first one at hand."""
+    w, point, inverse_product = rows(own), as_point(z), as_metric(metric).inverse_product
     if not cached:
-        notes[SETTLED] = 0
-        if not settle(model, geometry, z[Q], vecs, mats, notes):
+        as_work(work).cache.factorised = 0
+        if not factorise(model, metric, point.q, work):
             return False
-        geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
-        notes[SETTLED] = 0
-    if not settle(model, geometry, x[0], vecs, mats, notes):
+        inverse_product(w.p_half, work, w.v_start)
+        as_work(work).cache.factorised = 0
+    if not factorise(model, metric, x[0], work):
         return False
-    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V])
+    inverse_product(w.p_half, work, w.v)
     for i in range(x.shape[1]):
-        out[0, i] = z[Q, i] + 0.5 * eps * (vecs[V_START, i] + vecs[V, i])
+        image[0, i] = point.q[i] + 0.5 * eps * (w.v_start[i] + w.v[i])
     return True
 
 
 @jit_part
-def solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
-    """The first line, from p; p+ into ``vecs``."""
-    x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
-    copy_row(x[0], z[P])
-    vecs[PHI, :] = 0.0
-    if cached:
-        if not settle(model, geometry, z[Q], vecs, mats, notes):
-            return False
-        field(model, geometry, z[P], 1.0, 0.0, vecs, mats, notes, vecs[V], vecs[PHI])
-    for n in range(int(notes[MAX_ITERATIONS])):
-        if not momentum_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
-            if retreat(x, vecs, notes):
-                continue
-            return no_image(notes)
-        if improve(x, image, n, vecs, notes):
-            copy_row(vecs[P_HALF], x[0])
-            return True
-        if hopeless(x):
-            break
-    return unsolved(notes)
+def naive_momentum_equation(model, metric, z, eps, work, own, x, image):
+    return momentum_image(False, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
-    """The second line, from q; q' into ``vecs[X]``."""
-    x, image = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1]
-    copy_row(x[0], z[Q])
-    if cached:
-        geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
-    for n in range(int(notes[MAX_ITERATIONS])):
-        if not position_image(cached, model, geometry, z, eps, x, vecs, mats, notes, image):
-            if retreat(x, vecs, notes):
-                continue
-            return no_image(notes)
-        if improve(x, image, n, vecs, notes):
-            return True
-        if hopeless(x):
-            break
-    return unsolved(notes)
+def cached_momentum_equation(model, metric, z, eps, work, own, x, image):
+    return momentum_image(True, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def last_kick(model, geometry, z, eps, vecs, mats, notes):
-    """The third line: z is (q', p')."""
-    for i in range(z.shape[1]):
-        z[Q, i] = vecs[X, i]
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
+def naive_position_equation(model, metric, z, eps, work, own, x, image):
+    return position_image(False, model, metric, z, eps, work, own, x, image)
+
+
+@jit_part
+def cached_position_equation(model, metric, z, eps, work, own, x, image):
+    return position_image(True, model, metric, z, eps, work, own, x, image)
+
+
+@jit_part
+def last_kick(model, metric, z, eps, work, own):
+    """The third line, with p+ and q' at hand: z is (q', p')."""
+    w, point = rows(own), as_point(z)
+    copy_row(point.q, w.x[0])
+    if not factorise(model, metric, point.q, work):
         return False
-    field(model, geometry, vecs[P_HALF], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    velocity_and_force(model, metric, w.p_half, 1.0, 1.0, work, w.v, w.dH_dq)
     for i in range(z.shape[1]):
-        z[P, i] = vecs[P_HALF, i] - 0.5 * eps * vecs[SLOPE, i]
+        point.p[i] = w.p_half[i] - 0.5 * eps * w.dH_dq[i]
     return True
 
 
-@jit_part
-def generalized_leapfrog(cached, model, geometry, z, eps, vecs, mats, notes):
-    """One step of the point ``z`` in place; returns H there, NaN where it failed."""
-    if not solve_momentum(cached, model, geometry, z, eps, vecs, mats, notes):
+@jit
+def generalized_leapfrog_naive(model, metric, z, eps, work, own):
+    """G.L.F.(a), to be called through a pointer; returns H, NaN where it failed."""
+    w, point = rows(own), as_point(z)
+    w.phi[:] = 0.0
+    copy_row(w.x[0], point.p)
+    solved = fixed_point(naive_momentum_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    if solved != Outcome.CONVERGED:
         return math.nan
-    if not solve_position(cached, model, geometry, z, eps, vecs, mats, notes):
+    copy_row(w.p_half, w.x[0])
+    copy_row(w.x[0], point.q)
+    solved = fixed_point(naive_position_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    if solved != Outcome.CONVERGED:
         return math.nan
-    if not last_kick(model, geometry, z, eps, vecs, mats, notes):
-        return math.nan
-    return energy(model, geometry, z, vecs, mats, notes)
+    return energy(model, metric, z, work) if last_kick(model, metric, z, eps, work, own) else math.nan
 
 
 @jit
-def generalized_leapfrog_naive(model, geometry, z, eps, vecs, mats, notes):
-    """G.L.F.(a), to be called through a pointer."""
-    return generalized_leapfrog(False, model, geometry, z, eps, vecs, mats, notes)
-
-
-@jit
-def generalized_leapfrog_cached(model, geometry, z, eps, vecs, mats, notes):
-    """G.L.F.(b), to be called through a pointer."""
-    return generalized_leapfrog(True, model, geometry, z, eps, vecs, mats, notes)
+def generalized_leapfrog_cached(model, metric, z, eps, work, own):
+    """G.L.F.(b), to be called through a pointer; returns H, NaN where it failed."""
+    w, point = rows(own), as_point(z)
+    if not factorise(model, metric, point.q, work):
+        return math.nan
+    velocity_and_force(model, metric, point.p, 1.0, 0.0, work, w.v, w.phi)
+    copy_row(w.x[0], point.p)
+    solved = fixed_point(cached_momentum_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    if solved != Outcome.CONVERGED:
+        return math.nan
+    copy_row(w.p_half, w.x[0])
+    as_metric(metric).inverse_product(w.p_half, work, w.v_start)
+    copy_row(w.x[0], point.q)
+    solved = fixed_point(cached_position_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    if solved != Outcome.CONVERGED:
+        return math.nan
+    return energy(model, metric, z, work) if last_kick(model, metric, z, eps, work, own) else math.nan

@@ -21,13 +21,17 @@ from functools import partial
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import P, Q
-from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS
-from refhmc.integrators.base import Implicit
-from refhmc.integrators.solver import copy_rows, hopeless, improve, no_image, retreat, unsolved
-from refhmc.metrics.base import energy, field, settle
+from refhmc.core.point import P, Q, as_point
+from refhmc.core.records import Layout
+from refhmc.integrators.base import CHECK, Implicit
+from refhmc.metrics.base import energy, factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, copy_rows, fixed_point
+
+# The unknown (q, p), its image, the midpoint; dH/dp and dH/dq there.
+LAYOUT = Layout(f"x[2] image[2] middle[2] v dH_dq history[{HISTORY_ROWS}]", after=CHECK)
+rows = LAYOUT.rows
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class ImplicitMidpoint(Implicit):
     solver: str = "fixed point"
     reversibility_check: bool = True
     variants = ("endpoint", "midpoint")
+    layout = LAYOUT
 
     def pointer(self, metric):
         return implicit_midpoint_endpoint if self.variant == "endpoint" else implicit_midpoint_midpoint
@@ -64,100 +69,70 @@ def step_by_midpoint(
     return batched.split(m + eps / 2 * H.vector_field(m))
 
 
-# Rows of ``vecs``: the unknown (q, p), its image, the midpoint, dH/dp and dH/dq.
-X, IMAGE, MIDDLE, V, SLOPE = (INTEGRATOR_ROWS + k for k in (0, 2, 4, 6, 7))
-
-
 @jit_part
-def field_at(model, geometry, m, vecs, mats, notes):
-    """dH/dp and dH/dq at the point ``m`` (2, d), into ``vecs``; False where there is no metric."""
-    if not settle(model, geometry, m[0], vecs, mats, notes):
+def vector_field(model, metric, m, work, own):
+    """dH/dp and dH/dq at the point ``m`` (2, d), into ``own``; False where there is no metric."""
+    if not factorise(model, metric, m[0], work):
         return False
-    field(model, geometry, m[1], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    velocity_and_force(model, metric, m[1], 1.0, 1.0, work, rows(own).v, rows(own).dH_dq)
     return True
 
 
 @jit_part
-def endpoint_image(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = z + eps f((z + x)/2)"""
-    m = vecs[MIDDLE : MIDDLE + 2]
+def endpoint_equation(model, metric, z, eps, work, own, x, image):
+    """image = z + eps f((z + x)/2)"""
+    w, point = rows(own), as_point(z)
     for i in range(x.shape[1]):
-        m[0, i] = 0.5 * (z[Q, i] + x[0, i])
-        m[1, i] = 0.5 * (z[P, i] + x[1, i])
-    if not field_at(model, geometry, m, vecs, mats, notes):
+        w.middle[0, i] = 0.5 * (point.q[i] + x[0, i])
+        w.middle[1, i] = 0.5 * (point.p[i] + x[1, i])
+    if not vector_field(model, metric, w.middle, work, own):
         return False
     for i in range(x.shape[1]):
-        out[0, i] = z[Q, i] + eps * vecs[V, i]
-        out[1, i] = z[P, i] - eps * vecs[SLOPE, i]
+        image[0, i] = point.q[i] + eps * w.v[i]
+        image[1, i] = point.p[i] - eps * w.dH_dq[i]
     return True
 
 
 @jit_part
-def midpoint_image(model, geometry, z, eps, x, vecs, mats, notes, out):
-    """out = z + eps/2 f(x)"""
-    if not field_at(model, geometry, x, vecs, mats, notes):
+def midpoint_equation(model, metric, z, eps, work, own, x, image):
+    """image = z + eps/2 f(x)"""
+    w, point = rows(own), as_point(z)
+    if not vector_field(model, metric, x, work, own):
         return False
     for i in range(x.shape[1]):
-        out[0, i] = z[Q, i] + 0.5 * eps * vecs[V, i]
-        out[1, i] = z[P, i] - 0.5 * eps * vecs[SLOPE, i]
+        image[0, i] = point.q[i] + 0.5 * eps * w.v[i]
+        image[1, i] = point.p[i] - 0.5 * eps * w.dH_dq[i]
     return True
 
 
 @jit_part
-def endpoint(model, geometry, z, eps, vecs, mats, notes):
-    """I.M.(a)"""
-    x, image = vecs[X : X + 2], vecs[IMAGE : IMAGE + 2]
-    copy_rows(x, z[Q : P + 1])
-    for n in range(int(notes[MAX_ITERATIONS])):
-        if not endpoint_image(model, geometry, z, eps, x, vecs, mats, notes, image):
-            if retreat(x, vecs, notes):
-                continue
-            return no_image(notes)
-        if improve(x, image, n, vecs, notes):
-            copy_rows(z[Q : P + 1], x)
-            return True
-        if hopeless(x):
-            break
-    return unsolved(notes)
-
-
-@jit_part
-def midpoint(model, geometry, z, eps, vecs, mats, notes):
-    """I.M.(b)"""
-    m, image = vecs[X : X + 2], vecs[IMAGE : IMAGE + 2]
-    copy_rows(m, z[Q : P + 1])
-    for n in range(int(notes[MAX_ITERATIONS])):
-        if not midpoint_image(model, geometry, z, eps, m, vecs, mats, notes, image):
-            if retreat(m, vecs, notes):
-                continue
-            return no_image(notes)
-        if improve(m, image, n, vecs, notes):
-            return leave_midpoint(model, geometry, z, eps, m, vecs, mats, notes)
-        if hopeless(m):
-            break
-    return unsolved(notes)
-
-
-@jit_part
-def leave_midpoint(model, geometry, z, eps, m, vecs, mats, notes):
+def leave_midpoint(model, metric, z, eps, work, own):
     """z' = m + eps/2 f(m)"""
-    if not field_at(model, geometry, m, vecs, mats, notes):
+    w, point = rows(own), as_point(z)
+    if not vector_field(model, metric, w.x, work, own):
         return False
-    for i in range(m.shape[1]):
-        z[Q, i] = m[0, i] + 0.5 * eps * vecs[V, i]
-        z[P, i] = m[1, i] - 0.5 * eps * vecs[SLOPE, i]
+    for i in range(z.shape[1]):
+        point.q[i] = w.x[0, i] + 0.5 * eps * w.v[i]
+        point.p[i] = w.x[1, i] - 0.5 * eps * w.dH_dq[i]
     return True
 
 
 @jit
-def implicit_midpoint_endpoint(model, geometry, z, eps, vecs, mats, notes):
-    """The step to be called through a pointer; returns H, NaN where it failed."""
-    solved = endpoint(model, geometry, z, eps, vecs, mats, notes)
-    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+def implicit_midpoint_endpoint(model, metric, z, eps, work, own):
+    """I.M.(a), to be called through a pointer; returns H, NaN where it failed."""
+    w = rows(own)
+    copy_rows(w.x, z[Q : P + 1])
+    if fixed_point(endpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history) != Outcome.CONVERGED:
+        return math.nan
+    copy_rows(z[Q : P + 1], w.x)
+    return energy(model, metric, z, work)
 
 
 @jit
-def implicit_midpoint_midpoint(model, geometry, z, eps, vecs, mats, notes):
-    """The step to be called through a pointer; returns H, NaN where it failed."""
-    solved = midpoint(model, geometry, z, eps, vecs, mats, notes)
-    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+def implicit_midpoint_midpoint(model, metric, z, eps, work, own):
+    """I.M.(b), to be called through a pointer; returns H, NaN where it failed."""
+    w = rows(own)
+    copy_rows(w.x, z[Q : P + 1])
+    if fixed_point(midpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history) != Outcome.CONVERGED:
+        return math.nan
+    return energy(model, metric, z, work) if leave_midpoint(model, metric, z, eps, work, own) else math.nan

@@ -18,11 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_inline, jit_sum
-from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.core.types import FIRST_SUBSTEP, N_GRADIENTS, N_SUBSTEPS
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
 from refhmc.metrics import Tridiagonal, tridiagonal
+from refhmc.metrics.euclidean import dense, diagonal
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
+
+NO_ROWS = Layout("")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Leapfrog:
     approximation = ""
     implicit = False
     cost = 1
+    layout = NO_ROWS
 
     def pointer(self, metric):
         """The compiled step for that metric."""
@@ -43,8 +48,8 @@ class Leapfrog:
             return tridiagonal.leapfrog
         return leapfrog_dense if metric.is_dense else leapfrog_diagonal
 
-    def options(self) -> dict[int, float]:
-        return {N_SUBSTEPS: 1, FIRST_SUBSTEP: 1.0}
+    def options(self) -> dict[str, float]:
+        return {}
 
     def on_arrays(self) -> Callable:
         """Its step on arrays, (H, q, p, eps) -> (q', p')."""
@@ -59,51 +64,51 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
 
 
 @jit_inline
-def leapfrog(model, z, eps, vecs, mats):
-    """One leapfrog step of the point ``z`` in place, M^-1 = diag(vecs[0]); returns H there."""
-    value_and_gradient, _, _, data = model
+def leapfrog(model, z, eps, work):
+    """One leapfrog step of the point ``z`` in place on a diagonal metric; returns H there."""
+    f, point, inverse_mass = as_model(model), as_point(z), diagonal(work).inverse_mass
     for i in range(z.shape[1]):
-        p = z[P, i] + 0.5 * eps * z[GRADIENT, i]
-        z[P, i] = p
-        z[Q, i] += eps * vecs[0, i] * p
-    log_density = value_and_gradient(z[Q], data, z[GRADIENT])
-    z[LOG_DENSITY, 0] = log_density
-    return 0.5 * last_kick(z, 0.5 * eps, vecs) - log_density
+        p = point.p[i] + 0.5 * eps * point.gradient[i]
+        point.p[i] = p
+        point.q[i] += eps * inverse_mass[i] * p
+    log_density = f.value_and_gradient(point.q, f.data, point.gradient)
+    point.log_density[0] = log_density
+    return 0.5 * last_kick(z, 0.5 * eps, inverse_mass) - log_density
 
 
 @jit_sum
-def last_kick(z, half_eps, vecs):
+def last_kick(z, half_eps, inverse_mass):
     """p <- p + eps/2 dL/dq and v = M^-1 p; returns p . v."""
-    total = 0.0
+    point, total = as_point(z), 0.0
     for i in range(z.shape[1]):
-        p = z[P, i] + half_eps * z[GRADIENT, i]
-        v = vecs[0, i] * p
-        z[P, i] = p
-        z[VELOCITY, i] = v
+        p = point.p[i] + half_eps * point.gradient[i]
+        v = inverse_mass[i] * p
+        point.p[i] = p
+        point.velocity[i] = v
         total += p * v
     return total
 
 
 @jit
-def leapfrog_diagonal(model, geometry, z, eps, vecs, mats, notes):
+def leapfrog_diagonal(model, metric, z, eps, work, own):
     """:func:`leapfrog` to be called through a pointer."""
-    notes[N_GRADIENTS] += 1
-    return leapfrog(model, z, eps, vecs, mats)
+    as_work(work).counters.gradients += 1
+    return leapfrog(model, z, eps, work)
 
 
 @jit
-def leapfrog_dense(model, geometry, z, eps, vecs, mats, notes):
-    """The same step with the dense M^-1 = mats[0]."""
-    notes[N_GRADIENTS] += 1
-    value_and_gradient, _, _, data = model
+def leapfrog_dense(model, metric, z, eps, work, own):
+    """The same step on a dense metric."""
+    as_work(work).counters.gradients += 1
+    f, point, M_inverse = as_model(model), as_point(z), dense(work).M_inverse
     for i in range(z.shape[1]):
-        z[P, i] += 0.5 * eps * z[GRADIENT, i]
-    symmetric_times(mats[0], z[P], z[VELOCITY])
+        point.p[i] += 0.5 * eps * point.gradient[i]
+    symmetric_times(M_inverse, point.p, point.velocity)
     for i in range(z.shape[1]):
-        z[Q, i] += eps * z[VELOCITY, i]
-    log_density = value_and_gradient(z[Q], data, z[GRADIENT])
+        point.q[i] += eps * point.velocity[i]
+    log_density = f.value_and_gradient(point.q, f.data, point.gradient)
     for i in range(z.shape[1]):
-        z[P, i] += 0.5 * eps * z[GRADIENT, i]
-    symmetric_times(mats[0], z[P], z[VELOCITY])
-    z[LOG_DENSITY, 0] = log_density
-    return -log_density + 0.5 * dot(z[P], z[VELOCITY])
+        point.p[i] += 0.5 * eps * point.gradient[i]
+    symmetric_times(M_inverse, point.p, point.velocity)
+    point.log_density[0] = log_density
+    return -log_density + 0.5 * dot(point.p, point.velocity)

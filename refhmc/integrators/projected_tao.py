@@ -23,15 +23,21 @@ from functools import partial
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import P, Q
-from refhmc.core.types import INTEGRATOR_ROWS, MAX_ITERATIONS, OMEGA
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_work
 from refhmc.integrators.base import Implicit
+from refhmc.integrators.explicit_tao import LAYOUT as TAO
 from refhmc.integrators.explicit_tao import check_omega, tao
 from refhmc.integrators.explicit_tao import step as doubled_step
-from refhmc.integrators.solver import hopeless, improve, no_image, retreat, unsolved
 from refhmc.metrics.base import energy
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+from refhmc.numerics.fixed_point import HISTORY_ROWS, Outcome, fixed_point
+
+# mu, its image, the doubled point after the step.
+LAYOUT = Layout(f"mu[2] image[2] q p x y history[{HISTORY_ROWS}]", after=TAO)
+rows = LAYOUT.rows
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class ProjectedTao(Implicit):
     max_iterations: int = 100
     solver: str = "anderson"
     reversibility_check: bool = True
+    layout = LAYOUT
 
     def __post_init__(self):
         check_omega(self.omega)
@@ -55,8 +62,8 @@ class ProjectedTao(Implicit):
     def pointer(self, metric):
         return projected_tao
 
-    def options(self) -> dict[int, float]:
-        return {**super().options(), OMEGA: self.omega}
+    def options(self) -> dict[str, float]:
+        return {**super().options(), "omega": self.omega}
 
     def on_arrays(self) -> Callable:
         """Its step on arrays, (H, q, p, eps) -> (q', p')."""
@@ -86,51 +93,36 @@ def step(
     return batched.split((a + b) / 2)
 
 
-# Rows of ``vecs`` (the first two are scratch of ``tao``): mu, its image, the doubled point (q, p, x, y).
-MU, IMAGE, DOUBLED = (INTEGRATOR_ROWS + k for k in (2, 4, 6))
-
-
 @jit_part
-def shift_image(model, geometry, z, eps, mu, vecs, mats, notes, out):
-    """out = mu - B F(mu); the doubled point after the step stays in ``vecs``."""
-    q, p, x, y = vecs[DOUBLED], vecs[DOUBLED + 1], vecs[DOUBLED + 2], vecs[DOUBLED + 3]
-    d = z.shape[1]
+def shift_equation(model, metric, z, eps, work, own, mu, image):
+    """image = mu - B F(mu); the doubled point after the step stays in ``own``."""
+    w, point, d = rows(own), as_point(z), z.shape[1]
+    q, p, x, y = w.q, w.p, w.x, w.y
     for i in range(d):
-        q[i], x[i] = z[Q, i] + mu[0, i], z[Q, i] - mu[0, i]
-        p[i], y[i] = z[P, i] + mu[1, i], z[P, i] - mu[1, i]
-    if not tao(model, geometry, eps, q, p, x, y, vecs, mats, notes):
+        q[i], x[i] = point.q[i] + mu[0, i], point.q[i] - mu[0, i]
+        p[i], y[i] = point.p[i] + mu[1, i], point.p[i] - mu[1, i]
+    if not tao(model, metric, eps, q, p, x, y, work, own):
         return False
-    half = notes[OMEGA] * eps
+    half = as_work(work).options.omega * eps
     c, s = math.cos(half), math.sin(half)
     for i in range(d):
         fq, fp = q[i] - x[i] + 2 * mu[0, i], p[i] - y[i] + 2 * mu[1, i]
-        out[0, i] = mu[0, i] - (c * fq - s * fp) / (4 * c)
-        out[1, i] = mu[1, i] - (c * fp + s * fq) / (4 * c)
+        image[0, i] = mu[0, i] - (c * fq - s * fp) / (4 * c)
+        image[1, i] = mu[1, i] - (c * fp + s * fq) / (4 * c)
     return True
 
 
-@jit_part
-def projected(model, geometry, z, eps, vecs, mats, notes):
-    """Solve for the shift; z becomes the mean of the copies, which differ by the solver's tolerance."""
-    mu, image = vecs[MU : MU + 2], vecs[IMAGE : IMAGE + 2]
-    mu[:] = 0.0
-    for n in range(int(notes[MAX_ITERATIONS])):
-        if not shift_image(model, geometry, z, eps, mu, vecs, mats, notes, image):
-            if retreat(mu, vecs, notes):
-                continue
-            return no_image(notes)
-        if improve(mu, image, n, vecs, notes):
-            for i in range(z.shape[1]):
-                z[Q, i] = 0.5 * (vecs[DOUBLED, i] + vecs[DOUBLED + 2, i])
-                z[P, i] = 0.5 * (vecs[DOUBLED + 1, i] + vecs[DOUBLED + 3, i])
-            return True
-        if hopeless(mu):
-            break
-    return unsolved(notes)
-
-
 @jit
-def projected_tao(model, geometry, z, eps, vecs, mats, notes):
-    """The step to be called through a pointer; returns H, NaN where it failed."""
-    solved = projected(model, geometry, z, eps, vecs, mats, notes)
-    return energy(model, geometry, z, vecs, mats, notes) if solved else math.nan
+def projected_tao(model, metric, z, eps, work, own):
+    """The step to be called through a pointer: z becomes the mean of the copies, which differ by the solver's tolerance.
+
+    Returns H, NaN where it failed.
+    """
+    w, point = rows(own), as_point(z)
+    w.mu[:] = 0.0
+    if fixed_point(shift_equation, model, metric, z, eps, work, own, w.mu, w.image, w.history) != Outcome.CONVERGED:
+        return math.nan
+    for i in range(z.shape[1]):
+        point.q[i] = 0.5 * (w.q[i] + w.x[i])
+        point.p[i] = 0.5 * (w.p[i] + w.y[i])
+    return energy(model, metric, z, work)

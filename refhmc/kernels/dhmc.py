@@ -29,31 +29,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit
-from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, copy_point
+from refhmc.core.compiled import invariant, jit
+from refhmc.core.point import as_point, copy_point
 from refhmc.core.randomness import uniform
-from refhmc.core.types import (
-    CANDIDATE,
-    FLIPS,
-    N_DENSITIES,
-    N_DISCONTINUOUS,
-    N_GRADIENTS,
-    PASSING,
-    SET_JITTER,
-    SET_LENGTH_JITTER,
-    SET_N_STEPS,
-    SET_STEP_SIZE,
-    SET_TRAJECTORY,
-    STATE,
-    STOP,
-    TRIES,
-)
+from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_workspace
 from refhmc.integrators.discontinuous import step as discontinuous_step
-from refhmc.kernels.hmc import Moves, accept, decide, jittered, jittered_length, jittered_step, trajectory
+from refhmc.kernels.hmc import Moves, accept, jittered, jittered_length, jittered_step, metropolis_accept, trajectory
 from refhmc.kernels.options import check_jitter, check_length, check_options
+from refhmc.kernels.start import begin, not_begun
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import FROM_GRADIENTS
-from refhmc.metrics.laplace import JUMPS, ORDER, energy
+from refhmc.metrics.laplace import energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -115,13 +101,13 @@ class DHMC:
     def transition(self):
         return dhmc
 
-    def settings(self) -> dict[int, float]:
+    def settings(self) -> dict[str, float]:
         neither = self.n_steps is None and self.trajectory_length is None
         return {
-            SET_JITTER: self.step_jitter,
-            SET_LENGTH_JITTER: self.length_jitter,
-            SET_N_STEPS: DEFAULT_STEPS if neither else self.n_steps or 0,
-            SET_TRAJECTORY: self.trajectory_length or 0.0,
+            "jitter": self.step_jitter,
+            "length_jitter": self.length_jitter,
+            "n_steps": DEFAULT_STEPS if neither else self.n_steps or 0,
+            "trajectory_length": self.trajectory_length or 0.0,
         }
 
 
@@ -163,53 +149,62 @@ def random_order(J: Sequence[int], uniforms: Array) -> Array:
 
 
 @jit
-def draw_order(randomness, vecs, n):
-    """A uniformly random order of the n discontinuous coordinates (Fisher and Yates), into ``vecs[ORDER]``."""
-    order, k = vecs[ORDER], 0
-    for j in range(vecs.shape[1]):
-        if vecs[JUMPS, j] != 0:
+def draw_order(randomness, work, n):
+    """A uniformly random order of the n discontinuous coordinates (Fisher and Yates), into ``order``."""
+    w, k = views(work), 0
+    order = w.order
+    for j in range(order.shape[0]):
+        if w.jumps[j] != 0:
             order[k] = j
             k += 1
+    invariant(k == n)
     for k in range(n - 1, 0, -1):
         other = int(uniform(randomness) * (k + 1))
         order[k], order[other] = order[other], order[k]
 
 
 @jit
-def dhmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
-    """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
-    points, _, vecs, mats, _ = workspace
-    step, geometry, notes = dynamics[2], dynamics[3], dynamics[4]
-    n_discontinuous = int(notes[N_DISCONTINUOUS])
-    notes[N_DENSITIES], notes[TRIES], notes[FLIPS], notes[PASSING] = 0.0, 0.0, 0.0, 0.0
-    nominal = settings[SET_STEP_SIZE]
+def dhmc(dynamics, model, workspace, randomness, settings, stats, control):
+    """One transition from the state, with a fresh momentum; the outcome."""
+    points, _, _, own, _, work = as_workspace(workspace)
+    _, _, options, _, counters, status = as_work(work)
+    at, dyn, f = as_points(points), as_dynamics(dynamics), as_model(model)
+    H0 = begin(dynamics, model, workspace, randomness, settings)
+    if not math.isfinite(H0):
+        return not_begun(at.state, status, settings, stats)
+    n_discontinuous = options.n_discontinuous
+    counters.densities = counters.tries = counters.flips = 0
+    counters.passing = 0.0
     eps = jittered_step(randomness, settings)
     n_steps = jittered_length(randomness, settings)
 
-    z = points[CANDIDATE]
-    copy_point(z, points[STATE])
+    z = at.candidate
+    copy_point(z, at.state)
     H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
     while done < n_steps:
-        if control[STOP]:
+        if control.stop:
             return S.INTERRUPTED
-        draw_order(randomness, vecs, n_discontinuous)
-        H = step(model, geometry, z, eps, vecs, mats, notes)
+        draw_order(randomness, work, n_discontinuous)
+        H = dyn.step(model, dyn.metric, z, eps, work, own)
         done += 1
         if done == n_steps and n_discontinuous == z.shape[1] and math.isfinite(H):
             # Added up from changes so far; once a trajectory from the full density, so that no rounding piles up.
-            z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
-            notes[N_GRADIENTS] += 1
-            H = energy(z, vecs)
+            point = as_point(z)
+            point.log_density[0] = f.value_and_gradient(point.q, f.data, point.gradient)
+            counters.gradients += 1
+            H = energy(z, work)
         if not math.isfinite(H):
             break
         lowest, highest = min(lowest, H), max(highest, H)
         if abs(H - H0) > abs(worst):
             worst = H - H0
 
-    if notes[TRIES] > 0:
-        stats[S.NO_FLIP_RATE] = 1 - notes[FLIPS] / notes[TRIES]
-        stats[S.NO_FLIP_PROBABILITY] = notes[PASSING] / notes[TRIES]
+    invariant(0 <= counters.flips <= counters.tries <= done * n_discontinuous and counters.passing <= counters.tries)
+    if counters.tries > 0:
+        stats.no_flip_rate = 1 - counters.flips / counters.tries
+        stats.no_flip_probability = counters.passing / counters.tries
     else:  # nothing that jumps, or a failure before the first move
-        stats[S.NO_FLIP_RATE] = stats[S.NO_FLIP_PROBABILITY] = n_discontinuous == 0
-    stats[S.N_DENSITY_EVALUATIONS] = notes[N_DENSITIES] + notes[N_GRADIENTS]
-    return decide(points, randomness, (H0, H, lowest, highest, worst), eps, nominal, done, notes, stats)
+        stats.no_flip_rate = stats.no_flip_probability = n_discontinuous == 0
+    stats.n_density_evaluations = counters.densities + counters.gradients
+    energies = (H0, H, lowest, highest, worst)
+    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.records import records
 from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.hmc import HMC
 from refhmc.kernels.nuts import NUTS
@@ -94,10 +95,11 @@ class Gibbs:
         """All statistics of the draws by name."""
         parts = rows.reshape(*rows.shape[:-1], len(self.blocks), S.N_STATS)
         whole: dict[str, Any] = dict(S.named(parts[..., -1, :], ("lp",)))
-        whole["acceptance_rate"] = parts[..., S.ACCEPTANCE_RATE].mean(axis=-1)
-        whole["n_steps"] = parts[..., S.N_STEPS].sum(axis=-1).astype(np.int64)
-        whole["diverging"] = np.any(parts[..., S.DIVERGING] != 0, axis=-1)
-        whole["is_accepted"] = np.any(parts[..., S.IS_ACCEPTED] != 0, axis=-1)
+        of_blocks = records(parts, S.STATS)
+        whole["acceptance_rate"] = of_blocks.acceptance_rate.mean(axis=-1)
+        whole["n_steps"] = of_blocks.n_steps.sum(axis=-1).astype(np.int64)
+        whole["diverging"] = np.any(of_blocks.diverging != 0, axis=-1)
+        whole["is_accepted"] = np.any(of_blocks.is_accepted != 0, axis=-1)
         for block, part in self.split(rows).items():
             whole |= {f"{name}_{block}": value for name, value in part.items() if name not in NOT_OF_BLOCKS}
         return whole

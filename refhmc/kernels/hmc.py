@@ -19,21 +19,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit
-from refhmc.core.point import LOG_DENSITY, copy_point, copy_state
-from refhmc.core.randomness import flip, uniform
-from refhmc.core.types import (
-    CANDIDATE,
-    SET_JITTER,
-    SET_LENGTH_JITTER,
-    SET_N_STEPS,
-    SET_STEP_SIZE,
-    SET_TRAJECTORY,
-    STATE,
-    STOP,
-)
-from refhmc.integrators.advance import advance
+from refhmc.core.compiled import invariant, jit
+from refhmc.core.point import as_point, copy_point, copy_state
+from refhmc.core.randomness import bernoulli, uniform
+from refhmc.core.types import as_points, as_work, as_workspace
+from refhmc.integrators.step import integrator_step
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
+from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -83,15 +75,15 @@ class HMC:
     def transition(self):
         return hmc
 
-    def settings(self) -> dict[int, float]:
+    def settings(self) -> dict[str, float]:
         length = self.trajectory_length
         if self.n_steps is None and length is None:
             length = math.pi / 2
         return {
-            SET_JITTER: self.step_jitter,
-            SET_LENGTH_JITTER: self.length_jitter,
-            SET_N_STEPS: self.n_steps or 0,
-            SET_TRAJECTORY: length or 0.0,
+            "jitter": self.step_jitter,
+            "length_jitter": self.length_jitter,
+            "n_steps": self.n_steps or 0,
+            "trajectory_length": length or 0.0,
         }
 
 
@@ -165,37 +157,41 @@ def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_st
 @jit
 def jittered_step(randomness, settings):
     """The step of this trajectory."""
-    eps = settings[SET_STEP_SIZE]
-    if settings[SET_JITTER] > 0:
-        eps *= 1 + settings[SET_JITTER] * (2 * uniform(randomness) - 1)
+    eps = settings.step_size
+    if settings.jitter > 0:
+        eps *= 1 + settings.jitter * (2 * uniform(randomness) - 1)
     return eps
 
 
 @jit
 def jittered_length(randomness, settings):
     """Steps of this trajectory: those asked for, by the step before jitter, times 1 + l (2u - 1), rounded."""
-    length = settings[SET_N_STEPS]
-    if length == 0:
-        length = settings[SET_TRAJECTORY] / settings[SET_STEP_SIZE]
-    if settings[SET_LENGTH_JITTER] > 0:
-        length *= 1 + settings[SET_LENGTH_JITTER] * (2 * uniform(randomness) - 1)
-    return int(min(max(round(length), 1), MAX_STEPS)) if settings[SET_N_STEPS] == 0 else int(max(round(length), 1))
+    length = float(settings.n_steps)
+    if settings.n_steps == 0:
+        length = settings.trajectory_length / settings.step_size
+    if settings.length_jitter > 0:
+        length *= 1 + settings.length_jitter * (2 * uniform(randomness) - 1)
+    return int(min(max(round(length), 1), MAX_STEPS)) if settings.n_steps == 0 else int(max(round(length), 1))
 
 
 @jit
-def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
-    """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
-    points, _, vecs, mats, _ = workspace
+def hmc(dynamics, model, workspace, randomness, settings, stats, control):
+    """One transition from the state, with a fresh momentum; the outcome."""
+    points, _, _, own, _, work = as_workspace(workspace)
+    at = as_points(points)
+    H0 = begin(dynamics, model, workspace, randomness, settings)
+    if not math.isfinite(H0):
+        return not_begun(at.state, as_work(work).status, settings, stats)
     eps = jittered_step(randomness, settings)
     n_steps = jittered_length(randomness, settings)
 
-    z = points[CANDIDATE]
-    copy_point(z, points[STATE])
+    z = at.candidate
+    copy_point(z, at.state)
     H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
     while done < n_steps:
-        if control[STOP]:
+        if control.stop:
             return S.INTERRUPTED
-        H = advance(dynamics, model, z, eps, vecs, mats)
+        H = integrator_step(dynamics, model, z, eps, work, own)
         done += 1
         if not math.isfinite(H):
             break
@@ -204,32 +200,35 @@ def hmc(dynamics, model, workspace, randomness, H0, settings, stats, control):
             worst = H - H0
 
     energies = (H0, H, lowest, highest, worst)
-    return decide(points, randomness, energies, eps, settings[SET_STEP_SIZE], done, dynamics[4], stats)
+    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, as_work(work).status, stats)
 
 
 @jit
-def decide(points, randomness, energies, eps, nominal, done, notes, stats):
-    """Take ``points[CANDIDATE]`` with probability min(1, exp(H0 - H)), fill in the statistics; the outcome.
+def metropolis_accept(at, randomness, energies, eps, nominal, done, status, stats):
+    """Take the candidate with probability min(1, exp(H0 - H)), fill in the statistics; the outcome.
 
     ``energies``: H0, H (not finite: rejected), the least and the largest on the trajectory, the largest error.
     """
     H0, H, lowest, highest, worst = energies
     finite = math.isfinite(H)
     accept_probability = min(1.0, math.exp(min(H0 - H, 0.0))) if finite else 0.0
-    accepted = flip(randomness, accept_probability)
+    invariant(0 <= accept_probability <= 1 and done >= 1)
+    invariant(not finite or lowest <= min(H0, H) <= max(H0, H) <= highest)
+    accepted = bernoulli(randomness, accept_probability)
     if accepted:
-        copy_state(points[STATE], points[CANDIDATE])
-    stats[S.LP] = points[STATE, LOG_DENSITY, 0]
-    stats[S.ENERGY] = H if accepted else H0
-    stats[S.ENERGY_ERROR] = H - H0 if accepted else 0.0
-    stats[S.ACCEPTANCE_RATE] = accept_probability
-    reason = S.reason(notes) if not finite else S.DIVERGED
-    stats[S.MAX_ENERGY_ERROR] = worst if finite else S.error_without_energy(H, H0, worst, reason)
-    stats[S.DIVERGING] = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
-    stats[S.STEP_SIZE], stats[S.STEP_SIZE_NOM] = eps, nominal
-    stats[S.N_STEPS], stats[S.INT_TIME] = done, done * eps
-    stats[S.INDEX_IN_TRAJECTORY] = done if accepted else 0
-    stats[S.IS_ACCEPTED] = accepted
+        copy_state(at.state, at.candidate)
+    stats.lp = as_point(at.state).log_density[0]
+    stats.energy = H if accepted else H0
+    stats.energy_error = H - H0 if accepted else 0.0
+    stats.acceptance_rate = accept_probability
+    reason = S.reason(status) if not finite else S.DIVERGED
+    stats.max_energy_error = worst if finite else S.error_without_energy(H, H0, worst, reason)
+    diverging = S.is_divergence(reason) if not finite else highest - lowest > S.MAX_ENERGY_SPREAD
+    stats.diverging = diverging
+    stats.step_size, stats.step_size_nom = eps, nominal
+    stats.n_steps, stats.int_time = done, done * eps
+    stats.index_in_trajectory = done if accepted else 0
+    stats.is_accepted = accepted
     if accepted:
         return S.ACCEPTED
-    return reason if not finite or stats[S.DIVERGING] else S.REJECTED
+    return reason if not finite or diverging else S.REJECTED

@@ -30,87 +30,25 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_inline, jit_sum
-from refhmc.core.point import LOG_DENSITY, VELOCITY, P, add_row, copy_point, copy_row, copy_state, swap_rows
-from refhmc.core.randomness import flip, uniform
-from refhmc.core.types import CANDIDATE, LEFT, RIGHT, SET_MAX_DEPTH, SET_STEP_SIZE, SPARE, STATE, STOP
-from refhmc.integrators.advance import advance
+from refhmc.core.compiled import invariant, jit, jit_inline, jit_sum
+from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_state, swap_rows
+from refhmc.core.randomness import bernoulli, uniform
+from refhmc.core.types import as_points, as_work, as_workspace
+from refhmc.integrators.step import integrator_step
 from refhmc.kernels.options import check_options, solver_statistics
+from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-# Rows of an interval: sum of momenta; momentum and velocity at its first and at its last state.
-RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)
-INTERVAL_ROWS = 5
 
-# exp(H0 - H) of a state must not overflow; at stationarity a drop of 700 has probability e^-700.
-LARGEST_LOG_WEIGHT = 700.0
+class IntervalRows(NamedTuple):
+    """Rows of an interval, (d,) each: the sum of its momenta; momentum and velocity at its first and at its last state."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class NUTS:
-    """The No-U-Turn sampler.
-
-    step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
-    max_treedepth : at most 2^max_treedepth - 1 steps a draw.
-    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
-        on the position. target_accept : default 0.8, and 0.95 there.
-    """
-
-    step_size: float | None = None
-    max_treedepth: int = 10
-    metric: object = None
-    integrator: object = None
-    target_accept: float | None = None
-
-    def __post_init__(self):
-        check_options(self)
-        if int(self.max_treedepth) != self.max_treedepth or not 1 <= self.max_treedepth <= 30:
-            raise ValueError(f"max_treedepth must be a whole number from 1 to 30, got {self.max_treedepth!r}")
-
-    @property
-    def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics of a draw."""
-        return (
-            *(
-                "lp",
-                "energy",
-                "energy_error",
-                "max_energy_error",
-                "acceptance_rate",
-                "diverging",
-                "step_size",
-                "n_steps",
-            ),
-            *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
-            *solver_statistics(self),
-        )
-
-    title = "the NUTS kernel"
-
-    @property
-    def transition(self):
-        return nuts
-
-    def settings(self) -> dict[int, float]:
-        return {SET_MAX_DEPTH: self.max_treedepth}
-
-
-class State(NamedTuple):
-    """A state of the trajectory: z = (q, p), and the copies where the step moves two; v = dH/dp; H; its time, in steps."""
-
-    z: tuple
-    v: Array
-    energy: float
-    time: int
-
-
-class Interval(NamedTuple):
-    """Of the trajectory: its first and last state in time, and rho, the sum of its momenta."""
-
-    first: State
-    last: State
-    rho: Array
+    rho: Any
+    p_first: Any
+    v_first: Any
+    p_last: Any
+    v_last: Any
 
 
 @dataclass
@@ -218,116 +156,202 @@ def spread(energies: list) -> float:
     return max(energies) - min(energies)
 
 
-@jit_sum
-def may_join(a, b, v_last):
-    """Whether neither A + B, nor A + first of B, nor last of A + B turns; ``a``, ``b`` are intervals.
+INTERVAL_ROWS = len(IntervalRows._fields)
 
-    ``v_last`` is the velocity at the last state of B, ``b[V_LAST]`` or where that stands before it is put there.
+# exp(H0 - H) of a state must not overflow; at stationarity a drop of 700 has probability e^-700.
+LARGEST_LOG_WEIGHT = 700.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS:
+    """The No-U-Turn sampler.
+
+    step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
+    max_treedepth : at most 2^max_treedepth - 1 steps a draw.
+    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
+        on the position. target_accept : default 0.8, and 0.95 there.
     """
-    whole_a = whole_b = first_a = first_b = last_a = last_b = 0.0
-    for i in range(a.shape[1]):
-        whole = a[RHO, i] + b[RHO, i]
-        whole_a += whole * a[V_FIRST, i]
-        whole_b += whole * v_last[i]
-        with_first = a[RHO, i] + b[P_FIRST, i]
-        first_a += with_first * a[V_FIRST, i]
-        first_b += with_first * b[V_FIRST, i]
-        with_last = a[P_LAST, i] + b[RHO, i]
-        last_a += with_last * a[V_LAST, i]
-        last_b += with_last * v_last[i]
-    return whole_a > 0 and whole_b > 0 and first_a > 0 and first_b > 0 and last_a > 0 and last_b > 0
+
+    step_size: float | None = None
+    max_treedepth: int = 10
+    metric: object = None
+    integrator: object = None
+    target_accept: float | None = None
+
+    def __post_init__(self):
+        check_options(self)
+        if int(self.max_treedepth) != self.max_treedepth or not 1 <= self.max_treedepth <= 30:
+            raise ValueError(f"max_treedepth must be a whole number from 1 to 30, got {self.max_treedepth!r}")
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the statistics of a draw."""
+        return (
+            *(
+                "lp",
+                "energy",
+                "energy_error",
+                "max_energy_error",
+                "acceptance_rate",
+                "diverging",
+                "step_size",
+                "n_steps",
+            ),
+            *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
+            *solver_statistics(self),
+        )
+
+    title = "the NUTS kernel"
+
+    @property
+    def transition(self):
+        return nuts
+
+    def settings(self) -> dict[str, float]:
+        return {"max_depth": self.max_treedepth}
+
+
+class State(NamedTuple):
+    """A state of the trajectory: z = (q, p), and the copies where the step moves two; v = dH/dp; H; its time, in steps."""
+
+    z: tuple
+    v: Array
+    energy: float
+    time: int
+
+
+class Interval(NamedTuple):
+    """Of the trajectory: its first and last state in time, and rho, the sum of its momenta."""
+
+    first: State
+    last: State
+    rho: Array
+
+
+@jit_inline
+def as_interval(rows):
+    return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4])
 
 
 @jit_sum
-def states_may_join(a, z):
-    """:func:`may_join` for the first state of ``a`` and the state ``z``: its three parts are the same."""
+def is_turning(first, second, v_last):
+    """Whether A + B, or A + first of B, or last of A + B turns; ``first`` and ``second`` are the intervals A and B.
+
+    ``v_last`` is the velocity at the last state of B, ``v_last`` of B or where that stands before it is put there.
+    """
+    a, b = as_interval(first), as_interval(second)
+    whole_a = whole_b = first_a = first_b = last_a = last_b = 0.0
+    for i in range(first.shape[1]):
+        whole = a.rho[i] + b.rho[i]
+        whole_a += whole * a.v_first[i]
+        whole_b += whole * v_last[i]
+        with_first = a.rho[i] + b.p_first[i]
+        first_a += with_first * a.v_first[i]
+        first_b += with_first * b.v_first[i]
+        with_last = a.p_last[i] + b.rho[i]
+        last_a += with_last * a.v_last[i]
+        last_b += with_last * v_last[i]
+    return not (whole_a > 0 and whole_b > 0 and first_a > 0 and first_b > 0 and last_a > 0 and last_b > 0)
+
+
+@jit_sum
+def states_are_turning(first, z):
+    """:func:`is_turning` for the first state of the interval ``first`` and the state ``z``: its three parts are the same."""
+    a, point = as_interval(first), as_point(z)
     whole_a = whole_b = 0.0
     for i in range(z.shape[1]):
-        whole = a[P_FIRST, i] + z[P, i]
-        whole_a += whole * a[V_FIRST, i]
-        whole_b += whole * z[VELOCITY, i]
-    return whole_a > 0 and whole_b > 0
+        whole = a.p_first[i] + point.p[i]
+        whole_a += whole * a.v_first[i]
+        whole_b += whole * point.velocity[i]
+    return not (whole_a > 0 and whole_b > 0)
 
 
 @jit_inline
-def make_leaf(interval, z):
+def make_leaf(rows, z):
     """The interval of the one state ``z``."""
-    copy_row(interval[RHO], z[P])
-    copy_row(interval[P_FIRST], z[P])
-    copy_row(interval[V_FIRST], z[VELOCITY])
-    copy_row(interval[P_LAST], z[P])
-    copy_row(interval[V_LAST], z[VELOCITY])
+    interval, point = as_interval(rows), as_point(z)
+    copy_row(interval.rho, point.p)
+    copy_row(interval.p_first, point.p)
+    copy_row(interval.v_first, point.velocity)
+    copy_row(interval.p_last, point.p)
+    copy_row(interval.v_last, point.velocity)
 
 
 @jit_inline
-def append(a, b):
-    """a <- a + b: the interval ``b`` comes after ``a``."""
-    add_row(a[RHO], b[RHO])
-    copy_row(a[P_LAST], b[P_LAST])
-    copy_row(a[V_LAST], b[V_LAST])
+def append(first, second):
+    """A <- A + B: the interval B comes after A."""
+    a, b = as_interval(first), as_interval(second)
+    add_row(a.rho, b.rho)
+    copy_row(a.p_last, b.p_last)
+    copy_row(a.v_last, b.v_last)
 
 
 @jit_inline
-def turn_round(a):
+def reverse(rows):
     """Read the interval from its other end; the criterion is the same in both directions of time."""
-    swap_rows(a[P_FIRST], a[P_LAST])
-    swap_rows(a[V_FIRST], a[V_LAST])
+    interval = as_interval(rows)
+    swap_rows(interval.p_first, interval.p_last)
+    swap_rows(interval.v_first, interval.v_last)
 
 
 @jit
 def add_leaf(tree, leaf, z):
-    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; False when two may not be joined.
+    """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; False when a union of two turns.
 
     The completed intervals that wait for another of their size lie in ``tree[0], tree[1], ...``, as many as there are
     ones in the binary digits of ``leaf``, and each join is a carry in leaf + 1. Of a single state only the first rows
     are filled.
     """
+    point = as_point(z)
     top, digits = 0, leaf
     while digits:
         top += digits & 1
         digits >>= 1
     if leaf & 1 == 0:
-        copy_row(tree[top, P_FIRST], z[P])
-        copy_row(tree[top, V_FIRST], z[VELOCITY])
+        interval = as_interval(tree[top])
+        copy_row(interval.p_first, point.p)
+        copy_row(interval.v_first, point.velocity)
         return True
     top -= 1
-    if not states_may_join(tree[top], z):
+    if states_are_turning(tree[top], z):
         return False
-    copy_row(tree[top, RHO], z[P])
-    add_row(tree[top, RHO], tree[top, P_FIRST])
+    interval = as_interval(tree[top])
+    copy_row(interval.rho, point.p)
+    add_row(interval.rho, interval.p_first)
     digits = leaf >> 1
     while digits & 1:
         top -= 1
-        if not may_join(tree[top], tree[top + 1], z[VELOCITY]):
+        if is_turning(tree[top], tree[top + 1], point.velocity):
             return False
-        add_row(tree[top, RHO], tree[top + 1, RHO])
+        add_row(as_interval(tree[top]).rho, as_interval(tree[top + 1]).rho)
         digits >>= 1
-    copy_row(tree[top, P_LAST], z[P])
-    copy_row(tree[top, V_LAST], z[VELOCITY])
+    invariant(top >= 0)
+    interval = as_interval(tree[top])
+    copy_row(interval.p_last, point.p)
+    copy_row(interval.v_last, point.velocity)
     return True
 
 
 @jit
-def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, control):
-    """Grow a subtree of 2^depth states from ``points[edge]``, which moves to its far end, in building order.
+def build_subtree(dynamics, model, workspace, randomness, eps, depth, z, candidate, H0, control):
+    """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
-    ``tree[0]`` becomes the subtree's interval, ``points[spare]`` its candidate; ``totals`` is added to.
+    ``tree[0]`` becomes the subtree's interval, ``candidate`` its candidate; ``trajectory`` is added to.
     Returns (outcome, weight, candidate's energy, candidate's index from 1): ``ACCEPTED`` for a valid subtree,
     ``REJECTED`` for one that turns.
     """
-    points, tree, vecs, mats, totals = workspace
-    z = points[edge]
+    _, tree, _, own, trajectory, work = as_workspace(workspace)
     outcome, weight, chosen_energy, chosen = S.ACCEPTED, 0.0, H0, 0
     n_leaves, sum_accept, lowest, highest = 0, 0.0, math.inf, -math.inf
     for leaf in range(1 << depth):
-        if control[STOP]:
+        if control.stop:
             outcome = S.INTERRUPTED
             break
-        H = advance(dynamics, model, z, eps, vecs, mats)
+        H = integrator_step(dynamics, model, z, eps, work, own)
         n_leaves += 1
         if not math.isfinite(H):
-            outcome = S.reason(dynamics[4])
-            totals[WORST] = S.error_without_energy(H, H0, 0.0, outcome)
+            outcome = S.reason(as_work(work).status)
+            trajectory.worst = S.error_without_energy(H, H0, 0.0, outcome)
             break
         leaf_weight = math.exp(min(H0 - H, LARGEST_LOG_WEIGHT))
         sum_accept += min(1.0, leaf_weight)
@@ -337,87 +361,90 @@ def grow(dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, co
             break
         weight += leaf_weight
         # Weights far below the start's underflow to zero; the first such leaf stays the candidate.
-        if leaf == 0 or flip(randomness, leaf_weight / weight if weight > 0 else 0.0):
-            copy_state(points[spare], z)
+        if leaf == 0 or bernoulli(randomness, leaf_weight / weight if weight > 0 else 0.0):
+            copy_state(candidate, z)
             chosen_energy, chosen = H, leaf + 1
         if not add_leaf(tree, leaf, z):
             outcome = S.REJECTED
             break
     if depth == 0:
         make_leaf(tree[0], z)
-    totals[N_LEAVES] += n_leaves
-    totals[SUM_ACCEPT] += sum_accept
-    totals[LOWEST], totals[HIGHEST] = min(totals[LOWEST], lowest), max(totals[HIGHEST], highest)
+    invariant(outcome != S.ACCEPTED or (n_leaves == 1 << depth and 1 <= chosen <= n_leaves))
+    invariant(sum_accept <= n_leaves and weight >= 0)
+    trajectory.n_leaves += n_leaves
+    trajectory.sum_accept += sum_accept
+    trajectory.lowest, trajectory.highest = min(trajectory.lowest, lowest), max(trajectory.highest, highest)
     return outcome, weight, chosen_energy, chosen
 
 
-# Entries of ``totals``: running sums over the leaves of the trajectory, its extreme energies, an error that is not finite.
-N_LEAVES, SUM_ACCEPT, LOWEST, HIGHEST, WORST = range(5)
-
-
 @jit
-def nuts(dynamics, model, workspace, randomness, H0, settings, stats, control):
-    """One transition from ``points[STATE]``, whose momentum is fresh and whose energy is ``H0``; the outcome."""
-    points, tree, _, _, totals = workspace
-    max_depth = int(settings[SET_MAX_DEPTH])
-    copy_point(points[LEFT], points[STATE])
-    copy_point(points[RIGHT], points[STATE])
-    copy_state(points[CANDIDATE], points[STATE])
-    candidate, spare = CANDIDATE, SPARE
-    whole = tree[max_depth]
-    make_leaf(whole, points[STATE])
-    totals[N_LEAVES] = totals[SUM_ACCEPT] = totals[WORST] = 0.0
-    totals[LOWEST] = totals[HIGHEST] = H0
+def nuts(dynamics, model, workspace, randomness, settings, stats, control):
+    """One transition from the state, with a fresh momentum; the outcome."""
+    points, tree, _, _, totals, work = as_workspace(workspace)
+    at = as_points(points)
+    H0 = begin(dynamics, model, workspace, randomness, settings)
+    if not math.isfinite(H0):
+        return not_begun(at.state, as_work(work).status, settings, stats)
+    max_depth = settings.max_depth
+    copy_point(at.left, at.state)
+    copy_point(at.right, at.state)
+    copy_state(at.candidate, at.state)
+    candidate, spare = at.candidate, at.spare
+    trajectory, subtree = tree[max_depth], tree[0]
+    make_leaf(trajectory, at.state)
+    totals.n_leaves = 0
+    totals.sum_accept = totals.worst = 0.0
+    totals.lowest = totals.highest = H0
 
     weight, energy, index = 1.0, H0, 0
     first, last = 0, 0  # indices of the trajectory's ends
     depth, outcome, turned, facing_forward = 0, S.ACCEPTED, False, True
     while depth < max_depth and outcome == S.ACCEPTED and not turned:
         forward = uniform(randomness) < 0.5
-        eps = settings[SET_STEP_SIZE] if forward else -settings[SET_STEP_SIZE]
-        edge = RIGHT if forward else LEFT
-        outcome, new_weight, new_energy, new_index = grow(
+        eps = settings.step_size if forward else -settings.step_size
+        edge = at.right if forward else at.left
+        outcome, new_weight, new_energy, new_index = build_subtree(
             dynamics, model, workspace, randomness, eps, depth, edge, spare, H0, control
         )
         if outcome != S.ACCEPTED:
             break
-        if flip(randomness, new_weight / weight):
+        if bernoulli(randomness, new_weight / weight):
             candidate, spare = spare, candidate
             energy, index = new_energy, last + new_index if forward else first - new_index
         weight += new_weight
         if forward != facing_forward:
-            turn_round(whole)
+            reverse(trajectory)
             facing_forward = forward
-        turned = not may_join(whole, tree[0], tree[0, V_LAST])
-        append(whole, tree[0])
+        turned = is_turning(trajectory, subtree, as_interval(subtree).v_last)
+        append(trajectory, subtree)
         if forward:
             last += 1 << depth
         else:
             first -= 1 << depth
         depth += 1
-        if totals[HIGHEST] - totals[LOWEST] > S.MAX_ENERGY_SPREAD:
+        if totals.highest - totals.lowest > S.MAX_ENERGY_SPREAD:
             outcome = S.DIVERGED
-    n_leaves = int(totals[N_LEAVES])
     if outcome == S.INTERRUPTED:
         return outcome
+    invariant(first <= index <= last and last - first == (1 << depth) - 1)
+    invariant(totals.n_leaves >= last - first and weight >= 1)
 
-    copy_state(points[STATE], points[candidate])
+    copy_state(at.state, candidate)
     failed = outcome not in (S.ACCEPTED, S.REJECTED)
-    diverging = S.is_divergence(outcome)
-    up, down = totals[HIGHEST] - H0, totals[LOWEST] - H0
-    worst = totals[WORST] if not math.isfinite(totals[WORST]) else up if up > -down else down
-    stats[S.LP] = points[STATE, LOG_DENSITY, 0]
-    stats[S.ENERGY] = energy
-    stats[S.ENERGY_ERROR] = energy - H0
-    stats[S.MAX_ENERGY_ERROR] = worst
-    stats[S.ACCEPTANCE_RATE] = totals[SUM_ACCEPT] / n_leaves
-    stats[S.DIVERGING] = diverging
-    stats[S.STEP_SIZE] = stats[S.STEP_SIZE_NOM] = settings[SET_STEP_SIZE]
-    stats[S.N_STEPS], stats[S.INT_TIME] = n_leaves, n_leaves * settings[SET_STEP_SIZE]
-    stats[S.TREE_DEPTH] = depth
-    stats[S.REACHED_MAX_TREEDEPTH] = depth == max_depth and not turned and not failed
-    stats[S.INDEX_IN_TRAJECTORY] = index
-    stats[S.IS_ACCEPTED] = index != 0
+    up, down = totals.highest - H0, totals.lowest - H0
+    worst = totals.worst if not math.isfinite(totals.worst) else up if up > -down else down
+    stats.lp = as_point(at.state).log_density[0]
+    stats.energy = energy
+    stats.energy_error = energy - H0
+    stats.max_energy_error = worst
+    stats.acceptance_rate = totals.sum_accept / totals.n_leaves
+    stats.diverging = S.is_divergence(outcome)
+    stats.step_size = stats.step_size_nom = settings.step_size
+    stats.n_steps, stats.int_time = totals.n_leaves, totals.n_leaves * settings.step_size
+    stats.tree_depth = depth
+    stats.reached_max_treedepth = depth == max_depth and not turned and not failed
+    stats.index_in_trajectory = index
+    stats.is_accepted = index != 0
     if failed:
         return outcome
     return S.ACCEPTED if index != 0 else S.REJECTED

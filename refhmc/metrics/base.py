@@ -7,9 +7,9 @@
 
 Girolami and Calderhead (2011), eqs. 13-16; the sign of dL/dq is that of the errata to Brofos and Lederman's eq. 3.
 
-A metric is *settled* at one position at a time, ``vecs[HERE]``: factorised there, with all that depends on the position
-alone kept until the next one. Nothing is done twice at the same position: the last evaluation of a step is the first
-one of the next. What is kept is a function of the position only, so it never shows in the draws.
+A metric is factorised at one position at a time, its ``position``, with all that depends on the position alone kept until the
+next one. Nothing is done twice at the same position: the last evaluation of a step is the first one of the next. What is
+kept is a function of the position only, so it never shows in the draws.
 """
 
 from __future__ import annotations
@@ -22,24 +22,10 @@ from typing import Any
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q, copy_row
-from refhmc.core.types import (
-    ALPHA,
-    FAILURE,
-    GRADIENT_HERE,
-    HAS_MORE,
-    HAS_VALUE,
-    HERE,
-    LOG_DENSITY_HERE,
-    LOG_DET_WEIGHT,
-    METRIC_CONDITION,
-    N_FIELDS,
-    N_GRADIENTS,
-    N_METRICS,
-    SCALES,
-    SETTLED,
-)
+from refhmc.core.compiled import invariant, jit, jit_part
+from refhmc.core.point import POINT_ROWS, as_point, copy_row
+from refhmc.core.records import Layout
+from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -49,23 +35,22 @@ NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
 
 
 class Riemannian:
-    """What the metrics that are functions of the position have in common: ``geometry``, their four pointers, and ``n_vecs`` and
-    ``n_mats``, how many rows of ``vecs`` and of ``mats`` they need."""
+    """What the metrics that are functions of the position have in common: ``geometry``, their four pointers, and ``layout``,
+    the rows that they need."""
 
     position_dependent = True
     is_dense = True
     learns = NOTHING
     reads: tuple[str | None, str | None]
     geometry: tuple
-    n_vecs: int
-    n_mats: int
+    layout: Layout
 
-    def matrices(self, model) -> int:
-        """How many of ``mats`` it needs for a model."""
-        return self.n_mats
+    def n_matrices(self, model) -> int:
+        """How many matrices it needs for a model."""
+        return self.layout.n_matrices
 
-    def options(self) -> dict[int, float]:
-        return {ALPHA: self.alpha} if hasattr(self, "alpha") else {}
+    def options(self) -> dict[str, float]:
+        return {"alpha": self.alpha} if hasattr(self, "alpha") else {}
 
 
 def check_alpha(alpha) -> None:
@@ -122,59 +107,72 @@ class HamiltonianOnArrays:
         return batched.join(*self.velocity_and_force(*batched.split(z)))
 
 
+# The rows that all metrics share. A Euclidean metric has the first two: the diagonal of M^-1, and one over its root.
+# ``position`` is where the metric is factorised, ``gradient`` dL/dq there, 1/2 log det G = log_det_weight sum_i log scales_i.
+EUCLIDEAN = Layout("inverse_mass root")
+SHARED = Layout("position gradient scales", after=EUCLIDEAN)
+views = SHARED.views
+
+
 @jit_part
-def settle(model, geometry, q, vecs, mats, notes):
+def factorise(model, metric, q, work):
     """Factorise the metric at ``q``, unless that is where it stands; False if it cannot be, with the reason noted.
 
-    DIVERGED: the metric is finite and not positive definite (the metric's own ``settle`` says so). NAN: it is not finite, or
+    DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` says so). NAN: it is not finite, or
     rounding hides whether it is positive.
     """
-    if notes[SETTLED] != 0:
+    vecs, mats, _, cache, counters, status = as_work(work)
+    position = views(work).position
+    if cache.factorised != 0:
         i = 0
-        while i < q.shape[0] and q[i] == vecs[HERE, i]:
+        while i < q.shape[0] and q[i] == position[i]:
             i += 1
         if i == q.shape[0]:
-            if notes[SETTLED] < 0:
-                notes[FAILURE] = -notes[SETTLED]
-            return notes[SETTLED] > 0
-    copy_row(vecs[HERE], q)
-    notes[HAS_VALUE] = notes[HAS_MORE] = 0
-    notes[N_METRICS] += 1
-    settled = geometry[0](model, vecs, mats, notes)
-    if not settled and notes[FAILURE] == 0:
-        notes[FAILURE] = S.NAN
-    notes[SETTLED] = 1 if settled else -notes[FAILURE]
-    return settled
+            if cache.factorised < 0:
+                status.failure = -cache.factorised
+            return cache.factorised > 0
+    copy_row(position, q)
+    cache.factorised = cache.has_log_density = cache.has_force = 0
+    counters.metrics += 1
+    factorised = as_metric(metric).factorise(model, work)
+    if not factorised and status.failure == 0:
+        status.failure = S.NAN
+    cache.factorised = 1 if factorised else -status.failure
+    return factorised
 
 
 @jit_part
-def value_here(model, vecs, notes):
-    """L at the settled position, with its gradient in ``vecs[GRADIENT_HERE]``."""
-    if notes[HAS_VALUE] == 0:
-        value_and_gradient, _, _, data = model
-        notes[LOG_DENSITY_HERE] = value_and_gradient(vecs[HERE], data, vecs[GRADIENT_HERE])
-        notes[HAS_VALUE] = 1
-        notes[N_GRADIENTS] += 1
-    return notes[LOG_DENSITY_HERE]
+def log_density_at_metric(model, work):
+    """L at the metric's position, with its gradient in ``gradient``."""
+    vecs, mats, _, cache, counters, _ = as_work(work)
+    invariant(cache.factorised >= 0)
+    if cache.has_log_density == 0:
+        f, at = as_model(model), views(work)
+        cache.log_density = f.value_and_gradient(at.position, f.data, at.gradient)
+        cache.has_log_density = 1
+        counters.gradients += 1
+    return cache.log_density
 
 
 @jit_part
-def field(model, geometry, p, phi, tau, vecs, mats, notes, velocity, slope):
-    """dH/dp = G^-1 p, and phi dphi/dq + tau dtau/dq, at the settled position."""
-    notes[N_FIELDS] += 1
-    geometry[2](model, p, phi, tau, vecs, mats, notes, velocity, slope)
+def velocity_and_force(model, metric, p, phi, tau, work, velocity, dH_dq):
+    """dH/dp = G^-1 p, and phi dphi/dq + tau dtau/dq, at the metric's position."""
+    as_work(work).counters.fields += 1
+    as_metric(metric).velocity_and_force(model, p, phi, tau, work, velocity, dH_dq)
 
 
 @jit_part
-def half_log_det(vecs, notes):
-    """1/2 log det G at the settled position; only energies need it, the forces do not.
+def half_log_det(work):
+    """1/2 log det G at the metric's position; only energies need it, the forces do not.
 
     One logarithm for a product of many scales, taken before it can leave the range of a double.
     """
+    vecs, mats, _, cache, _, _ = as_work(work)
+    scales = views(work).scales
     total, product = 0.0, 1.0
-    if notes[LOG_DET_WEIGHT] != 0:
-        for i in range(vecs.shape[1]):
-            scale = vecs[SCALES, i]
+    if cache.log_det_weight != 0:
+        for i in range(scales.shape[0]):
+            scale = scales[i]
             if 1e-140 < scale < 1e140:
                 product *= scale
                 if not 1e-140 < product < 1e140:
@@ -183,47 +181,53 @@ def half_log_det(vecs, notes):
             else:
                 total += np.log(scale)
         total += np.log(product)
-    return notes[LOG_DET_WEIGHT] * total
+    return cache.log_det_weight * total
 
 
 @jit
-def energy(model, geometry, z, vecs, mats, notes):
-    """H of the point ``z``, whose other rows are set from its position and momentum; NaN if there is none."""
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
+def energy(model, metric, z, work):
+    """H = phi + tau of the point ``z``, whose other rows are set from its position and momentum; NaN if there is none."""
+    point, status = as_point(z), as_work(work).status
+    if not factorise(model, metric, point.q, work):
         return math.nan
-    log_density = value_here(model, vecs, notes)
-    z[LOG_DENSITY, 0] = log_density
-    copy_row(z[GRADIENT], vecs[GRADIENT_HERE])
-    geometry[1](z[P], vecs, mats, notes, z[VELOCITY])
-    H = -log_density + half_log_det(vecs, notes) + 0.5 * dot(z[P], z[VELOCITY])
-    if not math.isfinite(H) and notes[FAILURE] == 0:
-        notes[FAILURE] = S.NAN
+    log_density = log_density_at_metric(model, work)
+    point.log_density[0] = log_density
+    copy_row(point.gradient, views(work).gradient)
+    as_metric(metric).inverse_product(point.p, work, point.velocity)
+    H = -log_density + half_log_det(work) + 0.5 * dot(point.p, point.velocity)
+    if not math.isfinite(H) and status.failure == 0:
+        status.failure = S.NAN
     return H
 
 
 @jit_part
-def condition(vecs):
+def condition(scales):
     """The ratio of the extreme scales: eigenvalues of G, of ``Fisher`` the pivots of its factorisation."""
-    least = largest = vecs[SCALES, 0]
-    for i in range(vecs.shape[1]):
-        least = min(least, vecs[SCALES, i])
-        largest = max(largest, vecs[SCALES, i])
+    least = largest = scales[0]
+    for i in range(scales.shape[0]):
+        least = min(least, scales[i])
+        largest = max(largest, scales[i])
     return largest / least
 
 
 @jit
-def refresh(model, geometry, z, normals, vecs, mats, notes):
-    """A momentum made from standard normals into the point ``z``; returns H there. Copies start on the diagonal."""
-    if not settle(model, geometry, z[Q], vecs, mats, notes):
+def refresh(model, metric, z, normals, draws, work):
+    """A momentum made from standard normals into the point ``z``, unless it ``draws`` none; returns H there.
+
+    Copies start on the diagonal.
+    """
+    point = as_point(z)
+    if not factorise(model, metric, point.q, work):
         return math.nan
-    notes[METRIC_CONDITION] = condition(vecs)
-    geometry[3](normals, vecs, mats, notes, z[P])
+    as_work(work).status.condition = condition(views(work).scales)
+    if draws:
+        as_metric(metric).draw(normals, work, point.p)
     put_copies(z)
-    return energy(model, geometry, z, vecs, mats, notes)
+    return energy(model, metric, z, work)
 
 
 @jit_part
 def put_copies(z):
     """In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) set the copies to the point itself."""
-    for row in range(LOG_DENSITY + 1, z.shape[0]):
-        copy_row(z[row], z[row - LOG_DENSITY - 1])
+    for row in range(POINT_ROWS, z.shape[0]):
+        copy_row(z[row], z[row - POINT_ROWS])

@@ -3,7 +3,7 @@
     v_i = p_i / f_i,      1/2 log det G = 1/2 sum_i log f_i,      p_i = f_i^1/2 z_i
     dphi/dq + dtau/dq = -g + H m,      m_i = g_i f'(g_i^2) (1/f_i - v_i^2),      H the Hessian of L
 
-O(d^2), and no third derivative. ``mats``: the Hessian, read in the force only. ``vecs``: f, m, Hm.
+O(d^2), and no third derivative. The Hessian is read in the force only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.core.compiled import jit
-from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
 from refhmc.metrics.softabs_function import soft, soft_derivative, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import symmetric_times
+
+# ``scales`` is f.
+LAYOUT = Layout("m product", "hessian", after=SHARED)
+views = LAYOUT.views
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,14 @@ class DiagonalOuterProductSoftAbs(Riemannian):
     alpha: float = 1.0
     is_dense = False
     reads = ("hessian", None)
+    layout = LAYOUT
 
     def __post_init__(self):
         check_alpha(self.alpha)
+
+    @property
+    def geometry(self) -> tuple:
+        return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
         """The Hamiltonian on arrays (..., d)."""
@@ -69,53 +79,48 @@ class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
         return self.eigenvalues(q) ** 0.5 * normals
 
 
-F = SCALES
-WEIGHT, PRODUCT = METRIC_ROWS, METRIC_ROWS + 1
-N_VECS = METRIC_ROWS + 2
-N_MATS = 1
-
-
 @jit
-def settle(model, vecs, mats, notes):
-    """g and f at ``vecs[HERE]``; False if it is not finite."""
-    value_here(model, vecs, notes)
+def factorise(model, work):
+    """g and f at the metric's position; False if it is not finite."""
+    vecs, mats, options, cache, _, _ = as_work(work)
+    w = views(work)
+    log_density_at_metric(model, work)
     finite = True
     for i in range(vecs.shape[1]):
-        vecs[F, i] = soft(vecs[GRADIENT_HERE, i] ** 2, notes[ALPHA])
-        finite = finite and math.isfinite(vecs[F, i])
-    notes[LOG_DET_WEIGHT] = 0.5
+        w.scales[i] = soft(w.gradient[i] ** 2, options.alpha)
+        finite = finite and math.isfinite(w.scales[i])
+    cache.log_det_weight = 0.5
     return finite
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = G^-1 p"""
+    scales = views(work).scales
     for i in range(p.shape[0]):
-        out[i] = p[i] / vecs[F, i]
+        out[i] = p[i] / scales[i]
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq from a product with the Hessian."""
-    _, hessian, _, data = model
-    g, f, m = vecs[GRADIENT_HERE], vecs[F], vecs[WEIGHT]
-    if notes[HAS_MORE] == 0:
-        hessian(vecs[HERE], data, mats[0])
-        notes[HAS_MORE] = 1
+    vecs, mats, options, cache, _, _ = as_work(work)
+    of_model, w = as_model(model), views(work)
+    g, f, m = w.gradient, w.scales, w.m
+    if cache.has_force == 0:
+        of_model.metric(w.position, of_model.data, w.hessian)
+        cache.has_force = 1
     for i in range(p.shape[0]):
         v[i] = p[i] / f[i]
-        m[i] = g[i] * soft_derivative(g[i] ** 2, notes[ALPHA]) * (phi / f[i] - tau * v[i] * v[i])
-    symmetric_times(mats[0], m, vecs[PRODUCT])
+        m[i] = g[i] * soft_derivative(g[i] ** 2, options.alpha) * (phi / f[i] - tau * v[i] * v[i])
+    symmetric_times(w.hessian, m, w.product)
     for i in range(p.shape[0]):
-        slope[i] = vecs[PRODUCT, i] - phi * g[i]
+        dH_dq[i] = w.product[i] - phi * g[i]
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, G) from standard normals."""
+    scales = views(work).scales
     for i in range(p.shape[0]):
-        p[i] = vecs[F, i] ** 0.5 * normals[i]
-
-
-DiagonalOuterProductSoftAbs.geometry = (settle, velocity, field, draw)
-DiagonalOuterProductSoftAbs.n_vecs, DiagonalOuterProductSoftAbs.n_mats = N_VECS, N_MATS
+        p[i] = scales[i] ** 0.5 * normals[i]

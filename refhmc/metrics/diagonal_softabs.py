@@ -5,9 +5,7 @@
 
 O(d) beside the model's own cost, where the model gives the diagonal of its Hessian and its derivative by themselves
 (``hessian_diagonal``, ``diagonal_trace``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
-trace with a diagonal matrix, in ``mats[0]``.
-
-``vecs``: f, the diagonal H_ii, 1/f, f', m.
+trace with a diagonal matrix.
 """
 
 from __future__ import annotations
@@ -18,11 +16,16 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
 from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+
+# ``scales`` is f. The functions of the model's diagonals take a matrix of one row.
+LAYOUT = Layout("diagonal[1] inverse slopes m[1]", after=SHARED)
+views = LAYOUT.views
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,16 @@ class DiagonalSoftAbs(Riemannian):
     is_dense = False
     reads = ("hessian", "trace")
     reads_diagonals = True  # of both, from a model that gives them by themselves
+    layout = LAYOUT
 
     def __post_init__(self):
         check_alpha(self.alpha)
 
-    def matrices(self, model) -> int:
+    @property
+    def geometry(self) -> tuple:
+        return factorise, inverse_product, velocity_and_force, draw
+
+    def n_matrices(self, model) -> int:
         return 0 if model.has_diagonals else 1
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
@@ -79,70 +87,63 @@ class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
         return self.eigenvalues(q) ** 0.5 * normals
 
 
-F = SCALES
-DIAGONAL, INVERSE, SLOPES, WEIGHT = range(METRIC_ROWS, METRIC_ROWS + 4)
-N_VECS = METRIC_ROWS + 4
-
-
 @jit
-def settle(model, vecs, mats, notes):
-    """The diagonal of H at ``vecs[HERE]``, and f; False if it is not finite."""
-    _, hessian, _, data = model
-    d = vecs.shape[1]
+def factorise(model, work):
+    """The diagonal of H at the metric's position, and f; False if it is not finite."""
+    vecs, mats, options, cache, _, _ = as_work(work)
+    f, w, d = as_model(model), views(work), vecs.shape[1]
     if mats.shape[0] == 0:
-        hessian(vecs[HERE], data, vecs[DIAGONAL : DIAGONAL + 1])
+        f.metric(w.position, f.data, w.diagonal)
     else:
-        hessian(vecs[HERE], data, mats[0])
+        f.metric(w.position, f.data, mats[0])
         for i in range(d):
-            vecs[DIAGONAL, i] = mats[0, i, i]
-    soft_all(vecs[DIAGONAL], notes[ALPHA], vecs[F])
-    notes[LOG_DET_WEIGHT] = 0.5
+            w.diagonal[0, i] = mats[0, i, i]
+    soft_all(w.diagonal[0], options.alpha, w.scales)
+    cache.log_det_weight = 0.5
     not_finite = 0
     for i in range(d):
-        not_finite += not vecs[F, i] < np.inf
-        vecs[INVERSE, i] = 1 / vecs[F, i]
+        not_finite += not w.scales[i] < np.inf
+        w.inverse[i] = 1 / w.scales[i]
     return not_finite == 0
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = G^-1 p"""
+    inverse = views(work).inverse
     for i in range(p.shape[0]):
-        out[i] = p[i] * vecs[INVERSE, i]
+        out[i] = p[i] * inverse[i]
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction with a diagonal matrix."""
-    _, _, trace, data = model
-    d = p.shape[0]
-    if notes[HAS_MORE] == 0:
-        soft_derivatives(vecs[DIAGONAL], notes[ALPHA], vecs[SLOPES])
-        notes[HAS_MORE] = 1
+    vecs, mats, options, cache, counters, _ = as_work(work)
+    f, w, d = as_model(model), views(work), p.shape[0]
+    if cache.has_force == 0:
+        soft_derivatives(w.diagonal[0], options.alpha, w.slopes)
+        cache.has_force = 1
     for i in range(d):
-        v[i] = p[i] * vecs[INVERSE, i]
-        vecs[WEIGHT, i] = 0.5 * vecs[SLOPES, i] * (phi * vecs[INVERSE, i] - tau * v[i] * v[i])
+        v[i] = p[i] * w.inverse[i]
+        w.m[0, i] = 0.5 * w.slopes[i] * (phi * w.inverse[i] - tau * v[i] * v[i])
     if mats.shape[0] == 0:
-        trace(vecs[HERE], data, vecs[WEIGHT : WEIGHT + 1], slope)
+        f.trace(w.position, f.data, w.m, dH_dq)
     else:
         for i in range(d):
             for j in range(d):
                 mats[0, i, j] = 0.0
-            mats[0, i, i] = vecs[WEIGHT, i]
-        trace(vecs[HERE], data, mats[0], slope)
-    notes[N_TRACES] += 1
+            mats[0, i, i] = w.m[0, i]
+        f.trace(w.position, f.data, mats[0], dH_dq)
+    counters.traces += 1
     if phi != 0:
-        value_here(model, vecs, notes)
+        log_density_at_metric(model, work)
         for i in range(d):
-            slope[i] -= phi * vecs[GRADIENT_HERE, i]
+            dH_dq[i] -= phi * w.gradient[i]
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, G) from standard normals."""
+    scales = views(work).scales
     for i in range(p.shape[0]):
-        p[i] = vecs[F, i] ** 0.5 * normals[i]
-
-
-DiagonalSoftAbs.geometry = (settle, velocity, field, draw)
-DiagonalSoftAbs.n_vecs = N_VECS
+        p[i] = scales[i] ** 0.5 * normals[i]

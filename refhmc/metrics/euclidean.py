@@ -1,11 +1,8 @@
 """Euclidean metrics: a constant mass matrix M, stored as its inverse (the covariance it should imitate).
 
-    v = M^-1 p          velocity
-    p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
-    K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
-
-``vecs[0]`` is the diagonal of M^-1, ``vecs[1]`` one over its root. ``mats`` is empty for a diagonal metric; for a dense one
-``mats[0]`` is M^-1 and ``mats[1]`` its lower Cholesky factor L.
+v = M^-1 p          velocity
+p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
+K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
 """
 
 from __future__ import annotations
@@ -16,13 +13,28 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.point import LOG_DENSITY, VELOCITY, P
-from refhmc.core.types import GRADIENT_HERE, LOG_DET_WEIGHT
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS, NOTHING, HamiltonianOnArrays, put_copies, value_here
+from refhmc.metrics.base import (
+    EUCLIDEAN,
+    FROM_DRAWS,
+    FROM_GRADIENTS,
+    NOTHING,
+    SHARED,
+    HamiltonianOnArrays,
+    log_density_at_metric,
+    put_copies,
+)
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, solve_lower_transposed, symmetric_times
+
+diagonal, shared = EUCLIDEAN.views, SHARED.views
+# A dense metric has M^-1 and its lower Cholesky factor besides; the matrices of a diagonal one are none.
+DENSE = Layout("", "M_inverse L", after=EUCLIDEAN)
+dense = DENSE.views
 
 
 class Euclidean:
@@ -36,9 +48,9 @@ class Euclidean:
 
     @property
     def geometry(self) -> tuple:
-        return settle, velocity, field, draw
+        return factorise, inverse_product, velocity_and_force, draw
 
-    def options(self) -> dict[int, float]:
+    def options(self) -> dict[str, float]:
         return {}
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
@@ -150,53 +162,58 @@ class EuclideanOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = M^-1 p"""
-    if mats.shape[0] == 0:
+    if as_work(work).mats.shape[0] == 0:
+        inverse_mass = diagonal(work).inverse_mass
         for i in range(p.shape[0]):
-            out[i] = vecs[0, i] * p[i]
+            out[i] = inverse_mass[i] * p[i]
     else:
-        symmetric_times(mats[0], p, out)
+        symmetric_times(dense(work).M_inverse, p, out)
 
 
 @jit
-def energy(z, vecs, mats, notes):
+def energy(z, work):
     """H of the point ``z``, whose velocity is set from its momentum."""
-    velocity(z[P], vecs, mats, notes, z[VELOCITY])
-    return -z[LOG_DENSITY, 0] + 0.5 * dot(z[P], z[VELOCITY])
+    point = as_point(z)
+    inverse_product(point.p, work, point.velocity)
+    return -point.log_density[0] + 0.5 * dot(point.p, point.velocity)
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, M) from standard normals."""
-    if mats.shape[0] == 0:
+    if as_work(work).mats.shape[0] == 0:
+        root = diagonal(work).root
         for i in range(p.shape[0]):
-            p[i] = normals[i] * vecs[1, i]
+            p[i] = normals[i] * root[i]
     else:
         for i in range(p.shape[0]):
             p[i] = normals[i]
-        solve_lower_transposed(mats[1], p)
+        solve_lower_transposed(dense(work).L, p)
 
 
 @jit
-def refresh(model, geometry, z, normals, vecs, mats, notes):
-    """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
-    draw(normals, vecs, mats, notes, z[P])
+def refresh(model, metric, z, normals, draws, work):
+    """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
+    if draws:
+        draw(normals, work, as_point(z).p)
     put_copies(z)
-    return energy(z, vecs, mats, notes)
+    return energy(z, work)
 
 
 # For the integrators that take any metric: nothing depends on the position but the gradient.
 @jit
-def settle(model, vecs, mats, notes):
-    notes[LOG_DET_WEIGHT] = 0.0
+def factorise(model, work):
+    as_work(work).cache.log_det_weight = 0.0
     return True
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
-    velocity(p, vecs, mats, notes, v)
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+    inverse_product(p, work, v)
     if phi != 0:
-        value_here(model, vecs, notes)
+        log_density_at_metric(model, work)
+    gradient = shared(work).gradient
     for i in range(p.shape[0]):
-        slope[i] = -phi * vecs[GRADIENT_HERE, i] if phi != 0 else 0.0
+        dH_dq[i] = -phi * gradient[i] if phi != 0 else 0.0

@@ -4,8 +4,6 @@
     dphi/dq_k + dtau/dq_k = -dL/dq_k + tr(M dG/dq_k),     M = 1/2 (G^-1 - v v')
 
 so that one contraction of the model's, O(n d^2) for a regression, gives the whole force. Girolami and Calderhead (2011).
-
-``mats``: G, L, G^-1, M. ``vecs``: 1/D.
 """
 
 from __future__ import annotations
@@ -16,11 +14,16 @@ from typing import Any
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
-from refhmc.core.types import FAILURE, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, value_here
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
-from refhmc.numerics.linalg import factorise, invert_factorised, is_indefinite, solve_factorised
+from refhmc.numerics.linalg import factorise_ldl, invert_ldl, is_indefinite, solve_ldl
+
+# ``scales`` is 1/D.
+LAYOUT = Layout("", "G L inverse M", after=SHARED)
+views = LAYOUT.views
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Fisher(Riemannian):
     """G(q) = Fisher information plus prior precision, as the model gives it."""
 
     reads = ("fisher", "fisher_trace")
+    layout = LAYOUT
+
+    @property
+    def geometry(self) -> tuple:
+        return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
         """The Hamiltonian on arrays (..., d)."""
@@ -69,61 +77,55 @@ class FisherOnArrays(HamiltonianOnArrays):
         return batched.times(self.factor(q), normals)
 
 
-G, L, INVERSE, M = range(4)
-N_MATS = 4
-N_VECS = METRIC_ROWS
-
-
 @jit
-def settle(model, vecs, mats, notes):
-    """G at ``vecs[HERE]`` and its factors; False, with DIVERGED noted if G is indefinite, if it has none."""
-    _, fisher, _, data = model
-    fisher(vecs[HERE], data, mats[G])
-    notes[LOG_DET_WEIGHT] = -0.5
-    if factorise(mats[G], mats[L], vecs[SCALES]):
+def factorise(model, work):
+    """G at the metric's position and its factors; False, with DIVERGED noted if G is indefinite, if it has none."""
+    vecs, mats, _, cache, _, status = as_work(work)
+    f, w = as_model(model), views(work)
+    f.metric(w.position, f.data, w.G)
+    cache.log_det_weight = -0.5
+    if factorise_ldl(w.G, w.L, w.scales):
         return True
-    if is_indefinite(mats[G], mats[L], vecs[SCALES]):
-        notes[FAILURE] = S.DIVERGED
+    if is_indefinite(w.G, w.L, w.scales):
+        status.failure = S.DIVERGED
     return False
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = G^-1 p"""
+    w = views(work)
     copy_row(out, p)
-    solve_factorised(mats[L], vecs[SCALES], out)
+    solve_ldl(w.L, w.scales, out)
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
-    _, _, fisher_trace, data = model
-    d = p.shape[0]
-    velocity(p, vecs, mats, notes, v)
-    if phi != 0 and notes[HAS_MORE] == 0:
-        invert_factorised(mats[L], vecs[SCALES], mats[INVERSE])
-        notes[HAS_MORE] = 1
+    vecs, mats, _, cache, counters, _ = as_work(work)
+    f, w, d = as_model(model), views(work), p.shape[0]
+    inverse_product(p, work, v)
+    if phi != 0 and cache.has_force == 0:
+        invert_ldl(w.L, w.scales, w.inverse)
+        cache.has_force = 1
     for i in range(d):
         scaled = -0.5 * tau * v[i]
         for j in range(d):
-            mats[M, i, j] = scaled * v[j] + (0.5 * phi * mats[INVERSE, i, j] if phi != 0 else 0.0)
-    fisher_trace(vecs[HERE], data, mats[M], slope)
-    notes[N_TRACES] += 1
+            w.M[i, j] = scaled * v[j] + (0.5 * phi * w.inverse[i, j] if phi != 0 else 0.0)
+    f.trace(w.position, f.data, w.M, dH_dq)
+    counters.traces += 1
     if phi != 0:
-        value_here(model, vecs, notes)
+        log_density_at_metric(model, work)
         for i in range(d):
-            slope[i] -= phi * vecs[GRADIENT_HERE, i]
+            dH_dq[i] -= phi * w.gradient[i]
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, G) from standard normals."""
+    w = views(work)
     for i in range(p.shape[0]):
-        p[i] = normals[i] / vecs[SCALES, i] ** 0.5
+        p[i] = normals[i] / w.scales[i] ** 0.5
     for i in range(p.shape[0] - 1, -1, -1):
         for j in range(i):
-            p[i] += mats[L, i, j] * p[j]
-
-
-Fisher.geometry = (settle, velocity, field, draw)
-Fisher.n_vecs, Fisher.n_mats = N_VECS, N_MATS
+            p[i] += w.L[i, j] * p[j]

@@ -22,8 +22,10 @@ import numpy as np
 from scipy import special
 
 from refhmc.core.compiled import jit
-from refhmc.core.point import LOG_DENSITY, VELOCITY, P
-from refhmc.metrics.euclidean import field, settle
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.metrics.base import EUCLIDEAN
+from refhmc.metrics.euclidean import factorise, velocity_and_force
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -64,28 +66,29 @@ class LaplaceOnArrays(NamedTuple):
         return xp.where(self.jumps(q), laplace, normals / W**0.5)
 
 
-# Rows of ``vecs``: M_i^-1 and 1/m_j; M_i^{1/2} and m_j; s; 1 where the coordinate is discontinuous; in which order the
-# discontinuous ones are moved, as many entries as there are; and what a change of the log density is asked for with.
-INVERSE_MASS, ROOT, SCALE, JUMPS, ORDER, CALL = range(6)
-N_ROWS = CALL + 3
+# ``inverse_mass``: M_i^-1 and 1/m_j; ``root``: M_i^{1/2} and m_j; ``scale``: s; ``jumps``: 1 where the coordinate is
+# discontinuous; ``order``: in which order the discontinuous ones are moved, as many entries as there are.
+LAYOUT = Layout("scale jumps order", after=EUCLIDEAN)
+views = LAYOUT.views
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """dK/dp"""
+    w = views(work)
     for i in range(p.shape[0]):
-        inverse_mass = vecs[INVERSE_MASS, i]
-        out[i] = inverse_mass * p[i] if vecs[JUMPS, i] == 0 else math.copysign(inverse_mass, p[i])
+        out[i] = w.inverse_mass[i] * p[i] if w.jumps[i] == 0 else math.copysign(w.inverse_mass[i], p[i])
 
 
 @jit
-def energy(z, vecs):
+def energy(z, work):
     """H = -L + K of the point ``z``, whose velocity is set from its momentum."""
-    velocity(z[P], vecs, vecs, vecs[0], z[VELOCITY])
+    point, jumps = as_point(z), views(work).jumps
+    inverse_product(point.p, work, point.velocity)
     kinetic = 0.0
     for i in range(z.shape[1]):
-        kinetic += (0.5 if vecs[JUMPS, i] == 0 else 1.0) * z[P, i] * z[VELOCITY, i]
-    return kinetic - z[LOG_DENSITY, 0]
+        kinetic += (0.5 if jumps[i] == 0 else 1.0) * point.p[i] * point.velocity[i]
+    return kinetic - point.log_density[0]
 
 
 @jit
@@ -96,35 +99,39 @@ def exponential(z):
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """The momentum from standard normals."""
+    w = views(work)
     for i in range(p.shape[0]):
-        size = normals[i] if vecs[JUMPS, i] == 0 else math.copysign(exponential(normals[i]), normals[i])
-        p[i] = size * vecs[ROOT, i]
+        size = normals[i] if w.jumps[i] == 0 else math.copysign(exponential(normals[i]), normals[i])
+        p[i] = size * w.root[i]
 
 
 @jit
-def refresh(model, geometry, z, normals, vecs, mats, notes):
-    """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
-    draw(normals, vecs, mats, notes, z[P])
-    return energy(z, vecs)
+def refresh(model, metric, z, normals, draws, work):
+    """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
+    if draws:
+        draw(normals, work, as_point(z).p)
+    return energy(z, work)
 
 
 @jit
-def scale_jumps(vecs, factor):
+def scale_jumps(work, factor):
     """m_j = 1 / (factor s_j)"""
-    for j in range(vecs.shape[1]):
-        if vecs[JUMPS, j] != 0:
-            vecs[INVERSE_MASS, j] = factor * vecs[SCALE, j]
-            vecs[ROOT, j] = 1.0 / vecs[INVERSE_MASS, j]
+    w = views(work)
+    for j in range(w.jumps.shape[0]):
+        if w.jumps[j] != 0:
+            w.inverse_mass[j] = factor * w.scale[j]
+            w.root[j] = 1.0 / w.inverse_mass[j]
 
 
 @jit
-def take_scales(vecs):
-    """After a new diagonal metric, the estimated variances, was put in ``vecs``: s_j is their root."""
-    for j in range(vecs.shape[1]):
-        vecs[SCALE, j] = math.sqrt(vecs[INVERSE_MASS, j])
+def take_scales(work):
+    """After a new diagonal metric, the estimated variances, was put in ``inverse_mass``: s_j is their root."""
+    w = views(work)
+    for j in range(w.scale.shape[0]):
+        w.scale[j] = math.sqrt(w.inverse_mass[j])
 
 
-# The step takes neither from here: nothing but the momentum's law is asked of this geometry.
-geometry = (settle, velocity, field, draw)
+# The step takes none from here: nothing but the momentum's law is asked of this metric.
+geometry = (factorise, inverse_product, velocity_and_force, draw)

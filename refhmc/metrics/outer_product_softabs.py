@@ -22,7 +22,7 @@ Momentum: p = across^1/2 z + (along^1/2 - across^1/2) g (g.z) / s.
 In the variable t = alpha s nothing cancels: alpha along = t coth t, (1/along - 1/across) / s = alpha^2 (tanh t - t) / t^2,
 (along - across) / s = coth t - 1/t, with their series below t = 0.06. The printed formula overflows at t = 710.
 
-``mats``: the Hessian, read in the force only. ``vecs``: Hg, r, Hr.
+The Hessian is read in the force only.
 """
 
 from __future__ import annotations
@@ -33,12 +33,18 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.types import ALPHA, AS_PUBLISHED, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, SCALES
-from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
 from refhmc.metrics.softabs_function import divided_difference_on_arrays, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
+
+# ``scales``: along, and across as often as there are other directions.
+LAYOUT = Layout("Hg r Hr", "hessian", after=SHARED)
+views = LAYOUT.views
+SMALL = 0.06
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,17 @@ class OuterProductSoftAbs(Riemannian):
     alpha: float = 1.0
     as_published: bool = False
     reads = ("hessian", None)
+    layout = LAYOUT
 
     def __post_init__(self):
         check_alpha(self.alpha)
 
-    def options(self) -> dict[int, float]:
-        return {ALPHA: self.alpha, AS_PUBLISHED: float(self.as_published)}
+    def options(self) -> dict[str, float]:
+        return {"alpha": self.alpha, "as_published": self.as_published}
+
+    @property
+    def geometry(self) -> tuple:
+        return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
         """The Hamiltonian on arrays (..., d)."""
@@ -122,12 +133,6 @@ class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
         return across**0.5 * normals + excess / (along**0.5 + across**0.5) * batched.dot(g, normals)[..., None] * g
 
 
-HG, R, HR = range(METRIC_ROWS, METRIC_ROWS + 3)
-N_VECS = METRIC_ROWS + 3
-N_MATS = 1
-SMALL = 0.06
-
-
 @jit
 def langevin(t):
     """coth t - 1/t"""
@@ -138,12 +143,12 @@ def langevin(t):
 
 
 @jit
-def eigenvalues(s, notes):
+def eigenvalues(s, options):
     """(across, along, b, (along - across)/s) at s = g.g"""
-    alpha = notes[ALPHA]
+    alpha = options.alpha
     t = alpha * s
     along = (t / np.tanh(t) if t > SMALL else 1 + t * langevin(t)) / alpha
-    if notes[AS_PUBLISHED] != 0:
+    if options.as_published != 0:
         across = t / np.sinh(t) / alpha if t > 0 else 1 / alpha
         b = -np.tanh(t) * 2 * (np.sinh(0.5 * t) / t) ** 2 if t > 0 else 0.0
         return across, along, alpha * alpha * b, np.tanh(0.5 * t)
@@ -156,16 +161,16 @@ def eigenvalues(s, notes):
 
 
 @jit
-def slopes(s, notes):
+def slopes(s, options):
     """d/ds of (log across, log along, 1/across)"""
-    alpha = notes[ALPHA]
+    alpha = options.alpha
     t = alpha * s
     x = t * t
     if t > SMALL:
         log_along = 1 / t - 2 / np.sinh(2 * t)
     else:
         log_along = t * (2 / 3 - x * (14 / 45 - x * (124 / 945 - x * (254 / 4725 - x * 292 / 13365))))
-    if notes[AS_PUBLISHED] == 0:
+    if options.as_published == 0:
         return 0.0, alpha * log_along, 0.0
     if t > SMALL:
         inverse_across = (t * np.cosh(t) - np.sinh(t)) / x
@@ -188,60 +193,60 @@ def part_across(g, p, r):
 
 
 @jit
-def settle(model, vecs, mats, notes):
-    """g at ``vecs[HERE]``; False if G is not finite and positive."""
-    value_here(model, vecs, notes)
-    g = vecs[GRADIENT_HERE]
-    across, along, _, _ = eigenvalues(dot(g, g), notes)
-    vecs[SCALES, 0] = along
-    for i in range(1, g.shape[0]):
-        vecs[SCALES, i] = across
-    notes[LOG_DET_WEIGHT] = 0.5
+def factorise(model, work):
+    """g at the metric's position; False if G is not finite and positive."""
+    vecs, mats, options, cache, _, _ = as_work(work)
+    w = views(work)
+    log_density_at_metric(model, work)
+    across, along, _, _ = eigenvalues(dot(w.gradient, w.gradient), options)
+    w.scales[0] = along
+    for i in range(1, w.gradient.shape[0]):
+        w.scales[i] = across
+    cache.log_det_weight = 0.5
     return across > 0 and np.isfinite(along)
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = G^-1 p"""
-    g = vecs[GRADIENT_HERE]
-    across, along, _, _ = eigenvalues(dot(g, g), notes)
-    gamma = part_across(g, p, vecs[R])
+    vecs, mats, options, _, _, _ = as_work(work)
+    w = views(work)
+    g, r = w.gradient, w.r
+    across, along, _, _ = eigenvalues(dot(g, g), options)
+    gamma = part_across(g, p, r)
     for i in range(p.shape[0]):
-        out[i] = vecs[R, i] / across + gamma * g[i] / along
+        out[i] = r[i] / across + gamma * g[i] / along
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq from two products with the Hessian."""
-    _, hessian, _, data = model
-    d = p.shape[0]
-    g, r = vecs[GRADIENT_HERE], vecs[R]
-    if notes[HAS_MORE] == 0:
-        hessian(vecs[HERE], data, mats[0])
-        symmetric_times(mats[0], g, vecs[HG])
-        notes[HAS_MORE] = 1
+    vecs, mats, options, cache, _, _ = as_work(work)
+    f, w, d = as_model(model), views(work), p.shape[0]
+    g, r = w.gradient, w.r
+    if cache.has_force == 0:
+        f.metric(w.position, f.data, w.hessian)
+        symmetric_times(w.hessian, g, w.Hg)
+        cache.has_force = 1
     s = dot(g, g)
-    across, along, b, _ = eigenvalues(s, notes)
-    log_across, log_along, inverse_across = slopes(s, notes)
+    across, along, b, _ = eigenvalues(s, options)
+    log_across, log_along, inverse_across = slopes(s, options)
     gamma = part_across(g, p, r)
-    symmetric_times(mats[0], r, vecs[HR])
+    symmetric_times(w.hessian, r, w.Hr)
     along_hg = phi * ((d - 1) * log_across + log_along)
     along_hg += tau * (inverse_across * dot(r, r) - log_along * gamma * gamma * s / along)
     along_hr = tau * b * dot(g, p)
     for i in range(d):
         v[i] = r[i] / across + gamma * g[i] / along
-        slope[i] = -phi * g[i] + along_hg * vecs[HG, i] + along_hr * vecs[HR, i]
+        dH_dq[i] = -phi * g[i] + along_hg * w.Hg[i] + along_hr * w.Hr[i]
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, G) from standard normals."""
-    g = vecs[GRADIENT_HERE]
-    across, along, _, excess = eigenvalues(dot(g, g), notes)
+    vecs, mats, options, _, _, _ = as_work(work)
+    g = views(work).gradient
+    across, along, _, excess = eigenvalues(dot(g, g), options)
     scaled = excess / (along**0.5 + across**0.5) * dot(g, normals)
     for i in range(p.shape[0]):
         p[i] = across**0.5 * normals[i] + scaled * g[i]
-
-
-OuterProductSoftAbs.geometry = (settle, velocity, field, draw)
-OuterProductSoftAbs.n_vecs, OuterProductSoftAbs.n_mats = N_VECS, N_MATS

@@ -11,8 +11,6 @@ of a matrix (Daleckii and Krein) is dG = Q (J o (Q' dH Q)) Q' with the divided d
 Betancourt's Algorithm 2 with its errata: two products of matrices and one contraction with the third derivative of the
 log density, O(d^3) beside the model's own cost. log det G = sum_i log f_i. The momentum is the symmetric root's,
 p = Q diag(f^1/2) Q' z, which does not depend on the signs of the eigenvectors, nor on their choice where some are equal.
-
-``vecs``: f, lambda, a; work of the eigensolver. ``mats``: H, Q (an eigenvector a row), J, M, a product.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_sum
-from refhmc.core.types import ALPHA, GRADIENT_HERE, HAS_MORE, HERE, LOG_DET_WEIGHT, METRIC_ROWS, N_TRACES, SCALES
-from refhmc.metrics.base import HamiltonianOnArrays, Riemannian, check_alpha, value_here
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
 from refhmc.metrics.softabs_function import (
     divided_difference_of,
     divided_differences,
@@ -35,6 +34,10 @@ from refhmc.numerics.batched import Array
 from refhmc.numerics.eigen import eigen_with
 from refhmc.numerics.linalg import dot
 
+# ``scales`` is f(lambda); ``Q`` has an eigenvector a row; ``scratch`` is the eigensolver's.
+LAYOUT = Layout("eigenvalues a scratch[3]", "hessian Q J M product", after=SHARED)
+views = LAYOUT.views
+
 
 @dataclass(frozen=True)
 class SoftAbs(Riemannian):
@@ -45,9 +48,14 @@ class SoftAbs(Riemannian):
 
     alpha: float = 1e6
     reads = ("hessian", "trace")
+    layout = LAYOUT
 
     def __post_init__(self):
         check_alpha(self.alpha)
+
+    @property
+    def geometry(self) -> tuple:
+        return factorise, inverse_product, velocity_and_force, draw
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
         """The Hamiltonian on arrays (..., d)."""
@@ -95,23 +103,16 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
         return batched.times(Q, f**0.5 * batched.times(Q.mT, normals))
 
 
-F = SCALES
-LAMBDA, A = METRIC_ROWS, METRIC_ROWS + 1
-WORK = METRIC_ROWS + 2
-N_VECS = WORK + 3
-H, EIGENVECTORS, J, M, PRODUCT = range(5)
-N_MATS = 5
-
-
 @jit
-def settle(model, vecs, mats, notes):
-    """H at ``vecs[HERE]``, its eigenvalues and vectors, f; False if it is not finite."""
-    _, hessian, _, data = model
-    hessian(vecs[HERE], data, mats[H])
-    if not eigen_with(mats[H], vecs[LAMBDA], mats[EIGENVECTORS], mats[J], mats[PRODUCT], vecs[WORK : WORK + 3]):
+def factorise(model, work):
+    """H at the metric's position, its eigenvalues and vectors, f; False if it is not finite."""
+    vecs, mats, options, cache, _, _ = as_work(work)
+    f, w = as_model(model), views(work)
+    f.metric(w.position, f.data, w.hessian)
+    if not eigen_with(w.hessian, w.eigenvalues, w.Q, w.J, w.product, w.scratch):
         return False
-    soft_all(vecs[LAMBDA], notes[ALPHA], vecs[F])
-    notes[LOG_DET_WEIGHT] = 0.5
+    soft_all(w.eigenvalues, options.alpha, w.scales)
+    cache.log_det_weight = 0.5
     return True
 
 
@@ -132,12 +133,13 @@ def rotate_back(Q, x, out):
 
 
 @jit
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = G^-1 p"""
-    rotate(mats[EIGENVECTORS], p, vecs[A])
+    w = views(work)
+    rotate(w.Q, p, w.a)
     for i in range(p.shape[0]):
-        vecs[A, i] /= vecs[F, i]
-    rotate_back(mats[EIGENVECTORS], vecs[A], out)
+        w.a[i] /= w.scales[i]
+    rotate_back(w.Q, w.a, out)
 
 
 @jit_sum
@@ -162,39 +164,36 @@ def conjugate(Q, inner, product, out):
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
-    _, _, trace, data = model
-    d, alpha = p.shape[0], notes[ALPHA]
-    values, f, a, Q = vecs[LAMBDA], vecs[F], vecs[A], mats[EIGENVECTORS]
-    velocity(p, vecs, mats, notes, v)
-    if notes[HAS_MORE] == 0:
+    vecs, mats, options, cache, counters, _ = as_work(work)
+    of_model, w, d = as_model(model), views(work), p.shape[0]
+    f, a, J = w.scales, w.a, w.J
+    inverse_product(p, work, v)
+    if cache.has_force == 0:
         for i in range(d):
             for j in range(i + 1):
-                mats[J, i, j] = divided_difference_of(values[i], values[j], f[i], f[j], alpha)
-        notes[HAS_MORE] = 1
-    inner = mats[H]  # the Hessian itself is used up
+                J[i, j] = divided_difference_of(w.eigenvalues[i], w.eigenvalues[j], f[i], f[j], options.alpha)
+        cache.has_force = 1
+    inner = w.hessian  # the Hessian itself is used up
     for i in range(d):
         for j in range(i + 1):
-            inner[i, j] = inner[j, i] = -0.5 * tau * a[i] * mats[J, i, j] * a[j]
-        inner[i, i] += 0.5 * phi * mats[J, i, i] / f[i]
-    conjugate(Q, inner, mats[PRODUCT], mats[M])
-    trace(vecs[HERE], data, mats[M], slope)
-    notes[N_TRACES] += 1
+            inner[i, j] = inner[j, i] = -0.5 * tau * a[i] * J[i, j] * a[j]
+        inner[i, i] += 0.5 * phi * J[i, i] / f[i]
+    conjugate(w.Q, inner, w.product, w.M)
+    of_model.trace(w.position, of_model.data, w.M, dH_dq)
+    counters.traces += 1
     if phi != 0:
-        value_here(model, vecs, notes)
+        log_density_at_metric(model, work)
         for i in range(d):
-            slope[i] -= phi * vecs[GRADIENT_HERE, i]
+            dH_dq[i] -= phi * w.gradient[i]
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, G) from standard normals."""
-    rotate(mats[EIGENVECTORS], normals, vecs[A])
+    w = views(work)
+    rotate(w.Q, normals, w.a)
     for i in range(p.shape[0]):
-        vecs[A, i] *= vecs[F, i] ** 0.5
-    rotate_back(mats[EIGENVECTORS], vecs[A], p)
-
-
-SoftAbs.geometry = (settle, velocity, field, draw)
-SoftAbs.n_vecs, SoftAbs.n_mats = N_VECS, N_MATS
+        w.a[i] *= w.scales[i] ** 0.5
+    rotate_back(w.Q, w.a, p)

@@ -11,8 +11,6 @@ The precision matrix of an autoregression is of this form, so that M imitates th
 metric given by M^-1 imitates its covariance. Constant means constant during a transition: with bands that the model gives
 (``fisher_bands``) M is made anew at the start of each, from values that the transition itself does not change, as the
 parameters of a conditional are in Gibbs sampling. (log det M is then constant too, and dropped.)
-
-``vecs[0]`` is 1/D, ``vecs[1]`` is l with l_0 = 0; ``mats[0]``, (2, d), holds a and b.
 """
 
 from __future__ import annotations
@@ -25,14 +23,19 @@ import numpy as np
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit, jit_products
-from refhmc.core.point import GRADIENT, LOG_DENSITY, VELOCITY, P, Q
-from refhmc.core.types import FAILURE, GRADIENT_HERE, HERE, LOG_DET_WEIGHT, N_GRADIENTS, N_METRICS, READS_BANDS
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
-from refhmc.metrics.base import NOTHING, HamiltonianOnArrays, put_copies, value_here
+from refhmc.metrics.base import NOTHING, SHARED, HamiltonianOnArrays, log_density_at_metric, put_copies
 from refhmc.metrics.euclidean import Euclidean
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
+
+# ``r`` is 1/D, ``l`` has l_0 = 0; ``bands`` is a, b, (2, d). In the place of the two rows of a Euclidean metric.
+BANDED = Layout("r l", "bands")
+views, shared = BANDED.views, SHARED.views
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +61,10 @@ class Tridiagonal(Euclidean):
 
     @property
     def geometry(self) -> tuple:
-        return settle, velocity, field, draw
+        return factorise, inverse_product, velocity_and_force, draw
 
-    def options(self) -> dict[int, float]:
-        return {READS_BANDS: float(self.diagonal is None)}
+    def options(self) -> dict[str, float]:
+        return {"reads_bands": self.diagonal is None}
 
     def bands(self, dim: int) -> np.ndarray:
         """Both bands, (2, dim), the second ending in 0. Raises ShapeError, or MetricError naming the least eigenvalue."""
@@ -119,9 +122,8 @@ class TridiagonalOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise_bands(bands, vecs):
+def factorise_bands(bands, r, l):  # noqa: E741
     """1/D and l from the bands (2, d); False if M is not positive definite."""
-    r, l = vecs[0], vecs[1]  # noqa: E741
     pivot = bands[0, 0]
     l[0] = 0.0
     for i in range(r.shape[0]):
@@ -135,20 +137,22 @@ def factorise_bands(bands, vecs):
 
 
 @jit
-def make_bands(model, q, vecs, mats, notes):
+def make_bands(model, q, work):
     """The model's bands at ``q``, factorised, where the metric reads them; False if they are not positive definite."""
-    if notes[READS_BANDS] == 0:
+    _, _, options, _, counters, _ = as_work(work)
+    if options.reads_bands == 0:
         return True
-    _, fisher_bands, _, data = model
-    fisher_bands(q, data, mats[0])
-    notes[N_METRICS] += 1
-    return factorise_bands(mats[0], vecs)
+    f, w = as_model(model), views(work)
+    f.metric(q, f.data, w.bands)
+    counters.metrics += 1
+    return factorise_bands(w.bands, w.r, w.l)
 
 
 @jit_products
-def velocity(p, vecs, mats, notes, out):
+def inverse_product(p, work, out):
     """out = M^-1 p"""
-    r, l = vecs[0], vecs[1]  # noqa: E741
+    w = views(work)
+    r, l = w.r, w.l  # noqa: E741
     y = 0.0
     for i in range(p.shape[0]):
         y = p[i] - l[i] * y
@@ -161,58 +165,62 @@ def velocity(p, vecs, mats, notes, out):
 
 
 @jit
-def draw(normals, vecs, mats, notes, p):
+def draw(normals, work, p):
     """p ~ N(0, M) from standard normals."""
+    w = views(work)
     before = 0.0
     for i in range(p.shape[0]):
-        scaled = normals[i] / math.sqrt(vecs[0, i])
-        p[i] = scaled + vecs[1, i] * before
+        scaled = normals[i] / math.sqrt(w.r[i])
+        p[i] = scaled + w.l[i] * before
         before = scaled
 
 
 @jit
-def energy(z, vecs, mats, notes):
+def energy(z, work):
     """H of the point ``z``, whose velocity is set from its momentum."""
-    velocity(z[P], vecs, mats, notes, z[VELOCITY])
-    return -z[LOG_DENSITY, 0] + 0.5 * dot(z[P], z[VELOCITY])
+    point = as_point(z)
+    inverse_product(point.p, work, point.velocity)
+    return -point.log_density[0] + 0.5 * dot(point.p, point.velocity)
 
 
 @jit
-def refresh(model, geometry, z, normals, vecs, mats, notes):
-    """A momentum made from standard normals, with its velocity, into the point ``z``; returns H there."""
-    if not make_bands(model, z[Q], vecs, mats, notes):
-        notes[FAILURE] = S.DIVERGED
+def refresh(model, metric, z, normals, draws, work):
+    """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
+    point = as_point(z)
+    if not make_bands(model, point.q, work):
+        as_work(work).status.failure = S.DIVERGED
         return math.nan
-    draw(normals, vecs, mats, notes, z[P])
+    if draws:
+        draw(normals, work, point.p)
     put_copies(z)
-    return energy(z, vecs, mats, notes)
+    return energy(z, work)
 
 
 @jit_products
-def leapfrog(model, geometry, z, eps, vecs, mats, notes):
+def leapfrog(model, metric, z, eps, work, own):
     """One leapfrog step (:mod:`refhmc.integrators.leapfrog`) of the point ``z`` in place; returns H there.
 
     Each kick is made in the same pass as the solution with L, and the drift in that with L'.
     """
-    notes[N_GRADIENTS] += 1
-    value_and_gradient, _, _, data = model
-    r, l, half, d = vecs[0], vecs[1], 0.5 * eps, z.shape[1]  # noqa: E741
-    p, v = z[P], z[VELOCITY]
+    as_work(work).counters.gradients += 1
+    f, w, point = as_model(model), views(work), as_point(z)
+    r, l, half, d = w.r, w.l, 0.5 * eps, z.shape[1]  # noqa: E741
+    q, p, v, gradient = point.q, point.p, point.velocity, point.gradient
     y = 0.0
     for i in range(d):
-        p[i] += half * z[GRADIENT, i]
+        p[i] += half * gradient[i]
         y = p[i] - l[i] * y
         v[i] = y
     back = below = 0.0
     for i in range(d - 1, -1, -1):
         back = v[i] * r[i] - below * back
         below = l[i]
-        z[Q, i] += eps * back
-    log_density = value_and_gradient(z[Q], data, z[GRADIENT])
-    z[LOG_DENSITY, 0] = log_density
+        q[i] += eps * back
+    log_density = f.value_and_gradient(q, f.data, gradient)
+    point.log_density[0] = log_density
     y = twice_kinetic = 0.0
     for i in range(d):
-        p[i] += half * z[GRADIENT, i]
+        p[i] += half * gradient[i]
         y = p[i] - l[i] * y
         twice_kinetic += y * y * r[i]
         v[i] = y
@@ -226,15 +234,16 @@ def leapfrog(model, geometry, z, eps, vecs, mats, notes):
 
 # For the integrators that take any metric.
 @jit
-def settle(model, vecs, mats, notes):
-    notes[LOG_DET_WEIGHT] = 0.0
-    return make_bands(model, vecs[HERE], vecs, mats, notes)
+def factorise(model, work):
+    as_work(work).cache.log_det_weight = 0.0
+    return make_bands(model, shared(work).position, work)
 
 
 @jit
-def field(model, p, phi, tau, vecs, mats, notes, v, slope):
-    velocity(p, vecs, mats, notes, v)
+def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+    inverse_product(p, work, v)
     if phi != 0:
-        value_here(model, vecs, notes)
+        log_density_at_metric(model, work)
+    gradient = shared(work).gradient
     for i in range(p.shape[0]):
-        slope[i] = -phi * vecs[GRADIENT_HERE, i] if phi != 0 else 0.0
+        dH_dq[i] = -phi * gradient[i] if phi != 0 else 0.0

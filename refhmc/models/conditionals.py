@@ -26,10 +26,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from refhmc.core.binding import (
-    CHANGE_ROWS,
-    COORDINATE,
     DERIVATIVES,
-    NEW_VALUE,
     python_metric,
     python_trace,
     python_value_and_gradient,
@@ -146,10 +143,7 @@ def restricted_change(joint: Callable) -> Callable:
     def change(x, data, j, new_value):
         q, block, _, joint_data = parts(data)
         place(x, q, block)
-        call = np.zeros((CHANGE_ROWS, 1))
-        call[COORDINATE, 0], call[NEW_VALUE, 0] = block[j], new_value
-        joint(q, joint_data, call)
-        return call[COORDINATE, 0]
+        return joint(q, joint_data, int(block[j]), new_value, 0.0)
 
     return numba.njit(**OPTIONS)(change)
 
@@ -179,7 +173,7 @@ def restricted(model: Model) -> Restricted:
 def _restricted(model: Model, as_python: bool) -> Restricted:
     core = model.core
     keys = [key for key in DERIVED if model.has(key)]
-    pointer = python_value_and_gradient if as_python else core.tuple[0]
+    pointer = python_value_and_gradient if as_python else core.tuple[1]
     log_density, gradient, value_and_gradient = restricted_value_and_gradient(pointer)
     functions: dict[str, Any] = {
         "log_density": log_density,
@@ -195,8 +189,8 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
         else:
             functions[key] = restrict(core._pointer(key), -1)
     if model._functions["log_density_change"] is not None and not as_python:
-        joint, change, _, _ = core.tuple_for_changes
-        if joint is core.tuple[0]:  # compiled, too; else a block has the full density
+        _, joint, _, _, change = core.tuple_for_changes
+        if joint is core.tuple[1]:  # compiled, too; else a block has the full density
             functions["log_density_change"] = restricted_change(change)
     return Restricted(functions, core.data_for_trampolines() if as_python else core.data)
 

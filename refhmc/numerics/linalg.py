@@ -87,7 +87,7 @@ def solve_lower_transposed(L, x):
 
 
 @jit_sum
-def factorise(G, L, r):
+def factorise_ldl(G, L, r):
     """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite."""
     d = G.shape[0]
     for i in range(d):
@@ -109,7 +109,7 @@ def factorise(G, L, r):
 
 @jit
 def is_indefinite(G, L, r):
-    """Of a G that :func:`factorise` refused: whether it is finite and the failing pivot is not zero but for rounding."""
+    """Of a G that :func:`factorise_ldl` refused: whether it is finite and the failing pivot is not zero but for rounding."""
     d = G.shape[0]
     for i in range(d):
         pivot, size = G[i, i], abs(G[i, i])
@@ -121,7 +121,7 @@ def is_indefinite(G, L, r):
 
 
 @jit_sum
-def solve_factorised(L, r, x):
+def solve_ldl(L, r, x):
     """x <- G^-1 x in place."""
     d = x.shape[0]
     if d == 2:
@@ -157,7 +157,7 @@ def subtract_four(target, c0, c1, c2, c3, rows):
 
 
 @jit
-def invert_factorised(L, r, out):
+def invert_ldl(L, r, out):
     """out = G^-1 = T' diag(r) T with T = L^-1, by rows.
 
     Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]; then diag(r) T is solved for from below, where row k takes

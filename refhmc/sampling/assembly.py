@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.records import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
 from refhmc.core.sample_stats import named
-from refhmc.core.types import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
 from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import Gibbs

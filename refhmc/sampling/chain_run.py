@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.types import DRAWS_DONE, N_CONTROL, PAUSE, STOP
+from refhmc.core.records import DRAWS_DONE, N_CONTROL, PAUSE, STOP
 from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
 from refhmc.sampling.chain import make_plan

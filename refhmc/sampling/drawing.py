@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, STOP
+from refhmc.core.records import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, STOP
 from refhmc.sampling.chain_run import ChainRun, Rows, make_rows, run_chain
 from refhmc.sampling.progress import ProgressReport
 

@@ -11,109 +11,88 @@ from __future__ import annotations
 import functools
 import io
 import json
-import math
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numba import types as nb
 
+from refhmc.adaptation.warmup import ADAPTATION, adapt, as_adaptation, begin_step_size
 from refhmc.core import compiled, types
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import Entry, jit
-from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
-from refhmc.core.randomness import fill_normals
-from refhmc.core.types import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, PAUSE, SETTLED, STATE, STOP
+from refhmc.core.point import as_point
+from refhmc.core.records import records
+from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.errors import CheckpointError, ShapeError
 from refhmc.models.conditionals import Conditional, conditional_of
-from refhmc.sampling.chain import (
-    ADAPT_STEP,
-    ADAPTATION,
-    ITERATION,
-    TUNE,
-    Chain,
-    Plan,
-    adapt,
-    begin_step_size,
-    close_notes,
-    make_plan,
-    open_notes,
-    stay,
-)
+from refhmc.sampling.chain import Chain, Plan, control_record, make_plan, record_counters, reset_counters
 
 compiled.silence_experimental()
 BLOCK = nb.Tuple(
     (
+        types.INTEGERS,
         types.TRANSITION,
         types.DYNAMICS,
         types.MODEL,
         types.WORKSPACE,
         ADAPTATION,
-        types.VECTOR,
-        types.VECTOR,
-        types.MATRIX_OF_INTEGERS,
-        types.VECTOR,
-        types.INTEGERS,
+        types.SETTINGS,
         types.CONDITION,
     )
 )
+ROWS_OF_BLOCKS = nb.Array(numba.from_dtype(S.STATS), 2, "C")
 
 
 @jit
 def take_turn(block, q, randomness, stats, control):
     """One transition of a block from the full position ``q``, which it changes; False if it was stopped."""
-    transition, dynamics, model, workspace, adaptation, normals, settings, windows, plan, indices, condition = block
-    points, _, vecs, mats, _ = workspace
-    dual, counters, notes = adaptation[3], adaptation[4], dynamics[4]
-    state = points[STATE]
-    condition(q, model[3])
+    indices, transition, dynamics, model, workspace, adaptation, settings, condition = block
+    points, _, _, _, _, work = as_workspace(workspace)
+    _, _, _, cache, counters, status = as_work(work)
+    f, state, learned = as_model(model), as_point(as_points(points).state), as_adaptation(adaptation)
+    condition(q, f.data)
     for i in range(indices.shape[0]):
-        state[Q, i] = q[indices[i]]
-    state[LOG_DENSITY, 0] = model[0](state[Q], model[3], state[GRADIENT])
-    control[GRADIENTS] += 1
-    notes[SETTLED] = 0.0
-    if counters[ITERATION] == 0 and plan[ADAPT_STEP]:
-        begin_step_size(dynamics, model, workspace, randomness, dual, normals, settings, control)
-    fill_normals(randomness[0], normals)
-    open_notes(notes, control)
-    H0 = dynamics[1](model, dynamics[3], state, normals, vecs, mats, notes)
-    if math.isfinite(H0):
-        outcome = transition(dynamics, model, workspace, randomness, H0, settings, stats, control)
-    else:
-        outcome = stay(state, notes, settings, stats)
+        state.q[i] = q[indices[i]]
+    state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
+    control.gradients += 1
+    cache.factorised = 0
+    if learned.progress.iteration == 0 and learned.plan.adapt_step:
+        begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
+    reset_counters(counters, status, control)
+    outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
     if outcome == S.INTERRUPTED:
         return False
-    stats[S.OUTCOME] = outcome
-    close_notes(notes, stats, control)
+    stats.outcome = outcome
+    record_counters(counters, status, stats, control)
     for i in range(indices.shape[0]):
-        q[indices[i]] = state[Q, i]
-    if counters[ITERATION] < plan[TUNE]:
-        adapt(dynamics, model, workspace, randomness, adaptation, normals, settings, windows, plan, stats, control)
-    counters[ITERATION] += 1
+        q[indices[i]] = state.q[i]
+    if learned.progress.iteration < learned.plan.tune:
+        adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control)
+    learned.progress.iteration += 1
     return True
 
 
-def run_blocks(blocks, joint, q, slope, randomness, draws, stats, control):
+def run_blocks(blocks, joint, q, gradient, randomness, draws, stats, control):
     """Fill ``draws`` and ``stats``, one row a draw, from the full position ``q`` on; returns how many were made."""
-    value_and_gradient, _, _, data = joint
+    f = as_model(joint)
     for k in range(draws.shape[0]):
-        if control[STOP] or control[PAUSE]:
+        if control.stop or control.pause:
             return k
-        stats[k] = 0.0
         diverging = False
         for b in range(len(blocks)):
-            row = stats[k, b * S.N_STATS : (b + 1) * S.N_STATS]
-            if not take_turn(blocks[b], q, randomness, row, control):
+            if not take_turn(blocks[b], q, randomness, stats[k, b], control):
                 return k
-            diverging = diverging or row[S.DIVERGING] > 0
+            diverging = diverging or stats[k, b].diverging > 0
         # A conditional's log density lacks what does not depend on the block.
-        lp = value_and_gradient(q, data, slope)
-        control[GRADIENTS] += 1
+        lp = f.value_and_gradient(q, f.data, gradient)
+        control.gradients += 1
         for b in range(len(blocks)):
-            stats[k, b * S.N_STATS + S.LP] = lp
+            stats[k, b].lp = lp
         for i in range(q.shape[0]):
             draws[k, i] = q[i]
-        control[DRAWS_DONE] += 1
-        control[DIVERGENCES] += int(diverging)
+        control.draws_done += 1
+        control.divergences += int(diverging)
     return draws.shape[0]
 
 
@@ -129,8 +108,8 @@ def loop_for(n_blocks: int) -> Entry:
             types.VECTOR,
             types.RANDOMNESS,
             types.MATRIX,
-            types.MATRIX,
-            types.INTEGERS,
+            ROWS_OF_BLOCKS,
+            types.CONTROL,
         ),
         f"the Gibbs loop for {n_blocks} blocks",
     )
@@ -164,7 +143,7 @@ class GibbsPlan(NamedTuple):
 
     def compile(self, model_name: str, title: str) -> None:
         """Compile, or load from the cache, all that the run will call."""
-        compiled.compile_pointer(self.joint[0], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+        compiled.compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
         for name, (_, _, condition), plan in self.blocks:
             plan.compile(f"{model_name}, block {name}", f"the kernel of block {name}", alone=False)
             compiled.compile_pointer(condition, types.CONDITION.signature, f"the condition of block {name}")
@@ -187,8 +166,8 @@ class GibbsChain:
         self.model, self.plan, self.rng = model, plan, rng
         self.chains = [Chain(block.conditional.model, block.plan, rng) for block in plan.blocks]
         # The conditionals' data hold the other blocks' values: each chain has its own.
-        self.data = [chain.plan.dynamics.model[3].copy() for chain in self.chains]
-        self.position, self.slope = np.zeros(model.dim), np.zeros(model.dim)
+        self.data = [chain.plan.dynamics.model[0].copy() for chain in self.chains]
+        self.position, self.gradient = np.zeros(model.dim), np.zeros(model.dim)
 
     def start(self, q: np.ndarray) -> None:
         """Put the chain at ``q``."""
@@ -200,30 +179,28 @@ class GibbsChain:
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
         blocks = tuple(self._block(k) for k in range(len(self.chains)))
+        stats[:] = 0.0
         return loop_for(len(blocks))(
             blocks,
             self.plan.joint,
             self.position,
-            self.slope,
+            self.gradient,
             (self.rng, np.zeros(0), np.zeros(1, np.int64)),
             draws,
-            stats,
-            np.zeros(N_CONTROL, np.int64) if control is None else control,
+            records(stats.reshape(len(stats), len(blocks), S.N_STATS), S.STATS),
+            control_record(control),
         )
 
     def _block(self, k: int) -> tuple:
         chain, (_, conditional, plan) = self.chains[k], self.plan.blocks[k]
         return (
-            plan.transition,
-            (*plan.dynamics.pointers, chain.notes),
-            (*plan.dynamics.model[:3], self.data[k]),
-            chain.workspace,
-            (chain.mean, chain.scatter, chain.gradient_scatter, chain.dual, chain.counters),
-            chain.normals,
-            chain.settings,
-            plan.windows,
-            plan.options,
             conditional.indices,
+            plan.transition,
+            plan.dynamics.pointers,
+            (self.data[k], *plan.dynamics.model[1:]),
+            chain.workspace,
+            chain.adaptation,
+            chain.settings[0],
             conditional.condition,
         )
 

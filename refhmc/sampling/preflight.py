@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.binding import COORDINATE, FULL_TENSOR
+from refhmc.core.binding import FULL_TENSOR
 from refhmc.core.types import JUMPING
 from refhmc.errors import GradientError, MetricError, ModelError
 from refhmc.models.base import Model
@@ -99,14 +99,14 @@ class _Subject:
 
     def _value(self, q: np.ndarray) -> float:
         if self.pointers is not None:
-            return self.pointers[0](q.copy(), self.pointers[3], np.zeros(self.model.dim))
+            return self.pointers[1](q.copy(), self.pointers[0], np.zeros(self.model.dim))
         if self.model._functions["value_and_gradient"] is not None:
             return self.model.core.value_and_gradient(q)[0]
         return self.model.log_density(q)
 
     def _slope(self, q: np.ndarray) -> np.ndarray:
         if self.pointers is not None:
-            return _filled(self.pointers[0], q.copy(), self.pointers[3], out=np.zeros(self.model.dim))
+            return _filled(self.pointers[1], q.copy(), self.pointers[0], out=np.zeros(self.model.dim))
         if self.model._functions["value_and_gradient"] is not None:  # which the core calls, not ``gradient``
             return self.model.core.value_and_gradient(q)[1]
         return self.model.gradient(q)
@@ -193,7 +193,7 @@ def rounded_to_single(values: Any) -> bool:
 def _check_metric(s: _Subject, metric) -> None:
     """What a metric that depends on the position reads."""
     assert s.pointers is not None
-    model, (_, matrix, trace, data) = s.model, s.pointers
+    model, (data, _, matrix, trace, _) = s.model, s.pointers
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
     of, contraction = metric.reads
     if contraction is not None and model._functions[contraction] is None:
@@ -241,15 +241,13 @@ def _check_symmetric(s: _Subject, name: str, G: np.ndarray) -> None:
 def _check_change(s: _Subject) -> None:
     """``log_density_change`` against two log densities."""
     assert s.pointers is not None
-    model, (_, change, _, data), here = s.model, s.pointers, s.log_density(s.q)
+    model, (data, _, _, _, change), here = s.model, s.pointers, s.log_density(s.q)
     for j in s.rng.permutation(model.discontinuous)[:CHANGES]:
         for sign in (-1.0, 1.0):
             moved = s.q.copy()
             moved[j] += sign * s.rng.uniform(0.5, 1.0) * max(1.0, abs(moved[j]) / 8)
             there = s.log_density(moved)
-            call = np.array([[float(j)], [moved[j]], [here]])
-            change(s.q.copy(), data, call)
-            said, truth = float(call[COORDINATE, 0]), there - here
+            said, truth = float(change(s.q.copy(), data, int(j), moved[j], here)), there - here
             blur = (2.0**-22 if rounded_to_single([here, there, said]) else 2.0**-40) * (abs(here) + abs(there))
             if np.isnan(truth) or said == truth or abs(said - truth) <= TOLERANCE * abs(truth) + blur:
                 continue

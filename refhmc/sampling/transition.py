@@ -9,14 +9,15 @@ from numba import types as nb
 
 from refhmc.core import types
 from refhmc.core.compiled import entry
-from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.sample_stats import N_STATS, OUTCOME, OUTCOMES, named
-from refhmc.core.types import N_CONTROL
+from refhmc.core.point import P, Q
+from refhmc.core.records import one
+from refhmc.core.sample_stats import N_STATS, OUTCOMES, STATS, named
+from refhmc.core.types import as_work, as_workspace
 from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
 from refhmc.kernels import Gibbs
-from refhmc.sampling.chain import Chain, close_notes, make_plan
+from refhmc.sampling.chain import Chain, control_record, make_plan, record_counters
 
 
 class Transition(NamedTuple):
@@ -39,16 +40,19 @@ class Transition(NamedTuple):
         types.MODEL,
         types.WORKSPACE,
         types.RANDOMNESS,
-        nb.float64,
-        types.VECTOR,
-        types.VECTOR,
-        types.INTEGERS,
+        types.SETTINGS,
+        types.STATS_ROW,
+        types.CONTROL,
     ),
     "a single transition",
 )
-def run_transition(transition, dynamics, model, workspace, randomness, H0, settings, stats, control):
-    """The transition, called from Python."""
-    return transition(dynamics, model, workspace, randomness, H0, settings, stats, control)
+def run_transition(transition, dynamics, model, workspace, randomness, settings, stats, control):
+    """The transition, called from Python, with its counts in ``stats``."""
+    work = as_work(as_workspace(workspace).work)
+    outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
+    stats.outcome = outcome
+    record_counters(work.counters, work.status, stats, control)
+    return outcome
 
 
 def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, rng=None) -> Transition:
@@ -80,25 +84,21 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     else:
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
         z[P] = H._draw(z[Q], normals)
-    H0 = H.energy(z[Q], z[P])
-    z[VELOCITY] = H.grad_p(z[Q], z[P])
-    z[POINT_ROWS:] = z[[Q, P][: len(z) - POINT_ROWS]]
     begun_with = z[P].copy()
+    chain.settings.keep_momentum = 1
     tape = np.zeros(0) if uniforms is None else np.ascontiguousarray(uniforms, dtype=float).ravel()
-    cursor, stats = np.zeros(1, np.int64), np.zeros(N_STATS)
+    cursor, stats = np.zeros(1, np.int64), one(STATS)
     outcome = run_transition(
         chain.plan.transition,
-        (*dynamics.pointers, chain.notes),
+        dynamics.pointers,
         dynamics.model,
         chain.workspace,
         (rng, tape, cursor),
-        H0,
-        chain.settings,
-        stats,
-        np.zeros(N_CONTROL, np.int64),
+        chain.settings[0],
+        stats[0],
+        control_record(None),
     )
-    stats[OUTCOME] = outcome
-    close_notes.py_func(chain.notes, stats, np.zeros(N_CONTROL, np.int64))
+    stats = stats.view(float).reshape(N_STATS)
     by_name = {name: value[()] for name, value in named(stats, kernel.statistics).items()}
     return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]))
 

@@ -34,7 +34,7 @@ def fisher_floor(model):
     """The loop of a Fisher metric's evaluation, everything in it called statically."""
     import numba
 
-    from refhmc.numerics.linalg import factorise, invert_factorised, solve_factorised
+    from refhmc.numerics.linalg import factorise_ldl, invert_ldl, solve_ldl
 
     functions = model._functions
     both, fisher, trace = functions["value_and_gradient"], functions["fisher"], functions["fisher_trace"]
@@ -44,11 +44,11 @@ def fisher_floor(model):
         for k in range(n):
             q = points[k % points.shape[0]]
             fisher(q, data, G)
-            factorise(G, L, r)
-            invert_factorised(L, r, inverse)
+            factorise_ldl(G, L, r)
+            invert_ldl(L, r, inverse)
             for i in range(q.shape[0]):
                 v[i] = q[i]
-            solve_factorised(L, r, v)
+            solve_ldl(L, r, v)
             for i in range(q.shape[0]):
                 for j in range(q.shape[0]):
                     inverse[i, j] = 0.5 * (inverse[i, j] - v[i] * v[j])

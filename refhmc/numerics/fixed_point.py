@@ -13,54 +13,76 @@ over the last m differences: a secant method. It spares a third of the evaluatio
 
 The start is a function of the point and the step alone. A solve ends in one of three ways: converged, not converged after
 ``max_iterations``, or an iterate at which the equation cannot be evaluated (an iterate or a metric that overflows, a metric
-that is not positive definite). Its result is used in the first case only; the others are noted in ``notes[FAILURE]``.
+that is not positive definite). Its result is used in the first case only; the others are noted in ``status.failure``.
 
-Each method writes its own loop, with ``x`` and ``image`` (k, d), k at most 2:
-
-    for n in range(int(notes[MAX_ITERATIONS])):
-        image <- f(x); if there is none, and not retreat(x, vecs, notes): return no_image(notes)
-        if improve(x, image, n, vecs, notes):
-            return True
-    return unsolved(notes)
+An ``equation(model, metric, z, eps, work, own, x, image)`` puts f(x) into ``image``, or returns False where x has none;
+``x`` and ``image`` are (k, d), k at most 2.
 """
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_part
-from refhmc.core.types import FAILURE, ITERATIONS, MEMORY, PAIRS, RESIDUAL, TOLERANCE
+from refhmc.core.compiled import jit, jit_part, jit_template
+from refhmc.core.types import as_work
 
 LAST_BITS = 4 * np.finfo(float).eps
 MAX_MEMORY = 5
-HISTORY_ROWS = 4 + 4 * MAX_MEMORY  # at the end of ``vecs``
+HISTORY_ROWS = 4 + 4 * MAX_MEMORY
 SPANNED = 1e-10  # of the square of a difference: less left across the others is rounding
 
 
-@jit_part
-def improve(x, image, n, vecs, notes):
-    """After iteration n = 0, 1, ...: the next iterate, or the solution, into ``x``; True if it is the solution."""
-    notes[ITERATIONS] += 1
-    memory = int(notes[MEMORY])
-    converged = not moved(image, x, notes[TOLERANCE])
-    if converged:
-        notes[RESIDUAL] = max(notes[RESIDUAL], largest_change(image, x))
-    if converged or memory == 0:
-        copy_rows(x, image)
-    else:
-        accelerate(x, image, vecs[vecs.shape[0] - HISTORY_ROWS :], n, memory, notes)
-    return converged
+class Outcome(enum.IntEnum):
+    """Of a solve. FAILED: an iterate that cannot be evaluated, or is not finite."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    FAILED = 2
+
+
+@jit_template
+def fixed_point(equation, model, metric, z, eps, work, own, x, image, history):
+    """Solve x = f(x) from ``x`` on, in place; the outcome, with the reason noted where it is not CONVERGED.
+
+    An iterate is not a state of the trajectory: where it overflows, it is the solve that failed. A metric that is finite and
+    not positive definite there stays a divergence, since no smaller step mends it.
+    """
+    _, _, options, cache, counters, status = as_work(work)
+    outcome, cache.pairs = Outcome.MAX_ITERATIONS, 0
+    for n in range(options.max_iterations):
+        if not equation(model, metric, z, eps, work, own, x, image):
+            if retreat(x, history, options.anderson_memory, cache, counters, status):
+                continue
+            outcome = Outcome.FAILED
+            break
+        counters.iterations += 1
+        if not moved(image, x, options.tolerance):
+            status.residual = max(status.residual, largest_change(image, x))
+            copy_rows(x, image)
+            outcome = Outcome.CONVERGED
+            break
+        if options.anderson_memory == 0:
+            copy_rows(x, image)
+        else:
+            accelerate(x, image, history, n, options.anderson_memory, cache)
+        if not_finite(x):
+            outcome = Outcome.FAILED
+            break
+    if outcome != Outcome.CONVERGED and status.failure != S.DIVERGED:
+        status.failure = S.SOLVER_FAILED
+    return outcome
 
 
 @jit_part
-def retreat(x, vecs, notes):
+def retreat(x, history, memory, cache, counters, status):
     """Whether an iterate without an image was an extrapolation: then ``x`` is the plain one before it."""
-    if notes[MEMORY] == 0 or notes[PAIRS] == 0:
+    if memory == 0 or cache.pairs == 0:
         return False
-    notes[ITERATIONS] += 1
-    notes[PAIRS] = notes[FAILURE] = 0
-    history = vecs[vecs.shape[0] - HISTORY_ROWS :]
+    counters.iterations += 1
+    cache.pairs = status.failure = 0
     copy_rows(x, history[2 : 2 + x.shape[0]])
     return True
 
@@ -88,32 +110,13 @@ def largest_change(image, x):
 
 
 @jit_part
-def hopeless(x):
+def not_finite(x):
     """Whether there is a number that is not finite: the iteration will not come back from there."""
     count = 0
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
             count += not abs(x[row, i]) < np.inf
     return count > 0
-
-
-@jit_part
-def unsolved(notes):
-    """No solution within the iterations allowed; always False."""
-    notes[FAILURE] = S.SOLVER_FAILED
-    return False
-
-
-@jit_part
-def no_image(notes):
-    """An iterate that cannot be evaluated; always False.
-
-    An iterate is not a state of the trajectory: where it overflows, it is the solve that failed. A metric that is finite and
-    not positive definite there stays a divergence, since no smaller step mends it.
-    """
-    if notes[FAILURE] != S.DIVERGED:
-        notes[FAILURE] = S.SOLVER_FAILED
-    return False
 
 
 @jit_part
@@ -142,7 +145,7 @@ def subtract(target, scale, source):
 
 
 @jit
-def accelerate(x, image, history, n, memory, notes):
+def accelerate(x, image, history, n, memory, cache):
     """The next iterate into ``x``.
 
     A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made
@@ -150,7 +153,7 @@ def accelerate(x, image, history, n, memory, notes):
     The pairs are dropped, and a plain step made, where the residual has grown tenfold, or a new difference lies in the
     span of those kept but for rounding.
     """
-    k, pairs = x.shape[0], int(notes[PAIRS])
+    k, pairs = x.shape[0], cache.pairs
     residual, last_image = history[0:k], history[2 : 2 + k]
     if n == 0:
         pairs = 0
@@ -189,4 +192,4 @@ def accelerate(x, image, history, n, memory, notes):
     for j in range(min(pairs, memory)):
         slot = 4 + 4 * j
         subtract(x, inner(history[slot : slot + k], residual), history[slot + 2 : slot + 2 + k])
-    notes[PAIRS] = pairs
+    cache.pairs = pairs

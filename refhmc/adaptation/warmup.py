@@ -1,0 +1,125 @@
+"""What warm-up learns from one draw: the step size from its statistics, the metric from its position and gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numba
+from numba import types as nb
+
+from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
+from refhmc.adaptation.step_size import search_jump_size, search_step_size, set_jump_size
+from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
+from refhmc.core import types
+from refhmc.core.compiled import jit, jit_inline
+from refhmc.core.point import as_point
+from refhmc.core.records import REAL, WHOLE, record_type
+from refhmc.core.types import JUMPING, as_points, as_work, as_workspace
+from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS
+from refhmc.metrics.laplace import take_scales
+
+# Length of warm-up, whether the step is adapted, what the metric learns from, the target of the statistic that the step is
+# adapted to and whether that is the no-flip rate, and the target no-flip rate where the jumps of DHMC are adapted apart (or 0).
+PLAN = record_type(tune=WHOLE, adapt_step=WHOLE, learns=WHOLE, target=REAL, adapt_to_flips=WHOLE, jump_target=REAL)
+PROGRESS = record_type(iteration=WHOLE, in_window=WHOLE)
+
+
+class Adaptation(NamedTuple):
+    """Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; dual averaging of the
+    step size and of the jump size; how far warm-up is; its windows, rows (learns the metric, start, stop)."""
+
+    mean: Any
+    scatter: Any
+    gradient_scatter: Any
+    dual: Any
+    jump_dual: Any
+    progress: Any
+    plan: Any
+    windows: Any
+
+
+ADAPTATION = nb.Tuple(
+    (
+        *(types.MATRIX, types.MATRIX, types.MATRIX, numba.from_dtype(DUAL), numba.from_dtype(DUAL)),
+        *(numba.from_dtype(PROGRESS), numba.from_dtype(PLAN), types.MATRIX_OF_INTEGERS),
+    )
+)
+
+
+@jit_inline
+def as_adaptation(adaptation):
+    mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
+    return Adaptation(mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows)
+
+
+@jit
+def adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control):
+    """After a draw of warm-up."""
+    mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
+    points, _, _, _, _, work = as_workspace(workspace)
+    state = as_point(as_points(points).state)
+    if plan.adapt_step:
+        statistic = stats.no_flip_probability if plan.adapt_to_flips else stats.acceptance_rate
+        update_dual_averaging(dual, statistic, plan.target)
+        if plan.jump_target > 0:
+            update_dual_averaging(jump_dual, stats.no_flip_probability, plan.jump_target)
+        take_sizes(dynamics, dual.log_step, jump_dual.log_step, settings, work)
+    for k in range(windows.shape[0]):
+        learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
+        if not (learns and start <= progress.iteration < stop):
+            continue
+        progress.in_window += 1
+        update_welford(mean[0], scatter, state.q, progress.in_window)
+        if plan.learns == FROM_GRADIENTS:
+            update_welford(mean[1], gradient_scatter, state.gradient, progress.in_window)
+        if progress.iteration == stop - 1:
+            if plan.learns == FROM_GRADIENTS:
+                learn_from_gradients(scatter, gradient_scatter, work)
+            else:
+                learn_metric(scatter, progress.in_window, work)
+                if dynamics[0] == JUMPING:
+                    take_scales(work)
+                    set_jump_size(settings, work)
+            mean[:], scatter[:], gradient_scatter[:] = 0.0, 0.0, 0.0
+            progress.in_window = 0
+            if plan.adapt_step and plan.learns == FROM_DRAWS:
+                begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
+    if plan.adapt_step and progress.iteration == plan.tune - 1:
+        take_sizes(dynamics, dual.log_step_bar, jump_dual.log_step_bar, settings, work)
+
+
+@jit
+def take_sizes(dynamics, log_step, log_jump, settings, work):
+    """The step size, and that of the jumps where they are adapted apart from it, out of dual averaging."""
+    settings.step_size = math.exp(log_step)
+    if dynamics[0] == JUMPING:
+        settings.jump_size = math.exp(log_jump) if jumps_apart(work) else settings.step_size
+        set_jump_size(settings, work)
+
+
+@jit
+def jumps_apart(work):
+    """Whether some coordinates of DHMC jump and some do not."""
+    return 0 < as_work(work).options.n_discontinuous < as_work(work).vecs.shape[1]
+
+
+@jit
+def begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control):
+    """A first step size for the metric as it is now, and dual averaging from there."""
+    points, _, _, _, _, work = as_workspace(workspace)
+    start, learned = settings.step_size, as_adaptation(adaptation)
+    jumping = dynamics[0] == JUMPING and as_work(work).options.n_discontinuous > 0
+    if jumping:
+        jump = search_jump_size(model, as_points(points).state, work, settings.jump_size, control)
+        settings.jump_size = jump
+        set_jump_size(settings, work)
+        restart_dual_averaging(learned.jump_dual, jump)
+    if jumping and not jumps_apart(work):
+        eps = settings.jump_size
+    else:
+        eps = search_step_size(dynamics, model, workspace, randomness, start, control)
+    settings.step_size = eps
+    restart_dual_averaging(learned.dual, eps)
+    if jumping:
+        set_jump_size(settings, work)

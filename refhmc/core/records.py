@@ -1,0 +1,156 @@
+"""Records of the compiled core: what crosses a pointer, by name.
+
+Two kinds. A **record** is a handful of numbers that compiled code writes to: options, what is cached, counts, the statistics of
+a draw. It is a NumPy structured scalar, passed by reference, one word a pointer; ``one`` makes one. A **layout** names the
+rows of a stack of vectors (k, d) and of matrices (k, d, d): the rows are allotted here, one after another, so that two
+owners cannot overlap, and ``views`` gives them as a NamedTuple. Naming costs nothing: views that are not used are not made.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.compiled import jit_template
+
+REAL, WHOLE = np.float64, np.int64
+
+
+def record_type(size: int | None = None, **fields: Any) -> np.dtype:
+    """The type of a record with the given fields, each REAL, WHOLE or (REAL, (n,)), in ``size`` bytes if given."""
+    plain = np.dtype([(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()])
+    if size is None:
+        return plain
+    parts: dict[str, Any] = {"names": list(plain.names or ()), "formats": [], "offsets": [], "itemsize": size}
+    for name in plain.names or ():
+        kind, offset = (plain.fields or {})[name][:2]
+        parts["formats"].append(kind)
+        parts["offsets"].append(offset)
+    return np.dtype(parts)
+
+
+def one(kind: np.dtype) -> np.recarray:
+    """An array of one record of zeros; ``[0]`` is the record itself, which compiled code takes."""
+    return np.zeros(1, kind).view(np.recarray)
+
+
+def records(array: np.ndarray, kind: np.dtype) -> np.recarray:
+    """``array``, whose last axis holds the numbers of one record each, as an array of records."""
+    return np.ascontiguousarray(array).view(kind)[..., 0].view(np.recarray)
+
+
+# Of the metric, the solver, the integrator; set when they are put together.
+OPTIONS = record_type(
+    alpha=REAL,
+    as_published=WHOLE,
+    reads_bands=WHOLE,  # a tridiagonal metric takes its bands from the model
+    tolerance=REAL,
+    max_iterations=WHOLE,
+    anderson_memory=WHOLE,
+    reversal_tolerance=REAL,  # 0: steps are not checked
+    omega=REAL,
+    n_substeps=WHOLE,
+    substeps=(REAL, (5,)),  # parts of a step, of a composition
+    n_discontinuous=WHOLE,
+    reads_density=WHOLE,  # a move of discontinuous HMC needs the full density
+)
+# What is known at the metric's position. ``factorised``: 1, or 0, or minus the reason why it cannot be.
+CACHE = record_type(
+    factorised=WHOLE,
+    has_log_density=WHOLE,
+    has_force=WHOLE,  # what only forces need
+    log_density=REAL,
+    log_det_weight=REAL,  # 1/2 log det G = weight sum_i log scales_i
+    pairs=WHOLE,  # of Anderson's history
+)
+# Evaluations since they were last set to zero; ``fields`` those of (dH/dp, dH/dq). Of discontinuous HMC: densities, or
+# changes of one, without the gradient; moves tried; those turned back; the sum over the moves of min(1, exp(change)).
+COUNTERS = record_type(
+    iterations=WHOLE,
+    gradients=WHOLE,
+    metrics=WHOLE,
+    traces=WHOLE,
+    fields=WHOLE,
+    densities=WHOLE,
+    tries=WHOLE,
+    flips=WHOLE,
+    passing=REAL,
+)
+# Why there is no energy (0: there is); the largest residual of the solves and the largest reversal error; the condition of
+# the metric that the last momentum was drawn from.
+STATUS = record_type(failure=WHOLE, residual=REAL, reversal_error=REAL, condition=REAL)
+
+# Of a kernel. ``keep_momentum``: the state has its momentum already.
+SETTINGS = record_type(
+    step_size=REAL,
+    jitter=REAL,
+    n_steps=WHOLE,
+    trajectory_length=REAL,
+    length_jitter=REAL,
+    max_depth=WHOLE,
+    jump_size=REAL,
+    keep_momentum=WHOLE,
+)
+# What NUTS sums up over the leaves of a trajectory; ``worst``: an energy error that is not finite.
+TRAJECTORY = record_type(n_leaves=WHOLE, sum_accept=REAL, lowest=REAL, highest=REAL, worst=REAL)
+# Progress goes out, and there comes in a stop, which ends a transition where it is, or a pause, which ends the loop after it.
+# Shared with the thread that watches: two cache lines a chain, so that chains do not slow each other down.
+CONTROL = record_type(
+    128,
+    stop=WHOLE,
+    pause=WHOLE,
+    draws_done=WHOLE,
+    divergences=WHOLE,
+    gradients=WHOLE,
+    search_failed=WHOLE,
+    metrics=WHOLE,
+    traces=WHOLE,
+    densities=WHOLE,
+)
+# The same seen from Python, where it is a row of integers.
+STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(
+    len(CONTROL.names or ())
+)
+N_CONTROL = CONTROL.itemsize // 8
+
+
+class Layout:
+    """Rows of a stack by name: ``vectors`` and ``matrices`` are names, ``x[2]`` for two rows, after those of ``after``.
+
+    ``n_vectors`` and ``n_matrices`` are how many there are in all. Two compiled functions give them as a NamedTuple, a row (d,)
+    or (d, d), several (k, d): ``views(work)`` out of a metric's work, whose first two are the stacks, ``rows(vecs)``, where
+    there are vectors only, out of the stack.
+    """
+
+    def __init__(self, vectors: str, matrices: str = "", after: Layout | None = None):
+        self.vectors, self.n_vectors = allot(vectors, after.vectors if after else {}, after.n_vectors if after else 0)
+        self.matrices, self.n_matrices = allot(
+            matrices, after.matrices if after else {}, after.n_matrices if after else 0
+        )
+        of_vectors = {name: f"vecs[{index}]" for name, index in self.vectors.items()}
+        of_matrices = {name: f"mats[{index}]" for name, index in self.matrices.items()}
+        self.views = named("views(work)", "vecs, mats = work[0], work[1]", of_vectors | of_matrices)
+        self.rows = named("rows(vecs)", "", of_vectors)
+
+
+def named(head: str, first: str, fields: dict[str, str]) -> Callable:
+    """The compiled function ``head`` that returns the NamedTuple of ``fields``."""
+    Views: Any = collections.namedtuple("Views", list(fields))
+    names: dict[str, Any] = {"Views": Views}
+    exec(f"def {head}:\n    {first}\n    return Views({', '.join(fields.values())})\n", names)
+    return jit_template(names[head.partition("(")[0]])
+
+
+def allot(names: str, given: dict[str, str], start: int) -> tuple[dict[str, str], int]:
+    """Rows for ``names`` from ``start`` on, beside those ``given``: by name the index or slice, and the number of rows."""
+    rows = dict(given)
+    for each in names.split():
+        name, _, count = each.rstrip("]").partition("[")
+        assert name not in rows, f"two rows are called {name}"
+        n = int(count or 1)
+        rows[name] = f"{start}:{start + n}" if count else f"{start}"
+        start += n
+    return rows, start

@@ -1,0 +1,32 @@
+"""How every transition begins: a fresh momentum at the state, p ~ N(0, G), and the energy H0 there."""
+
+from __future__ import annotations
+
+import math
+
+from refhmc.core import sample_stats as S
+from refhmc.core.compiled import jit
+from refhmc.core.point import as_point
+from refhmc.core.randomness import fill_normals
+from refhmc.core.types import as_dynamics, as_points, as_workspace
+
+
+@jit
+def begin(dynamics, model, workspace, randomness, settings):
+    """Draw the momentum of the state, unless ``settings.keep_momentum``; returns H0, not finite where there is none."""
+    points, _, normals, _, _, work = as_workspace(workspace)
+    dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
+    if draws:
+        fill_normals(randomness[0], normals)
+    return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
+
+
+@jit
+def not_begun(state, status, settings, stats):
+    """The statistics of a transition that cannot begin, since the state has no finite energy H0; the outcome."""
+    outcome = S.reason(status)
+    stats.lp = as_point(state).log_density[0]
+    stats.energy = stats.max_energy_error = math.inf
+    stats.diverging = S.is_divergence(outcome)
+    stats.step_size = stats.step_size_nom = settings.step_size
+    return outcome
