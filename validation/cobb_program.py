@@ -29,11 +29,11 @@ from numba import types as nb
 
 from refhmc.core import types
 from refhmc.core.compiled import entry, jit_part
-from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, copy_row
+from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.randomness import fill_normals
-from refhmc.core.types import FAILURE, N_METRICS, N_TRACES
+from refhmc.core.types import as_dynamics, as_model, as_work
 from refhmc.dynamics.assemble import make_dynamics
-from refhmc.integrators.advance import advance
+from refhmc.integrators.step import integrator_step
 
 LARGEST, HIGHEST = float(np.finfo(np.float32).max), math.log(float(np.finfo(np.float32).max))
 ACCEPTED, FAILED, ROWS, EVALUATIONS = range(4)
@@ -51,8 +51,9 @@ class Rule(NamedTuple):
 
 @jit_part
 def put(z, q, model):
-    copy_row(z[Q], q)
-    z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
+    point, f = as_point(z), as_model(model)
+    copy_row(point.q, q)
+    point.log_density[0] = f.value_and_gradient(point.q, f.data, point.gradient)
 
 
 @entry(
@@ -61,8 +62,8 @@ def put(z, q, model):
         types.MODEL,
         nb.npy_rng,
         types.MATRIX,
+        types.WORK,
         types.MATRIX,
-        types.STACK,
         types.MATRIX,
         nb.float64,
         nb.int64,
@@ -75,34 +76,34 @@ def put(z, q, model):
     ),
     "the loop of the program of Cobb et al.",
 )
-def run(dynamics, model, rng, z, vecs, mats, scratch, eps, n_steps, draws, restores, whole, weight, recorded, counts):
+def run(dynamics, model, rng, z, work, own, scratch, eps, n_steps, draws, restores, whole, weight, recorded, counts):
     """``draws`` transitions from the point ``z``; positions into rows of ``recorded``, what happened into ``counts``."""
-    notes, rows, d = dynamics[4], 0, z.shape[1]
+    _, _, _, _, counters, status = as_work(work)
+    dyn, point, rows, d = as_dynamics(dynamics), as_point(z), 0, z.shape[1]
     normals, start, last = scratch[0], scratch[1], scratch[2]
-    copy_row(last, z[Q])
+    copy_row(last, point.q)
     for _ in range(draws):
-        for index in range(FAILURE, N_TRACES + 1):
-            notes[index] = 0.0
-        copy_row(start, z[Q])
+        counters.metrics = status.failure = 0
+        copy_row(start, point.q)
         fill_normals(rng, normals)
-        H0 = dynamics[1](model, dynamics[3], z, normals, vecs, mats, notes)
+        H0 = dyn.refresh(model, dyn.metric, z, normals, True, work)
         H, done, failed = H0, 0, not abs(H0) < LARGEST
         while done < n_steps and not failed:
-            H = advance(dynamics, model, z, eps, vecs, mats)
-            failed = not (abs(H) < LARGEST and abs(z[Q, 0]) < HIGHEST)
+            H = integrator_step(dynamics, model, z, eps, work, own)
+            failed = not (abs(H) < LARGEST and abs(point.q[0]) < HIGHEST)
             for i in range(d):
-                recorded[rows + done, i] = z[Q, i]
+                recorded[rows + done, i] = point.q[i]
             done += 1
         accepted = not failed and math.log(1 - rng.random()) <= weight * (H0 - H)
         counts[ACCEPTED] += accepted
         counts[FAILED] += failed
-        counts[EVALUATIONS] += int(notes[N_METRICS])
+        counts[EVALUATIONS] += counters.metrics
         if failed or (not accepted and restores):
             put(z, start if restores else last, model)
         if whole and accepted:
             rows += n_steps
         elif not whole:
-            copy_row(recorded[rows], z[Q])
+            copy_row(recorded[rows], point.q)
             rows += 1
         if rows > 0:
             copy_row(last, recorded[rows - 1])
@@ -127,10 +128,10 @@ def chain(model, kernel, rule: Rule, start, draws: int, seed) -> Chain:
     z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(np.array(start, dtype=float))
     recorded = np.zeros(((draws if rule.whole else 1) * kernel.n_steps + draws, model.dim))
     counts = np.zeros(4, np.int64)
-    pointers = (*dynamics.pointers, dynamics.notes)
+    pointers, work, own = dynamics.pointers, dynamics.work(), dynamics.own()
     scratch = np.zeros((3, model.dim))
     rng = np.random.default_rng(seed)
     sizes = (kernel.step_size, kernel.n_steps, draws)
-    run(pointers, dynamics.model, rng, z, dynamics.vecs, dynamics.mats, scratch, *sizes, *rule, recorded, counts)
+    run(pointers, dynamics.model, rng, z, work, own, scratch, *sizes, *rule, recorded, counts)
     accepted, failed, rows, evaluations = (int(count) for count in counts)
     return Chain(recorded[:rows], accepted / draws, failed / draws, evaluations / draws)

@@ -28,16 +28,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import COPY_P, COPY_Q, P, Q, copy_row
-from refhmc.core.types import ALPHA, HERE, ITERATIONS, LOG_DET_WEIGHT, MAX_ITERATIONS, OMEGA, TOLERANCE
+from refhmc.core.point import COPY_P, COPY_Q, P, Q, as_point, copy_row
+from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog
 from refhmc.integrators.explicit_tao import flow
-from refhmc.integrators.generalized_leapfrog import IMAGE, P_HALF, SLOPE, V_START, V, X
-from refhmc.integrators.solver import hopeless, largest_change
+from refhmc.integrators.generalized_leapfrog import rows
 from refhmc.metrics import SoftAbs, softabs
-from refhmc.metrics.base import energy, field, settle
+from refhmc.metrics.base import energy, factorise, velocity_and_force
 from refhmc.metrics.softabs_function import soft_all
 from refhmc.numerics.eigen import eigen_with
+from refhmc.numerics.fixed_point import largest_change, not_finite
 
 JITTER = 0.01
 
@@ -54,19 +54,19 @@ def bind_in_turn(angle, q, p, x, y):
 
 
 @jit
-def published_step(model, geometry, z, eps, vecs, mats, notes):
+def published_step(model, metric, z, eps, work, own):
     """One step of the point and its copies; returns H of the point alone."""
     h, q, p, x, y = 0.5 * eps, z[Q], z[P], z[COPY_Q], z[COPY_P]
-    if not flow(model, geometry, h, q, y, x, p, vecs, mats, notes):
+    if not flow(model, metric, h, q, y, x, p, work, own):
         return math.nan
-    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+    if not flow(model, metric, h, x, p, q, y, work, own):
         return math.nan
-    bind_in_turn(2 * notes[OMEGA] * eps, q, p, x, y)
-    if not flow(model, geometry, h, x, p, q, y, vecs, mats, notes):
+    bind_in_turn(2 * as_work(work).options.omega * eps, q, p, x, y)
+    if not flow(model, metric, h, x, p, q, y, work, own):
         return math.nan
-    if not flow(model, geometry, h, q, y, x, p, vecs, mats, notes):
+    if not flow(model, metric, h, q, y, x, p, work, own):
         return math.nan
-    return energy(model, geometry, z, vecs, mats, notes)
+    return energy(model, metric, z, work)
 
 
 @dataclass(frozen=True)
@@ -91,47 +91,45 @@ def binding_matrix(angle: float) -> np.ndarray:
 
 
 @jit
-def settle_jittered(model, vecs, mats, notes):
-    """:func:`refhmc.metrics.softabs.settle` of the jittered Hessian; the generator is Numba's own."""
-    _, hessian, _, data = model
-    H, work = mats[softabs.H], vecs[softabs.WORK : softabs.WORK + 3]
-    hessian(vecs[HERE], data, H)
-    for i in range(H.shape[0]):
-        H[i, i] -= JITTER * np.random.random()  # noqa: NPY002
-    if not eigen_with(
-        H, vecs[softabs.LAMBDA], mats[softabs.EIGENVECTORS], mats[softabs.J], mats[softabs.PRODUCT], work
-    ):
+def factorise_jittered(model, work):
+    """:func:`refhmc.metrics.softabs.factorise` of the jittered Hessian; the generator is Numba's own."""
+    _, _, options, cache, _, _ = as_work(work)
+    f, w = as_model(model), softabs.views(work)
+    f.metric(w.position, f.data, w.hessian)
+    for i in range(w.hessian.shape[0]):
+        w.hessian[i, i] -= JITTER * np.random.random()  # noqa: NPY002
+    if not eigen_with(w.hessian, w.eigenvalues, w.Q, w.J, w.product, w.scratch):
         return False
-    soft_all(vecs[softabs.LAMBDA], notes[ALPHA], vecs[softabs.F])
-    notes[LOG_DET_WEIGHT] = 0.5
+    soft_all(w.eigenvalues, options.alpha, w.scales)
+    cache.log_det_weight = 0.5
     return True
 
 
 @jit_part
-def forget(vecs):
+def forget(work):
     """The metric stands nowhere: the next use at this position has another one."""
-    vecs[HERE, 0] = np.nan
+    softabs.views(work).position[0] = np.nan
 
 
 @jit
-def velocity_once(p, vecs, mats, notes, out):
+def inverse_product_once(p, work, out):
     """G^-1 p, and the metric is not kept."""
-    softabs.velocity(p, vecs, mats, notes, out)
-    forget(vecs)
+    softabs.inverse_product(p, work, out)
+    forget(work)
 
 
 @jit
-def field_once(model, p, phi, tau, vecs, mats, notes, v, slope):
+def velocity_and_force_once(model, p, phi, tau, work, v, dH_dq):
     """dH/dp and dH/dq, and the metric is not kept."""
-    softabs.field(model, p, phi, tau, vecs, mats, notes, v, slope)
-    forget(vecs)
+    softabs.velocity_and_force(model, p, phi, tau, work, v, dH_dq)
+    forget(work)
 
 
 @jit
-def draw_once(normals, vecs, mats, notes, p):
+def draw_once(normals, work, p):
     """p ~ N(0, G), and the metric is not kept."""
-    softabs.draw(normals, vecs, mats, notes, p)
-    forget(vecs)
+    softabs.draw(normals, work, p)
+    forget(work)
 
 
 @dataclass(frozen=True)
@@ -140,53 +138,55 @@ class JitteredSoftAbs(SoftAbs):
 
     @property
     def geometry(self) -> tuple:
-        return settle_jittered, velocity_once, field_once, draw_once
+        return factorise_jittered, inverse_product_once, velocity_and_force_once, draw_once
 
 
 @jit_part
-def settled_or_failed(model, geometry, q, vecs, mats, notes):
-    """Settle at ``q``; False, and noted, where a number is not finite."""
-    notes[ITERATIONS] += 1
-    return settle(model, geometry, q, vecs, mats, notes)
+def counted_factorise(model, metric, q, work):
+    """Factorise at ``q``, which counts as an iteration; False, and noted, where a number is not finite."""
+    as_work(work).counters.iterations += 1
+    return factorise(model, metric, q, work)
 
 
 @jit
-def published_implicit_step(model, geometry, z, eps, vecs, mats, notes):
+def published_implicit_step(model, metric, z, eps, work, own):
     """The generalised leapfrog, each equation iterated to the threshold or to the end of its iterations; H at the end."""
-    x, image, d = vecs[X : X + 1], vecs[IMAGE : IMAGE + 1], z.shape[1]
-    copy_row(x[0], z[P])
-    for _ in range(int(notes[MAX_ITERATIONS])):
-        if not settled_or_failed(model, geometry, z[Q], vecs, mats, notes):
+    w, point, d, inverse_product = rows(own), as_point(z), z.shape[1], as_metric(metric).inverse_product
+    options = as_work(work).options
+    x, image = w.x, w.image
+    copy_row(x[0], point.p)
+    for _ in range(options.max_iterations):
+        if not counted_factorise(model, metric, point.q, work):
             return math.nan
-        field(model, geometry, x[0], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+        velocity_and_force(model, metric, x[0], 1.0, 1.0, work, w.v, w.dH_dq)
         for i in range(d):
-            image[0, i] = z[P, i] - 0.5 * eps * vecs[SLOPE, i]
+            image[0, i] = point.p[i] - 0.5 * eps * w.dH_dq[i]
         change = largest_change(image, x)
         copy_row(x[0], image[0])
-        if change < notes[TOLERANCE] or hopeless(x):
+        if change < options.tolerance or not_finite(x):
             break
-    copy_row(vecs[P_HALF], x[0])
-    copy_row(x[0], z[Q])
-    if not settled_or_failed(model, geometry, z[Q], vecs, mats, notes):
+    copy_row(w.p_half, x[0])
+    copy_row(x[0], point.q)
+    if not counted_factorise(model, metric, point.q, work):
         return math.nan
-    geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V_START])
-    for _ in range(int(notes[MAX_ITERATIONS])):
-        if not settled_or_failed(model, geometry, x[0], vecs, mats, notes):
+    inverse_product(w.p_half, work, w.v_start)
+    for _ in range(options.max_iterations):
+        if not counted_factorise(model, metric, x[0], work):
             return math.nan
-        geometry[1](vecs[P_HALF], vecs, mats, notes, vecs[V])
+        inverse_product(w.p_half, work, w.v)
         for i in range(d):
-            image[0, i] = z[Q, i] + 0.5 * eps * (vecs[V_START, i] + vecs[V, i])
+            image[0, i] = point.q[i] + 0.5 * eps * (w.v_start[i] + w.v[i])
         change = largest_change(image, x)
         copy_row(x[0], image[0])
-        if change < notes[TOLERANCE] or hopeless(x):
+        if change < options.tolerance or not_finite(x):
             break
-    copy_row(z[Q], x[0])
-    if not settled_or_failed(model, geometry, z[Q], vecs, mats, notes):
+    copy_row(point.q, x[0])
+    if not counted_factorise(model, metric, point.q, work):
         return math.nan
-    field(model, geometry, vecs[P_HALF], 1.0, 1.0, vecs, mats, notes, vecs[V], vecs[SLOPE])
+    velocity_and_force(model, metric, w.p_half, 1.0, 1.0, work, w.v, w.dH_dq)
     for i in range(d):
-        z[P, i] = vecs[P_HALF, i] - 0.5 * eps * vecs[SLOPE, i]
-    return energy(model, geometry, z, vecs, mats, notes)
+        point.p[i] = w.p_half[i] - 0.5 * eps * w.dH_dq[i]
+    return energy(model, metric, z, work)
 
 
 @dataclass(frozen=True)

@@ -12,23 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.adaptation.dual_averaging import (
-    COUNT,
-    LOG_STEP,
-    LOG_STEP_BAR,
-    N_DUAL,
-    restart_dual_averaging,
-    update_dual_averaging,
-)
+from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
 from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.adaptation.windows import schedule_array, warmup_schedule
 from refhmc.core import compiled
 from refhmc.core.point import P, Q
+from refhmc.core.records import one
 from refhmc.core.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
-from refhmc.core.types import CANDIDATE, GRADIENTS, N_CONTROL, N_GRADIENTS, SEARCH_FAILED, STATE
+from refhmc.core.types import Points
 from refhmc.metrics import euclidean
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
 
 LEAPFROG = refhmc.integrators.Leapfrog()
@@ -134,15 +129,18 @@ def dual_averaging(first: float, acceptances, target: float) -> tuple[np.ndarray
     target=st.floats(0.05, 0.99),
 )
 def test_dual_averaging_is_the_published_recursion(first, acceptances, target):
-    dual = np.full(N_DUAL, 99.0)  # what was there before a restart must not matter
+    dual = one(DUAL)[0]
+    dual.log_step = dual.log_step_bar = dual.h_bar = dual.mu = dual.count = (
+        99.0  # what was there before a restart must not matter
+    )
     restart_dual_averaging(dual, first)
-    assert math.exp(dual[LOG_STEP]) == pytest.approx(first, rel=1e-14)
+    assert math.exp(dual.log_step) == pytest.approx(first, rel=1e-14)
     steps, averages = dual_averaging(first, acceptances, target)
     for a, step, average in zip(acceptances, steps, averages, strict=True):
         update_dual_averaging(dual, a, target)
-        assert dual[LOG_STEP] == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
-        assert dual[LOG_STEP_BAR] == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
-    assert dual[COUNT] == len(acceptances)
+        assert dual.log_step == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
+        assert dual.log_step_bar == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
+    assert dual.count == len(acceptances)
 
 
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
@@ -155,12 +153,12 @@ def test_dual_averaging_finds_its_target(first, target):
 
     rng = np.random.default_rng(1)
     for noise in (0.0, 0.05):
-        dual = np.zeros(N_DUAL)
+        dual = one(DUAL)[0]
         restart_dual_averaging(dual, first)
         for _ in range(2000):
-            step = math.exp(dual[LOG_STEP])
+            step = math.exp(dual.log_step)
             update_dual_averaging(dual, curve(step) + noise * rng.uniform(-1, 1), target)
-        assert curve(math.exp(dual[LOG_STEP_BAR])) == pytest.approx(target, abs=0.01)
+        assert curve(math.exp(dual.log_step_bar)) == pytest.approx(target, abs=0.01)
 
 
 # ------------------------------------------------------------------------------------------------------- Welford
@@ -194,6 +192,9 @@ def test_welford_is_the_covariance(n, d, seed, offset):
     assert np.abs((scatter / (n - 1) - covariance) / units).max() <= tolerance
 
 
+learn = compiled.plain(learn_metric)
+
+
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_learned_metric(d):
     """n/(n + 5) C + 5/(n + 5) 10^-3 I, with what is computed from it; fewer than two draws change nothing."""
@@ -202,14 +203,14 @@ def test_the_learned_metric(d):
     for dense in (False, True):
         vecs, mats = np.ones((2, d)), np.stack([np.eye(d), np.eye(d)])[: 2 * dense]
         _, scatter = welford(draws, dense)
-        learn_metric(scatter, len(draws), vecs, mats)
+        learn(scatter, len(draws), work_of(vecs, mats))
         np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
         np.testing.assert_allclose(vecs[1], np.diag(want) ** -0.5, rtol=1e-12)
         if dense:
             np.testing.assert_allclose(mats[0], want, rtol=1e-12, atol=1e-13)
             np.testing.assert_allclose(mats[1], np.linalg.cholesky(want), rtol=1e-12, atol=1e-13)
         before = vecs.copy(), mats.copy()
-        learn_metric(welford(draws[:1], dense)[1], 1, vecs, mats)
+        learn(welford(draws[:1], dense)[1], 1, work_of(vecs, mats))
         assert np.array_equal(before[0], vecs)
         assert np.array_equal(before[1], mats)
 
@@ -218,7 +219,7 @@ def test_the_learned_metric_is_positive_where_the_draws_are_not():
     """Two equal draws in five dimensions."""
     vecs, mats = np.ones((2, 5)), np.stack([np.eye(5), np.eye(5)])
     _, scatter = welford(np.full((2, 5), 3.0), dense=True)
-    learn_metric(scatter, 2, vecs, mats)
+    learn(scatter, 2, work_of(vecs, mats))
     np.testing.assert_allclose(mats[0], 5 / 7 * 1e-3 * np.eye(5), rtol=1e-12)
     np.testing.assert_allclose(mats[1] @ mats[1].T, mats[0], rtol=1e-12)
 
@@ -231,7 +232,9 @@ def test_a_metric_from_gradients():
         gradients = -draws / variances
         draws[:, 3] = 1.0  # has not moved
         vecs = np.stack([np.full(4, 0.5), np.full(4, 0.5**-0.5)])
-        learn_from_gradients(welford(draws, False)[1], welford(gradients, False)[1], vecs)
+        compiled.plain(learn_from_gradients)(
+            welford(draws, False)[1], welford(gradients, False)[1], work_of(vecs, np.zeros((0, 4, 4)))
+        )
         np.testing.assert_allclose(vecs[0], [1e-4, 1.0, 1e6, 0.5], rtol=1e-12)
         np.testing.assert_allclose(vecs[1], vecs[0] ** -0.5, rtol=1e-12)
 
@@ -251,15 +254,13 @@ def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
     def fill(rng, out):
         out[:] = normals
 
-    inlined, *pointers, geometry = chain.plan.dynamics.pointers
-    dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
-    core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
-    control = np.zeros(N_CONTROL, np.int64)
+    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(model.core.tuple)
+    control = control_row()
     text = compiled.plain(search_step_size, fill_normals=fill)
     state = chain.state.copy()
-    eps = text(dynamics, core, chain.workspace, (None,), np.zeros(model.dim), start, control)
+    eps = text(dynamics, core, chain.workspace, (None,), start, control)
     assert np.array_equal(chain.state, state)
-    control[GRADIENTS] = chain.notes[N_GRADIENTS]
+    control.gradients = counters_of(chain).gradients
     return eps, control
 
 
@@ -285,8 +286,8 @@ def test_the_search_straddles_its_target(start, metric):
         exact = scipy.optimize.brentq(excess, min(before, eps), max(before, eps))
         assert 0.5 <= eps / exact <= 2
         tries = round(abs(math.log2(eps / start))) + 1
-        assert control[GRADIENTS] == tries
-        assert control[SEARCH_FAILED] == 0
+        assert control.gradients == tries
+        assert control.search_failed == 0
 
 
 def test_the_compiled_search_tries_fresh_momenta():
@@ -298,17 +299,17 @@ def test_the_compiled_search_tries_fresh_momenta():
         rng = np.random.default_rng(seed)
         chain = Chain(model, make_plan(model, refhmc.NUTS(), 0), rng)
         chain.start(np.random.default_rng(100 + seed).normal(size=d))
-        control, normals = np.zeros(N_CONTROL, np.int64), np.zeros(d)
+        control = control_row()
         randomness = (rng, np.zeros(0), np.zeros(1, np.int64))
         text = compiled.plain(search_step_size)
-        core = (compiled.plain(model.core.tuple[0]), *model.core.tuple[1:])
-        dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
-        found.append(text(dynamics, core, chain.workspace, randomness, normals, 1.0, control))
-        assert not np.array_equal(chain.points[CANDIDATE, P], np.zeros(d))
+        core = plain_model(model.core.tuple)
+        dynamics = (1, compiled.plain(euclidean.refresh), None, None)
+        found.append(text(dynamics, core, chain.workspace, randomness, 1.0, control))
+        assert not np.array_equal(Points(*chain.points).candidate[P], np.zeros(d))
         again = np.random.default_rng(seed)
-        for _ in range(int(chain.notes[N_GRADIENTS])):
+        for _ in range(counters_of(chain).gradients):
             last = again.standard_normal(d)
-        assert np.array_equal(normals, last)  # fresh ones for each step tried
+        assert np.array_equal(chain.normals, last)  # fresh ones for each step tried
     assert set(found) <= {0.25, 0.5}
 
 
@@ -324,14 +325,15 @@ def test_a_search_without_end_keeps_the_start():
     flat = refhmc.Model(2, flat_log_density, flat_gradient, name="flat")
     chain = Chain(flat, make_plan(flat, refhmc.NUTS(), 0), np.random.default_rng(1))
     chain.start(np.zeros(2))
-    control = np.zeros(N_CONTROL, np.int64)
-    core = (lambda q, data, out: flat.core.tuple[0](q, data, out), *flat.core.tuple[1:])
+    control = control_row()
+    data, density, *rest = flat.core.tuple
+    core = (data, lambda q, data, out: density(q, data, out), *rest)
     text = compiled.plain(search_step_size)
     randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
-    dynamics = (1, compiled.plain(euclidean.refresh), None, None, chain.notes)
-    assert text(dynamics, core, chain.workspace, randomness, np.zeros(2), 0.3, control) == 0.3
-    assert control[SEARCH_FAILED] == 1
-    assert chain.notes[N_GRADIENTS] == MAX_DOUBLINGS
+    dynamics = (1, compiled.plain(euclidean.refresh), None, None)
+    assert text(dynamics, core, chain.workspace, randomness, 0.3, control) == 0.3
+    assert control.search_failed == 1
+    assert counters_of(chain).gradients == MAX_DOUBLINGS
 
 
 # ----------------------------------------------------------------------------------------------- warm-up as a whole
@@ -445,4 +447,4 @@ def test_a_dense_metric_in_one_dimension():
     np.testing.assert_allclose(q_dense[:20], q_diagonal[:20], rtol=1e-8)
     # False alarm below 1e-6: the standard error of its log is 0.18 (100 seeds), log 4 is more than 7 of them.
     assert 1 < diagonal.vecs[0, 0] < 16
-    assert np.array_equal(dense.state[Q], dense.points[STATE, Q])
+    assert np.array_equal(dense.state[Q], Points(*dense.points).state[Q])

@@ -7,7 +7,10 @@ import pytest
 
 import refhmc
 from refhmc.adaptation.welford import learn_from_gradients
+from refhmc.core import compiled
+from tests.helpers.core_records import work_of
 
+learn = compiled.plain(learn_from_gradients)
 METRIC = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 
 
@@ -28,7 +31,7 @@ def test_the_formula_on_given_draws():
     rng = np.random.default_rng(1)
     draws, gradients = rng.standard_normal((2, 40, 3)) * [1.0, 5.0, 0.2]
     vecs = np.ones((2, 3))
-    learn_from_gradients(40 * draws.var(0)[None], 40 * gradients.var(0)[None], vecs)
+    learn(40 * draws.var(0)[None], 40 * gradients.var(0)[None], work_of(vecs, np.zeros((0, 3, 3))))
     np.testing.assert_allclose(vecs[0], np.sqrt(draws.var(0) / gradients.var(0)), rtol=1e-12)
     np.testing.assert_allclose(vecs[0] * vecs[1] ** 2, 1.0, rtol=1e-12)
 
@@ -37,7 +40,7 @@ def test_the_formula_on_given_draws():
 def test_a_coordinate_that_tells_nothing_keeps_what_it_had(q, g):
     vecs = np.full((2, 1), 2.0)
     with np.errstate(all="ignore"):
-        learn_from_gradients(np.array([[q]]), np.array([[g]]), vecs)
+        learn(np.array([[q]]), np.array([[g]]), work_of(vecs, np.zeros((0, 1, 1))))
     assert np.array_equal(vecs, np.full((2, 1), 2.0))
 
 

@@ -13,10 +13,11 @@ from refhmc.check.mutants import orbits as cases
 from refhmc.check.orbits.enumeration import Answers, Enumerator, law_of
 from refhmc.check.orbits.states import Walker, at_the_limit
 from refhmc.core import compiled
-from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
+from refhmc.core.records import SETTINGS, TRAJECTORY, one
+from refhmc.core.types import N_POINTS, Points
 from refhmc.kernels import nuts as module
+from tests.helpers.core_records import control_row, stats_row, work_of
 
 BY_ID = {pair.id: pair for pair in cases.PAIRS}
 leap = cases.leapfrog(cases.grad_gaussian)
@@ -290,20 +291,23 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
         z[Q], z[P], z[VELOCITY] = q, p, p
         return 0.5 * p @ p - cases.log_gaussian(q)
 
-    def advance(dynamics, model, z, eps, vecs, mats):
+    def step(dynamics, model, z, eps, work, own):
         return put(z, *leap(z[Q].copy(), z[P].copy(), eps))
 
-    def flip(randomness, probability):
+    def bernoulli(randomness, probability):
         return draws.flip(math.log(probability) if probability > 0 else -math.inf)
 
-    text = compiled.plain(module.nuts, advance=advance, flip=flip, uniform=lambda randomness: draws.uniform())
+    replaced = {"integrator_step": step, "bernoulli": bernoulli, "uniform": lambda randomness: draws.uniform()}
+    text = compiled.plain(module.nuts, **replaced, begin=lambda *arguments: energy)
     points, tree = np.zeros((N_POINTS, POINT_ROWS, len(q))), np.zeros((max_depth + 1, module.INTERVAL_ROWS, len(q)))
-    workspace = (points, tree, np.ones((2, len(q))), np.zeros((0, len(q), len(q))), np.zeros(N_TOTALS))
-    settings, stats, control = np.zeros(N_SETTINGS), np.zeros(S.N_STATS), np.zeros(N_CONTROL, np.int64)
-    settings[SET_STEP_SIZE], settings[SET_MAX_DEPTH] = step_size, max_depth
-    energy = put(points[STATE], q, p)
-    text((None, None, None, None, np.zeros(N_NOTES)), None, workspace, None, energy, settings, stats, control)
-    return points[STATE, Q].copy(), points[STATE, P].copy()
+    work = work_of(np.ones((2, len(q))), np.zeros((0, len(q), len(q))))
+    workspace = (points, tree, np.zeros(len(q)), None, one(TRAJECTORY)[0], work)
+    settings = one(SETTINGS)[0]
+    settings.step_size, settings.max_depth = step_size, max_depth
+    state = Points(*points).state
+    energy = put(state, q, p)
+    text((None, None, None, None), None, workspace, None, settings, stats_row(), control_row())
+    return state[Q].copy(), state[P].copy()
 
 
 def test_the_text_of_refhmcs_nuts_is_invariant():

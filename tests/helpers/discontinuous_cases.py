@@ -11,13 +11,12 @@ import scipy.stats
 
 import refhmc
 from refhmc.core import compiled
-from refhmc.core import sample_stats as S
 from refhmc.core.point import P, Q
-from refhmc.core.types import N_CONTROL
 from refhmc.integrators import discontinuous as step_text
 from refhmc.kernels.dhmc import dhmc
 from refhmc.metrics import laplace
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.core_records import control_row, stats_row
 
 # ------------------------------------------------------------------------------------------- one smooth, one integer
 
@@ -150,12 +149,12 @@ class Integrated:
         kernel = refhmc.DHMC(step_size=step_size, n_steps=n_steps, step_jitter=0.0, length_jitter=0.0)
         self.model, self.n_steps, self.chain = model, n_steps, Chain(model, make_plan(model, kernel, 0), None)
         tuple_ = self.chain.plan.dynamics.model
-        self.core = (compiled.plain(tuple_[0]), compiled.plain(tuple_[1]), *tuple_[2:])
+        self.core = (tuple_[0], compiled.plain(tuple_[1]), *tuple_[2:4], compiled.plain(tuple_[4]))
         plain_change = compiled.plain(step_text.density_change)
         self.moves: list[tuple[int, float, float]] = []
 
-        def recorded(model, z, j, new_value, vecs, notes):
-            change = plain_change(model, z, j, new_value, vecs, notes)
+        def recorded(model, z, j, new_value, work):
+            change = plain_change(model, z, j, new_value, work)
             self.moves.append((j, abs(z[P, j]), change))
             return change
 
@@ -163,7 +162,6 @@ class Integrated:
         move = move if bug is None else bug(move)
         self.step = compiled.plain(step_text.discontinuous, density_change=recorded, coordinate_step=move)
         self.transition = compiled.plain(dhmc)
-        self.energy = compiled.plain(laplace.energy)
 
     def run(self, q, kinetic, signs, uniforms):
         """Where a transition goes, with what probability, and the largest kinetic energies below which, and above which, its
@@ -172,12 +170,12 @@ class Integrated:
         self.moves.clear()
         chain.start(np.asarray(q, dtype=float))
         chain.state[P] = kinetic * signs  # all masses are one
-        H0 = self.energy(chain.state, chain.vecs)
-        stats, tape = np.zeros(S.N_STATS), np.array([*uniforms, 0.0])  # a uniform of zero accepts what can be
-        control, cursor = np.zeros(N_CONTROL, np.int64), np.zeros(1, np.int64)
-        dynamics = (2, None, self.step, None, chain.notes)
+        chain.settings.keep_momentum = 1
+        stats, tape = stats_row(), np.array([*uniforms, 0.0])  # a uniform of zero accepts what can be
+        cursor = np.zeros(1, np.int64)
+        dynamics = (2, compiled.plain(laplace.refresh), self.step, None)
         randomness = (None, tape, cursor)
-        self.transition(dynamics, self.core, chain.workspace, randomness, H0, chain.settings, stats, control)
+        self.transition(dynamics, self.core, chain.workspace, randomness, chain.settings[0], stats, control_row())
         assert cursor[0] == len(tape)
         box = np.tile([0.0, np.inf], (d, 1))
         for j, p, change in self.moves:  # the kinetic energy spent so far is the same in the whole box
@@ -186,7 +184,7 @@ class Integrated:
                 box[j, 0] = max(box[j, 0], threshold)
             else:
                 box[j, 1] = min(box[j, 1], threshold)
-        return chain.state[Q].copy(), stats[S.ACCEPTANCE_RATE], box
+        return chain.state[Q].copy(), stats.acceptance_rate, box
 
     def from_place(self, q, box_limit: int = 10_000):
         """All ends of transitions from ``q``: yields (end, probability), over signs, orders and kinetic energies."""

@@ -6,10 +6,10 @@ import numpy as np
 
 from refhmc.core import compiled, types
 from refhmc.core import sample_stats as S
-from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
-from refhmc.core.randomness import fill_normals
-from refhmc.core.types import STATE
-from refhmc.sampling.chain import Chain, close_notes, make_plan, open_notes
+from refhmc.core.point import as_point, copy_row
+from refhmc.core.records import records
+from refhmc.core.types import as_model, as_points, as_work, as_workspace
+from refhmc.sampling.chain import ROWS_OF_STATS, Chain, control_record, make_plan, record_counters, reset_counters
 
 
 @compiled.entry(
@@ -19,31 +19,27 @@ from refhmc.sampling.chain import Chain, close_notes, make_plan, open_notes
         types.MODEL,
         types.WORKSPACE,
         types.RANDOMNESS,
-        types.VECTOR,
-        types.VECTOR,
+        types.SETTINGS,
         types.MATRIX,
-        types.MATRIX,
-        types.INTEGERS,
+        ROWS_OF_STATS,
+        types.CONTROL,
         types.nb.int64,
     ),
     "transitions from many starts on any metric",
 )
-def run_from_each(transition, dynamics, model, workspace, randomness, normals, settings, starts, stats, control, n):
+def run_from_each(transition, dynamics, model, workspace, randomness, settings, starts, stats, control, n):
     """Replace each row of ``starts`` by where ``n`` transitions take it; the last one's statistics."""
-    points, _, vecs, mats, _ = workspace
-    z, notes = points[STATE], dynamics[4]
+    points, _, _, _, _, work = as_workspace(workspace)
+    _, _, _, _, counters, status = as_work(work)
+    f, state = as_model(model), as_point(as_points(points).state)
     for k in range(starts.shape[0]):
-        for i in range(starts.shape[1]):
-            z[Q, i] = starts[k, i]
-        z[LOG_DENSITY, 0] = model[0](z[Q], model[3], z[GRADIENT])
+        copy_row(state.q, starts[k])
+        state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
         for _ in range(n):
-            fill_normals(randomness[0], normals)
-            open_notes(notes, control)
-            H0 = dynamics[1](model, dynamics[3], z, normals, vecs, mats, notes)
-            stats[k, S.OUTCOME] = transition(dynamics, model, workspace, randomness, H0, settings, stats[k], control)
-            close_notes(notes, stats[k], control)
-        for i in range(starts.shape[1]):
-            starts[k, i] = z[Q, i]
+            reset_counters(counters, status, control)
+            stats[k].outcome = transition(dynamics, model, workspace, randomness, settings, stats[k], control)
+            record_counters(counters, status, stats[k], control)
+        copy_row(starts[k], state.q)
 
 
 def from_each(model, kernel, starts: np.ndarray, seed: int, n_transitions: int = 1) -> tuple[np.ndarray, dict]:
@@ -51,18 +47,17 @@ def from_each(model, kernel, starts: np.ndarray, seed: int, n_transitions: int =
     chain = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(seed))
     chain.plan.dynamics.compile(model.name)
     q, stats, plan = np.array(starts), np.zeros((len(starts), S.N_STATS)), chain.plan
-    randomness, control = (chain.rng, np.zeros(0), np.zeros(1, np.int64)), np.zeros(types.N_CONTROL, np.int64)
+    randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
     run_from_each(
         plan.transition,
-        (*plan.dynamics.pointers, chain.notes),
+        plan.dynamics.pointers,
         plan.dynamics.model,
         chain.workspace,
         randomness,
-        chain.normals,
-        chain.settings,
+        chain.settings[0],
         q,
-        stats,
-        control,
+        records(stats, S.STATS),
+        control_record(None),
         n_transitions,
     )
     return q, S.named(stats, kernel.statistics)

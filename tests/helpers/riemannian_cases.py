@@ -19,8 +19,8 @@ import numpy as np
 import scipy.integrate
 
 import refhmc
-from refhmc.core import types
 from refhmc.core.point import VELOCITY, P, Q
+from refhmc.core.types import Work
 from refhmc.dynamics.hamiltonian import run_energy
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Suzuki, Yoshida
 from refhmc.metrics import (
@@ -274,15 +274,15 @@ def end(H, integrator, q, p, step_size: float, n_steps: int) -> np.ndarray:
 
 def field(H):
     """The vector field z -> (dH/dp, -dH/dq) as one function, without the checks of each call."""
-    model, geometry, arrays = H._core()
+    model, metric, work = H._core()
     d = H.model.dim
-    z, slope = np.zeros((5, d)), np.zeros(d)
+    z, dH_dq = np.zeros((5, d)), np.zeros(d)
 
     def f(_, y):
         z[Q], z[P] = y[:d], y[d:]
-        run_energy(model, geometry, z, *arrays, slope)
-        assert arrays[2][types.SETTLED] > 0
-        return np.concatenate([z[VELOCITY], -slope])
+        run_energy(model, metric, z, work, dH_dq)
+        assert Work(*work).cache.factorised > 0
+        return np.concatenate([z[VELOCITY], -dH_dq])
 
     return f
 

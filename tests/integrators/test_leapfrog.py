@@ -17,6 +17,7 @@ from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.trajectory import run_trajectory
 from refhmc.integrators.leapfrog import leapfrog, leapfrog_dense, leapfrog_diagonal
 from refhmc.metrics import Dense, Diagonal, Identity, euclidean
+from tests.helpers.core_records import plain_model
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, no_density, no_gradient
 from tests.helpers.random_cases import cases
 
@@ -34,14 +35,12 @@ def stable_path(H, q, p, step_size: float, n_steps: int):
 def plain_end(H, q, p, eps: float, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The last point of the trajectory, and the energies, by the leapfrog's own text as Python, real or complex."""
     dynamics = make_dynamics(H.model, H.metric, LEAPFROG)
-    vecs, mats, notes = dynamics.vecs, dynamics.mats, dynamics.notes
-    value_and_gradient = compiled.plain(H.model.core.tuple[0])
-    core = (value_and_gradient, None, None, H.model.core.data)
-    step = compiled.plain(leapfrog_dense if len(mats) else leapfrog_diagonal)
+    core = plain_model(H.model.core.tuple)
+    step = compiled.plain(leapfrog_dense if len(dynamics.mats) else leapfrog_diagonal)
     z = np.zeros((POINT_ROWS, len(q)), np.result_type(q, p))
     z[Q], z[P] = q, p
-    z[LOG_DENSITY, 0] = value_and_gradient(z[Q], H.model.core.data, z[GRADIENT])
-    energies = [step(core, None, z, eps, vecs, mats, notes) for _ in range(n_steps)]
+    z[LOG_DENSITY, 0] = core[1](z[Q], core[0], z[GRADIENT])
+    energies = [step(core, None, z, eps, dynamics.work(), None) for _ in range(n_steps)]
     return z, np.array(energies)
 
 
@@ -218,9 +217,10 @@ def test_three_texts_agree(name, metric, seed, step, n_steps):
     z[Q], z[P] = q, p
     z[LOG_DENSITY, 0], z[GRADIENT] = H.model.core.value_and_gradient(q)
     states, history = np.zeros((n_steps + 1, 2, len(q))), np.zeros((n_steps + 1, 3))
-    through_pointer = (0, *dynamics.pointers[1:], dynamics.notes)
+    through_pointer = (0, *dynamics.pointers[1:])
     compiled.compile_pointer(dynamics.pointers[2], types.STEP.signature, "the leapfrog")
-    run_trajectory(through_pointer, dynamics.model, z, step_size, dynamics.vecs, dynamics.mats, states, history)
+    work, own = dynamics.work(), dynamics.own()
+    run_trajectory(through_pointer, dynamics.model, z, step_size, work, own, states, history)
     energies = history[:, 0]
     assert np.array_equal(states[1:, 0], path.q[1:])
     assert np.array_equal(states[1:, 1], path.p[1:])
@@ -242,13 +242,12 @@ def test_three_texts_agree(name, metric, seed, step, n_steps):
 def test_the_inlined_text_is_the_pointer_s_text():
     """``leapfrog_diagonal`` adds nothing to ``leapfrog``."""
     H, q, p, _ = case("funnel", "diagonal", 1)
-    vecs, mats, notes = make_dynamics(H.model, H.metric, LEAPFROG)[4:7]
-    core = (compiled.plain(H.model.core.tuple[0]), None, None, H.model.core.data)
+    work, core = make_dynamics(H.model, H.metric, LEAPFROG).work(), plain_model(H.model.core.tuple)
     points = np.zeros((2, POINT_ROWS, len(q)))
     points[:, Q], points[:, P] = q, p
     energies = [
-        compiled.plain(leapfrog)(core, points[0], 0.1, vecs, mats),
-        compiled.plain(leapfrog_diagonal)(core, None, points[1], 0.1, vecs, mats, notes),
+        compiled.plain(leapfrog)(core, points[0], 0.1, work),
+        compiled.plain(leapfrog_diagonal)(core, None, points[1], 0.1, work, None),
     ]
     assert energies[0] == energies[1]
     assert np.array_equal(points[0], points[1])
@@ -267,12 +266,12 @@ def test_the_momentum_has_covariance_m(d):
         (Dense(covariance), np.linalg.inv(covariance)),
     ):
         H = refhmc.Hamiltonian(gaussian, metric)
-        vecs, mats, notes = make_dynamics(gaussian, metric, LEAPFROG)[4:7]
+        work = make_dynamics(gaussian, metric, LEAPFROG).work()
         plain_refresh = compiled.plain(euclidean.refresh)
         A = np.empty((d, d))
         for k in range(d):
             z = np.zeros((POINT_ROWS, d))
-            energy = plain_refresh(None, None, z, np.eye(d)[k], vecs, mats, notes)
+            energy = plain_refresh(None, None, z, np.eye(d)[k], True, work)
             A[:, k] = z[P]
             assert energy == pytest.approx(0.5, rel=1e-9)  # z'z/2, whatever the metric
             np.testing.assert_allclose(
@@ -285,7 +284,7 @@ def test_the_momentum_has_covariance_m(d):
         # From the same normals, Python's draw and the transition's own are the same.
         z = np.zeros((POINT_ROWS, d))
         normals = np.random.default_rng(7).standard_normal(d)
-        plain_refresh(None, None, z, normals, vecs, mats, notes)
+        plain_refresh(None, None, z, normals, True, work)
         drawn = H.draw_momentum(np.zeros(d), np.random.default_rng(7))
         np.testing.assert_allclose(drawn, A @ normals, rtol=1e-9)
         assert metric.is_dense or np.array_equal(drawn, z[P])

@@ -403,8 +403,7 @@ def extended_end(H, method, z0: np.ndarray, eps: float, n_steps: int) -> np.ndar
     rows = [Q, P, COPY_Q, COPY_P]
     z[rows] = z0.reshape(4, d)
     states, history = np.zeros((n_steps + 1, 2, d)), np.zeros((n_steps + 1, 3))
-    pointers = (*dynamics.pointers, dynamics.notes)
-    run_trajectory(pointers, dynamics.model, z, eps, dynamics.vecs, dynamics.mats, states, history)
+    run_trajectory(dynamics.pointers, dynamics.model, z, eps, dynamics.work(), dynamics.own(), states, history)
     return z[rows].ravel()
 
 

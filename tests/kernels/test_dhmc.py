@@ -18,14 +18,16 @@ import scipy.stats
 
 import refhmc
 import refhmc.check as rc
+from refhmc.core import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import LOG_DENSITY, P, Q
+from refhmc.core.records import records
 from refhmc.core.sample_stats import N_STATS
-from refhmc.core.types import FLIPS, TRIES
+from refhmc.core.types import Work
 from refhmc.kernels.hmc import MAX_STEPS
 from refhmc.metrics import Diagonal, laplace
-from refhmc.metrics.laplace import INVERSE_MASS, ROOT
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.core_records import counters_of
 from tests.helpers.discontinuous_cases import (
     Integrated,
     draw_pair,
@@ -271,10 +273,11 @@ def test_the_law_is_stationary_with_cells_of_unequal_widths(shape, eps, n_steps)
 def planted(name: str, right):
     """:func:`coordinate_step`, as the plain Python ``right``, with one bug, or with none."""
 
-    def wrong(model, z, j, eps, vecs, notes):
-        p, flips = z[P, j], notes[FLIPS]
-        ok = right(model, z, j, eps, vecs, notes)
-        moved = notes[FLIPS] == flips
+    def wrong(model, z, j, eps, work):
+        counters = Work(*work).counters
+        p, flips = z[P, j], counters.flips
+        ok = right(model, z, j, eps, work)
+        moved = counters.flips == flips
         if name == "a fall returns no kinetic energy" and moved:
             z[P, j] = math.copysign(min(abs(p), abs(z[P, j])), p)
         if name == "no kinetic energy is paid" and moved:
@@ -446,10 +449,10 @@ def test_the_scales_are_learned():
     chain.start(np.array([100.5]))
     refhmc.sampling.sample.warm_up(model, refhmc.DHMC(), plan)
     chain.run(np.zeros((1000, 1)), np.zeros((1000, N_STATS)))
-    scale = chain.vecs[laplace.SCALE, 0]
-    assert 25 < scale < 60
-    assert chain.vecs[INVERSE_MASS, 0] == pytest.approx(scale, rel=1e-12)
-    assert chain.vecs[ROOT, 0] == pytest.approx(1 / scale, rel=1e-12)
+    rows = compiled.plain(laplace.LAYOUT.rows)(chain.vecs)
+    assert 25 < rows.scale[0] < 60
+    assert rows.inverse_mass[0] == pytest.approx(rows.scale[0], rel=1e-12)
+    assert rows.root[0] == pytest.approx(1 / rows.scale[0], rel=1e-12)
 
 
 def test_jumps_are_adapted_apart_from_the_smooth_step():
@@ -462,9 +465,10 @@ def test_jumps_are_adapted_apart_from_the_smooth_step():
     chain.run(np.zeros((600, 2)), stats)
     after = np.zeros((400, N_STATS))
     chain.run(np.zeros((400, 2)), after)
-    assert after[:, S.STEP_SIZE_NOM].mean() < 0.03
-    assert 0.7 < after[:, S.NO_FLIP_RATE].mean() < 0.9
-    assert after[:, S.ACCEPTANCE_RATE].mean() > 0.7
+    stats = records(after, S.STATS)
+    assert stats.step_size_nom.mean() < 0.03
+    assert 0.7 < stats.no_flip_rate.mean() < 0.9
+    assert stats.acceptance_rate.mean() > 0.7
 
 
 def narrow_log_density(q, data):
@@ -709,5 +713,5 @@ def test_the_recorded_log_density_is_the_models():
     draws, stats = np.zeros((200, 3)), np.zeros((200, N_STATS))
     chain.run(draws, stats)
     assert chain.state[LOG_DENSITY, 0] == model.log_density(chain.state[Q])
-    assert [model.log_density(q) for q in draws] == stats[:, S.LP].tolist()
-    assert chain.notes[TRIES] == 3 * stats[-1, S.N_STEPS]
+    assert [model.log_density(q) for q in draws] == records(stats, S.STATS).lp.tolist()
+    assert counters_of(chain).tries == 3 * records(stats, S.STATS).n_steps[-1]

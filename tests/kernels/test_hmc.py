@@ -15,10 +15,11 @@ import refhmc
 from refhmc.core import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import P, Q
-from refhmc.core.types import N_CONTROL
+from refhmc.core.records import one
 from refhmc.kernels.hmc import MAX_STEPS, hmc
 from refhmc.metrics import Diagonal, euclidean
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.core_records import control_row, plain_dynamics, plain_model
 from tests.helpers.laws import (
     JUST_BELOW_ONE,
     LAWS,
@@ -114,17 +115,14 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step, n_step
     chain = Chain(H.model, make_plan(H.model, kernel, 0), None)
     chain.start(q)
     chain.state[P] = p
-    H0 = compiled.plain(euclidean.energy)(chain.state, chain.vecs, chain.mats, chain.notes)
-    inlined, *pointers, geometry = chain.plan.dynamics.pointers
-    dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
-    core = (compiled.plain(H.model.core.tuple[0]), *H.model.core.tuple[1:])
-    stats, cursor, control = np.zeros(S.N_STATS), np.zeros(1, np.int64), np.zeros(N_CONTROL, np.int64)
-    outcome = compiled.plain(hmc)(
-        dynamics, core, chain.workspace, (None, uniforms, cursor), H0, chain.settings, stats, control
-    )
+    chain.settings.keep_momentum = 1
+    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(H.model.core.tuple)
+    stats, randomness = one(S.STATS), (None, uniforms, np.zeros(1, np.int64))
+    settings, control = chain.settings[0], control_row()
+    outcome = compiled.plain(hmc)(dynamics, core, chain.workspace, randomness, settings, stats[0], control)
     assert S.OUTCOMES[outcome] == got.outcome
     np.testing.assert_allclose(chain.state[Q], got.q, rtol=1e-11, atol=1e-11 * np.abs(got.q).max())
-    for key, value in S.named(stats, kernel.statistics).items():
+    for key, value in S.named(stats.view(float), kernel.statistics).items():
         if key != "outcome":
             assert got.stats[key] == pytest.approx(value, rel=1e-11, abs=1e-10), key
 

@@ -28,10 +28,12 @@ import refhmc
 from refhmc.core import compiled
 from refhmc.core import sample_stats as S
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
-from refhmc.core.types import N_CONTROL, N_NOTES, N_POINTS, N_SETTINGS, N_TOTALS, SET_MAX_DEPTH, SET_STEP_SIZE, STATE
+from refhmc.core.records import SETTINGS, TRAJECTORY, one
+from refhmc.core.types import N_POINTS
 from refhmc.kernels import nuts as module
-from refhmc.metrics import Diagonal, euclidean
+from refhmc.metrics import Diagonal
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.core_records import control_row, plain_dynamics, plain_model, stats_row, work_of
 from tests.helpers.laws import LAWS, assert_law_is_kept, normal_gradient, normal_with_a_wall, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, model
 from tests.helpers.many_starts import from_each
@@ -62,19 +64,20 @@ def settings_of_spread(limit: float):
     return types.SimpleNamespace(**{**vars(S), "MAX_ENERGY_SPREAD": limit})
 
 
-NO_DYNAMICS = (None, None, None, None, np.zeros(N_NOTES))  # with nothing noted
+NO_DYNAMICS = (None, None, None, None)
 
 
 class TextOnOrbit:
     """The text of ``nuts`` as ordinary Python, moving along a stored orbit; ``decide(kind, p)`` answers its questions.
 
-    ``mutation`` replaces functions it calls, or one of its two uses of ``flip``: ``leaf_flip``, ``merge_flip``.
+    ``mutation`` replaces functions it calls, or one of its two uses of ``bernoulli``: ``leaf_flip``, ``merge_flip``.
     """
 
     def __init__(self, orbit: Orbit, max_depth: int, spread: float = S.MAX_ENERGY_SPREAD, mutation=lambda text: {}):
         self.orbit, self.max_depth, self.start = orbit, max_depth, 0
         common = {
-            "advance": self.advance,
+            "integrator_step": self.step,
+            "begin": lambda *arguments: self.visit(self.workspace[0][0], self.start),
             "uniform": lambda randomness: 0.25 if self.decide("direction", digits.mpf(0.5)) else 0.75,
             "math": types.SimpleNamespace(exp=exact_exp, isfinite=math.isfinite, inf=math.inf),
             "LARGEST_LOG_WEIGHT": math.inf,  # the clamp is for double precision only
@@ -83,29 +86,29 @@ class TextOnOrbit:
         }
         leaf = common.pop("leaf_flip", lambda randomness, p: self.decide("leaf", p))
         merge = common.pop("merge_flip", lambda randomness, p: self.decide("merge", p))
-        grow = common.pop("grow", lambda text: text)(compiled.plain(module.grow, **common, flip=leaf))
-        self.text = compiled.plain(module.nuts, **common, flip=merge, grow=grow)
+        build = common.pop("build_subtree", lambda text: text)
+        build = build(compiled.plain(module.build_subtree, **common, bernoulli=leaf))
+        self.text = compiled.plain(module.nuts, **common, bernoulli=merge, build_subtree=build)
         d = orbit.p.shape[1]
         tree = np.zeros((max_depth + 1, module.INTERVAL_ROWS, d))
         points = np.zeros((N_POINTS, POINT_ROWS, d))
-        self.workspace = (points, tree, np.ones((2, d)), np.zeros((0, d, d)), np.zeros(N_TOTALS))
+        work = work_of(np.ones((2, d)), np.zeros((0, d, d)))
+        self.workspace = (points, tree, np.zeros(d), None, one(TRAJECTORY)[0], work)
 
     def visit(self, z, i: int) -> float:
         z[Q, 0], z[P], z[VELOCITY] = i, self.orbit.p[i], self.orbit.v[i]
         return self.orbit.energy[i]
 
-    def advance(self, dynamics, model, z, eps, vecs, mats):
+    def step(self, dynamics, model, z, eps, work, own):
         return self.visit(z, int(z[Q, 0]) + (1 if eps > 0 else -1))
 
-    def run(self, start: int) -> tuple[int, np.ndarray]:
+    def run(self, start: int) -> tuple[int, np.record]:
         """One transition: the state it arrives at, and its statistics."""
         self.start = start
-        state = self.workspace[0][STATE]
-        H0 = self.visit(state, start)
-        settings, stats, control = np.zeros(N_SETTINGS), np.zeros(S.N_STATS), np.zeros(N_CONTROL, np.int64)
-        settings[SET_STEP_SIZE], settings[SET_MAX_DEPTH] = 0.1, self.max_depth
-        stats[S.OUTCOME] = self.text(NO_DYNAMICS, None, self.workspace, None, H0, settings, stats, control)
-        return int(state[Q, 0]), stats
+        settings, stats = one(SETTINGS)[0], stats_row()
+        settings.step_size, settings.max_depth = 0.1, self.max_depth
+        stats.outcome = self.text(NO_DYNAMICS, None, self.workspace, None, settings, stats, control_row())
+        return int(self.workspace[0][0, Q, 0]), stats
 
     def law(self, start: int) -> dict[int, object]:
         """K(start -> .): every sequence of answers, depth first."""
@@ -128,8 +131,8 @@ class TextOnOrbit:
 
             self.decide = decide
             end, stats = self.run(start)
-            assert stats[S.INDEX_IN_TRAJECTORY] == end - start
-            assert stats[S.ENERGY] == self.orbit.energy[end]
+            assert stats.index_in_trajectory == end - start
+            assert stats.energy == self.orbit.energy[end]
             law[end] = law.get(end, 0) + probability
         return law
 
@@ -309,10 +312,10 @@ def test_the_orbits_reach_every_ending():
             for start in range(7, 22):
                 if math.isfinite(text.orbit.energy[start]):
                     stats = text.run(start)[1]
-                    n, depth = int(stats[S.N_STEPS]), int(stats[S.TREE_DEPTH])
+                    n, depth = int(stats.n_steps), int(stats.tree_depth)
                     whole = n == 2**depth - 1
-                    deepest = bool(stats[S.REACHED_MAX_TREEDEPTH])
-                    seen.add((int(stats[S.OUTCOME]) if stats[S.DIVERGING] else "turned", whole, deepest))
+                    deepest = bool(stats.reached_max_treedepth)
+                    seen.add((int(stats.outcome) if stats.diverging else "turned", whole, deepest))
     assert {("turned", True, True), ("turned", True, False), ("turned", False, False)} <= seen
     assert {(S.NAN, False, False), (S.DIVERGED, False, False)} <= seen
 
@@ -321,8 +324,9 @@ def test_the_orbits_reach_every_ending():
 
 
 def only_whole(a, b, v_last):
-    rho = a[module.RHO] + b[module.RHO]
-    return rho @ a[module.V_FIRST] > 0 and rho @ v_last > 0
+    a, b = module.Interval(*a), module.Interval(*b)
+    rho = a.rho + b.rho
+    return not (rho @ a.v_first > 0 and rho @ v_last > 0)
 
 
 def only_the_second(target, source):
@@ -332,7 +336,7 @@ def only_the_second(target, source):
 
 def stale_add_leaf(tree, leaf, z):
     """Intervals of more than two states keep the last state of their first half."""
-    last = [module.P_LAST, module.V_LAST]
+    last = [module.Interval._fields.index(name) for name in ("p_last", "v_last")]
     before = tree[:, last].copy()
     valid = add_leaf(tree, leaf, z)
     if leaf & 3 == 3:
@@ -340,7 +344,7 @@ def stale_add_leaf(tree, leaf, z):
     return valid
 
 
-add_leaf, may_join = compiled.plain(module.add_leaf), compiled.plain(module.may_join)
+add_leaf, is_turning = compiled.plain(module.add_leaf), compiled.plain(module.is_turning)
 
 
 def defects_of(mutation, spread: float = S.MAX_ENERGY_SPREAD):
@@ -354,18 +358,18 @@ def defects_of(mutation, spread: float = S.MAX_ENERGY_SPREAD):
 def one_sided(text):
     """Stan's rule: an energy too far above the start's ends the trajectory."""
 
-    def advance(dynamics, model, z, eps, vecs, mats):
-        H = TextOnOrbit.advance(text, dynamics, model, z, eps, vecs, mats)
+    def step(dynamics, model, z, eps, work, own):
+        H = TextOnOrbit.step(text, dynamics, model, z, eps, work, own)
         return H if H - text.orbit.energy[text.start] < 2.0 else math.nan
 
-    return {"advance": advance}
+    return {"integrator_step": step}
 
 
 def keeps_the_invalid(text):
     """A subtree that turns inside ends the trajectory, but its candidate is not thrown away."""
     thrown = False
 
-    def grow(original):
+    def build(original):
         def run(*arguments):
             nonlocal thrown
             thrown = False
@@ -375,11 +379,11 @@ def keeps_the_invalid(text):
 
         return run
 
-    return {"grow": grow, "may_join": lambda a, b, v_last: not thrown and may_join(a, b, v_last)}
+    return {"build_subtree": build, "is_turning": lambda a, b, v_last: thrown or is_turning(a, b, v_last)}
 
 
 WRONG = {
-    "the edges are not exchanged when the direction changes": lambda text: {"turn_round": lambda a: None},
+    "the edges are not exchanged when the direction changes": lambda text: {"reverse": lambda a: None},
     "a joined interval keeps the last state of its first half": lambda text: {"add_leaf": stale_add_leaf},
     "a joined interval forgets the sum of its first half": lambda text: {"add_row": only_the_second},
     "leaves are drawn with equal weights": lambda text: {
@@ -406,11 +410,14 @@ def test_a_one_sided_divergence_rule_is_caught():
 
 
 RIGHT = {
-    "without the two extra checks (inefficient only)": lambda text: {"may_join": only_whole},
+    "without the two extra checks (inefficient only)": lambda text: {"is_turning": only_whole},
     "uniform instead of biased progressive sampling": lambda text: {
         "merge_flip": lambda randomness, p: text.decide("merge", p / (1 + p))
     },
-    "never a U-turn": lambda text: {"may_join": lambda a, b, v_last: True, "states_may_join": lambda a, z: True},
+    "never a U-turn": lambda text: {
+        "is_turning": lambda a, b, v_last: False,
+        "states_are_turning": lambda a, z: False,
+    },
 }
 
 
@@ -584,20 +591,18 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
     chain = Chain(m, make_plan(m, kernel, 0), None)
     chain.start(q)
     chain.state[P] = p
-    H0 = compiled.plain(euclidean.energy)(chain.state, chain.vecs, chain.mats, chain.notes)
-    inlined, *pointers, geometry = chain.plan.dynamics.pointers
-    dynamics = (inlined, *(compiled.plain(f) for f in pointers), geometry, chain.notes)
-    core = (compiled.plain(m.core.tuple[0]), *m.core.tuple[1:])
-    stats, cursor = np.zeros(S.N_STATS), np.zeros(1, np.int64)
-    randomness, control = (None, uniforms, cursor), np.zeros(N_CONTROL, np.int64)
+    chain.settings.keep_momentum = 1
+    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(m.core.tuple)
+    stats, cursor = one(S.STATS), np.zeros(1, np.int64)
+    randomness, settings = (None, uniforms, cursor), chain.settings[0]
     with np.errstate(all="ignore"):
         outcome = compiled.plain(module.nuts)(
-            dynamics, core, chain.workspace, randomness, H0, chain.settings, stats, control
+            dynamics, core, chain.workspace, randomness, settings, stats[0], control_row()
         )
     assert S.OUTCOMES[outcome] == got.outcome
     assert cursor[0] == got.uniforms_used
     np.testing.assert_allclose(chain.state[Q], got.q, rtol=1e-12, atol=1e-12 * np.abs(got.q).max())
-    for key, value in S.named(stats, kernel.statistics).items():
+    for key, value in S.named(stats.view(float), kernel.statistics).items():
         if key != "outcome":
             assert got.stats[key] == pytest.approx(value, rel=1e-11, abs=1e-11, nan_ok=True), key
 

@@ -2,7 +2,7 @@
 
 ``python -m validation.benchmarks.leapfrog [--pairs 30]``
 
-*refhmc*: a compiled loop around :func:`refhmc.integrators.advance.advance` with the sampler's own types, the model behind
+*refhmc*: a compiled loop around :func:`refhmc.integrators.step.integrator_step` with the sampler's own types, the model behind
 a pointer. *by hand*: one loop for each model with its log density and gradient written in place (the logistic regression:
 called statically), on plain vectors, doing the same work: position, momentum, gradient, velocity, log density, energy.
 Both start from the same point and must arrive at the same point before anything is timed; the pairs alternate, so that a
@@ -131,20 +131,20 @@ def problems():
 
 
 def sampler_loop():
-    """The loop around ``advance``, compiled for the sampler's own types."""
+    """The loop around ``integrator_step``, compiled for the sampler's own types."""
     import numba
     from numba import types as nb
 
     from refhmc.core import types
-    from refhmc.integrators.advance import advance
+    from refhmc.integrators.step import integrator_step
 
-    signature = nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, nb.int64, types.MATRIX, types.STACK)
+    signature = nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, nb.int64, types.WORK, types.MATRIX)
 
     @numba.njit(signature, nogil=True, error_model="numpy", _nrt=False)
-    def loop(dynamics, model, z, eps, n, vecs, mats):
+    def loop(dynamics, model, z, eps, n, work, own):
         total = 0.0
         for _ in range(n):
-            total += advance(dynamics, model, z, eps, vecs, mats)
+            total += integrator_step(dynamics, model, z, eps, work, own)
         return total
 
     return loop
@@ -161,8 +161,9 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
     d = model.dim
     dynamics = make_plan(model, NUTS(), 0).dynamics
     dynamics.compile(model.name)
-    pointers = (*dynamics.pointers, dynamics.notes)
-    vecs, mats = np.linspace(0.9, 1.1, d).reshape(1, d), np.zeros((0, d, d))
+    pointers, work, own = dynamics.pointers, dynamics.work(), dynamics.own()
+    inverse_mass = work[0][0]
+    inverse_mass[:] = np.linspace(0.9, 1.1, d)
     momentum = np.random.default_rng(2).standard_normal(d)
     gradient = model.core.value_and_gradient(start)[1]
 
@@ -170,13 +171,13 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
         z = np.zeros((POINT_ROWS, d))
         z[Q], z[P], z[GRADIENT] = start, momentum, gradient
         begin = time.perf_counter()
-        total = loop(pointers, dynamics.model, z, eps, n, vecs, mats)
+        total = loop(pointers, dynamics.model, z, eps, n, work, own)
         return time.perf_counter() - begin, total, z[Q]
 
     def run_by_hand(n):
         q, p, g, v = start.copy(), momentum.copy(), gradient.copy(), np.zeros(d)
         begin = time.perf_counter()
-        total = by_hand(q, p, g, v, vecs[0], model.core.data, eps, n)
+        total = by_hand(q, p, g, v, inverse_mass, model.core.data, eps, n)
         return time.perf_counter() - begin, total, q
 
     for steps in (1, 20):

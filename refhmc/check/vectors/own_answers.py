@@ -11,16 +11,12 @@ import numpy as np
 
 import refhmc
 from refhmc.adaptation import windows
-from refhmc.adaptation.dual_averaging import (
-    LOG_STEP,
-    LOG_STEP_BAR,
-    N_DUAL,
-    restart_dual_averaging,
-    update_dual_averaging,
-)
+from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
 from refhmc.adaptation.welford import learn_metric, update_welford
 from refhmc.check.report import Report
 from refhmc.check.vectors import golden
+from refhmc.core.compiled import plain
+from refhmc.core.records import one
 from refhmc.dynamics.vocabulary import integrator_class, metric_class
 
 SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
@@ -147,13 +143,13 @@ def transition(r):
 
 
 def dual_averaging(r):
-    state = np.zeros(N_DUAL)
+    state = one(DUAL)[0]
     out: dict[str, list] = {"step_size": [], "averaged": []}
     restart_dual_averaging(state, r.args["initial"])
     for a in r.inputs["acceptances"]:
         update_dual_averaging(state, a, r.args["target_accept"])
-        out["step_size"].append(np.exp(state[LOG_STEP]))
-        out["averaged"].append(np.exp(state[LOG_STEP_BAR]))
+        out["step_size"].append(np.exp(state.log_step))
+        out["averaged"].append(np.exp(state.log_step_bar))
     return out
 
 
@@ -168,7 +164,7 @@ def welford(r):
     for k, q in enumerate(draws, 1):
         update_welford(mean, scatter, q, k)
     vecs, mats = np.zeros((2, d)), np.zeros((2, d, d))
-    learn_metric(scatter, n, vecs, mats)
+    plain(learn_metric)(scatter, n, (vecs, mats, None, None, None, None))
     return {"mean": mean, "covariance": scatter / (n - 1), "regularised": mats[0]}
 
 
