@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from refhmc.core.compiled import jit
+from refhmc.core.compiled import invariant, jit
 from refhmc.core.types import as_work
 from refhmc.metrics.euclidean import dense, diagonal
 from refhmc.numerics.linalg import cholesky
@@ -27,6 +27,7 @@ def update_welford(mean, scatter, q, count):
 
     mean_n = mean_{n-1} + (q - mean_{n-1}) / n,    scatter_n = scatter_{n-1} + (1 - 1/n) (q - mean_{n-1})(q - mean_{n-1})'
     """
+    invariant(count >= 1)
     d, share = q.shape[0], 1.0 / count
     if scatter.shape[0] == d and d > 1:
         for i in range(d):

@@ -92,6 +92,19 @@ def jit_calling_python(function: Callable):
     return _kept_njit(function, error_model="numpy")
 
 
+if numba.config.DISABLE_JIT:
+
+    def invariant(holds) -> None:
+        """Assert what the text relies on; in compiled code, nothing."""
+        assert holds
+
+else:
+
+    @numba.njit(forceinline=True, **CORE)
+    def invariant(holds) -> None:
+        """Assert what the text relies on, where it is plain Python (``NUMBA_DISABLE_JIT=1``); in compiled code, nothing."""
+
+
 def silence_experimental() -> None:
     """First-class functions are marked experimental in the Numba range we pin; we rely on them by design.
 

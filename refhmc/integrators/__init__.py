@@ -6,7 +6,7 @@ evaluations of (dH/dp, dH/dq) a step, None where the solver decides; for the lea
 
 An implicit method's ``tolerance`` is the largest change of a coordinate in the last iteration (in absolute terms, as in
 the papers). A solve that has not converged after ``max_iterations`` is never used: the transition is rejected with the
-outcome ``solver_failed``. ``solver``: "fixed point", or "anderson" (:mod:`refhmc.integrators.solver`).
+outcome ``solver_failed``. ``solver``: "fixed point", or "anderson" (:mod:`refhmc.numerics.fixed_point`).
 Where q is of size s, p is of size 1/s, so that a tolerance that is loose for one of them is strict for the other. The midpoint
 rule and the projection solve for both at once. The generalised leapfrog solves for q alone: at s = 1e-4 most of its steps do
 not return, and are rejected; scale the coordinates to order one for it.

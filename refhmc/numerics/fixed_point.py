@@ -26,7 +26,7 @@ import enum
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_part, jit_template
+from refhmc.core.compiled import invariant, jit, jit_part, jit_template
 from refhmc.core.types import as_work
 
 LAST_BITS = 4 * np.finfo(float).eps
@@ -60,6 +60,7 @@ def fixed_point(equation, model, metric, z, eps, work, own, x, image, history):
             break
         counters.iterations += 1
         if not moved(image, x, options.tolerance):
+            invariant(not not_finite(image))
             status.residual = max(status.residual, largest_change(image, x))
             copy_rows(x, image)
             outcome = Outcome.CONVERGED

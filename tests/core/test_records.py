@@ -1,0 +1,122 @@
+"""Records and layouts of the compiled core; its text as plain Python, with the invariants asserted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.core import compiled, records, types
+from refhmc.core.records import Layout, one
+from refhmc.core.sample_stats import N_STATS, STATS, named
+from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao
+from refhmc.integrators.base import CHECK
+from refhmc.metrics.base import EUCLIDEAN, SHARED
+
+LAYOUTS = [
+    *(EUCLIDEAN, SHARED, CHECK),
+    *(each.layout for each in (ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao)),
+    *(each.layout for each in vars(refhmc.metrics).values() if hasattr(each, "layout")),
+]
+
+
+def spans(rows: dict[str, str]) -> list[range]:
+    ends = ([int(end) for end in index.split(":")] for index in rows.values())
+    return [range(each[0], each[-1] if len(each) == 2 else each[0] + 1) for each in ends]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_do_not_overlap_and_none_is_left_over(layout):
+    for rows, n in ((layout.vectors, layout.n_vectors), (layout.matrices, layout.n_matrices)):
+        taken = list(itertools.chain(*spans(rows)))
+        assert sorted(taken) == list(range(n))
+
+
+def test_a_layout_after_another_keeps_its_rows():
+    first = Layout("a b[2]", "M")
+    second = Layout("c", "N[2]", after=first)
+    assert {name: second.vectors[name] for name in first.vectors} == first.vectors
+    assert (second.n_vectors, second.n_matrices) == (4, 3)
+    with pytest.raises(AssertionError, match="two rows are called a"):
+        Layout("a", after=first)
+
+
+def test_views_write_to_the_stack():
+    layout = Layout("a b[2]", "M")
+    vecs, mats = np.zeros((3, 2)), np.zeros((1, 2, 2))
+    for views in (layout.views, compiled.plain(layout.views)):
+        w = views((vecs, mats))
+        w.a[:], w.b[1, 0], w.M[0, 1] = 1.0, w.b[1, 0] + 2.0, w.M[0, 1] + 3.0
+    np.testing.assert_array_equal(vecs, [[1, 1], [0, 0], [4, 0]])
+    np.testing.assert_array_equal(mats, [[[0, 6], [0, 0]]])
+    assert layout.rows(vecs).b.shape == (2, 2)
+
+
+def test_a_record_is_passed_by_reference():
+    counters = one(records.COUNTERS)
+    compiled.jit(count_twice)(counters[0])
+    assert (counters.gradients[0], counters.passing[0]) == (2, 0.5)
+    assert types.Work._fields[2:] == ("options", "cache", "counters", "status")
+
+
+def count_twice(counters):
+    counters.gradients += 2
+    counters.passing = 0.5
+
+
+def test_rows_of_statistics_by_name():
+    rows = np.arange(2.0 * N_STATS).reshape(2, N_STATS)
+    names = STATS.names
+    by_name = named(rows, ("lp", "n_steps", "diverging"))
+    assert by_name["lp"].tolist() == rows[:, names.index("lp")].tolist()
+    assert by_name["n_steps"].dtype == np.int64
+    assert by_name["diverging"].tolist() == [True, True]
+
+
+def test_control_has_cache_lines_of_its_own():
+    assert records.CONTROL.itemsize == 8 * records.N_CONTROL == 128
+    row = np.zeros(records.N_CONTROL, np.int64)
+    row[records.DRAWS_DONE] = 7
+    assert row.view(records.CONTROL)["draws_done"].tolist() == [7]
+
+
+PLAIN = """
+import warnings
+import numpy as np
+import refhmc
+from refhmc.integrators import *
+from refhmc.metrics import *
+
+warnings.simplefilter("ignore")
+banana, funnel = refhmc.models.Banana(), refhmc.models.Funnel(2)
+grid = refhmc.models.CellGrid(np.array([[1.0, 3.0], [0.5, 2.0]]))
+runs = [
+    (funnel, refhmc.NUTS(max_treedepth=4)),
+    (banana, refhmc.NUTS(step_size=0.1, max_treedepth=3, metric=Fisher())),
+    (funnel, refhmc.HMC(step_size=0.3, n_steps=3, metric=SoftAbs(), integrator=GeneralizedLeapfrog())),
+    (funnel, refhmc.HMC(step_size=0.2, n_steps=3, metric=Fisher(), integrator=ProjectedTao(1.0))),
+    (banana, refhmc.HMC(step_size=0.05, n_steps=3, step_jitter=0.2, metric=Dense())),
+    (grid, refhmc.DHMC(step_size=0.5, n_steps=4)),
+    (funnel, refhmc.Gibbs({"v": refhmc.HMC(step_size=0.3, n_steps=3), "x": refhmc.NUTS(max_treedepth=3)})),
+]
+for model, kernel in runs:
+    result = refhmc.sample(model, kernel, draws=8, tune=25, chains=1, random_seed=1, progressbar=False, raw=True)
+    print(repr(result.draws[0, -1, 0]))
+"""
+
+
+def test_the_invariants_hold_where_the_text_is_plain_python():
+    """And the draws are those of the compiled text, but for the order of sums."""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", PLAIN]
+    plain = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert plain.returncode == 0, plain.stderr[-2000:]
+    compiled_text = subprocess.run(command, capture_output=True, text=True, check=True)
+    ours, theirs = ([float(x.split("(")[-1].rstrip(")")) for x in run.stdout.split()] for run in (plain, compiled_text))
+    assert len(ours) == 7
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
