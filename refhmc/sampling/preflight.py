@@ -60,9 +60,10 @@ def _parts(model: Model, plan, q: np.ndarray) -> Iterator[tuple[Model, Any, tupl
         yield model, plan, plan.dynamics.model, q
         return
     for _, (indices, part, condition), block_plan in plan.blocks:
-        data = block_plan.dynamics.model[3].copy()
+        data, *pointers = block_plan.dynamics.model
+        data = data.copy()
         condition(q, data)
-        yield part, block_plan, (*block_plan.dynamics.model[:3], data), q[indices].copy()
+        yield part, block_plan, (data, *pointers), q[indices].copy()
 
 
 class _Subject:

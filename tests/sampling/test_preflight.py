@@ -581,7 +581,7 @@ def test_a_matrix_written_in_place_begins_as_zeros():
             out[i, i] = -1.0
 
     model = refhmc.Model(2, normal, normal_gradient, diagonal, third_derivative=lambda q, data, out: None)
-    metric = model.core.tuple_for(refhmc.metrics.SoftAbs())[1]
+    metric = model.core.tuple_for(refhmc.metrics.SoftAbs())[2]
     out = np.full((2, 2), np.nan)
     metric(np.ones(2), model.core.data, out)
     np.testing.assert_array_equal(out, -np.eye(2))

@@ -110,7 +110,7 @@ def problems():
     model = shared.refhmc_model("normal")
     found.append(("normal", model, normal, 0.1, rng.standard_normal(100)))
     model = shared.refhmc_model("logistic")
-    value_and_gradient = model.core.tuple[0]
+    value_and_gradient = model.core.tuple[1]
 
     @fused
     def logistic(q, p, g, v, w, data, eps, n):

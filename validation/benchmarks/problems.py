@@ -111,4 +111,4 @@ def gradient_numba(problem: str):
         return schools, np.array([Y, 1 / np.square(SIGMA)])
     # the fastest text at hand: refhmc's own
     model = refhmc_model("logistic")
-    return model.core.tuple[0], model.core.data
+    return model.core.tuple[1], model.core.data
