@@ -19,12 +19,14 @@ from refhmc.adaptation.windows import schedule_array, warmup_schedule
 from refhmc.core import compiled
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
-from refhmc.core.sample_stats import ACCEPTANCE_RATE, N_STATS, STEP_SIZE
+from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.core.types import Points
 from refhmc.metrics import euclidean
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
+
+ACCEPTANCE_RATE, STEP_SIZE = (STATS.names.index(name) for name in ("acceptance_rate", "step_size"))
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 

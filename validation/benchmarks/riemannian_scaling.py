@@ -129,6 +129,7 @@ def sampler_run(model, metric, step_size: float, n_steps: int, start):
 
     import refhmc
     from refhmc.core import sample_stats as S
+    from refhmc.core.records import records
     from refhmc.sampling.chain import Chain, make_plan
 
     unchecked = refhmc.integrators.ImplicitMidpoint(reversibility_check=False)  # an evaluation's cost, not a step's
@@ -142,7 +143,8 @@ def sampler_run(model, metric, step_size: float, n_steps: int, start):
     def run(n):
         stats = np.zeros((n, S.N_STATS))
         chain.run(np.zeros((n, model.dim)), stats)
-        counts[:] = stats[:, S.SOLVER_ITERATIONS].sum(), stats[:, S.N_STEPS].sum()
+        rows = records(stats, S.STATS)
+        counts[:] = rows.solver_iterations.sum(), rows.n_steps.sum()
 
     return run, counts
 
