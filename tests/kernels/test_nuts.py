@@ -324,7 +324,7 @@ def test_the_orbits_reach_every_ending():
 
 
 def only_whole(a, b, v_last):
-    a, b = module.Interval(*a), module.Interval(*b)
+    a, b = module.IntervalRows(*a), module.IntervalRows(*b)
     rho = a.rho + b.rho
     return not (rho @ a.v_first > 0 and rho @ v_last > 0)
 
@@ -336,7 +336,7 @@ def only_the_second(target, source):
 
 def stale_add_leaf(tree, leaf, z):
     """Intervals of more than two states keep the last state of their first half."""
-    last = [module.Interval._fields.index(name) for name in ("p_last", "v_last")]
+    last = [module.IntervalRows._fields.index(name) for name in ("p_last", "v_last")]
     before = tree[:, last].copy()
     valid = add_leaf(tree, leaf, z)
     if leaf & 3 == 3:
