@@ -20,7 +20,7 @@ from refhmc.core.records import REAL, record_type
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 
-DUAL = record_type(log_step=REAL, log_step_bar=REAL, h_bar=REAL, mu=REAL, count=REAL)
+DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu": REAL, "count": REAL})
 
 
 @jit

@@ -21,8 +21,10 @@ from refhmc.metrics.laplace import take_scales
 
 # Length of warm-up, whether the step is adapted, what the metric learns from, the target of the statistic that the step is
 # adapted to and whether that is the no-flip rate, and the target no-flip rate where the jumps of DHMC are adapted apart (or 0).
-PLAN = record_type(tune=WHOLE, adapt_step=WHOLE, learns=WHOLE, target=REAL, adapt_to_flips=WHOLE, jump_target=REAL)
-PROGRESS = record_type(iteration=WHOLE, in_window=WHOLE)
+PLAN = record_type(
+    {"tune": WHOLE, "adapt_step": WHOLE, "learns": WHOLE, "target": REAL, "adapt_to_flips": WHOLE, "jump_target": REAL}
+)
+PROGRESS = record_type({"iteration": WHOLE, "in_window": WHOLE})
 
 
 class Adaptation(NamedTuple):

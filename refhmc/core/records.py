@@ -19,12 +19,13 @@ from refhmc.core.compiled import jit_template
 REAL, WHOLE = np.float64, np.int64
 
 
-def record_type(size: int | None = None, **fields: Any) -> np.dtype:
+def record_type(fields: dict[str, Any], size: int | None = None) -> np.dtype:
     """The type of a record with the given fields, each REAL, WHOLE or (REAL, (n,)), in ``size`` bytes if given."""
-    plain = np.dtype([(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()])
+    kinds: Any = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
+    plain = np.dtype(kinds)
     if size is None:
         return plain
-    parts: dict[str, Any] = {"names": list(plain.names or ()), "formats": [], "offsets": [], "itemsize": size}
+    parts: Any = {"names": list(plain.names or ()), "formats": [], "offsets": [], "itemsize": size}
     for name in plain.names or ():
         kind, offset = (plain.fields or {})[name][:2]
         parts["formats"].append(kind)
@@ -44,71 +45,81 @@ def records(array: np.ndarray, kind: np.dtype) -> np.recarray:
 
 # Of the metric, the solver, the integrator; set when they are put together.
 OPTIONS = record_type(
-    alpha=REAL,
-    as_published=WHOLE,
-    reads_bands=WHOLE,  # a tridiagonal metric takes its bands from the model
-    tolerance=REAL,
-    max_iterations=WHOLE,
-    anderson_memory=WHOLE,
-    reversal_tolerance=REAL,  # 0: steps are not checked
-    omega=REAL,
-    n_substeps=WHOLE,
-    substeps=(REAL, (5,)),  # parts of a step, of a composition
-    n_discontinuous=WHOLE,
-    reads_density=WHOLE,  # a move of discontinuous HMC needs the full density
+    {
+        "alpha": REAL,
+        "as_published": WHOLE,
+        "reads_bands": WHOLE,  # a tridiagonal metric takes its bands from the model
+        "tolerance": REAL,
+        "max_iterations": WHOLE,
+        "anderson_memory": WHOLE,
+        "reversal_tolerance": REAL,  # 0: steps are not checked
+        "omega": REAL,
+        "n_substeps": WHOLE,
+        "substeps": (REAL, (5,)),  # parts of a step, of a composition
+        "n_discontinuous": WHOLE,
+        "reads_density": WHOLE,  # a move of discontinuous HMC needs the full density
+    }
 )
 # What is known at the metric's position. ``factorised``: 1, or 0, or minus the reason why it cannot be.
 CACHE = record_type(
-    factorised=WHOLE,
-    has_log_density=WHOLE,
-    has_force=WHOLE,  # what only forces need
-    log_density=REAL,
-    log_det_weight=REAL,  # 1/2 log det G = weight sum_i log scales_i
-    pairs=WHOLE,  # of Anderson's history
+    {
+        "factorised": WHOLE,
+        "has_log_density": WHOLE,
+        "has_force": WHOLE,  # what only forces need
+        "log_density": REAL,
+        "log_det_weight": REAL,  # 1/2 log det G = weight sum_i log scales_i
+        "pairs": WHOLE,  # of Anderson's history
+    }
 )
 # Evaluations since they were last set to zero; ``fields`` those of (dH/dp, dH/dq). Of discontinuous HMC: densities, or
 # changes of one, without the gradient; moves tried; those turned back; the sum over the moves of min(1, exp(change)).
 COUNTERS = record_type(
-    iterations=WHOLE,
-    gradients=WHOLE,
-    metrics=WHOLE,
-    traces=WHOLE,
-    fields=WHOLE,
-    densities=WHOLE,
-    tries=WHOLE,
-    flips=WHOLE,
-    passing=REAL,
+    {
+        "iterations": WHOLE,
+        "gradients": WHOLE,
+        "metrics": WHOLE,
+        "traces": WHOLE,
+        "fields": WHOLE,
+        "densities": WHOLE,
+        "tries": WHOLE,
+        "flips": WHOLE,
+        "passing": REAL,
+    }
 )
 # Why there is no energy (0: there is); the largest residual of the solves and the largest reversal error; the condition of
 # the metric that the last momentum was drawn from.
-STATUS = record_type(failure=WHOLE, residual=REAL, reversal_error=REAL, condition=REAL)
+STATUS = record_type({"failure": WHOLE, "residual": REAL, "reversal_error": REAL, "condition": REAL})
 
 # Of a kernel. ``keep_momentum``: the state has its momentum already.
 SETTINGS = record_type(
-    step_size=REAL,
-    jitter=REAL,
-    n_steps=WHOLE,
-    trajectory_length=REAL,
-    length_jitter=REAL,
-    max_depth=WHOLE,
-    jump_size=REAL,
-    keep_momentum=WHOLE,
+    {
+        "step_size": REAL,
+        "jitter": REAL,
+        "n_steps": WHOLE,
+        "trajectory_length": REAL,
+        "length_jitter": REAL,
+        "max_depth": WHOLE,
+        "jump_size": REAL,
+        "keep_momentum": WHOLE,
+    }
 )
 # What NUTS sums up over the leaves of a trajectory; ``worst``: an energy error that is not finite.
-TRAJECTORY = record_type(n_leaves=WHOLE, sum_accept=REAL, lowest=REAL, highest=REAL, worst=REAL)
+TRAJECTORY = record_type({"n_leaves": WHOLE, "sum_accept": REAL, "lowest": REAL, "highest": REAL, "worst": REAL})
 # Progress goes out, and there comes in a stop, which ends a transition where it is, or a pause, which ends the loop after it.
 # Shared with the thread that watches: two cache lines a chain, so that chains do not slow each other down.
 CONTROL = record_type(
-    128,
-    stop=WHOLE,
-    pause=WHOLE,
-    draws_done=WHOLE,
-    divergences=WHOLE,
-    gradients=WHOLE,
-    search_failed=WHOLE,
-    metrics=WHOLE,
-    traces=WHOLE,
-    densities=WHOLE,
+    {
+        "stop": WHOLE,
+        "pause": WHOLE,
+        "draws_done": WHOLE,
+        "divergences": WHOLE,
+        "gradients": WHOLE,
+        "search_failed": WHOLE,
+        "metrics": WHOLE,
+        "traces": WHOLE,
+        "densities": WHOLE,
+    },
+    size=128,
 )
 # The same seen from Python, where it is a row of integers.
 STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(
@@ -125,11 +136,15 @@ class Layout:
     there are vectors only, out of the stack.
     """
 
+    vectors: dict[str, str]
+    matrices: dict[str, str]
+    n_vectors: int
+    n_matrices: int
+
     def __init__(self, vectors: str, matrices: str = "", after: Layout | None = None):
-        self.vectors, self.n_vectors = allot(vectors, after.vectors if after else {}, after.n_vectors if after else 0)
-        self.matrices, self.n_matrices = allot(
-            matrices, after.matrices if after else {}, after.n_matrices if after else 0
-        )
+        before = ({}, 0, {}, 0) if after is None else (after.vectors, after.n_vectors, after.matrices, after.n_matrices)
+        self.vectors, self.n_vectors = allot(vectors, *before[:2])
+        self.matrices, self.n_matrices = allot(matrices, *before[2:])
         of_vectors = {name: f"vecs[{index}]" for name, index in self.vectors.items()}
         of_matrices = {name: f"mats[{index}]" for name, index in self.matrices.items()}
         self.views = named("views(work)", "vecs, mats = work[0], work[1]", of_vectors | of_matrices)
@@ -138,8 +153,7 @@ class Layout:
 
 def named(head: str, first: str, fields: dict[str, str]) -> Callable:
     """The compiled function ``head`` that returns the NamedTuple of ``fields``."""
-    Views: Any = collections.namedtuple("Views", list(fields))
-    names: dict[str, Any] = {"Views": Views}
+    names: dict[str, Any] = {"Views": collections.namedtuple("Views", tuple(fields))}  # type: ignore[misc]
     exec(f"def {head}:\n    {first}\n    return Views({', '.join(fields.values())})\n", names)
     return jit_template(names[head.partition("(")[0]])
 

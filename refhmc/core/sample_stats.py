@@ -58,7 +58,7 @@ COUNTS = (
 )
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed")
 # A row of the core: all of them as float64.
-STATS = record_type(**dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
+STATS = record_type(dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
 N_STATS = len(STATS.names or ())
 
 OUTCOMES = ("accepted", "rejected", "diverged", "solver_failed", "not_reversible", "nan", "interrupted")

@@ -42,8 +42,11 @@ class Riemannian:
     is_dense = True
     learns = NOTHING
     reads: tuple[str | None, str | None]
-    geometry: tuple
     layout: Layout
+
+    @property
+    def geometry(self) -> tuple:
+        raise NotImplementedError
 
     def n_matrices(self, model) -> int:
         """How many matrices it needs for a model."""

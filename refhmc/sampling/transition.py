@@ -98,8 +98,7 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
         stats[0],
         control_record(None),
     )
-    stats = stats.view(float).reshape(N_STATS)
-    by_name = {name: value[()] for name, value in named(stats, kernel.statistics).items()}
+    by_name = {name: value[()] for name, value in named(stats.view(float).reshape(N_STATS), kernel.statistics).items()}
     return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]))
 
 
