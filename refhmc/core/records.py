@@ -133,7 +133,7 @@ class Layout:
 
     ``n_vectors`` and ``n_matrices`` are how many there are in all. Two compiled functions give them as a NamedTuple, a row (d,)
     or (d, d), several (k, d): ``views(work)`` out of a metric's work, whose first two are the stacks, ``rows(vecs)``, where
-    there are vectors only, out of the stack.
+    there are vectors only, out of the stack. (For compiled text: from Python, call ``compiled.plain`` of them.)
     """
 
     vectors: dict[str, str]

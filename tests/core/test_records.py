@@ -46,15 +46,27 @@ def test_a_layout_after_another_keeps_its_rows():
         Layout("a", after=first)
 
 
+SOME = Layout("a b[2]", "M")
+views, rows = SOME.views, SOME.rows
+
+
+@compiled.jit
+def write(work):
+    w = views(work)
+    w.a[:] = 1.0
+    w.b[1, 0] += 2.0
+    w.M[0, 1] += 3.0
+    rows(work[0]).b[0, 1] = 5.0
+
+
 def test_views_write_to_the_stack():
-    layout = Layout("a b[2]", "M")
+    """Compiled and as plain Python. (From Python itself take the plain ones: compiled, they own no array to give back.)"""
     vecs, mats = np.zeros((3, 2)), np.zeros((1, 2, 2))
-    for views in (layout.views, compiled.plain(layout.views)):
-        w = views((vecs, mats))
-        w.a[:], w.b[1, 0], w.M[0, 1] = 1.0, w.b[1, 0] + 2.0, w.M[0, 1] + 3.0
-    np.testing.assert_array_equal(vecs, [[1, 1], [0, 0], [4, 0]])
+    for text in (write, compiled.plain(write)):
+        text((vecs, mats))
+    np.testing.assert_array_equal(vecs, [[1, 1], [0, 5], [4, 0]])
     np.testing.assert_array_equal(mats, [[[0, 6], [0, 0]]])
-    assert layout.rows(vecs).b.shape == (2, 2)
+    assert compiled.plain(rows)(vecs).b.shape == (2, 2)
 
 
 def test_a_record_is_passed_by_reference():
