@@ -416,7 +416,7 @@ def test_what_is_given_is_not_adapted():
     chain, _, stats, metrics = run(model, kernel, 200, 50)
     assert all(np.array_equal(metric, np.ones(3)) for metric in metrics)
     assert len(np.unique(stats[:200, STEP_SIZE])) > 100
-    assert chain.counters[1] == 0
+    assert chain.progress.in_window[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_logistic_likelihood_keeps_all_digits(margin):
 
 def evaluate_in_order(pointers, order, q, M):
     """L, its gradient, the metric and the contraction at q, called in the order given."""
-    value_and_gradient, metric, trace, data = pointers
+    data, value_and_gradient, metric, trace, _ = pointers
     d = len(q)
     value, gradient, G, contraction = np.zeros(1), np.zeros(d), np.zeros((d, d)), np.zeros(d)
     for which in order:
