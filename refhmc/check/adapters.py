@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from refhmc.check import own
 from refhmc.check.subject.foreign import to_host
 
 
@@ -76,10 +77,9 @@ def on_host(function: Callable) -> Callable:
 
 def refhmc_step(H, integrator) -> Callable:
     """One of refhmc's integrators as a step; a solve that fails gives NaN."""
-    import refhmc
 
     def several(q, p, eps, n):
-        path = refhmc.integrate(H, integrator, to_host(q), to_host(p), step_size=eps, n_steps=n)
+        path = own.integrate(H, integrator, to_host(q), to_host(p), step_size=eps, n_steps=n)
         return path.q[-1], path.p[-1]
 
     return several
@@ -87,13 +87,12 @@ def refhmc_step(H, integrator) -> Callable:
 
 def refhmc_kernel(model, kernel) -> Callable:
     """One of refhmc's kernels as ``kernel(rng, q)``, and as ``kernel(q, p0=p, u=u)``; nothing is adapted."""
-    import refhmc
 
     def called(*arguments, p0=None, u=None):
         q = to_host(arguments[-1])
         if p0 is None:
-            return refhmc.transition(model, kernel, q, rng=arguments[0]).q
-        return refhmc.transition(model, kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
+            return own.transition(model, kernel, q, rng=arguments[0]).q
+        return own.transition(model, kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
 
     with contextlib.suppress(Exception):  # what it compiles at its first call is not the subject's time
         called(np.random.default_rng(0), np.zeros(model.dim))

@@ -80,16 +80,15 @@ def _timed(what: str, make, good) -> Outcome:
 
 def own_reports() -> Iterator[tuple]:
     """refhmc's own parts as subjects: (what, how to make the report)."""
-    import refhmc
     import refhmc.check as rc
-    from refhmc.check import adapters
+    from refhmc.check import adapters, own
     from refhmc.check.vectors import own_answers
 
     yield "golden vectors, one in ten", lambda: own_answers.report(every=10)
-    I, M = refhmc.integrators, refhmc.metrics  # noqa: E741
-    banana, funnel = refhmc.models.Banana(), refhmc.models.Funnel(2)
-    euclidean, curved = refhmc.Hamiltonian(funnel, M.Identity()), refhmc.Hamiltonian(banana, M.Fisher())
-    softabs = refhmc.Hamiltonian(funnel, M.SoftAbs(alpha=10.0))
+    I, M = own.integrators, own.metrics  # noqa: E741
+    banana, funnel = own.models.Banana(), own.models.Funnel(2)
+    euclidean, curved = own.Hamiltonian(funnel, M.Identity()), own.Hamiltonian(banana, M.Fisher())
+    softabs = own.Hamiltonian(funnel, M.SoftAbs(alpha=10.0))
     tight = {"tolerance": 1e-12}
     for integrator, H, eps in (
         (I.Leapfrog(), euclidean, 0.05),
@@ -99,12 +98,12 @@ def own_reports() -> Iterator[tuple]:
     ):
         name = f"{type(integrator).__name__} on {H.model.name}, {type(H.metric).__name__}"
         yield name, lambda i=integrator, H=H, eps=eps, name=name: rc.integrator(i, H=H, eps=eps, name=name)
-    for model in (funnel, banana, refhmc.models.EightSchools(), refhmc.models.LinearRegression()):
+    for model in (funnel, banana, own.models.EightSchools(), own.models.LinearRegression()):
         yield f"model {model.name}", lambda model=model: rc.model(model)
     for H in (curved, softabs):
         name = f"{type(H.metric).__name__} on {H.model.name}"
         yield f"metric {name}", lambda H=H, name=name: rc.metric(H, name=name)
-    kernel = adapters.refhmc_kernel(funnel, refhmc.HMC(step_size=0.1, n_steps=5, metric=M.Identity()))
+    kernel = adapters.refhmc_kernel(funnel, own.HMC(step_size=0.1, n_steps=5, metric=M.Identity()))
     yield "HMC", lambda: rc.transition(kernel, euclidean, name="refhmc HMC")
 
 

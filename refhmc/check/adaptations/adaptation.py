@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from refhmc.check import own
 from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
 from refhmc.check.adaptations.record import Case, Constants, answers_row, refhmc_run
 from refhmc.check.adaptations.steps import dual_averaging_function_row, dual_averaging_row, final_step_row
@@ -75,7 +76,7 @@ def adaptation(
         raise ValueError(f"claims: {', '.join(CLAIMS)}; got {', '.join(sorted(unknown))}")
     require_counts(draws=draws)
     require_counts(0, tune=tune)
-    if hasattr(run, "statistics") and callable(getattr(run, "transition", None)):
+    if own.is_kernel(run):
         run = refhmc_run(model, run)
     functions = {"run": run, "dual_averaging": dual_averaging, "schedule": schedule, "variance": variance}
     foreign = {key: Foreign(f, name or key, like, in_dimensions=False) for key, f in functions.items() if f is not None}

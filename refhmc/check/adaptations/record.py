@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.check import own
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, to_host
 from refhmc.check.subject.transition import parameters
@@ -88,11 +89,10 @@ class Case:
 
 def refhmc_run(model, kernel) -> Callable:
     """One of refhmc's kernels as ``run(draws, tune, seed)``."""
-    import refhmc
 
     def run(draws, tune, seed):
         options: dict[str, Any] = {"chains": 1, "save_warmup": True, "raw": True, "progressbar": False}
-        return refhmc.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
+        return own.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
 
     return run
 

@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.integrators.flow import Energy
+from refhmc.check.own import differences
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable
 from refhmc.check.subject.step import Step
-from refhmc.numerics import differences
 
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
 NEAR = 2e-3  # width of the differences that look at the closest neighbourhood only

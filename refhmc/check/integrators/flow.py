@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial.chebyshev import chebfit, chebint, chebval
 
+from refhmc.check import own
+from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Foreign, Misconduct, Undecided
-from refhmc.numerics import differences
 
 MOST_INTERVALS = 200
 
@@ -37,7 +38,7 @@ class Energy:
         self.foreign = Foreign(energy, "H", like)
         slopes = {"grad_q": grad_q or getattr(H, "grad_q", None), "grad_p": grad_p or getattr(H, "grad_p", None)}
         self.given = {name: Foreign(f, name, like) for name, f in slopes.items() if callable(f)}
-        both = getattr(H, "_evaluate", None) if type(H).__module__ == "refhmc.dynamics.hamiltonian" else None
+        both = own.evaluation(H)
         self._both = (
             None if both is None or grad_q or grad_p else Foreign(both, "H")
         )  # one call for all, and much less time

@@ -20,7 +20,6 @@ Here: the call, what its author claims, and the rows in their order. Each is a f
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -29,6 +28,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from refhmc.check import own
+from refhmc.check.adapters import refhmc_step
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.integrators.energy import energy_error, shadow_energy
 from refhmc.check.integrators.examination import Examination
@@ -171,20 +172,11 @@ def _of_refhmc(step, H, tolerance, with_tolerance):
     """The subject as a plain step where it is one of refhmc's integrators; its solver's tolerance; its name."""
     if isinstance(step, tuple) and len(step) == 2:
         H, step = (step[0], step[1]) if hasattr(step[0], "energy") else (step[1], step[0])
-    if callable(step) or type(step).__module__.split(".")[0] != "refhmc":
+    if not own.is_integrator(step):
         return step, H, tolerance, with_tolerance, None
-    from refhmc.check.adapters import refhmc_step
-    from refhmc.dynamics.assemble import make_dynamics
-
     if not hasattr(H, "model"):
         raise TypeError("one of refhmc's integrators needs H, a refhmc.Hamiltonian")
-    make_dynamics(H.model, H.metric, step).compile(H.model.name)
-    with contextlib.suppress(Exception):  # and the rest that is compiled at its first call, before the clock runs
-        q = np.zeros(H.model.dim)
-        p = H.draw_momentum(q, np.random.default_rng(0))
-        refhmc_step(H, step)(q, p, 1e-3, 1)
-        H.energy(q, p)
-        H._evaluate(q, p)
+    own.compile_step(H, step)
     name = type(step).__name__
     base = getattr(step, "base", step)
     delta = getattr(base, "tolerance", 0.0)

@@ -13,9 +13,9 @@ import functools
 import numpy as np
 
 from refhmc.check.integrators.examination import Examination, allowance
+from refhmc.check.own import differences
 from refhmc.check.report import INEFFICIENT, Row, judged
 from refhmc.check.subject.foreign import Foreign, NotApplicable, Undecided
-from refhmc.numerics import differences
 
 
 def conserved(test: Examination) -> Row:

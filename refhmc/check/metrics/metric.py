@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.check import own
 from refhmc.check.arguments import require_counts
 from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
 from refhmc.check.derivatives.patterns import pattern_of_tensor
@@ -151,9 +152,7 @@ def metric(
 def _bring_along(given: dict[str, Any], G, dim: int | None) -> tuple[int | None, str]:
     """Fill in what a refhmc Hamiltonian, or a model and a metric, has; the dimension and a name for it."""
     if isinstance(G, tuple):
-        from refhmc.dynamics.hamiltonian import Hamiltonian
-
-        G = Hamiltonian(*G)
+        G = own.Hamiltonian(*G)
     if not (hasattr(G, "mass") and hasattr(G, "energy")):
         return dim, ""
     has = {

@@ -23,6 +23,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.orbits.calls import answers, leap_reversible
 from refhmc.check.orbits.ends import depths, directions, stays, sums
@@ -88,7 +89,7 @@ def orbit(
 
     Raises TypeError or ValueError on arguments that cannot be what they should be; nothing else.
     """
-    if hasattr(transition, "step_size") and type(transition).__module__.startswith("refhmc."):
+    if own.is_kernel(transition):
         eps = transition.step_size if eps is None else eps
         depth = min(depth, getattr(transition, "max_treedepth", depth))
         name = name or type(transition).__name__

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refhmc.check import adapters, own
 from refhmc.check.subject.foreign import Foreign, Misconduct
 
 NAMES = {
@@ -198,7 +199,7 @@ def tape_transition(run: Callable, most: int = 64) -> Callable:
     """``run(q, p, tape) -> (q, used)``, which reads its uniforms from an array and says how many, as a transition.
 
     The tape holds ``most`` numbers; those that were not asked for yet are filled up with one half, and are asked for, one
-    at a time, if the run used them. For a kernel of refhmc: ``run`` calls ``refhmc.transition(..., uniforms=tape)``.
+    at a time, if the run used them. For a kernel of refhmc: ``run`` calls ``own.transition(..., uniforms=tape)``.
     """
 
     def transition(draws, q, p):
@@ -221,14 +222,11 @@ def of_refhmc(kernel, target):
 
     The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own.
     """
-    import refhmc
-    from refhmc.check import adapters
-
-    metric = refhmc.metrics.Identity() if kernel.metric is None else kernel.metric
-    integrator = refhmc.integrators.Leapfrog() if kernel.integrator is None else kernel.integrator
+    metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
+    integrator = own.integrators.Leapfrog() if kernel.integrator is None else kernel.integrator
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
-    if type(metric) is refhmc.metrics.Identity and type(integrator) is refhmc.integrators.Leapfrog:
+    if type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog:
 
         def leap(q, p, eps):
             half = p + 0.5 * eps * model.gradient(q)
@@ -239,14 +237,14 @@ def of_refhmc(kernel, target):
             return 0.5 * float(p @ p) - model.log_density(q)
 
     else:
-        H = refhmc.Hamiltonian(model, metric)
+        H = own.Hamiltonian(model, metric)
         several, energy = adapters.refhmc_step(H, integrator), H.energy
 
         def leap(q, p, eps):
             return several(q, p, eps, 1)
 
     def run(q, p, tape):
-        end = refhmc.transition(model, kernel, q, momentum=p, uniforms=tape)
+        end = own.transition(model, kernel, q, momentum=p, uniforms=tape)
         return end.q, end.uniforms_used
 
     # Compiled here: no row is to wait for it.

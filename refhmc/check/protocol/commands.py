@@ -126,12 +126,12 @@ def _hamiltonian(options):
         return _loaded(options.energy)
     if options.target is None:
         return None
-    import refhmc
+    from refhmc.check import own
     from refhmc.check.protocol import names
     from refhmc.check.protocol.messages import Refusal
 
     try:
-        return refhmc.Hamiltonian(_target(options), names.metric(options.metric))
+        return own.Hamiltonian(_target(options), names.metric(options.metric))
     except Refusal as refusal:
         raise ValueError(str(refusal)) from None
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check import targets
+from refhmc.check import own, targets
 from refhmc.check.protocol import names
 from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
 from refhmc.check.protocol.program import Program, ProgramStopped
@@ -166,9 +166,7 @@ class Remote:
         }
         self.exact: Any = None  # refhmc's Hamiltonian, where a metric is named
         if self.model is not None and metric is not None:
-            import refhmc
-
-            self.exact = refhmc.Hamiltonian(self.model, names.metric(metric))
+            self.exact = own.Hamiltonian(self.model, names.metric(metric))
         self._missing: dict[str, str | None] = {}
 
     def _dimension(self, dim: int | None) -> int:

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.check import targets
+from refhmc.check import own, targets
 from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
-from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS, integrator_class, metric_class
 
 # What the number in "name(number)" is.
 _IN_BRACKETS = {"diagonal": "variances", "explicit_tao": "omega", "projected_tao": "omega"}
@@ -40,9 +39,7 @@ _CONSTRUCTORS = {
 
 def known_targets() -> list[str]:
     """The names of the targets; those of ``targets.py`` may be followed by a dimension."""
-    import refhmc
-
-    return list(dict.fromkeys([*refhmc.models.by_name(), *targets.names()]))
+    return list(dict.fromkeys([*own.models.by_name(), *targets.names()]))
 
 
 def target(name, arguments=None):
@@ -56,10 +53,8 @@ def target(name, arguments=None):
 
 @functools.lru_cache(maxsize=64)
 def _target(name: str, arguments: str):
-    import refhmc
-
     _not_too_large("the number in the target's name", *(int(x[:12]) for x in re.findall(r"-(\d+)", name)[:1]))
-    known = refhmc.models.by_name()
+    known = own.models.by_name()
     given = {key: _plain(value) for key, value in json.loads(arguments).items()}
     if name in known and not given:
         return known[name]()
@@ -69,10 +64,10 @@ def _target(name: str, arguments: str):
         except ValueError:
             raise Refusal(NOT_SUPPORTED, f"no target {name!r}; there are: {', '.join(known_targets())}") from None
         if not given:
-            return refhmc.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
+            return own.models.Funnel(law.dim - 1) if name.startswith("funnel") else model_of(law)
     if name not in _CONSTRUCTORS:
         raise Refusal(BAD_REQUEST, f"the target {name!r} takes no args")
-    constructor = getattr(refhmc.models, _CONSTRUCTORS[name])
+    constructor = getattr(own.models, _CONSTRUCTORS[name])
     sizes = [key for key, x in inspect.signature(constructor).parameters.items() if str(x.annotation).startswith("int")]
     for key in sizes:
         _not_too_large(key, given.get(key))
@@ -90,7 +85,6 @@ def _not_too_large(what: str, *sizes) -> None:
 
 def model_of(law: targets.Target):
     """A target of ``targets.py`` as a refhmc model, with no derivative beyond the gradient."""
-    import refhmc
 
     def log_density(q, data):
         return float(law.log_density(q))
@@ -98,27 +92,25 @@ def model_of(law: targets.Target):
     def gradient(q, data):
         return np.asarray(law.gradient(q), dtype=float)  # type: ignore[misc]
 
-    for function in (log_density, gradient):
-        function.__module__ = law.name  # functions of refhmc's own modules are taken for compiled ones
-    reference = refhmc.Reference(source=law.law, draw=law.draw)
+    reference = own.Reference(source=law.law, draw=law.draw)
     # No data that compiled code takes: it runs as Python.
-    return refhmc.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
+    return own.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
 
 
 def metric(wanted=None):
     """The metric of that description; None is the identity."""
 
-    name, options = _described("identity" if wanted is None else wanted, METRICS, "metric", "alpha")
-    return _made(metric_class(name), name, options)
+    name, options = _described("identity" if wanted is None else wanted, own.vocabulary.METRICS, "metric", "alpha")
+    return _made(own.vocabulary.metric_class(name), name, options)
 
 
 def method(wanted, **solver):
     """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
 
-    name, options = _described("leapfrog" if wanted is None else wanted, INTEGRATORS, "method", "base")
+    name, options = _described("leapfrog" if wanted is None else wanted, own.vocabulary.INTEGRATORS, "method", "base")
     if name in ("yoshida", "suzuki"):
         options["base"] = method(options.get("base", "leapfrog"), **solver)
-    kind = integrator_class(name)
+    kind = own.vocabulary.integrator_class(name)
     if name in ("implicit_midpoint", "generalized_leapfrog", "projected_tao"):
         options = {**solver, **options}
     return _made(kind, name, options)

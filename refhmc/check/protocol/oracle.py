@@ -38,6 +38,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from refhmc import __version__
+from refhmc.check import own
 from refhmc.check.protocol import conditions, names
 from refhmc.check.protocol.messages import (
     BAD_REQUEST,
@@ -56,7 +58,6 @@ from refhmc.check.protocol.messages import (
     number,
     parse,
 )
-from refhmc.dynamics.vocabulary import INTEGRATORS, METRICS
 
 SOLVER_TOLERANCES = (1e-14, 1e-13, 1e-12, 1e-10, 1e-8)  # the first that the solver reaches
 SOLVER_ITERATIONS = 1000
@@ -170,16 +171,14 @@ class Oracle:
 
 def capabilities(request: dict) -> dict:
     """What this program can do."""
-    import refhmc
-
     return {
         "v": VERSION,
         "name": "refhmc",
-        "version": refhmc.__version__,
+        "version": __version__,
         "ops": [*OPS, "batch", "evidence"],
         "targets": names.known_targets(),
-        "metrics": list(METRICS),
-        "methods": list(INTEGRATORS),
+        "metrics": list(own.vocabulary.METRICS),
+        "methods": list(own.vocabulary.INTEGRATORS),
         "kernels": ["hmc", "nuts"],
         "eps": "0.1",
         "digits": DIGITS,
@@ -209,9 +208,7 @@ def metric(request: dict) -> dict:
         _answerable(len(q) ** 3, "dG")
     found = _of_q(request, "G", H.mass)
     if request.get("derivative"):
-        from refhmc.numerics.differences import ridders
-
-        columns = [ridders(functools.partial(_mass_along, H, q, u)) for u in np.eye(len(q))]
+        columns = [own.differences.ridders(functools.partial(_mass_along, H, q, u)) for u in np.eye(len(q))]
         more = _numbers({"dG": np.stack([column.value for column in columns], axis=-1)})
         found = {**found, **more, "hex": {**found["hex"], **more["hex"]}}
         if "tol" in found:
@@ -226,10 +223,10 @@ def _mass_along(H, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
 def dH(request: dict) -> dict:
     """H and its two gradients."""
     H, q, p = _hamiltonian(request), _position(request), _momentum(request, "p")
-    d = len(q)
+    d, evaluate = len(q), own.evaluation(H)
 
     def everything(z: np.ndarray) -> np.ndarray:
-        energy, velocity, slope = H._evaluate(z[:d], z[d:])
+        energy, velocity, slope = evaluate(z[:d], z[d:])
         return np.concatenate([[energy], slope, velocity])
 
     z = np.concatenate([q, p])
@@ -258,16 +255,14 @@ def orbit(request: dict) -> dict:
 
 def transition(request: dict) -> dict:
     """One transition of HMC or NUTS on the given randomness."""
-    import refhmc
-
     H, q, eps = _hamiltonian(request), _position(request), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
     if kernel == "hmc":
-        make, more = refhmc.HMC, {"n_steps": _count(request, "n", 1)}
+        make, more = own.HMC, {"n_steps": _count(request, "n", 1)}
     elif kernel == "nuts":
-        make, more = refhmc.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
+        make, more = own.NUTS, {"max_treedepth": _count(request, "max_depth", 10, LIMITS["depth"])}
     else:
         raise Refusal(NOT_SUPPORTED, f"no kernel {kernel!r}; there are: hmc, nuts")
     source = {
@@ -277,7 +272,7 @@ def transition(request: dict) -> dict:
         "rng": np.random.default_rng(_seed(request)) if "seed" in request else None,
     }
     try:
-        went = refhmc.transition(H.model, make(**more, **options), q, **source)
+        went = own.transition(H.model, make(**more, **options), q, **source)
     except (ValueError, TypeError, IndexError) as wrong:
         raise Refusal(BAD_REQUEST, str(wrong)) from None
     found = _numbers({"q": went.q, "p0": went.momentum, "accept": went.stats["acceptance_rate"]})
@@ -323,8 +318,6 @@ def _of_q(request: dict, name: str, f) -> dict:
 
 def _trajectory(request: dict, n: int, sign: float = 1.0):
     """The trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
-    import refhmc
-
     H, q, p, eps = _hamiltonian(request), _position(request), _momentum(request, "p"), sign * _step_size(request)
     wanted = request.get("method") or _default_method(H)
     d = len(q)
@@ -336,7 +329,7 @@ def _trajectory(request: dict, n: int, sign: float = 1.0):
         if H.metric.position_dependent and not integrator.implicit and not hasattr(integrator, "omega"):
             raise Refusal(BAD_REQUEST, f"{wanted}: the metric depends on the position, which this method cannot follow")
         try:
-            path = refhmc.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
+            path = own.integrate(H, integrator, q, p, step_size=eps, n_steps=n)
         except (TypeError, ValueError) as wrong:
             raise Refusal(FAILED, str(wrong)) from None
         if path.converged.all() or not integrator.implicit:
@@ -351,15 +344,15 @@ def _trajectory(request: dict, n: int, sign: float = 1.0):
         return path, {"tol": "inf"}, {}
 
     def run(z: np.ndarray) -> np.ndarray:
-        moved = refhmc.integrate(H, integrator, z[:d], z[d:], step_size=eps, n_steps=n)
+        moved = own.integrate(H, integrator, z[:d], z[d:], step_size=eps, n_steps=n)
         return np.concatenate([moved.q, moved.p], axis=1)
 
     C, states = _roundings(H), np.concatenate([path.q, path.p], axis=1)
     tol = conditions.of_path(run, states[0], states, C, delta)
-    energy, velocity, slope = H._evaluate(path.q[-1], path.p[-1])
+    energy, velocity, slope = own.evaluation(H)(path.q[-1], path.p[-1])
     moved_by = float(np.abs(np.concatenate([velocity, slope])).sum())
-    own = conditions.of_value(lambda z: H.energy(z[:d], z[d:]), states[-1], energy, C)
-    return path, {"tol": f"{tol:.3g}"}, {"tol_H": f"{moved_by * tol + own:.3g}"}
+    rounding = conditions.of_value(lambda z: H.energy(z[:d], z[d:]), states[-1], energy, C)
+    return path, {"tol": f"{tol:.3g}"}, {"tol_H": f"{moved_by * tol + rounding:.3g}"}
 
 
 def _solver(delta: float) -> dict:
@@ -418,13 +411,11 @@ def _model(request: dict):
 
 
 def _hamiltonian(request: dict):
-    import refhmc
-
     wanted = request.get("metric")
     if isinstance(wanted, str) and "alpha" in request:
         wanted = {"name": wanted, "alpha": request["alpha"]}
     try:
-        return refhmc.Hamiltonian(_model(request), names.metric(wanted))
+        return own.Hamiltonian(_model(request), names.metric(wanted))
     except ValueError as wrong:  # a mass matrix of another shape, or not positive definite
         raise Refusal(BAD_REQUEST, str(wrong)) from None
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.check import adapters, targets
+from refhmc.check import adapters, own, targets
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
 from refhmc.check.samplers import evidence
@@ -120,7 +120,7 @@ def sampler(
             made = _made(Foreign(make, name), exact)
         except Misconduct as wrong:
             return _refused(name or "make", exact, seed, wrong)
-    elif kernel is not None and not callable(kernel) and type(kernel).__module__.startswith("refhmc.kernels"):
+    elif own.is_kernel(kernel):
         made, name = adapters.refhmc_kernel(target, kernel), name or repr(kernel)
     more = _more(functions)
     theirs: tuple[Foreign, ...] = ()

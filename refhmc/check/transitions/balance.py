@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.optimize
 
+from refhmc.check import own
 from refhmc.check.subject.foreign import Misconduct, Undecided
 from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Leaf, Step, answers, leaves
 from refhmc.check.subject.transition import MOMENTUM, Played, Player
-from refhmc.numerics.differences import ridders
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
@@ -127,7 +127,7 @@ def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Ma
             near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
             columns.append((8 * near - far) / (12 * h))
         else:
-            slope = ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
+            slope = own.differences.ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
             columns.append(np.broadcast_to(slope.value, q.shape))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)

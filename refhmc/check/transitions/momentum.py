@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refhmc.check import own
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
 from refhmc.check.subject.foreign import NotApplicable, OutOfTime, Undecided, call_text
 from refhmc.check.subject.outcomes import Leaf, answers
@@ -29,7 +30,6 @@ from refhmc.check.subject.target import inverse_mass
 from refhmc.check.subject.transition import MOMENTUM, Played
 from refhmc.check.transitions.case import CLEAR, Case, far_out, moved
 from refhmc.check.transitions.stationarity import stationarity_of_both
-from refhmc.numerics.differences import ridders
 
 LATE = 1e-9  # so little does q' depend on noise that comes after the move
 PUSH = 1e-3
@@ -201,7 +201,7 @@ def volume(case: Case, calls: list[Call]) -> Row:
             return np.concatenate([got.q, np.full(d, np.nan) if got.p is None else got.p])
 
         start = np.concatenate([x.q, x.z[early] if len(early) else x.p])
-        slopes = [ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
+        slopes = [own.differences.ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
         J = np.stack([slope.value for slope in slopes], axis=-1)
         own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
         sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refhmc.check import adapters
+from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.report import Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, examine
@@ -92,7 +92,7 @@ def transition(
     """
     require_counts(dim=dim, n_points=n_points)
     require_times(seconds=seconds)
-    if callable(getattr(kern, "transition", None)) and hasattr(kern, "statistics"):
+    if own.is_kernel(kern):
         kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
     subject = Foreign(kern, name, like)
     law = law_of(H, log_density, like)

@@ -9,15 +9,9 @@ import math
 
 import numpy as np
 
-import refhmc
-from refhmc.adaptation import windows
-from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
-from refhmc.adaptation.welford import learn_metric, update_welford
+from refhmc.check import own
 from refhmc.check.report import Report
 from refhmc.check.vectors import golden
-from refhmc.core.compiled import plain
-from refhmc.core.records import one
-from refhmc.dynamics.vocabulary import integrator_class, metric_class
 
 SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
 
@@ -25,7 +19,7 @@ SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' g
 @functools.cache
 def model(name):
     """refhmc's own model of that name."""
-    m, data = refhmc.models, golden.targets()[name].data
+    m, data = own.models, golden.targets()[name].data
     makers = {
         "gaussian": lambda: m.Gaussian(data["mean"], data["covariance"]),
         "banana": lambda: m.Banana(data["y"], data["sigma_y"], data["sigma_theta"]),
@@ -47,17 +41,17 @@ def metric(args):
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
-    return metric_class(args["metric"])(**options)
+    return own.vocabulary.metric_class(args["metric"])(**options)
 
 
 def integrator(args):
     """refhmc's own integrator with these arguments, solved tightly."""
     options = {"omega": args["omega"]} if "omega" in args else {}
-    make = integrator_class(args["integrator"])
+    make = own.vocabulary.integrator_class(args["integrator"])
     if make.implicit:
         options |= {"tolerance": SOLVER_TOLERANCE, "max_iterations": 1000}
     base = make(**options)
-    compositions = {"yoshida": refhmc.integrators.Yoshida, "suzuki": refhmc.integrators.Suzuki}
+    compositions = {"yoshida": own.integrators.Yoshida, "suzuki": own.integrators.Suzuki}
     return compositions[args["composition"]](base) if "composition" in args else base
 
 
@@ -72,18 +66,18 @@ def logp(r):
 
 
 def mass(r):
-    G = refhmc.Hamiltonian(model(r.target), metric(r.args)).mass(r.inputs["q"])
+    G = own.Hamiltonian(model(r.target), metric(r.args)).mass(r.inputs["q"])
     return {"metric": G, "log_det": np.linalg.slogdet(G).logabsdet}
 
 
 def force(r):
-    H = refhmc.Hamiltonian(model(r.target), metric(r.args))
+    H = own.Hamiltonian(model(r.target), metric(r.args))
     return {"dq": H.grad_q(r.inputs["q"], r.inputs["p"]), "dp": H.grad_p(r.inputs["q"], r.inputs["p"])}
 
 
 def step(r):
-    H, a = refhmc.Hamiltonian(model(r.target), metric(r.args)), r.args
-    t = refhmc.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
+    H, a = own.Hamiltonian(model(r.target), metric(r.args)), r.args
+    t = own.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
     if not t.converged.all():
         raise ArithmeticError(f"{r.id}: a solve did not converge")
     return {"q": t.q[-1], "p": t.p[-1], "energy_error": t.energy[-1] - t.energy[0]}
@@ -110,10 +104,8 @@ def jumping(name, coordinates):
         data = golden.targets()[name].data
         parts = tuple(data[key] for key in ("log_w", "mean", "s"))
         functions = {"log_density": staircase_log_density, "gradient": staircase_gradient}
-        return refhmc.Model(2, **functions, data=parts, discontinuous=coordinates, name=name)
-    smooth = model(name)
-    functions = {key: smooth._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
-    return refhmc.Model(smooth.dim, **functions, data=smooth.data, discontinuous=coordinates, name=name)
+        return own.Model(2, **functions, data=parts, discontinuous=coordinates, name=name)
+    return own.with_jumps(model(name), coordinates)
 
 
 def discontinuous_step(r):
@@ -121,7 +113,7 @@ def discontinuous_step(r):
     of = jumping(r.target, coordinates)
     sizes = np.array(a.get("inverse_mass", np.ones(of.dim)))
     sizes[list(coordinates)] **= 2  # refhmc's variances: 1/m_j is their root
-    H = refhmc.DiscontinuousHamiltonian(of, refhmc.metrics.Diagonal(sizes))
+    H = own.DiscontinuousHamiltonian(of, own.metrics.Diagonal(sizes))
     q, p = r.inputs["q"], r.inputs["p"]
     for order in a["orders"]:
         q, p, _, _ = H.step(q, p, a["eps"], order)
@@ -131,10 +123,10 @@ def discontinuous_step(r):
 def transition(r):
     a = r.args
     if a["kernel"] == "hmc":
-        kernel = refhmc.HMC(step_size=a["eps"], n_steps=a["n"], metric=metric(a), integrator=integrator(a))
+        kernel = own.HMC(step_size=a["eps"], n_steps=a["n"], metric=metric(a), integrator=integrator(a))
     else:
-        kernel = refhmc.NUTS(step_size=a["eps"], max_treedepth=a["max_depth"], metric=metric(a))
-    t = refhmc.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
+        kernel = own.NUTS(step_size=a["eps"], max_treedepth=a["max_depth"], metric=metric(a))
+    t = own.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
     out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
     if a["kernel"] == "hmc":
         out["accepted"] = bool(t.stats["is_accepted"])
@@ -143,18 +135,19 @@ def transition(r):
 
 
 def dual_averaging(r):
-    state = one(DUAL)[0]
+    recursion = own.dual_averaging
+    state = own.records.one(recursion.DUAL)[0]
     out: dict[str, list] = {"step_size": [], "averaged": []}
-    restart_dual_averaging(state, r.args["initial"])
+    recursion.restart_dual_averaging(state, r.args["initial"])
     for a in r.inputs["acceptances"]:
-        update_dual_averaging(state, a, r.args["target_accept"])
+        recursion.update_dual_averaging(state, a, r.args["target_accept"])
         out["step_size"].append(np.exp(state.log_step))
         out["averaged"].append(np.exp(state.log_step_bar))
     return out
 
 
 def warmup_schedule(r):
-    return {"phases": [list(phase) for phase in windows.warmup_schedule(r.args["tune"])]}
+    return {"phases": [list(phase) for phase in own.windows.warmup_schedule(r.args["tune"])]}
 
 
 def welford(r):
@@ -162,9 +155,9 @@ def welford(r):
     n, d = draws.shape
     mean, scatter = np.zeros(d), np.zeros((d, d))
     for k, q in enumerate(draws, 1):
-        update_welford(mean, scatter, q, k)
+        own.welford.update_welford(mean, scatter, q, k)
     vecs, mats = np.zeros((2, d)), np.zeros((2, d, d))
-    plain(learn_metric)(scatter, n, (vecs, mats, None, None, None, None))
+    own.compiled.plain(own.welford.learn_metric)(scatter, n, (vecs, mats, None, None, None, None))
     return {"mean": mean, "covariance": scatter / (n - 1), "regularised": mats[0]}
 
 

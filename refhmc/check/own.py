@@ -1,0 +1,82 @@
+"""The one door from the conformance kit to refhmc: no other file of the kit imports the library beside it.
+
+    PUBLIC      what users have too: ``own.models.Funnel(2)``, ``own.integrate(...)``
+    INTERNAL    modules behind the public interface: what the golden vectors ask that no user does
+
+Both are imported when they are first asked for, so that a check of a NumPy function loads neither Numba nor compiled code.
+``refhmc.numerics.differences`` needs NumPy alone. (Errors, the version and the package data need no door.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+import refhmc
+from refhmc.numerics import differences as differences
+
+PUBLIC = {
+    *("HMC", "NUTS", "Hamiltonian", "DiscontinuousHamiltonian", "Model", "Reference"),
+    *("integrators", "metrics", "models", "integrate", "sample", "transition"),
+}
+INTERNAL = {
+    "compiled": "refhmc.core.compiled",
+    "records": "refhmc.core.records",
+    "vocabulary": "refhmc.dynamics.vocabulary",
+    "dual_averaging": "refhmc.adaptation.dual_averaging",
+    "welford": "refhmc.adaptation.welford",
+    "windows": "refhmc.adaptation.windows",
+}
+
+
+def __getattr__(name: str):
+    if name in PUBLIC:
+        return getattr(refhmc, name)
+    if name in INTERNAL:
+        return importlib.import_module(INTERNAL[name])
+    raise AttributeError(f"module 'refhmc.check.own' has no attribute {name!r}")
+
+
+# ------------------------------------------------------------------------------------------------ what is handed in
+
+
+def is_integrator(value) -> bool:
+    """Whether ``value`` is an integrator for :func:`refhmc.integrate`, rather than a step to be called."""
+    return not callable(value) and all(hasattr(value, claim) for claim in ("order", "symplectic", "reversible"))
+
+
+def is_kernel(value) -> bool:
+    """Whether ``value`` is a kernel for :func:`refhmc.sample`, rather than a function to be called."""
+    one = callable(getattr(value, "transition", None)) and hasattr(value, "statistics")
+    return not callable(value) and (one or hasattr(value, "blocks"))
+
+
+def evaluation(H) -> Any:
+    """``(q, p) -> (H, dH/dp, dH/dq)``, all in one call, where ``H`` is a :class:`refhmc.Hamiltonian`; else None."""
+    loaded = sys.modules.get("refhmc.dynamics.hamiltonian")  # where it is not loaded, nothing is of its classes
+    return H._evaluate if loaded is not None and type(H) is loaded.Hamiltonian else None
+
+
+# --------------------------------------------------------------------------------------------------- what is made of it
+
+
+def compile_step(H, integrator) -> None:
+    """Compile a step and the energy, so that no check's clock runs while that happens."""
+    from refhmc.dynamics.assemble import make_dynamics
+
+    make_dynamics(H.model, H.metric, integrator).compile(H.model.name)
+    with contextlib.suppress(Exception):  # a step that raises here raises where it is examined
+        q = np.zeros(H.model.dim)
+        p = H.draw_momentum(q, np.random.default_rng(0))
+        refhmc.integrate(H, integrator, q, p, step_size=1e-3, n_steps=1)
+        H.energy(q, p)
+
+
+def with_jumps(model, coordinates: tuple[int, ...]):
+    """``model`` told that it is discontinuous along ``coordinates``, whether it is or not."""
+    functions = {key: model._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
+    return refhmc.Model(model.dim, **functions, data=model.data, discontinuous=coordinates, name=model.name)
