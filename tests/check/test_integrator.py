@@ -14,7 +14,7 @@ import refhmc.check as rc
 from refhmc.check.integrators.flow import Energy, leading_term, true_flow
 from refhmc.check.integrators.integrator import read_claims
 from refhmc.check.mutants import integrators as foreign
-from refhmc.check.subject.step import Step, call_shape, leaves
+from refhmc.check.subject.step import Step, call_shape, step_outcomes
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -454,8 +454,8 @@ def test_all_ways_that_draws_fall_out_are_found():
             k = 7
         return q + k, p
 
-    ways = list(leaves(Step(step, 1), np.zeros(2), 0.1))
-    assert sorted((round(way.probability, 12), way.z[0]) for way in ways) == [
+    outcomes = list(step_outcomes(Step(step, 1), np.zeros(2), 0.1))
+    assert sorted((round(way.probability, 12), way.z[0]) for way in outcomes) == [
         (0.075, 7),
         (0.2, 0),
         (0.225, 1),

@@ -12,9 +12,9 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import transitions as mutants
 from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
-from refhmc.check.subject.outcomes import leaves
-from refhmc.check.subject.target import inverse_mass, position_law
-from refhmc.check.subject.transition import TINY, Played
+from refhmc.check.subject.outcomes import outcomes
+from refhmc.check.subject.target import inverse_mass, position_log_density
+from refhmc.check.subject.transition import TINY, Transition
 from refhmc.check.transitions import stationarity_tests as stationarity
 from tests.helpers.sweeps import one_in, representatives, swept
 
@@ -372,10 +372,10 @@ def test_bisection_finds_a_probability_to_rounding():
         q = np.array([0.0 if u < 0.2 else 2.0 if u < 0.2 + 1e-9 else 1.0])
         from refhmc.check.subject.draws import Question
 
-        return Played(q, None, [Question("uniform", None, u)])
+        return Transition(q, None, [Question("uniform", None, u)])
 
-    outcomes = leaves(play, np.zeros(1), lambda k: 0.5, TINY, 1e-13)
-    chances = sorted((float(leaf.played.q[0]), leaf.probability) for leaf in outcomes)
+    found = outcomes(play, np.zeros(1), lambda k: 0.5, TINY, 1e-13)
+    chances = sorted((float(x.transition.q[0]), x.probability) for x in found)
     assert [q for q, _ in chances] == [0.0, 1.0, 2.0]
     np.testing.assert_allclose([p for _, p in chances], [0.2, 0.8 - 1e-9, 1e-9], rtol=1e-7)
 
@@ -383,7 +383,7 @@ def test_bisection_finds_a_probability_to_rounding():
 def test_the_position_s_law_of_an_energy_has_the_momentum_integrated_out():
     model = refhmc.models.Banana()
     H = refhmc.Hamiltonian(model, refhmc.metrics.Fisher())
-    log_pi = position_law(H.energy)
+    log_pi = position_log_density(H.energy)
     points = np.random.default_rng(1).standard_normal((4, 2))
     found = np.array([log_pi(q) - model.log_density(q) for q in points])
     np.testing.assert_allclose(found, found[0], atol=1e-9)

@@ -9,7 +9,7 @@ import numpy as np
 
 from refhmc.check import own
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, to_host
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
 from refhmc.check.subject.transition import parameters
 
 FIELDS = {
@@ -116,7 +116,7 @@ def record(case: Case, draws: int, tune: int, seed: int) -> dict[str, np.ndarray
                 break
     if "step_size" not in found and "inverse_metric" not in found and "metric" not in found:
         kind = type(result).__name__
-        raise Misconduct(
+        raise SubjectError(
             f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}", f"run({draws}, {tune}, {seed})"
         )
     return found

@@ -13,7 +13,7 @@ import numpy as np
 
 from refhmc.check.adaptations.record import Case, after_warm_up
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
-from refhmc.check.subject.foreign import Misconduct, NotApplicable
+from refhmc.check.subject.foreign import NotApplicable, SubjectError
 
 LENGTHS = (150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 5000)
 
@@ -71,7 +71,7 @@ def schedule_function_row(case: Case) -> Row:
                 (int(x[-2]), int(x[-1])) for x in phases if len(x) == 2 or str(x[0]).lower() in ("slow", "1", "true")
             ]
         except Exception as error:
-            raise Misconduct(f"{f.name}: wanted phases (kind, start, stop): {error}", f"{f.name}({tune})") from error
+            raise SubjectError(f"{f.name}: wanted phases (kind, start, stop): {error}", f"{f.name}({tune})") from error
         if slow not in _allowed_windows(tune):
             why = f"for {tune}: {slow[:8]}, Stan's {stan_windows(tune)}"
             return Row("windows", FAIL, basis=why, severity=INEFFICIENT, case=f"{f.name}({tune})")
@@ -136,7 +136,7 @@ def variance_function_row(case: Case) -> Row:
         draws = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 3.0, 0.1], [0.0, 0.0, 0.05]]) + offset
         got = f.array(f.raw(draws), None, "the estimate", [draws])
         if got.shape not in ((3,), (3, 3)):
-            raise Misconduct(
+            raise SubjectError(
                 f"{f.name}: wanted (3,) or (3, 3), got {got.shape}", f"{f.name}(draws of shape {draws.shape})"
             )
         centred = draws - draws.mean(axis=0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from refhmc.check.derivatives.slopes import NOISE_MARGIN, noise_along, slope_along, width_along
 from refhmc.check.report import FAIL, PASS, Row
-from refhmc.check.subject.foreign import Undecided
+from refhmc.check.subject.foreign import Inconclusive
 
 ALL_COORDINATES = 16  # up to so many, each by itself; beyond, some of them and dense directions
 COARSE = 1e-6  # tier at which a derivative is wrong
@@ -122,9 +122,9 @@ def row_of(
     tier: float = COARSE,
     said: str = "",
 ) -> Row:
-    """The row of a claim looked at in several places; Undecided where none of them decides."""
+    """The row of a claim looked at in several places; Inconclusive where none of them decides."""
     if not any(c.decided.any() for c in claims):
-        raise Undecided(f"at none of {len(claims)} places do differences resolve the derivative")
+        raise Inconclusive(f"at none of {len(claims)} places do differences resolve the derivative")
     claim, index = worst(claims, tier)
     excess = float(claim.excess(tier)[index])
     size = max(float(claim.size[index]), 1e-300)

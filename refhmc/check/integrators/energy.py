@@ -19,7 +19,7 @@ import scipy.linalg
 from refhmc.check.integrators.examination import Examination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.report import INEFFICIENT, PASS, Row, judged
-from refhmc.check.subject.foreign import Misconduct, NotApplicable, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
 
 def energy_error(test: Examination) -> Row:
@@ -50,10 +50,10 @@ def energy_error(test: Examination) -> Row:
     if not found:
         if kept:
             return Row(name, PASS, basis="conserved to rounding", severity=INEFFICIENT)
-        raise Undecided("no clear slope: eps is too large, or the error is the solver's")
+        raise Inconclusive("no clear slope: eps is too large, or the error is the solver's")
     slope, z = min(found, key=lambda pair: pair[0])
     if slope < order - 0.4 and test.order_held:
-        raise Undecided(f"slope {slope:.2f}, though the step has its order: H may not be smooth along the orbit")
+        raise Inconclusive(f"slope {slope:.2f}, though the step has its order: H may not be smooth along the orbit")
     return judged(
         name,
         slope,
@@ -96,7 +96,7 @@ def _energy_kept(test: Examination, H: Energy) -> Row:
             if found and (worst is None or found[0] / found[1] > worst[0] / worst[1]):
                 worst = (*found, z, n)
     if worst is None:
-        raise Undecided("no finite answer")
+        raise Inconclusive("no finite answer")
     size, limit, z, n = worst
     case = ""
     if size > limit:
@@ -138,13 +138,13 @@ def shadow_energy(test: Examination) -> Row:
         ).max()
         sizes.append((float(np.abs(generator - wanted).max() / np.abs(wanted).max()), blur))
     if len(sizes) < 2:
-        raise Undecided("no derivative of the step")
+        raise Inconclusive("no derivative of the step")
     clear = [size for size, blur in sizes if size > 30 * blur]
     case = test.step.case(z, test.small)
     if len(clear) < 2:
         if sizes[0][0] < 1e-6:
             return Row(name, PASS, sizes[0][0], basis="at rounding", severity=INEFFICIENT)
-        raise Undecided("not clear of rounding or the solver's tolerance")
+        raise Inconclusive("not clear of rounding or the solver's tolerance")
     fall = math.log2(clear[-2] / clear[-1])
     basis = f"slope of log(J)/eps against the generator of H; apart by {clear[-1]:.2g}"
     return judged(name, fall, test.claims["order"] - 0.25, basis, relation=">=", severity=INEFFICIENT, case=case)
@@ -160,6 +160,6 @@ def _quadratic(H: Energy, points: list[np.ndarray]) -> bool:
                 straight = middle + t * (H.gradient(a) - middle)
                 if not np.abs(H.gradient(t * a) - straight).max() < 1e-8 * np.abs(straight).max():
                     return False
-    except Misconduct:
+    except SubjectError:
         return False
     return H.finite(zero)

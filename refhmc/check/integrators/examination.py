@@ -28,7 +28,7 @@ import numpy as np
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.own import differences
 from refhmc.check.report import Row
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError
 from refhmc.check.subject.step import Step
 
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
@@ -101,7 +101,7 @@ class Examination:
 
     points: list[np.ndarray] = dataclasses.field(default_factory=list)
     widths: np.ndarray | None = None  # of the momenta, in many dimensions
-    wrong_energy: Misconduct | None = None  # what H raised, at every point
+    wrong_energy: SubjectError | None = None  # what H raised, at every point
     excluded: str = "the step gave no answer"  # why the later rows cannot be run, if not empty
     slow: float = 1.0  # seconds a call
     unclear: bool = False  # whether p' tends to p or to -p

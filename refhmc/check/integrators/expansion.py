@@ -19,8 +19,8 @@ import numpy as np
 from refhmc.check.integrators.examination import Examination, inverse_mass
 from refhmc.check.integrators.flow import Energy, Term, leading_term, true_flow
 from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, Row, judged
-from refhmc.check.subject.foreign import Misconduct, NotApplicable, OutOfTime, Undecided
-from refhmc.check.subject.step import TooMany, leaves
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
+from refhmc.check.subject.step import TooManyOutcomes, step_outcomes
 
 CLEAR = 10.0  # errors of the fit: a term beyond is believed, if ranges of eps agree on it
 NODES = 16  # steps of sizes E/16 ... E, for the expansion of the error in eps
@@ -48,15 +48,15 @@ def followed(test: Examination) -> list[Series]:
         for z in test.points[: 1 if test.wide else 3 if test.quick else 2]:
             try:
                 test.series.append(_series(test, H, z))
-            except (Undecided, Misconduct) as reason:
+            except (Inconclusive, SubjectError) as reason:
                 why = str(reason)
             except OutOfTime:
                 why = f"the flow of H was not followed in the time given{'' if H.given else '; grad_q= and grad_p= save most'}"
                 break
         if not test.series:
-            raise Undecided(why)
+            raise Inconclusive(why)
     if not test.series:
-        raise Undecided("the flow of H could not be followed")
+        raise Inconclusive("the flow of H could not be followed")
     return test.series
 
 
@@ -69,7 +69,7 @@ def _series(test: Examination, H: Energy, z: np.ndarray) -> Series:
     good = np.cumprod(np.isfinite(ends).all(axis=1)).astype(bool)  # up to the first that failed
     times, ends = times[good], ends[good]
     if len(times) < 8:
-        raise Undecided("the step fails at small eps")
+        raise Inconclusive("the step fails at small eps")
     scale = test.scale(z, *ends[times <= test.small])
     field = H.field(z) / scale
     rate = 1.0
@@ -99,10 +99,10 @@ def _mean(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
     if not test.step.random:
         return test.step.quiet(z, eps)
     try:
-        ways = list(leaves(test.step, z, eps, most=130))
-    except TooMany as why:
-        raise Undecided(str(why)) from None
-    return np.sum([leaf.probability * leaf.z for leaf in ways], axis=0)
+        outcomes = list(step_outcomes(test.step, z, eps, most=130))
+    except TooManyOutcomes as why:
+        raise Inconclusive(str(why)) from None
+    return np.sum([outcome.probability * outcome.z for outcome in outcomes], axis=0)
 
 
 def order(test: Examination) -> Row:
@@ -121,7 +121,7 @@ def order(test: Examination) -> Row:
             test.notes.append("the step is the true flow, to rounding")
             test.order_held = True
             return Row(name, PASS, basis="the error is at rounding for all eps: exact", severity=INEFFICIENT)
-        raise Undecided("no range of eps in which the error is neither saturated nor rounding or the solver's")
+        raise Inconclusive("no range of eps in which the error is neither saturated nor rounding or the solver's")
     least, z = min(found, key=lambda pair: pair[0])
     if "order" not in test.claims:
         return Row(name, NOT_RUN, least, basis="not claimed; measured against the true flow")
@@ -194,7 +194,7 @@ def small_step(test: Examination) -> Row:
         basis = f"term eps^{test.power} of the error, in parts of the step; what the fit resolves"
         return Row(name, FAIL, number, limit, basis, INEFFICIENT, test.step.case(z, test.small))
     if not finest < 1e-3:
-        raise Undecided("the terms of the error cannot be told from rounding or the solver's tolerance")
+        raise Inconclusive("the terms of the error cannot be told from rounding or the solver's tolerance")
     return Row(name, PASS, basis=f"no terms up to eps^{order}; seen from {finest:.1g} of a step", severity=INEFFICIENT)
 
 
@@ -240,7 +240,7 @@ def elapsed_time(test: Examination) -> Row:
         if size > 1e3 * blur:
             found.append((moved[0], moved[1], blur / size, series))
     if not found:
-        raise Undecided("too coarse to tell")
+        raise Inconclusive("too coarse to tell")
     ahead, push, blur, series = max(found, key=lambda entry: abs(entry[0]) / entry[2])
     if test.step.random and any(abs(s.rate - 1) > 1e-9 for *_, s in found):
         low, high = min(s.rate for *_, s in found), max(s.rate for *_, s in found)
@@ -276,7 +276,7 @@ def _is_exchanged(test: Examination, series: Series) -> bool:
     H, d, z = test.need_energy(), test.d, series.z
     try:
         other = np.linalg.solve(inverse_mass(H, z), z[d:]) / series.scale[:d]
-    except (Misconduct, np.linalg.LinAlgError):
+    except (SubjectError, np.linalg.LinAlgError):
         return False
     if np.abs(other - series.field[:d]).max() < 0.01 * np.abs(series.field[:d]).max():
         return False

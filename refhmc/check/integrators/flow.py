@@ -20,7 +20,7 @@ from numpy.polynomial.chebyshev import chebfit, chebint, chebval
 
 from refhmc.check import own
 from refhmc.check.own import differences
-from refhmc.check.subject.foreign import Foreign, Misconduct, Undecided
+from refhmc.check.subject.foreign import Foreign, Inconclusive, SubjectError
 
 MOST_INTERVALS = 200
 
@@ -44,7 +44,7 @@ class Energy:
         )  # one call for all, and much less time
         self.error = 1e-14  # of the gradient, relative
         self._complex: bool | None = None
-        self.refusal: Misconduct | None = None
+        self.refusal: SubjectError | None = None
         self.refusals = 0
 
     def __call__(self, z: np.ndarray) -> float:
@@ -60,7 +60,7 @@ class Energy:
         """Whether H and its gradient are finite there; what one of them raises is kept as ``refusal``."""
         try:
             return bool(np.isfinite(self(z)) and np.isfinite(self.gradient(z)).all())
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             self.refusal, self.refusals = self.refusal or wrong, self.refusals + 1
             return False
 
@@ -115,7 +115,7 @@ NODES = 14  # of the polynomial in each interval
 def true_flow(energy: Energy, z: np.ndarray, times: Sequence[float], scale: np.ndarray) -> tuple[np.ndarray, float]:
     """Where the flow takes z by each of the ascending ``times``, (k, 2d), and an estimate of the error.
 
-    The error is in units of ``scale``, (2d,). Raises Undecided where the flow cannot be followed.
+    The error is in units of ``scale``, (2d,). Raises Inconclusive where the flow cannot be followed.
     """
     energy.field(z)  # learns how exact the gradient is
     start, end, length = 0.0, float(times[-1]), float(times[-1])
@@ -123,7 +123,7 @@ def true_flow(energy: Energy, z: np.ndarray, times: Sequence[float], scale: np.n
     while start < end * (1 - 1e-14):
         tried += 1
         if tried > MOST_INTERVALS:
-            raise Undecided(f"the flow of H could not be followed to time {end:.3g}")
+            raise Inconclusive(f"the flow of H could not be followed to time {end:.3g}")
         length = min(length, end - start)
         solved = _interval(energy, z, length, scale)
         if solved is None:

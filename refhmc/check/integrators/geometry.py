@@ -21,7 +21,7 @@ import numpy as np
 from refhmc.check.integrators.examination import NEAR, SMALL, Defect, Examination
 from refhmc.check.integrators.reversal import reversible_in_law
 from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, WRONG_LAW, Row, inconclusive, judged
-from refhmc.check.subject.foreign import NotApplicable, OutOfTime, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime
 from refhmc.check.subject.step import Step
 
 OF_DERIVATIVES = 300.0  # solver's tolerances that a derivative may hold
@@ -140,10 +140,10 @@ def _believed(test: Examination, measure, found: list[tuple]) -> tuple:
         contradicted = ratio > 1 and k < 8 and _contradicted(test, measure, defect, limit, z, eps, n)
         test.step.stream = 0
         if k == 8 and ratio > 1:
-            raise Undecided("derivatives taken in different ways do not agree")
+            raise Inconclusive("derivatives taken in different ways do not agree")
         if not contradicted:
             return entry
-    raise Undecided("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
+    raise Inconclusive("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
 
 
 def _contradicted(test: Examination, measure, defect: Defect, limit: float, z, eps, n) -> bool:
@@ -244,7 +244,7 @@ def composition(test: Examination) -> Row:
                 if worst is None or defect.size / limit > worst[0]:
                     worst = (defect.size / limit, defect, limit, z, test.eps, n)
     if worst is None:
-        raise Undecided("not measurable at any of the points")
+        raise Inconclusive("not measurable at any of the points")
     ratio, defect, limit, z, eps, n = worst
     if ratio <= 1:
         return judged(name, defect.size, limit, defect.route)

@@ -15,7 +15,7 @@ import numpy as np
 from refhmc.check.integrators.examination import Examination, allowance
 from refhmc.check.own import differences
 from refhmc.check.report import INEFFICIENT, Row, judged
-from refhmc.check.subject.foreign import Foreign, NotApplicable, Undecided
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable
 
 
 def conserved(test: Examination) -> Row:
@@ -39,7 +39,7 @@ def conserved(test: Examination) -> Row:
             if worst is None or abs(after - before) / limit > worst[0]:
                 worst = (abs(after - before) / limit, abs(after - before), limit, label, z)
     if worst is None:
-        raise Undecided("no finite answer")
+        raise Inconclusive("no finite answer")
     _, size, limit, label, z = worst
     case = test.step.case(z, test.eps, 10)
     return judged("invariants", size, limit, f"{label}; rounding", severity=INEFFICIENT, case=case)
@@ -68,7 +68,7 @@ def equivariance(test: Examination) -> Row:
             if worst is None or size / limit > worst[0]:
                 worst = (size / limit, size, limit, k, z)
     if worst is None:
-        raise Undecided("no finite answer")
+        raise Inconclusive("no finite answer")
     _, size, limit, k, z = worst
     case = test.step.case(z, test.eps, 3)
     return judged("equivariance", size, limit, f"symmetry {k}; rounding x |J|", severity=INEFFICIENT, case=case)

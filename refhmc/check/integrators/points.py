@@ -21,7 +21,7 @@ import numpy as np
 from refhmc.check.integrators.examination import CALM, Examination, inverse_mass, momentum_widths
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
-from refhmc.check.subject.foreign import DIMENSIONS, Misconduct, NotApplicable, Undecided, elsewhere
+from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
 
 
@@ -37,7 +37,7 @@ def answers(test: Examination) -> Row:
             raise _in_words(test, refused[0])
         if tried == 0:
             test.excluded = "H is finite at none of the points tried; give points="
-            raise Undecided(test.excluded)
+            raise Inconclusive(test.excluded)
         case = test.step.case((test.given or [candidate(test, np.random.default_rng(test.seed), 0)])[0], test.eps)
         why = f"not finite, or reported as failed, at all of {tried} points"
         return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=case)
@@ -53,11 +53,11 @@ def answers(test: Examination) -> Row:
     return Row("answers", PASS, basis=f"{len(found)} of {tried} points", severity=MISCONDUCT)
 
 
-def _found(test: Examination) -> tuple[list[np.ndarray], list[Misconduct], int]:
+def _found(test: Examination) -> tuple[list[np.ndarray], list[SubjectError], int]:
     """Points at which the step answers; how it refused others; at how many, of those where H is finite, it was tried."""
     rng, tried = np.random.default_rng(test.seed), 0
     found: list[np.ndarray] = []
-    refused: list[Misconduct] = []
+    refused: list[SubjectError] = []
     candidates = test.given or (candidate(test, rng, k) for k in range(40))
     wanted = len(test.given) or (12 if not test.wide else 6)
     for z in candidates:
@@ -70,7 +70,7 @@ def _found(test: Examination) -> tuple[list[np.ndarray], list[Misconduct], int]:
         began, tried = time.perf_counter(), tried + 1
         try:
             end = test.step(z, test.eps)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             refused.append(wrong)
             continue
         test.slow = min(test.slow, time.perf_counter() - began)
@@ -87,19 +87,19 @@ def answers_in(d: int, step, H, eps: float, like=None) -> bool:
     try:
         finite = np.isfinite(Step(step, d, None, like)(z, eps)).all()
         return bool(finite) and (H is None or bool(np.isfinite(Energy(H, d, like=like)(z))))
-    except Misconduct as wrong:
+    except SubjectError as wrong:
         if "did not come back" in str(wrong):
             raise
         return False
 
 
-def _in_words(test: Examination, wrong: Misconduct) -> Misconduct:
+def _in_words(test: Examination, wrong: SubjectError) -> SubjectError:
     """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
     step, like = test.step.foreign.function, test.like
     told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
     if told is wrong and not test.dim_given and "did not come back" not in str(wrong):
         more = f"; dim was not given, and in none from 1 to {max(DIMENSIONS)} does it answer"
-        return Misconduct(f"{wrong}{more}", wrong.case)
+        return SubjectError(f"{wrong}{more}", wrong.case)
     return told
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from refhmc.check.integrators.examination import Examination, allowance
 from refhmc.check.report import NOT_RUN, Row, judged
-from refhmc.check.subject.foreign import Undecided
-from refhmc.check.subject.step import TooMany, leaves
+from refhmc.check.subject.foreign import Inconclusive
+from refhmc.check.subject.step import TooManyOutcomes, step_outcomes
 
 
 def reversible_in_law(test: Examination) -> Row:
@@ -25,32 +25,32 @@ def reversible_in_law(test: Examination) -> Row:
     for stream, z in enumerate(test.points[:3]):
         test.step.stream = stream
         try:
-            ways = list(leaves(test.step, z, test.eps))
-            for z_new, there in _grouped(test, ways, z):
+            outcomes = list(step_outcomes(test.step, z, test.eps))
+            for z_new, there in _grouped(test, outcomes, z):
                 back = 0.0
-                for mirrored in (False, True) if ways[0].continuous else (False,):
+                for mirrored in (False, True) if outcomes[0].continuous else (False,):
                     home = [
-                        leaf.probability
-                        for leaf in leaves(test.step, test.flip(z_new), test.eps, mirrored=mirrored)
-                        if test.apart(test.flip(leaf.z), z, z) <= _same(test, z)
+                        outcome.probability
+                        for outcome in step_outcomes(test.step, test.flip(z_new), test.eps, mirrored=mirrored)
+                        if test.apart(test.flip(outcome.z), z, z) <= _same(test, z)
                     ]
                     back = min((back, sum(home)), key=lambda x: abs(x - there))
                 matches += 1
-                real = real or ways[0].continuous
+                real = real or outcomes[0].continuous
                 if abs(back - there) > worst[0]:
                     worst = (abs(back - there), z)
-        except TooMany as why:
-            raise Undecided(str(why)) from None
+        except TooManyOutcomes as why:
+            raise Inconclusive(str(why)) from None
         finally:
             test.step.stream = 0
     if matches == 0:
-        raise Undecided("no way had a finite end")
+        raise Inconclusive("no way had a finite end")
     apart, z = worst
     basis = f"|P(z -> z') - P(Fz' -> Fz)| over all ways its draws fall out, {matches} pairs"
     if "reversible" not in test.claims:
         return Row(name, NOT_RUN, apart, basis="not claimed; " + basis)
     if apart > 1e-9 and real:
-        raise Undecided("no way back with the same real numbers drawn, nor with their mirror images")
+        raise Inconclusive("no way back with the same real numbers drawn, nor with their mirror images")
     return judged(name, apart, 1e-9, basis, case=test.step.case(z, test.eps))
 
 
@@ -61,16 +61,16 @@ def _same(test: Examination, z) -> float:
     return max(slack + allowance(1, growth, test.delta), 1e-9 if test.delta is None else 0.0)
 
 
-def _grouped(test: Examination, ways, z) -> list[tuple[np.ndarray, float]]:
+def _grouped(test: Examination, outcomes, z) -> list[tuple[np.ndarray, float]]:
     """Ends that agree taken together, with their probabilities."""
     groups: list[list[Any]] = []
-    for leaf in ways:
-        if not np.isfinite(leaf.z).all():
+    for outcome in outcomes:
+        if not np.isfinite(outcome.z).all():
             continue
         for group in groups:
-            if test.apart(group[0], leaf.z, z) <= _same(test, z):
-                group[1] += leaf.probability
+            if test.apart(group[0], outcome.z, z) <= _same(test, z):
+                group[1] += outcome.probability
                 break
         else:
-            groups.append([leaf.z, leaf.probability])
+            groups.append([outcome.z, outcome.probability])
     return [(end, probability) for end, probability in groups]

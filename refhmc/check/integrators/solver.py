@@ -22,7 +22,7 @@ from refhmc.check.integrators.examination import SMALL, Examination
 from refhmc.check.integrators.geometry import reversal_defect, symplectic_defect
 from refhmc.check.integrators.points import candidate
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Row, inconclusive, judged
-from refhmc.check.subject.foreign import Misconduct, NotApplicable, OutOfTime, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 MULTIPLES = (2.0, 3.0, 4.5, 6.0, 9.0, 13.0, 20.0, 30.0, 45.0)  # of eps
 AT_EPS, FURTHER_OUT, AT_MULTIPLE = 300, 150, 20  # points
@@ -50,7 +50,7 @@ def delta_scaling(test: Examination) -> Row:
                 limit = defect.allowed(1, delta)
                 worst = max(worst, (defect.size / limit, defect.size, limit))
     if not seen:
-        raise Undecided("no finite answer with another tolerance")
+        raise Inconclusive("no finite answer with another tolerance")
     case = test.step.case(z, test.eps)
     return judged(
         name,
@@ -78,11 +78,11 @@ def solver_failure(test: Examination) -> Row:
     clear: list[str] = []  # what was looked at and found in order
     total: collections.Counter[str] = collections.Counter()
     at_eps = 0
-    for multiple, what, places in groups:
+    for multiple, what, test_points in groups:
         kinds: collections.Counter[str] = collections.Counter()
         first = None
         try:
-            for z in places:
+            for z in test_points:
                 kind = _beyond(test, z, multiple * test.eps)
                 kinds[kind] += 1
                 first = z if kind == "wrong" and first is None else first
@@ -107,7 +107,7 @@ def solver_failure(test: Examination) -> Row:
         if looked:
             clear.append(f"{looked} {what}" if multiple == 1 else f"{_step_of(multiple)}")
     if not total["reported"] + total["one way"] + total["fine"]:
-        raise Undecided("no case could be judged")
+        raise Inconclusive("no case could be judged")
     said = [f"{total[kind]} {word}" for kind, word in WORDS.items() if total[kind]]
     return Row(name, PASS, basis=f"{', '.join(said)}{_before(clear, at_eps)}")
 
@@ -130,10 +130,10 @@ def _before(clear: list[str], at_eps: int) -> str:
     if not clear:
         return ""
     multiples = [x for x in clear if x.endswith("eps")]
-    places = [x for x in clear if not x.endswith("eps")]
+    test_points = [x for x in clear if not x.endswith("eps")]
     far = f", to {multiples[-1]}" if multiples else ""
     chance = f"; of a failure at 1 % of them the chance to miss it was {0.99**at_eps:.2g}" if at_eps else ""
-    return f"; in order at eps at {' and '.join(places)}{far}{chance}"
+    return f"; in order at eps at {' and '.join(test_points)}{far}{chance}"
 
 
 def _points_of_the_law(test: Examination) -> Iterator[np.ndarray]:
@@ -176,7 +176,7 @@ def _energy(test: Examination, z: np.ndarray) -> float:
     """H(z), 0 where none is known, NaN where it raises."""
     try:
         return 0.0 if test.energy is None else test.energy(z)
-    except Misconduct:
+    except SubjectError:
         return np.nan
 
 

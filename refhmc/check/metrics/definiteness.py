@@ -13,7 +13,7 @@ from refhmc.check.derivatives.points import ascending, short, simplest
 from refhmc.check.derivatives.slopes import noise_along
 from refhmc.check.metrics.subject import ROUNDING, Subject
 from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
-from refhmc.check.subject.foreign import Undecided
+from refhmc.check.subject.foreign import Inconclusive
 
 
 def symmetric(s: Subject) -> Row:
@@ -89,10 +89,10 @@ def positive_definite(s: Subject) -> Row:
     if row is not None:
         return row
     if not least:
-        raise Undecided("singular to rounding wherever it is finite")
+        raise Inconclusive("singular to rounding wherever it is finite")
     if singular or unknown:
         one = (singular or unknown)[0]
-        raise Undecided(
+        raise Inconclusive(
             f"{len(singular)} places singular to rounding, {len(unknown)} not finite, e.g. {s.call(key, one)}"
         )
     basis = f"least eigenvalue with a unit diagonal, {len(near)} places" + far
@@ -151,8 +151,8 @@ def _zero_on_lines(s: Subject, name: str, key: str) -> Row | None:
     from scipy.optimize import minimize_scalar
 
     epsilon = s.epsilon("G", "H")
-    places = [*s.ordinary[:2], *s.asymmetric[:2]]
-    for a, b in pairwise(places):
+    test_points = [*s.ordinary[:2], *s.asymmetric[:2]]
+    for a, b in pairwise(test_points):
 
         def relative(t, a=a, b=b):
             q = a + t * (b - a)

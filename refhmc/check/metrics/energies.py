@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
-from refhmc.check.metrics.subject import ROUNDING, Subject, usable_places
+from refhmc.check.metrics.subject import ROUNDING, Subject, usable_test_points
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, judged
-from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
@@ -28,7 +28,7 @@ def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
 def log_det_row(s: Subject) -> Row:
     """log |G| as it is said against that of G itself, up to a constant."""
     s.need("log_det")
-    usable = usable_places(s)
+    usable = usable_test_points(s)
     said = np.array([float(s.strictly("log_det", q)) for q, _, _ in usable])
     right = np.array([float(np.linalg.slogdet(G)[1]) for _, G, _ in usable])
     bound = np.array(
@@ -41,7 +41,7 @@ def log_det_row(s: Subject) -> Row:
         return judged("log det", abs(gap[i]), bound[i], "rounding x condition", severity=WRONG_LAW)
     if np.all(np.abs(gap - shift) <= 2 * bound):
         if np.ptp(right) <= 1e-6:
-            raise Undecided(
+            raise Inconclusive(
                 f"off by {shift:.6g} on a metric that is constant: no harm there, but not the log determinant"
             )
         return Row(
@@ -64,7 +64,7 @@ def solve_row(s: Subject) -> Row:
     """G^-1 p as it is said, multiplied by G."""
     s.need("solve")
     worst = (0.0, 1.0, "")
-    for q, G, blur in usable_places(s):
+    for q, G, blur in usable_test_points(s):
         v = s.momenta(q, 1)[0]
         said, right = s.strictly("solve", q, v), np.linalg.solve(G, v)
         size = float(np.sqrt(max(float(v @ right), 1e-300)))
@@ -88,7 +88,7 @@ def kinetic(s: Subject) -> Row:
     """H(q, p) - H(q, 0) = 1/2 p' G^-1 p"""
     s.need("H")
     worst, tests = (0.0, 1.0, ""), []
-    for q, G, blur in usable_places(s, 6):
+    for q, G, blur in usable_test_points(s, 6):
         here = float(s.strictly("H", q, np.zeros(len(q))))
         for p in s.momenta(q, 3):
             said, right = float(s.strictly("H", q, p)) - here, float(0.5 * p @ np.linalg.solve(G, p))
@@ -101,7 +101,7 @@ def kinetic(s: Subject) -> Row:
     if worst[0] > worst[1]:
         all_said, all_right, turned, _ = (np.array(x) for x in zip(*tests, strict=True))
         if "G" not in s.functions:
-            raise Undecided("H is not quadratic in p: a metric cannot be read off it")
+            raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
         ratio = all_said / all_right
         if np.ptp(ratio) <= 1e-6 * np.abs(ratio).max():
             s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right one")
@@ -113,9 +113,9 @@ def kinetic(s: Subject) -> Row:
 def total_energy(s: Subject) -> Row:
     """H(q, 0) + L(q) - 1/2 log det G(q) is the same at all q."""
     s.need("H", "logp")
-    usable = usable_places(s, 10)
+    usable = usable_test_points(s, 10)
     if len(usable) < 3:
-        raise Undecided("fewer than three places to compare")
+        raise Inconclusive("fewer than three places to compare")
     if "G" not in s.functions:
         _quadratic(s, usable)
     zero = np.zeros(s.dim or 1)
@@ -152,7 +152,7 @@ def _quadratic(s: Subject, usable) -> None:
             said = float(s.strictly("H", q, 2 * p)) - float(s.strictly("H", q, np.zeros(len(q))))
             right = 2 * p @ np.linalg.solve(G, p)
             if abs(said - right) > 1e-6 * (abs(right) + 1):
-                raise Undecided("H is not quadratic in p: a metric cannot be read off it")
+                raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
 
 
 def _total(s: Subject) -> Callable:
@@ -179,7 +179,7 @@ def slope_of_energy(s: Subject, name: str, key: str) -> Row:
     total, found = _total(s), []
     assert s.frame is not None
     made_of = ("H",) if "H" in s.functions else ("G", "logp")
-    for q, G, _ in usable_places(s, 4):
+    for q, G, _ in usable_test_points(s, 4):
         p = s.momenta(q, 1)[0]
         root = np.sqrt(np.diag(G))
         if key == "grad_q":

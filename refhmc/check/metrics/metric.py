@@ -47,9 +47,9 @@ from refhmc.check.report import FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
-    Misconduct,
+    Inconclusive,
     NotApplicable,
-    Undecided,
+    SubjectError,
     elsewhere,
     examine,
     text_of,
@@ -187,7 +187,7 @@ def _answers(s: Subject) -> Row:
         q = points[0] if len(points) else np.zeros(s.dim)
         try:
             _ = s.strictly(key, q) if key == "G" else s.strictly(key, q, q)  # raises what it has to say
-        except Misconduct as wrong:
+        except SubjectError as wrong:
 
             def answers(d: int):
                 x = np.full(d, 0.25)
@@ -197,8 +197,8 @@ def _answers(s: Subject) -> Row:
         why = "the metric is finite nowhere it was tried"
         return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=s.call(key, q))
     _look_around(s, points)
-    complaints: list[Misconduct] = []
-    for q in s.places(3):
+    complaints: list[SubjectError] = []
+    for q in s.test_points(3):
         p = s.momenta(q, 1)[0]
         for name in [k for k in s.functions if k not in s.broken]:
             try:
@@ -208,7 +208,7 @@ def _answers(s: Subject) -> Row:
                     s.strictly(name, q, p)
                 else:
                     s.strictly(name, q)
-            except Misconduct as wrong:
+            except SubjectError as wrong:
                 s.broken.add(name)
                 complaints.append(wrong)
     if complaints:
@@ -221,7 +221,7 @@ def _dimension(s: Subject, key: str) -> int:
         return int(s.dim)
     if s.points is not None:
         return int(np.shape(s.points)[-1])
-    complaint: list[Misconduct] = []
+    complaint: list[SubjectError] = []
 
     def tried(d: int):
         """The shape that the function answers with in ``d`` dimensions; None where it refuses."""
@@ -235,7 +235,7 @@ def _dimension(s: Subject, key: str) -> int:
             if answer == () and d == 1:
                 answer = (1, 1)
             return [answer if len(answer) == 2 else (-1,)]
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             complaint.append(wrong)
             return None
 
@@ -245,11 +245,11 @@ def _dimension(s: Subject, key: str) -> int:
             s.notes.append(f"looked at in {found} dimensions (found by trial; dim= says otherwise)")
             return found
     if complaint:
-        raise Misconduct(
+        raise SubjectError(
             f"no dimension up to 512 is accepted; give dim=. In one dimension: {complaint[0]}", complaint[0].case
         )
     shape = np.shape(s.functions[key].raw(np.array([0.125])))
-    raise Misconduct(f"{s.names[key]} answers with the shape {shape} for (1,), and never with (d, d) for (d,)")
+    raise SubjectError(f"{s.names[key]} answers with the shape {shape} for (1,), and never with (d, d) for (d,)")
 
 
 def _find_frame(s: Subject, points: np.ndarray) -> Frame | None:
@@ -304,9 +304,9 @@ def _claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> C
     return claim_at(s.mass, s.at("dG"), q, u, starts, unit=_unit(s, q), epsilon=epsilon, claim_epsilon=own)
 
 
-def _derivative(s: Subject, name: str, places: Sequence[np.ndarray], said: str = "") -> Row:
+def _derivative(s: Subject, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
     s.need("dG")
-    found = [_claim(s, q) for q in places]
+    found = [_claim(s, q) for q in test_points]
     s.claims[name] = found
     return row_of(
         name, found, WRONG_LAW, lambda c, i: _case(s, c, i, name == "derivative at degenerate points"), said=said
@@ -351,12 +351,12 @@ def _degenerate(s: Subject) -> Row:
     if len(equal) < 2:
         equal += _search(s, rng)
     if not equal:
-        raise Undecided("no place with equal eigenvalues was found; points= may name one")
-    places = list(equal[:6])
+        raise Inconclusive("no place with equal eigenvalues was found; points= may name one")
+    test_points = list(equal[:6])
     for q in equal[:2]:
         z = rng.standard_normal(len(q))
-        places += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
-    return _derivative(s, "derivative at degenerate points", places, f"{len(equal)} places with equal eigenvalues")
+        test_points += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
+    return _derivative(s, "derivative at degenerate points", test_points, f"{len(equal)} places with equal eigenvalues")
 
 
 def _search(s: Subject, rng) -> list[np.ndarray]:
@@ -365,7 +365,7 @@ def _search(s: Subject, rng) -> list[np.ndarray]:
 
     assert s.frame is not None
     found = []
-    for start in s.places(3):
+    for start in s.test_points(3):
         options = {"maxfev": 300, "xatol": 1e-14, "fatol": 1e-16}
         end = minimize(
             lambda q: min(_gap(s, q), 1e3) if s.good(q) else 1e3, start, method="Nelder-Mead", options=options

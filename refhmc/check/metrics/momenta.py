@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.check.metrics.subject import Subject, usable_places
+from refhmc.check.metrics.subject import Subject, usable_test_points
 from refhmc.check.report import WRONG_LAW, Row, judged
 from refhmc.check.subject.draws import Draws, Unscripted, as_generator
-from refhmc.check.subject.foreign import Misconduct, text_of
+from refhmc.check.subject.foreign import SubjectError, text_of
 
 DRAWS = 2000
 RATE = 1e-6  # of false alarms, all statistical tests of one report together
@@ -22,7 +22,7 @@ RATE = 1e-6  # of false alarms, all statistical tests of one report together
 def momentum_law(s: Subject) -> Row:
     """p ~ N(0, G(q)): by the normals it is made of where they can be seen, else by draws."""
     s.need("draw_p")
-    usable = usable_places(s, 5)
+    usable = usable_test_points(s, 5)
     try:
         roots = [_root(s, q, usable[(n + 1) % len(usable)][0]) for n, (q, _, _) in enumerate(usable)]
     except _NotRecorded as why:
@@ -82,7 +82,7 @@ def _ask(s: Subject, q: np.ndarray, normals) -> tuple[np.ndarray, int]:
     draws = Draws(np.random.default_rng(s.seed), {"normal": normals})
     try:
         p = s.functions["draw_p"].vector((len(q),), as_generator(draws), q)
-    except Misconduct as wrong:
+    except SubjectError as wrong:
         if isinstance(wrong.__cause__, Unscripted):
             raise _NotRecorded(f"it asks for {wrong.__cause__}, which is not recorded") from None
         raise

@@ -10,7 +10,7 @@ import numpy as np
 from refhmc.check.derivatives.claims import Claim
 from refhmc.check.derivatives.points import Frame, inside_test, short
 from refhmc.check.derivatives.slopes import width_along
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
@@ -50,7 +50,7 @@ class Subject:
         def answer(*arguments):
             try:
                 return self.strictly(key, *arguments)
-            except Misconduct:
+            except SubjectError:
                 return np.full((self.dim or 0,) * RANKS[key], np.nan)
 
         return answer
@@ -81,7 +81,7 @@ class Subject:
         if self.frame is None:
             raise NotApplicable("no place is known at which the metric is finite")
 
-    def places(self, most: int) -> list[np.ndarray]:
+    def test_points(self, most: int) -> list[np.ndarray]:
         found = [*self.asymmetric, *self.ordinary]
         return [*self.asymmetric[:2], *self.ordinary[: max(1, most - 2)]] if len(found) > most else found
 
@@ -123,15 +123,15 @@ def condition(G: np.ndarray) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else np.inf
 
 
-def usable_places(s: Subject, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
+def usable_test_points(s: Subject, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
     """Places with their G and what rounding, through its condition, makes of a relative error."""
     found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
-    for q in s.places(most):
+    for q in s.test_points(most):
         G = s.mass(q)
         if np.isfinite(G).all():
             blur = ROUNDING * len(q) * s.epsilon(*keys) * condition(G)
             if blur < 0.01:
                 found.append((q, G, blur))
     if not found:
-        raise Undecided("the metric is not positive definite, or too ill-conditioned, at every place")
+        raise Inconclusive("the metric is not positive definite, or too ill-conditioned, at every place")
     return found

@@ -24,7 +24,7 @@ from refhmc.check.derivatives.points import (
 )
 from refhmc.check.models.subject import Subject
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, judged
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, elsewhere
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, elsewhere
 
 SECONDS_IN_ALL = 20.0  # beyond about so much fewer places are looked at
 
@@ -42,7 +42,7 @@ def answers_row(s: Subject):
         q = points[0] if len(points) else np.zeros(s.dim)
         try:
             value = s.strictly("logp", q)  # raises what it has to say
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             raise elsewhere(wrong, s.dim, lambda d: s.functions["logp"].vector((), np.full(d, 0.25))) from None
         return Row(
             "answers",
@@ -53,7 +53,7 @@ def answers_row(s: Subject):
             case=s.call("logp", q),
         )
     unknown, positive = _look_around(s, points)
-    odd = _answers_at_places(s)
+    odd = _answers_at_test_points(s)
     if odd is not None:
         return odd
     if positive:
@@ -75,7 +75,7 @@ def _dimension(s: Subject) -> int:
         if sizes:
             return int(sizes[0])
     keys = [k for k in ("grad", "hess", "metric", "third") if k in s.functions]
-    complaint: list[Misconduct] = []
+    complaint: list[SubjectError] = []
 
     def tried(d: int, keys: Sequence[str]):
         """The shapes that the functions answer with in ``d`` dimensions; None where one refuses."""
@@ -90,7 +90,7 @@ def _dimension(s: Subject) -> int:
                 rank = len(s.shape(key)) if s.dim else {"grad": 1, "hess": 2, "metric": 2, "third": 3}[key]
                 shapes.append(answer if len(answer) == rank else (-1,))
             return shapes
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             complaint.append(wrong)
             return None
 
@@ -101,7 +101,7 @@ def _dimension(s: Subject) -> int:
                 s.notes.append(f"looked at in {found} dimensions (found by trial; dim= says otherwise)")
                 return found
     first = complaint[0]
-    raise Misconduct(f"no dimension up to 512 is accepted; give dim=. In one dimension: {first}", first.case)
+    raise SubjectError(f"no dimension up to 512 is accepted; give dim=. In one dimension: {first}", first.case)
 
 
 def _split_pair(s: Subject) -> None:
@@ -111,7 +111,7 @@ def _split_pair(s: Subject) -> None:
     both = s.functions["logp"].function
     try:
         answer = s.functions["logp"].raw(np.full(s.dim or 1, 0.25))
-    except Misconduct:
+    except SubjectError:
         return
     if isinstance(answer, tuple | list) and len(answer) == 2:
         s.notes.append("logp answers with a pair: taken as (value, gradient)")
@@ -126,7 +126,7 @@ def _look_around(s: Subject, points: np.ndarray) -> tuple[list, list]:
     assert s.frame is not None
     assert s.dim is not None
     unknown, positive, inside = [], [], inside_test(s.support)
-    few = _how_many_places(s)
+    few = _how_many_test_points(s)
     sizes = [1.0] * few + [0.03, 2.0][: max(0, few - 2)]
     for size in sizes:
         z = size * s.rng.standard_normal(s.dim)
@@ -152,7 +152,7 @@ def _look_around(s: Subject, points: np.ndarray) -> tuple[list, list]:
     return unknown, positive
 
 
-def _how_many_places(s: Subject) -> int:
+def _how_many_test_points(s: Subject) -> int:
     """Four of each kind; fewer where the functions are so slow that it would take too long."""
     assert s.frame is not None
     costs = []
@@ -168,14 +168,14 @@ def _how_many_places(s: Subject) -> int:
     return few
 
 
-def _answers_at_places(s: Subject) -> Row | None:
+def _answers_at_test_points(s: Subject) -> Row | None:
     """None if every function answers in its shape, and finite, at a few places; those that do not are not run any more."""
     wrong: Row | None = None
     for key in [k for k in ("logp", "grad", "hess", "third", "metric", "metric_derivative") if k in s.functions]:
         for q in [*s.ordinary[:2], *s.asymmetric[:1]]:
             try:
                 finite, why = np.isfinite(s.strictly(key, q)).all(), f"{s.names[key]} is not finite where logp is"
-            except Misconduct as misconduct:
+            except SubjectError as misconduct:
                 finite, why = False, str(misconduct)
             if not finite:
                 s.broken.add(key)
@@ -215,10 +215,10 @@ def deterministic_row(s: Subject) -> Row:
 def answers_stay_row(s: Subject) -> Row:
     """An answer does not change when the next one is asked for: no view of an internal buffer."""
     s.need()
-    places = [*s.asymmetric, *s.ordinary]
-    if len(places) < 2:
+    test_points = [*s.asymmetric, *s.ordinary]
+    if len(test_points) < 2:
         raise NotApplicable("only one place is known")
-    A, B = places[:2]
+    A, B = test_points[:2]
     for key in [k for k in ("grad", "hess", "third", "metric", "metric_derivative") if k in s.functions]:
         kept = s.functions[key].raw(A)
         before = np.array(s.functions[key].array(kept, s.shape(key), "the answer"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.check.derivatives.points import short
-from refhmc.check.models.subject import Subject, noise_of_logp, places_of
+from refhmc.check.models.subject import Subject, noise_of_logp, test_points_of
 from refhmc.check.report import WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import text_of
 
@@ -30,7 +30,7 @@ def change_row(s: Subject) -> Row:
         among = rng.choice(among, MOST_COORDINATES, replace=False)
     unit = 256 * max(noise_of_logp(s), s.epsilon("change"))
     number, tolerance, case, moves = 0.0, unit, "", 0
-    for q in places_of(s, 6):
+    for q in test_points_of(s, 6):
         before = float(logp(q))
         for j in map(int, among):
             for new in short(np.concatenate([q[j] + np.multiply(MOVES, s.frame.scales[j]), q[j] + np.array(MOVES)])):

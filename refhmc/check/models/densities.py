@@ -20,7 +20,7 @@ from refhmc.check.derivatives.slopes import slope_along, width_along
 from refhmc.check.models.edges import jump_along
 from refhmc.check.models.subject import Subject, noise_of_logp
 from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 STEIN_DRAWS = 8192
 STEIN_NOMINAL = 1e-9  # of the normal approximation, so that the true rate is far below what is stated
@@ -43,50 +43,52 @@ def normaliser_row(s: Subject, constrained, normalised: bool) -> Row | list[Row]
     )
 
 
-def _spread(s: Subject, gaps: np.ndarray, errors: np.ndarray, places: list[np.ndarray], basis: str) -> Row:
+def _spread(s: Subject, gaps: np.ndarray, errors: np.ndarray, test_points: list[np.ndarray], basis: str) -> Row:
     middle = float(np.median(gaps))
     ratio = np.abs(gaps - middle) / errors
     i = int(np.argmax(ratio))
     j = int(np.argmin(np.abs(gaps - middle)))
-    case = f"{s.call('logp', places[i])} - {s.call('logp', places[j])}  # off by {gaps[i] - gaps[j]:.9g}"
+    case = f"{s.call('logp', test_points[i])} - {s.call('logp', test_points[j])}  # off by {gaps[i] - gaps[j]:.9g}"
     return judged("normaliser", abs(gaps[i] - middle), float(errors[i]), basis, severity=WRONG_LAW, case=case)
 
 
-def _known_places(s: Subject) -> list[np.ndarray]:
+def _known_test_points(s: Subject) -> list[np.ndarray]:
     rng = np.random.default_rng([s.seed, 8])
     assert s.frame is not None
     assert s.dim is not None
     more = [place(s.frame, rng.standard_normal(s.dim) * size, s.good) for size in (0.5, 1.0, 1.0, 2.0, 2.0, 3.0)]
-    places = [*s.ordinary, *s.asymmetric, *[q for q in more if q is not None]]
-    return list({q.tobytes(): q for q in places}.values())
+    test_points = [*s.ordinary, *s.asymmetric, *[q for q in more if q is not None]]
+    return list({q.tobytes(): q for q in test_points}.values())
 
 
 def _against_density(s: Subject, density) -> Row:
     other = Foreign(density, "reference", s.like)
-    places = _known_places(s)
-    ours, theirs = (np.array([f.number(q) for q in places]) for f in (s.functions["logp"], other))
+    test_points = _known_test_points(s)
+    ours, theirs = (np.array([f.number(q) for q in test_points]) for f in (s.functions["logp"], other))
     keep = np.isfinite(ours) & np.isfinite(theirs)
     if keep.sum() < 4:
-        raise Undecided("the reference is finite at fewer than four of the places")
-    places = [q for q, k in zip(places, keep, strict=True) if k]
+        raise Inconclusive("the reference is finite at fewer than four of the places")
+    test_points = [q for q, k in zip(test_points, keep, strict=True) if k]
     ours, theirs = ours[keep], theirs[keep]
     noise = max(noise_of_logp(s), s.epsilon("logp"), other.epsilon)
     errors = 256 * noise * (np.abs(ours) + np.abs(theirs) + 1.0)
-    return _spread(s, ours - theirs, errors, places, "logp - reference is constant; 256 units of rounding of the terms")
+    return _spread(
+        s, ours - theirs, errors, test_points, "logp - reference is constant; 256 units of rounding of the terms"
+    )
 
 
 def _against_constrained(s: Subject, density_of_x, transform) -> Row:
     """logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
     density, to_x = Foreign(density_of_x, "density of x", s.like), Foreign(transform, "transform", s.like)
     gaps, errors, kept, volumes, plain = [], [], [], [], []
-    for q in _known_places(s):
+    for q in _known_test_points(s):
         x = to_x.vector(None, q).ravel()
         J, off = np.zeros((x.size, q.size)), np.zeros((x.size, q.size))
 
         def image(q, n=x.size):
             try:
                 return to_x.vector(None, q).reshape(n)
-            except Misconduct:
+            except SubjectError:
                 return np.full(n, np.nan)
 
         unit = np.maximum(np.abs(x), 1e-3)
@@ -114,7 +116,7 @@ def _against_constrained(s: Subject, density_of_x, transform) -> Row:
         errors.append(noise + blur + 1e-9)
         kept.append(q)
     if len(kept) < 4:
-        raise Undecided("the density of x, or the transform's Jacobian, is known at fewer than four of the places")
+        raise Inconclusive("the density of x, or the transform's Jacobian, is known at fewer than four of the places")
     row = _spread(
         s,
         np.array(gaps),
@@ -160,7 +162,7 @@ def _integral(s: Subject) -> Row:
         sums.append(float((np.exp(values) * weight).sum()))
     error = abs(sums[2] - sums[1])
     if not error <= 1e-3 * abs(sums[2]) or abs(sums[2] - sums[1]) > 0.5 * abs(sums[1] - sums[0]) + 1e-9:
-        raise Undecided(f"quadrature did not settle: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
+        raise Inconclusive(f"quadrature did not settle: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
     case = f"# the integral of exp({s.names['logp']}) is {sums[2]:.9g}"
     return judged(
         "normaliser",
@@ -182,7 +184,7 @@ def exact_draws_row(s: Subject) -> Row:
     gradient, started, n = s.at("grad"), time.monotonic(), STEIN_DRAWS
     q = np.asarray(draw(np.random.default_rng([s.seed, 9]), n), dtype=float)
     if q.shape != (n, s.dim):
-        raise Undecided(f"the reference draws an array {q.shape}, wanted {(n, s.dim)}")
+        raise Inconclusive(f"the reference draws an array {q.shape}, wanted {(n, s.dim)}")
     slopes: list[np.ndarray] = []
     for row in q:
         slopes.append(gradient(row))
@@ -190,9 +192,9 @@ def exact_draws_row(s: Subject) -> Row:
             break
     g, q = np.array(slopes), q[: len(slopes)]
     if len(g) < 1000:
-        raise Undecided(f"only {len(g)} gradients in {STEIN_SECONDS:g} s")
+        raise Inconclusive(f"only {len(g)} gradients in {STEIN_SECONDS:g} s")
     if not np.isfinite(g).all():
-        raise Undecided("the gradient is not finite at some exact draws")
+        raise Inconclusive("the gradient is not finite at some exact draws")
     middle, spread = np.median(q, axis=0), np.subtract(*np.quantile(q, [0.75, 0.25], axis=0)) / 1.35
     z = (q - middle) / spread
     among = np.flatnonzero(s.smooth)
@@ -225,12 +227,12 @@ def exact_draws_row(s: Subject) -> Row:
 
 
 def _no_jump_along(s: Subject, k: int, draws: np.ndarray, length: float) -> None:
-    """Raise Undecided where L jumps along coordinate k: Stein's identity is for densities that do not."""
+    """Raise Inconclusive where L jumps along coordinate k: Stein's identity is for densities that do not."""
     for begin in draws:
         found = jump_along(s, begin, length * np.eye(len(begin))[k])
         if found is not None:
             where = f"coordinate {k}, near q = {text_of(np.round(found, 6))}"
-            raise Undecided(f"logp jumps in {where}: give such coordinates as discontinuous=")
+            raise Inconclusive(f"logp jumps in {where}: give such coordinates as discontinuous=")
 
 
 def _test_functions(z: np.ndarray, k: int):

@@ -9,7 +9,7 @@ import numpy as np
 from refhmc.check.derivatives.points import in_box, inside_test, short, simplest
 from refhmc.check.models.subject import Subject, noise_of_logp
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW, Row
-from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def smooth_row(s: Subject) -> Row:
@@ -37,7 +37,7 @@ def smooth_row(s: Subject) -> Row:
         if kind:
             found.append(f"a {kind} near q = {text_of(np.round(begin + at * u, 6))}")
     if not lines:
-        raise Undecided("logp is finite on no line")
+        raise Inconclusive("logp is finite on no line")
     if found:
         why = f"{found[0]} ({len(found)} of {lines} lines): no error in itself; energy errors do not fall with the step there"
         return Row("smooth", INCONCLUSIVE, basis=why, severity=INEFFICIENT)
@@ -97,9 +97,9 @@ def support_row(s: Subject) -> Row:
     assert s.frame is not None
     assert s.dim is not None
     inside = inside_test(s.support)
-    outside = _places_outside(s, inside)
+    outside = _test_points_outside(s, inside)
     if not outside:
-        raise Undecided("no place outside the support was found")
+        raise Inconclusive("no place outside the support was found")
     unknown = 0
     for q in outside:
         value = float(s.strictly("logp", q))
@@ -126,7 +126,7 @@ def support_row(s: Subject) -> Row:
             case=s.call("logp", lost[0]),
         )
     if unknown or lost:
-        raise Undecided(
+        raise Inconclusive(
             f"logp is NaN at {unknown} of {len(outside)} places outside, where -inf is meant"
             if unknown
             else f"logp is not finite at {len(lost)} of 20 places inside, e.g. {s.call('logp', lost[0])}"
@@ -134,7 +134,7 @@ def support_row(s: Subject) -> Row:
     return Row("support", PASS, basis=f"-inf at {len(outside)} places outside")
 
 
-def _places_outside(s: Subject, inside: Callable) -> list[np.ndarray]:
+def _test_points_outside(s: Subject, inside: Callable) -> list[np.ndarray]:
     assert s.frame is not None
     assert s.dim is not None
     rng, found = np.random.default_rng([s.seed, 7]), []

@@ -14,7 +14,7 @@ from refhmc.check.derivatives.points import (
 )
 from refhmc.check.models.subject import Subject, noise_of_logp
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row
-from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 FINE_TIER = 2.0**-40  # below it nothing is said of a derivative's precision
 OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow in honest code
@@ -41,9 +41,9 @@ def gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = No
     return s.seen[key]
 
 
-def gradient_row(s: Subject, name: str, places: Sequence[np.ndarray], said: str = "") -> Row:
+def gradient_row(s: Subject, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
     s.need("grad")
-    found = [gradient_claim(s, q) for q in places]
+    found = [gradient_claim(s, q) for q in test_points]
     s.claims[name] = found
     row = row_of(name, found, INEFFICIENT, lambda c, i: _gradient_case(s, c, i), said=said)
     if row.status == FAIL:
@@ -75,19 +75,19 @@ def large_row(s: Subject) -> Row:
     s.directions()
     assert s.frame is not None
     assert s.dim is not None
-    rng, places = np.random.default_rng([s.seed, 2]), []
+    rng, test_points = np.random.default_rng([s.seed, 2]), []
     rays = [rng.standard_normal(s.dim), ascending(s.dim, rng), np.eye(s.dim)[int(rng.integers(s.dim))]]
     for n, size in enumerate((5.0, 20.0, 60.0, 200.0, 600.0, 2000.0)):
         for ray in (rays[n % 3], -rays[n % 3]):
             q = short(s.frame.centre + s.frame.scales * size * ray)
             if s.good(q):
-                places.append(q)
+                test_points.append(q)
     # Where the numbers themselves overflow, a gradient that does so too is no error.
-    tame = [q for q in places if np.isfinite(s.at("grad")(q)).all() or _largest_number(s, q) < OVERFLOWING]
+    tame = [q for q in test_points if np.isfinite(s.at("grad")(q)).all() or _largest_number(s, q) < OVERFLOWING]
     if not tame:
-        raise Undecided("logp and the gradient are finite at no large place")
+        raise Inconclusive("logp and the gradient are finite at no large place")
     met = max(float(np.nan_to_num(np.abs(gradient_claim(s, q).truth)).max(initial=0.0)) for q in tame)
-    lost = f"; overflows at {len(places) - len(tame)} others" if len(tame) < len(places) else ""
+    lost = f"; overflows at {len(test_points) - len(tame)} others" if len(tame) < len(test_points) else ""
     return gradient_row(s, "gradient at large points", tame, said=f"|gradient| up to {met:.2g} met{lost}")
 
 
@@ -108,7 +108,7 @@ def precision_row(s: Subject) -> Row:
     found = [c for key in ("gradient", "gradient at asymmetric points") for c in s.claims.get(key, ())]
     found = [c for c in found if not c.kinks.any()]
     if len(found) < 3:
-        raise Undecided("fewer than three places to judge by")
+        raise Inconclusive("fewer than three places to judge by")
     excess = np.array([c.excess(FINE_TIER) for c in found])
     relative = np.array([np.abs(c.value - c.truth) / np.maximum(c.size, 1e-300) for c in found])
     allowed = np.array([c.own / np.maximum(c.size, 1e-300) + FINE_TIER for c in found])
@@ -118,7 +118,7 @@ def precision_row(s: Subject) -> Row:
     basis = f"relative; median over {len(found)} places of the worst coordinate; differences' own error + noise"
     at = decided[:, k]
     if at.sum() < 3:
-        raise Undecided("fewer than three places to judge by")
+        raise Inconclusive("fewer than three places to judge by")
     number, tolerance = float(np.median(relative[at, k])), float(np.median(allowed[at, k]))
     if off[k] > 0.5 * at.sum() and off[k] >= 3:
         claim = found[int(np.argmax(excess[:, k]))]

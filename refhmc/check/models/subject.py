@@ -11,7 +11,7 @@ import numpy as np
 from refhmc.check.derivatives.claims import ALL_COORDINATES, Claim, directions_at
 from refhmc.check.derivatives.points import Frame, inside_test
 from refhmc.check.derivatives.slopes import noise_along, width_along
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, text_of
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, text_of
 
 
 def functions_of(
@@ -126,7 +126,7 @@ class Subject:
     def strictly(self, key: str, q: np.ndarray) -> np.ndarray:
         answer = self.functions[key].vector(self.shape(key), q)
         if answer.dtype.kind == "c":
-            raise Misconduct(f"{self.names[key]} answers a real question with a complex number", self.call(key, q))
+            raise SubjectError(f"{self.names[key]} answers a real question with a complex number", self.call(key, q))
         return answer
 
     def at(self, key: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -136,7 +136,7 @@ class Subject:
         def answer(q):
             try:
                 value = function.vector(shape, q)
-            except Misconduct:
+            except SubjectError:
                 return np.full(shape, np.nan)
             return value if np.iscomplexobj(q) else value.real
 
@@ -167,8 +167,8 @@ def noise_of_logp(s: Subject) -> float:
     """Relative to max(1, |logp|), the largest of a few places."""
     assert s.frame is not None
     logp, u = s.at("logp"), s.frame.scales * s.smooth / np.sqrt(len(s.frame.scales))
-    places = s.asymmetric[:2] + s.ordinary[:1]
-    return max(float(noise_along(logp, q, u, 2.0**-52) / max(1.0, abs(float(logp(q))))) for q in places)
+    test_points = s.asymmetric[:2] + s.ordinary[:1]
+    return max(float(noise_along(logp, q, u, 2.0**-52) / max(1.0, abs(float(logp(q))))) for q in test_points)
 
 
 def widths_at(s: Subject, q: np.ndarray) -> np.ndarray:
@@ -181,10 +181,10 @@ def widths_at(s: Subject, q: np.ndarray) -> np.ndarray:
     return s.widths[key]
 
 
-def places_of(s: Subject, most: int) -> list[np.ndarray]:
+def test_points_of(s: Subject, most: int) -> list[np.ndarray]:
     """Fewer for tensors, whose every entry costs; asymmetric ones first."""
-    places = [*s.asymmetric, *s.ordinary]
+    test_points = [*s.asymmetric, *s.ordinary]
     most = most if (s.dim or 1) <= ALL_COORDINATES else 2
-    if len(places) <= most:
-        return places
+    if len(test_points) <= most:
+        return test_points
     return [*s.asymmetric[: min(2, most - 1)], *s.ordinary[: max(1, most - 2)]]

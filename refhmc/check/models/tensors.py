@@ -7,14 +7,14 @@ import numpy as np
 from refhmc.check.derivatives.claims import Claim, claim_at, row_of
 from refhmc.check.derivatives.points import simplest
 from refhmc.check.derivatives.slopes import noise_along, second_along, width_along
-from refhmc.check.models.subject import Subject, places_of, widths_at
+from refhmc.check.models.subject import Subject, test_points_of, widths_at
 from refhmc.check.report import FAIL, INEFFICIENT, WRONG_LAW, Row, judged
-from refhmc.check.subject.foreign import NotApplicable, Undecided, text_of
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def _tensor_claims(s: Subject, lower: str, higher: str, most: int = 6) -> list[Claim]:
     """Claims of a derivative of a vector or matrix, in units of the lengths on which logp bends."""
-    return [_tensor_claim(s, lower, higher, q) for q in places_of(s, most)]
+    return [_tensor_claim(s, lower, higher, q) for q in test_points_of(s, most)]
 
 
 def _tensor_claim(s: Subject, lower: str, higher: str, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
@@ -66,8 +66,8 @@ def hessian_row(s: Subject) -> Row:
 
 def _hessian_of_logp(s: Subject) -> Row:
     """Against second differences of logp itself, along the coordinates and in pairs of them."""
-    number, tolerance, case, places = 0.0, np.inf, "", places_of(s, 5)
-    for q in places:
+    number, tolerance, case, test_points = 0.0, np.inf, "", test_points_of(s, 5)
+    for q in test_points:
         widths, said = widths_at(s, q), s.strictly("hess", q)
         noise = noise_along(s.at("logp"), q, widths * s.smooth / np.sqrt(len(q)), s.epsilon("logp"), 1.0)
         unit = np.eye(len(q)) * widths
@@ -109,7 +109,7 @@ def symmetric_row(s: Subject, name: str, key: str, severity: str) -> Row:
     """Derivatives of one function do not depend on the order of their indices."""
     s.need(key)
     number, case = 0.0, ""
-    for q in places_of(s, 8):
+    for q in test_points_of(s, 8):
         widths, T = widths_at(s, q), s.strictly(key, q)
         scaled = T
         for axis in range(T.ndim):
@@ -140,7 +140,7 @@ def trace_row(s: Subject, name: str, tensor: str, lower: str) -> Row:
     assert s.frame is not None
     rng = np.random.default_rng([s.seed, 4])
     found = []
-    for q in places_of(s, 5):
+    for q in test_points_of(s, 5):
         widths = widths_at(s, q)
         M = rng.standard_normal((s.dim, s.dim))
         M = (M + M.T) * np.outer(widths, widths)  # symmetric: that is what it is used for
@@ -176,7 +176,7 @@ def metric_row(s: Subject) -> Row:
     """Symmetric, positive definite at the places; :func:`refhmc.check.metric` looks closer."""
     s.need("metric")
     worst, case = np.inf, ""
-    for q in places_of(s, 20):
+    for q in test_points_of(s, 20):
         G = s.strictly("metric", q)
         if not np.isfinite(G).all():
             return Row("metric", FAIL, basis="not finite", severity=WRONG_LAW, case=s.call("metric", q))
@@ -198,6 +198,6 @@ def metric_row(s: Subject) -> Row:
             worst, case = least, s.call("metric", q)
     rounding = 64 * s.epsilon("metric") * (s.dim or 1)
     if abs(worst) <= rounding:
-        raise Undecided(f"singular to rounding at {case}")
+        raise Inconclusive(f"singular to rounding at {case}")
     basis = "least eigenvalue with a unit diagonal; 64 units of rounding times d"
     return judged("metric", worst, rounding, basis, relation=">", severity=WRONG_LAW, case=case)

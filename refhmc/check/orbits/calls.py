@@ -17,26 +17,26 @@ from refhmc.check.orbits.shapes import shapes_of
 from refhmc.check.orbits.work import Work
 from refhmc.check.report import PASS, Row, judged
 from refhmc.check.subject.draws import Draws
-from refhmc.check.subject.foreign import Misconduct, NotApplicable, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
 
 def leap_reversible(work: Work) -> Row:
     """The map and its inverse undo each other: without that there is no orbit."""
-    walker = work.prepare()
+    phase_map = work.prepare()
     worst, tolerance = 0.0, 0.0
-    for q, p in work.places():
+    for q, p in work.test_points():
         for eps in work.list_of_eps:
-            orbit = states.measured(walker, states.walk(walker, q, p, 2, eps))
+            orbit = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
             if work.steps.by_sign and not _undone(work, orbit) and eps is not None:
                 work.steps.by_sign = False
-                turned = states.measured(walker, states.walk(walker, q, p, 2, eps))
+                turned = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
                 orbit = turned if _undone(work, turned) else orbit
             size = float(np.nanmax(np.abs(orbit.q)))
-            error = (orbit.near - 4096 * walker.unit * size) / 100
-            worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * walker.unit)
+            error = (orbit.near - 4096 * phase_map.unit * size) / 100
+            worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * phase_map.unit)
     if not worst <= tolerance:
         work.irreversible = True
-        raise Undecided(
+        raise Inconclusive(
             f"leap and its inverse, by {'a negative step' if work.steps.takes_eps else 'turning the momentum'}, "
             f"miss the start by {worst:.2g} of its size: there is no orbit to test on"
         )
@@ -50,11 +50,11 @@ def _undone(work: Work, orbit: states.Orbit) -> bool:
 def answers(work: Work) -> Row:
     """It answers a position, and the same one to the same draws; finds out how it wants to be called."""
     work.prepare()
-    places, depth = work.places(), work.depth if work.takes_depth else None
+    test_points, depth = work.test_points(), work.depth if work.takes_depth else None
     with np.errstate(all="ignore"):
-        work.said.append(f"called as {_settle(work.subject, places, work.list_of_eps[0], depth)}")
-        if not _repeats(work.subject, places, work.list_of_eps[0], depth):
-            raise Undecided(
+        work.said.append(f"called as {_settle(work.subject, test_points, work.list_of_eps[0], depth)}")
+        if not _repeats(work.subject, test_points, work.list_of_eps[0], depth):
+            raise Inconclusive(
                 "the same answers gave different ends: it has randomness of its own, which cannot be enumerated"
             )
     if "p" not in work.subject.shape.order:
@@ -63,8 +63,8 @@ def answers(work: Work) -> Row:
     return Row("answers", PASS, basis="a position, and the same one on the same draws")
 
 
-def _settle(subject: Subject, places, eps, depth) -> str:
-    """Find out how it wants to be called; what it was called like. Misconduct if no way works."""
+def _settle(subject: Subject, test_points, eps, depth) -> str:
+    """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
     trouble: Exception | None = None
     shapes = shapes_of(subject.foreign.function)
     if not shapes:
@@ -72,7 +72,7 @@ def _settle(subject: Subject, places, eps, depth) -> str:
     for shape in shapes:
         subject.shape = shape
         try:
-            for q, p in places:
+            for q, p in test_points:
                 source = Answers(symbolic=shape.symbolic)
                 subject.read(subject.call(source, q, p, eps, depth))
                 for seed in range(3):
@@ -80,19 +80,19 @@ def _settle(subject: Subject, places, eps, depth) -> str:
             if trouble is not None:
                 subject.foreign.forget()
             return str(shape)
-        except Misconduct as wrong:
-            if isinstance(wrong.__cause__, Undecided):
+        except SubjectError as wrong:
+            if isinstance(wrong.__cause__, Inconclusive):
                 trouble = wrong.__cause__
                 break
             better = not isinstance(wrong.__cause__, (AttributeError, TypeError))
             worse = trouble is None or isinstance(trouble.__cause__, (AttributeError, TypeError))
             trouble = wrong if trouble is None or (better and worse) else trouble
-    raise trouble if trouble is not None else Misconduct("it cannot be called")
+    raise trouble if trouble is not None else SubjectError("it cannot be called")
 
 
-def _repeats(subject: Subject, places, eps, depth) -> bool:
+def _repeats(subject: Subject, test_points, eps, depth) -> bool:
     """Whether the same answers give the same end, on a few sequences of answers."""
-    for q, p in places:
+    for q, p in test_points:
         for last in range(4):
             ends = []
             for _ in range(2):

@@ -16,7 +16,7 @@ from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import start_case
 from refhmc.check.orbits.work import Work
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
-from refhmc.check.subject.foreign import NotApplicable, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
 def stays(work: Work) -> Row:
@@ -39,7 +39,7 @@ def stays(work: Work) -> Row:
     )
     case = f"{start_case(work, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
     if _jittered(work, worst):
-        raise Undecided(
+        raise Inconclusive(
             "where it ends changes with a uniform number continuously: is its step size random? Give a fixed one"
         )
     if moved:

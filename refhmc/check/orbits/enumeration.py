@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.draws import Draws, Unscripted
-from refhmc.check.subject.foreign import Misconduct, Undecided
+from refhmc.check.subject.foreign import Inconclusive, SubjectError
 
 LEFT_OUT = "left out"  # the end of a sequence below the floor
 MOST_QUESTIONS = 300
@@ -269,7 +269,7 @@ class Answers(Draws):
 
     def _refuse(self, why: str):
         self.refused = why
-        raise Undecided(why)
+        raise Inconclusive(why)
 
     def _vector(self, kind: str, n, fresh):
         if kind == "exponential":
@@ -377,16 +377,16 @@ class Enumerator:
         source = self.make(answers, floor=self.floor)
         try:
             end = self.kernel(source, start)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             cause = wrong.__cause__
             if isinstance(cause, _LeftOut):
                 end = LEFT_OUT
             elif isinstance(cause, _Departed):
                 end = "departed"
             elif source.refused:
-                raise Undecided(source.refused) from None
+                raise Inconclusive(source.refused) from None
             elif isinstance(cause, Unscripted):
-                raise Undecided(f"it asks NumPy's generator for {cause}: that cannot be enumerated") from None
+                raise Inconclusive(f"it asks NumPy's generator for {cause}: that cannot be enumerated") from None
             else:
                 raise
         return Run(end, tuple(source.trail))
@@ -395,7 +395,7 @@ class Enumerator:
         run = self.run(self.start, prefix) if run is None else run
         k = len(prefix)
         if run.end == "departed" or len(run.trail) < k:
-            raise Undecided("the same answers did not give the same questions: it has randomness of its own")
+            raise Inconclusive("the same answers did not give the same questions: it has randomness of its own")
         if len(run.trail) == k:
             return [Leaf((), run.end, 1.0)]
         node = run.trail[k]
@@ -433,7 +433,7 @@ class Enumerator:
     def _between(self, prefix, a, at_a, b, at_b, count: int) -> list[tuple]:
         """The breakpoints in (a, b], each as (where, a value there, the leaves from there on)."""
         if count > MOST_PIECES:
-            raise Undecided("where it ends depends on a uniform number without steps: is its step size random?")
+            raise Inconclusive("where it ends depends on a uniform number without steps: is its step size random?")
         path = None if _alike(at_a, at_b) else self._told_apart(prefix, a, at_a, b)
         if path is None:
             for inside in self._places(a, b):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check.orbits.shapes import Steps
-from refhmc.check.subject.foreign import DIMENSIONS, Misconduct, Undecided
+from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError
 
 Energy = Callable[[np.ndarray, np.ndarray], float]
 
@@ -38,9 +38,9 @@ def dimension(energy: Energy, steps: Steps, eps: float | None, points: Sequence,
             energy(q, p)
             steps.ahead(q, p, eps)
             return d
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             trouble = trouble or wrong
-    raise trouble if trouble is not None else Undecided("the dimension is not known: give dim")
+    raise trouble if trouble is not None else Inconclusive("the dimension is not known: give dim")
 
 
 def centre_and_scale(
@@ -61,7 +61,7 @@ def centre_and_scale(
     ]
     finite = [(f(q), tuple(q)) for q in tried if math.isfinite(f(q))]
     if not finite:
-        raise Undecided("the target is finite nowhere it was tried: give points")
+        raise Inconclusive("the target is finite nowhere it was tried: give points")
     centre = np.array(max(finite)[1])
     scale = np.ones(d)
     for _ in range(3):

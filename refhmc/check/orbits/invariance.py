@@ -21,17 +21,17 @@ from refhmc.check.orbits.law import Finding, worst_of
 from refhmc.check.orbits.verdicts import case_of, row_of, stands, start_case
 from refhmc.check.orbits.work import Work
 from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row
-from refhmc.check.subject.foreign import NotApplicable, Undecided
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
 def invariance(work: Work) -> list[Row]:
     """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
-    walker = work.require()
+    phase_map = work.require()
     found: list[Finding] = []
     depths = range(1, work.depth + 1) if work.takes_depth else [work.depth]
     for depth in depths:
         reach, rng = 2**depth - 1, np.random.default_rng([work.seed, 3, depth])
-        supply = states.ordinary(walker, 2 * reach + 2, reach + work.guard(depth), work.list_of_eps, rng)
+        supply = states.ordinary(phase_map, 2 * reach + 2, reach + work.guard(depth), work.list_of_eps, rng)
         count = {1: 4, 2: 8, 3: 10}.get(depth, 2)
         orbits = [*_own_points(work, depth, rng), *states.varied(supply, count)]
         found += work.examined("regular", orbits, depth, 0.6 if depth == work.depth else 0.2)
@@ -43,24 +43,26 @@ def invariance(work: Work) -> list[Row]:
 
 
 def _own_points(work: Work, depth: int, rng) -> list[states.Orbit]:
-    walker, found = work.prepare(), []
+    phase_map, found = work.prepare(), []
     for number, point in enumerate(work.points):
         q, p = point if is_pair(point) else (point, None)
         if p is None:
-            p = work.p0 if work.p0 is not None and number == 0 else walker.momentum * rng.standard_normal(np.size(q))
+            p = work.p0 if work.p0 is not None and number == 0 else phase_map.momentum * rng.standard_normal(np.size(q))
         for eps in work.list_of_eps:
             found.append(
-                states.walk(walker, np.array(q, dtype=float), np.array(p, dtype=float), 2 * 2**depth, eps, "given")
+                states.orbit_through(
+                    phase_map, np.array(q, dtype=float), np.array(p, dtype=float), 2 * 2**depth, eps, "given"
+                )
             )
     return found
 
 
 def large_steps(work: Work) -> Row:
     """The same across peaks of energy, where a trajectory diverges or must go on."""
-    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 4])
+    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 4])
     depth, reach = work.depth, 2**work.depth - 1
-    orbits = states.barriers(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
-    orbits = [*orbits[::-1], *states.designs(walker, 2 * reach + 2, reach, work.list_of_eps, rng)]
+    orbits = states.barriers(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)
+    orbits = [*orbits[::-1], *states.designs(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)]
     found = work.examined("barrier", orbits, depth, 0.25)
     if not found:
         _nothing(work, "across a barrier, within reach, at this step size,", "barrier")
@@ -84,13 +86,13 @@ def large_steps(work: Work) -> Row:
 
 def _persists(work: Work, finding: Finding) -> bool:
     """Whether it fails on orbits somewhat larger and smaller too, with peaks some per cent higher and lower."""
-    walker, orbit = work.prepare(), finding.table.orbit
+    phase_map, orbit = work.prepare(), finding.table.orbit
     depth, reach = work.depth, 2**work.depth - 1
     for factor in (1.02, 0.98, 1.05, 0.95):
-        q = walker.centre + factor * (orbit.q[orbit.n] - walker.centre)
+        q = phase_map.centre + factor * (orbit.q[orbit.n] - phase_map.centre)
         near = states.from_lowest(
-            walker,
-            states.walk(walker, q, factor * orbit.p[orbit.n], reach, orbit.eps, "barrier"),
+            phase_map,
+            states.orbit_through(phase_map, q, factor * orbit.p[orbit.n], reach, orbit.eps, "barrier"),
             reach,
             2 * reach + 2,
         )
@@ -105,9 +107,9 @@ def _persists(work: Work, finding: Finding) -> bool:
 
 def wall(work: Work) -> list[Row]:
     """The same beside states of density zero, at which nothing may end."""
-    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 5])
+    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 5])
     depth, reach = work.depth, 2**work.depth - 1
-    orbits = states.walls(walker, 2 * reach + 2, reach, work.list_of_eps, rng)
+    orbits = states.walls(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)
     found = work.examined("wall", orbits, depth, 0.15)
     if not found:
         _nothing(work, "with states of density zero", "wall")
@@ -130,10 +132,10 @@ def wall(work: Work) -> list[Row]:
 
 def limit(work: Work) -> Row:
     """The same where a peak is above the divergence threshold seen from one state and below it from another."""
-    walker, rng = work.require(sound=True), np.random.default_rng([work.seed, 6])
+    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 6])
     limit = 1000.0 if work.threshold is None else float(work.threshold)
     name, reach = "divergence threshold", 2**work.depth - 1
-    orbits = states.at_the_limit(walker, 2 * reach + 2, reach, work.list_of_eps, limit, rng)
+    orbits = states.at_the_limit(phase_map, 2 * reach + 2, reach, work.list_of_eps, limit, rng)
     if not orbits:
         raise NotApplicable(f"no orbit within reach rises by {limit:g} nats and comes back, at this step size")
     found = work.examined("limit", orbits, work.depth, 0.15)
@@ -157,7 +159,7 @@ def _nothing(work: Work, which: str, *kinds: str) -> NoReturn:
     if off:
         raise NotApplicable("it leaves the orbit; see 'stays on the orbit'")
     if any(orbit.kind in kinds for orbit in work.unfinished):
-        raise Undecided(
+        raise Inconclusive(
             f"no orbit {which} was done in the budget ({work.runs} runs): give a smaller depth, or more seconds"
         )
     raise NotApplicable(f"no orbit {which} was found")

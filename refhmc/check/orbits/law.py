@@ -17,7 +17,7 @@ from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
 from refhmc.check.orbits.shapes import Shape, read_end
 from refhmc.check.subject.draws import Draws, as_generator
-from refhmc.check.subject.foreign import Foreign, Misconduct
+from refhmc.check.subject.foreign import Foreign, SubjectError
 
 OFF = "off the orbit"
 NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
@@ -48,9 +48,11 @@ class Subject:
     def read(self, result):
         q, p, offset = read_end(result, self.dim)
         if q is None and offset is None:
-            raise Misconduct(f"{self.foreign.name}: the answer is no position of {self.dim} numbers: {_short(result)}")
+            raise SubjectError(
+                f"{self.foreign.name}: the answer is no position of {self.dim} numbers: {_short(result)}"
+            )
         if q is not None and not np.isfinite(q).all():
-            raise Misconduct(f"{self.foreign.name}: the answer is not finite: {_short(result)}")
+            raise SubjectError(f"{self.foreign.name}: the answer is not finite: {_short(result)}")
         self.foreign.array(_first_array(result), None, "the answer")
         return q, p, offset
 

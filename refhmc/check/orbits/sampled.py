@@ -19,7 +19,7 @@ from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import binomial_tail, start_case
 from refhmc.check.orbits.work import Work
 from refhmc.check.report import Row, judged
-from refhmc.check.subject.foreign import NotApplicable, Undecided, time_left
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, time_left
 
 ALPHA = 1e-6  # false alarms of the sampled row
 
@@ -41,11 +41,11 @@ def sampled(work: Work) -> Row:
         end = table.place(work.subject.sample(rng, *table.start(i), orbit.eps, table.depth), i)
         runs += 1
         if end == OFF:
-            raise Undecided("it leaves the orbit")
+            raise Inconclusive("it leaves the orbit")
         if isinstance(end, int) and abs(end) <= span:
             count[end + span] += 1
     if not runs:
-        raise Undecided("there was no time left for a run")
+        raise Inconclusive("there was no time left for a run")
     inner = range(reach + 1 - span - 1, span - reach + 1) if span > reach else range(0, 1)
     tested = [j for j in inner if weight[j + span] > 0]
     least, expected = 1.0, weight / weight.sum()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check import adapters, own
-from refhmc.check.subject.foreign import Foreign, Misconduct
+from refhmc.check.subject.foreign import Foreign, SubjectError
 
 NAMES = {
     "draws": "draws draw rng generator gen random random_state randomness rand prng source stream state_rng rnd key",
@@ -130,7 +130,7 @@ def _vector(value, dim: int) -> np.ndarray | None:
         return None
     try:
         array = Foreign(lambda: value).vector(None)
-    except Misconduct:
+    except SubjectError:
         return None
     if array.dtype.kind == "c":
         return None
@@ -180,7 +180,7 @@ class Steps:
         if hasattr(result, "q") and hasattr(result, "p"):
             result = (result.q, result.p)
         if not isinstance(result, (tuple, list)) and np.shape(result)[:1] != (2,):
-            raise Misconduct(f"{self.foreign.name}: the answer is a {type(result).__name__}, wanted (q, p)")
+            raise SubjectError(f"{self.foreign.name}: the answer is a {type(result).__name__}, wanted (q, p)")
         return tuple(
             self.foreign.array(x, q.shape, what, arguments) for x, what in zip(result, ("q", "p"), strict=False)
         )

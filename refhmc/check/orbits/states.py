@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.optimize
 
-from refhmc.check.subject.foreign import Misconduct
+from refhmc.check.subject.foreign import SubjectError
 
 DROP = 300.0  # nats by which a state two transitions away may lie below z_0: naive weights must not overflow
 LOWER = 8.0  # nats by which one may that a transition reaches
@@ -58,7 +58,7 @@ class Orbit(NamedTuple):
         return self.energy[self.n - reach : self.n + reach + 1]
 
 
-class Walker(NamedTuple):
+class PhaseMap(NamedTuple):
     """``ahead(q, p, eps)`` and ``back(q, p, eps)``, inverse to each other, ``energy(q, p)`` (NaN where there is none).
 
     ``centre`` and ``scale`` (d,) say where the density lives, ``momentum`` (d,) the size of a momentum; ``unit`` the rounding.
@@ -73,30 +73,33 @@ class Walker(NamedTuple):
     unit: float
 
 
-def walk(walker: Walker, q, p, n: int, eps, kind: str = "") -> Orbit:
+def orbit_through(phase_map: PhaseMap, q, p, n: int, eps, kind: str = "") -> Orbit:
     """The orbit through (q, p), n states to each side; NaN beyond a state that is not finite."""
     d = len(q)
     states = np.full((2 * n + 1, 2, d), np.nan)
     states[n] = q, p
-    for step, sign in ((walker.ahead, 1), (walker.back, -1)):
+    for step, sign in ((phase_map.ahead, 1), (phase_map.back, -1)):
         for k in range(1, n + 1):
             new = step(*states[n + sign * (k - 1)], eps)
             if not np.isfinite(new).all():
                 break
             states[n + sign * k] = new
-    energy = np.array([walker.energy(*z) if np.isfinite(z).all() else np.nan for z in states])
+    energy = np.array([phase_map.energy(*z) if np.isfinite(z).all() else np.nan for z in states])
     return Orbit(states[:, 0], states[:, 1], energy, eps, kind)
 
 
-def measured(walker: Walker, orbit: Orbit) -> Orbit:
+def measured(phase_map: PhaseMap, orbit: Orbit) -> Orbit:
     """The orbit with ``near`` and ``blur``, from a walk along it and back again."""
     known = np.flatnonzero(np.isfinite(orbit.q).all(axis=1))
     first, last = known[0], known[-1]
-    unit = walker.unit
+    unit = phase_map.unit
     low = orbit.energy <= orbit.H(0) + 2 * NEAR
     strayed = blur = 0.0
-    for step, indices in ((walker.back, range(last - 1, first - 1, -1)), (walker.ahead, range(first + 1, last + 1))):
-        begin = last if step is walker.back else first
+    for step, indices in (
+        (phase_map.back, range(last - 1, first - 1, -1)),
+        (phase_map.ahead, range(first + 1, last + 1)),
+    ):
+        begin = last if step is phase_map.back else first
         q, p = orbit.q[begin], orbit.p[begin]
         for k in indices:
             q, p = step(q, p, orbit.eps)
@@ -104,9 +107,9 @@ def measured(walker: Walker, orbit: Orbit) -> Orbit:
                 break
             strayed = max(strayed, float(np.abs(q - orbit.q[k]).max()))
             if low[k]:
-                blur = max(blur, abs(walker.energy(q, p) - orbit.energy[k]))
+                blur = max(blur, abs(phase_map.energy(q, p) - orbit.energy[k]))
     size = float(np.abs(orbit.q[known]).max(initial=1e-300))
-    sums = [abs(orbit.energy[k]) + abs(walker.energy(orbit.q[k], 0 * orbit.p[k])) for k in np.flatnonzero(low)]
+    sums = [abs(orbit.energy[k]) + abs(phase_map.energy(orbit.q[k], 0 * orbit.p[k])) for k in np.flatnonzero(low)]
     blur = 4 * blur + 8 * unit * (1 + max(sums))
     return orbit._replace(near=100 * strayed + 4096 * unit * size, blur=blur)
 
@@ -126,22 +129,22 @@ def usable(orbit: Orbit, reach: int) -> bool:
     return not (orbit.around(min(reach + 2, orbit.n)) < here - LOWER).any()
 
 
-def from_lowest(walker: Walker, orbit: Orbit, reach: int, n: int) -> Orbit | None:
+def from_lowest(phase_map: PhaseMap, orbit: Orbit, reach: int, n: int) -> Orbit | None:
     """The orbit with its lowest state within ``reach`` for z_0, n to each side; None if it is of no use."""
     energy = np.where(np.isfinite(orbit.around(reach)), orbit.around(reach), np.inf)
     if not np.isfinite(energy).any():
         return None
     k = orbit.n - reach + int(np.argmin(energy))
-    moved = walk(walker, orbit.q[k], orbit.p[k], n, orbit.eps, orbit.kind)
+    moved = orbit_through(phase_map, orbit.q[k], orbit.p[k], n, orbit.eps, orbit.kind)
     return moved if usable(moved, reach) else None
 
 
-def finished(walker: Walker, orbit: Orbit | None, n: int) -> Orbit | None:
+def finished(phase_map: PhaseMap, orbit: Orbit | None, n: int) -> Orbit | None:
     """The orbit with n states to each side, measured; None where its states cannot be told apart."""
     if orbit is None or not math.isfinite(orbit.H(0)):
         return None
-    orbit = walk(walker, orbit.q[orbit.n], orbit.p[orbit.n], n, orbit.eps, orbit.kind)
-    orbit = measured(walker, orbit)
+    orbit = orbit_through(phase_map, orbit.q[orbit.n], orbit.p[orbit.n], n, orbit.eps, orbit.kind)
+    orbit = measured(phase_map, orbit)
     return orbit if 20 * orbit.near < separation(orbit) else None
 
 
@@ -161,20 +164,20 @@ def _tried(job: Callable[[], Orbit | None]) -> Orbit | None:
     """What the job gives; None where the map or the density raises so far out."""
     try:
         return job()
-    except Misconduct:
+    except SubjectError:
         return None
 
 
-def ordinary(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator) -> Iterator[Orbit]:
+def ordinary(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator) -> Iterator[Orbit]:
     """Random orbits, flat and uneven in turn, of many turning times; an endless supply where there are any."""
     for trial in range(400):
         size = (1.0, 1e-3, 2.0, 0.5, 4.0, 1e-2, 8.0, 1.5)[trial % 8]
         eps = steps[trial // 8 % len(steps)]
-        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
-        p = min(size, 2.0) * walker.momentum * rng.standard_normal(len(walker.centre))
+        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
+        p = min(size, 2.0) * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
 
         def job(q=q, p=p, eps=eps):
-            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
         orbit = _tried(job)
         if orbit is None or not np.isfinite(orbit.energy).all():
@@ -243,24 +246,24 @@ class Mirror(NamedTuple):
     peak: float
 
 
-def mirrors(walker: Walker, reach: int, steps, rng: np.random.Generator) -> Iterator[Mirror]:
+def mirrors(phase_map: PhaseMap, reach: int, steps, rng: np.random.Generator) -> Iterator[Mirror]:
     """States at rest with a valley within reach on both sides, for sizes from small to large."""
     if reach < 2:
         return
     for eps in steps:
-        for direction in (*_axes(walker), *rng.standard_normal((2, len(walker.centre)))):
+        for direction in (*_axes(phase_map), *rng.standard_normal((2, len(phase_map.centre)))):
             for size in np.geomspace(1.0, 2e4, 40):
-                found = _valley(walker, direction, size, eps, reach)
+                found = _valley(phase_map, direction, size, eps, reach)
                 if found is not None:
                     yield Mirror(direction, size, eps, *found)
 
 
-def _axes(walker: Walker) -> np.ndarray:
+def _axes(phase_map: PhaseMap) -> np.ndarray:
     """Directions of the largest and the least curvature at the centre, in units of the scale, (2, d) or fewer."""
-    d, width = len(walker.centre), 0.3
+    d, width = len(phase_map.centre), 0.3
 
     def f(z):
-        return walker.energy(walker.centre + walker.scale * z, np.zeros(d))
+        return phase_map.energy(phase_map.centre + phase_map.scale * z, np.zeros(d))
 
     if d > 20:
         return np.eye(d)[:1]
@@ -271,7 +274,7 @@ def _axes(walker: Walker) -> np.ndarray:
         mixed = f(e[i] + e[j]) - f(e[i] - e[j]) - f(e[j] - e[i]) + f(-e[i] - e[j])
         curvature[i, j] = curvature[j, i] = mixed / (4 * width**2)
     # M^-1/2 (Hessian) M^-1/2: along its eigenvectors a trajectory of a quadratic stays in a line.
-    size = walker.scale * walker.momentum
+    size = phase_map.scale * phase_map.momentum
     symmetric = curvature / np.outer(size, size)
     if not np.isfinite(symmetric).all():
         return np.eye(d)[:1]
@@ -280,14 +283,14 @@ def _axes(walker: Walker) -> np.ndarray:
     return directions[[-1, 0]] if d > 1 else directions
 
 
-def _valley(walker: Walker, direction, size: float, eps, reach: int) -> tuple[int, float] | None:
-    q, p = walker.centre + size * walker.scale * direction, np.zeros(len(direction))
+def _valley(phase_map: PhaseMap, direction, size: float, eps, reach: int) -> tuple[int, float] | None:
+    q, p = phase_map.centre + size * phase_map.scale * direction, np.zeros(len(direction))
     try:
-        energy = [walker.energy(q, p)]
+        energy = [phase_map.energy(q, p)]
         for _ in range(reach):
-            q, p = walker.ahead(q, p, eps)
-            energy.append(walker.energy(q, p))
-    except Misconduct:
+            q, p = phase_map.ahead(q, p, eps)
+            energy.append(phase_map.energy(q, p))
+    except SubjectError:
         return None
     if not np.isfinite(energy).all():
         return None
@@ -295,26 +298,26 @@ def _valley(walker: Walker, direction, size: float, eps, reach: int) -> tuple[in
     return (k, energy[0] - energy[k]) if energy[0] - energy[k] > NEAR and min(energy) > energy[k] - 5 else None
 
 
-def leaning(walker: Walker, mirror: Mirror, n: int, difference: float, rng: np.random.Generator) -> Orbit | None:
+def leaning(phase_map: PhaseMap, mirror: Mirror, n: int, difference: float, rng: np.random.Generator) -> Orbit | None:
     """The mirrored orbit with a little momentum, so that its two valleys differ by ``difference`` nats."""
-    q = walker.centre + mirror.size * walker.scale * mirror.direction
-    push = walker.momentum * rng.standard_normal(len(q))
+    q = phase_map.centre + mirror.size * phase_map.scale * mirror.direction
+    push = phase_map.momentum * rng.standard_normal(len(q))
     k, trial = mirror.valley, 1e-4 * mirror.size
 
     def apart(t):
-        orbit = walk(walker, q, t * push, k, mirror.eps)
+        orbit = orbit_through(phase_map, q, t * push, k, mirror.eps)
         return orbit.H(k) - orbit.H(-k)
 
     slope = apart(trial) / trial
     if not math.isfinite(slope) or abs(slope * mirror.size) < 2 * difference:
         return None
-    rest = walk(walker, q, difference / slope * push, k, mirror.eps)
+    rest = orbit_through(phase_map, q, difference / slope * push, k, mirror.eps)
     low = k if rest.H(k) < rest.H(-k) else -k
-    orbit = walk(walker, rest.q[k + low], rest.p[k + low], n, mirror.eps, "barrier")
+    orbit = orbit_through(phase_map, rest.q[k + low], rest.p[k + low], n, mirror.eps, "barrier")
     return orbit if usable(orbit, k) else None
 
 
-def barriers(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator) -> list[Orbit]:
+def barriers(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator) -> list[Orbit]:
     """At most one orbit for each height in ``BARRIERS``."""
     best: dict[int, tuple[int, Orbit]] = {}
     done: dict[int, int] = {}
@@ -328,27 +331,27 @@ def barriers(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator
                 if score > (best[slot][0] if slot in best else 0):
                     best[slot] = (score, orbit._replace(kind="barrier"))
 
-    for mirror in mirrors(walker, reach, steps, rng):
+    for mirror in mirrors(phase_map, reach, steps, rng):
         slot = next((s for s, (low, high) in enumerate(BARRIERS) if low < mirror.peak <= high), None)
         if slot is None or done.get(slot, 0) >= 3:
             continue
         done[slot] = done.get(slot, 0) + 1
-        consider(_tried(functools.partial(leaning, walker, mirror, n, 1.2, rng)))
+        consider(_tried(functools.partial(leaning, phase_map, mirror, n, 1.2, rng)))
     for trial in range(48 if len(best) < 4 else 0):
         size = float(np.geomspace(1.0, 300.0, 16)[trial % 16])
-        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
-        p = (0.1, 1.0, size)[trial // 16] * walker.momentum * rng.standard_normal(len(walker.centre))
+        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
+        p = (0.1, 1.0, size)[trial // 16] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
         eps = steps[trial % len(steps)]
 
         def job(q=q, p=p, eps=eps):
-            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
         consider(_tried(job))
     return [best[slot][1] for slot in sorted(best)]
 
 
 def designed(
-    walker: Walker,
+    phase_map: PhaseMap,
     n: int,
     reach: int,
     eps,
@@ -364,20 +367,20 @@ def designed(
     It begins with momenta that carry it on along the softest direction, so that it does not turn at once. ``all_above``: the
     other states that :func:`usable` looks at are asked to lie no lower than z_0, too.
     """
-    d, axes = len(walker.centre), _axes(walker)
+    d, axes = len(phase_map.centre), _axes(phase_map)
     size = math.sqrt(rise) * rng.uniform(1.0, 3.0)
-    push = rng.choice([0.0, 1.5]) * axes[-1] * walker.scale * walker.momentum
+    push = rng.choice([0.0, 1.5]) * axes[-1] * phase_map.scale * phase_map.momentum
     begin = size * np.concatenate([rng.standard_normal(d), rng.standard_normal(d) + push])
     others = set(range(-reach - 2, reach + 3)) - {0, peak, *low} if all_above else set[int]()
     first, last = min(0, peak, *low, *others), max(0, peak, *low, *others)
 
     def energies(x) -> dict[int, float]:
-        z = {0: (walker.centre + walker.scale * x[:d], walker.momentum * x[d:])}
+        z = {0: (phase_map.centre + phase_map.scale * x[:d], phase_map.momentum * x[d:])}
         for k in range(1, last + 1):
-            z[k] = walker.ahead(*z[k - 1], eps)
+            z[k] = phase_map.ahead(*z[k - 1], eps)
         for k in range(-1, first - 1, -1):
-            z[k] = walker.back(*z[k + 1], eps)
-        return {k: walker.energy(*z[k]) for k in (0, peak, *low, *others)}
+            z[k] = phase_map.back(*z[k + 1], eps)
+        return {k: phase_map.energy(*z[k]) for k in (0, peak, *low, *others)}
 
     def misses(x):
         H = energies(x)
@@ -388,13 +391,17 @@ def designed(
     found = scipy.optimize.least_squares(misses, begin, x_scale=size, max_nfev=tries, xtol=1e-12, ftol=1e-8)
     if np.abs(found.fun).max() > 3:
         return None
-    orbit = walk(walker, walker.centre + walker.scale * found.x[:d], walker.momentum * found.x[d:], n, eps, "barrier")
+    orbit = orbit_through(
+        phase_map, phase_map.centre + phase_map.scale * found.x[:d], phase_map.momentum * found.x[d:], n, eps, "barrier"
+    )
     return orbit if usable(orbit, reach) else None
 
 
-def designs(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, count: int = 6) -> Iterator[Orbit]:
+def designs(
+    phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator, count: int = 6
+) -> Iterator[Orbit]:
     """Orbits of two or three likely states within reach of each other, and a peak between or beside them."""
-    d, found = len(walker.centre), 0
+    d, found = len(phase_map.centre), 0
     for trial in range(3 * count if reach > 2 else 0):
         if d > 1 and trial % 3 < 2:  # two neighbours, a peak, another: unequal halves on its sides
             k = int(rng.integers(3, reach + 1))
@@ -403,7 +410,9 @@ def designs(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator,
             k, peak = (int(x) for x in rng.permutation(np.arange(1, reach + 1))[:2])
             low = {k: float(rng.uniform(-2, 2))}
         rise = (1300.0, 2000.0, 100.0, 1200.0, 1600.0, 500.0)[trial % 6]
-        orbit = _tried(functools.partial(designed, walker, n, reach, steps[trial % len(steps)], low, peak, rise, rng))
+        orbit = _tried(
+            functools.partial(designed, phase_map, n, reach, steps[trial % len(steps)], low, peak, rise, rng)
+        )
         if orbit is not None:
             found += 1
             yield orbit
@@ -411,19 +420,19 @@ def designs(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator,
             break
 
 
-def walls(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, count: int = 3) -> list[Orbit]:
+def walls(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator, count: int = 3) -> list[Orbit]:
     """Orbits with states of density zero near z_0 and likely ones besides."""
     found: list[tuple[int, Orbit]] = []
     for trial in range(120):
         size = (1.0, 2.0, 0.5, 4.0, 16.0, 100.0)[trial % 6]
-        q = walker.centre + size * walker.scale * rng.standard_normal(len(walker.centre))
-        p = (1.0, 0.3, size)[trial // 6 % 3] * walker.momentum * rng.standard_normal(len(walker.centre))
+        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
+        p = (1.0, 0.3, size)[trial // 6 % 3] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
         eps = steps[trial % len(steps)]
 
         def job(q=q, p=p, eps=eps):
-            return from_lowest(walker, walk(walker, q, p, reach, eps), reach, n)
+            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
-        orbit = _tried(functools.partial(walk, walker, q, p, 2, eps))
+        orbit = _tried(functools.partial(orbit_through, phase_map, q, p, 2, eps))
         if orbit is None or np.isfinite(orbit.energy).all():
             continue
         orbit = _tried(job)
@@ -438,14 +447,14 @@ def walls(walker: Walker, n: int, reach: int, steps, rng: np.random.Generator, c
     return [orbit for _, orbit in found[:count]]
 
 
-def at_the_limit(walker: Walker, n: int, reach: int, steps, limit: float, rng, count: int = 4) -> list[Orbit]:
+def at_the_limit(phase_map: PhaseMap, n: int, reach: int, steps, limit: float, rng, count: int = 4) -> list[Orbit]:
     """Barriers whose peak is more than ``limit`` above one likely state, and less above another."""
     found: list[Orbit] = []
     for trial in range(4 * count if reach > 2 else 0):
         k = int(rng.integers(2, reach + 1))
         peak = int(rng.integers(1, k))
         eps = steps[trial % len(steps)]
-        orbit = _tried(functools.partial(designed, walker, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25, True))
+        orbit = _tried(functools.partial(designed, phase_map, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25, True))
         if orbit is not None and orbit.H(peak) - orbit.H(0) > limit > orbit.H(peak) - orbit.H(k):
             found.append(orbit._replace(kind="limit"))
         if len(found) == count:

@@ -47,7 +47,7 @@ class Work:
         self.takes_depth = "depth" in given
         self.more = {"leap": leap, "target": target if target is not None else H}
         self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
-        self.walker: states.Walker | None = None
+        self.phase_map: states.PhaseMap | None = None
         self.transition: Subject | None = None  # as it is called, once there is a walker
         self.ready = self.irreversible = False
         self.tables: list[tuple[str, Table]] = []
@@ -68,10 +68,10 @@ class Work:
             raise NotApplicable("there is no orbit to test on")
         return self.transition
 
-    def prepare(self) -> states.Walker:
+    def prepare(self) -> states.PhaseMap:
         """The walker, made at the first call; the steps to walk with are chosen where none were given."""
-        if self.walker is not None:
-            return self.walker
+        if self.phase_map is not None:
+            return self.phase_map
         if self.steps.needs_eps and self.list_of_eps == [None]:
             if not self.takes_eps:
                 raise NotApplicable("leap takes a step size: give eps, the one the transition walks with")
@@ -85,22 +85,22 @@ class Work:
         centre, scale = centre_and_scale(self.energy, d, self.points, np.random.default_rng([self.seed, 1]))
         momentum = momentum_scale(self.energy, centre)
         coarse = max(self.steps.foreign.epsilon, self.energy_foreign.epsilon)
-        walker = states.Walker(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
+        phase_map = states.PhaseMap(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
         self.transition = Subject(self.foreign, d, self.steps.foreign, self.more)
-        self.walker = walker
-        return walker
+        self.phase_map = phase_map
+        return phase_map
 
-    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        walker, rng = self.prepare(), np.random.default_rng([self.seed, 2])
-        places = []
+    def test_points(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        phase_map, rng = self.prepare(), np.random.default_rng([self.seed, 2])
+        test_points = []
         for _ in range(2):
-            q = walker.centre + 0.5 * walker.scale * rng.standard_normal(len(walker.centre))
+            q = phase_map.centre + 0.5 * phase_map.scale * rng.standard_normal(len(phase_map.centre))
             if not math.isfinite(self.energy(q, 0 * q)):
-                q = walker.centre.copy()
-            places.append((q, walker.momentum * rng.standard_normal(len(q))))
-        return places
+                q = phase_map.centre.copy()
+            test_points.append((q, phase_map.momentum * rng.standard_normal(len(q))))
+        return test_points
 
-    def require(self, *, sound: bool = False) -> states.Walker:
+    def require(self, *, sound: bool = False) -> states.PhaseMap:
         if not self.ready:
             raise NotApplicable("the transition could not be used; see above")
         if sound and self.pattern.get("invariance"):
@@ -112,8 +112,8 @@ class Work:
 
     def table(self, kind: str, orbit: states.Orbit | None, depth: int, most: float = math.inf, **more) -> Table | None:
         """K on the orbit; None if it is of no use, or not done with so many runs."""
-        walker, guard = self.prepare(), self.guard(depth)
-        orbit = states.finished(walker, orbit, self._side(depth))
+        phase_map, guard = self.prepare(), self.guard(depth)
+        orbit = states.finished(phase_map, orbit, self._side(depth))
         if orbit is None:
             return None
         table = Table(self.subject, orbit, depth if self.takes_depth else None, **more)

@@ -25,7 +25,7 @@ import numpy as np
 from refhmc.check.arguments import require_counts
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
 from refhmc.check.subject.draws import Draws, Question, as_generator
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Misconduct, NotApplicable, call_text, examine
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text, examine
 from refhmc.check.subject.transition import DRAWS, GENERATOR, parameters
 
 FALSE_ALARM = 1e-9
@@ -117,7 +117,7 @@ class _Case:
         """(chains, 2d): the new positions and momenta."""
         result = self.subject.raw(q, p, self.eps, self.n)
         if not isinstance(result, (tuple, list)) or len(result) < 2:
-            raise Misconduct(f"{self.subject.name}: wanted (q, p), got a {type(result).__name__}")
+            raise SubjectError(f"{self.subject.name}: wanted (q, p), got a {type(result).__name__}")
         return np.hstack(
             [self.subject.array(x, q.shape, what, [q, p]) for x, what in zip(result[:2], "qp", strict=True)]
         )
@@ -144,7 +144,7 @@ def _answers(case: _Case) -> Row:
         if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
     ]  # fmt: skip
     shapes = ["step"] if len(needed) >= 3 else [DRAWS, GENERATOR] if len(needed) == 2 else ["step", DRAWS, GENERATOR]
-    errors: list[Misconduct] = []
+    errors: list[SubjectError] = []
     for dim in (3, 2, 4, 5, 1) if case.dim is None else (case.dim,):
         for shape in shapes:
             case.shape, case.dim = shape, dim
@@ -157,7 +157,7 @@ def _answers(case: _Case) -> Row:
                         "answers", FAIL, basis="not finite, from finite ones", case=_text(case, case.states(0)[0])
                     )
                 return Row("answers", PASS, basis=f"({case.chains}, {dim})")
-            except Misconduct as wrong:
+            except SubjectError as wrong:
                 if "did not come back" in str(wrong):
                     raise
                 errors.append(wrong)
@@ -305,7 +305,7 @@ def _neighbour(case: _Case) -> Row:
                     # It asked for fewer there, which moves the numbers of the chains after it: once more, as the last one.
                     at = case.chains - 1
                     got, _ = case.call(_with(q, at, bad), p, key)
-            except Misconduct as wrong:
+            except SubjectError as wrong:
                 if "did not come back" in str(wrong):
                     raise
                 refused = str(wrong)

@@ -31,15 +31,15 @@ from refhmc.check.subject.foreign import (
     DIMENSIONS,
     SECONDS_PER_CALL,
     Foreign,
-    Misconduct,
     NotApplicable,
+    SubjectError,
     call_text,
     elsewhere,
     examine,
 )
 from refhmc.check.subject.outcomes import GRID
-from refhmc.check.subject.target import law_of, typical_points
-from refhmc.check.subject.transition import MOMENTUM, Played, Player, find_player
+from refhmc.check.subject.target import target_density, typical_points
+from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_runner
 
 USED = (1e-6, 0.2, 0.4, 0.6, 0.8, 0.95, 1 - 1e-9)
 NOTHING = (
@@ -73,8 +73,8 @@ def randomness(
     if callable(getattr(kernel, "transition", None)) and hasattr(kernel, "statistics"):
         kernel = adapters.refhmc_kernel(getattr(H, "model", H), kernel)
     subject = Foreign(kernel, name, like)
-    law = None if H is None and log_density is None else law_of(H, log_density, like)
-    case = _Case(subject, law, dim, points, n, seed)
+    target = None if H is None and log_density is None else target_density(H, log_density, like)
+    case = _Case(subject, target, dim, points, n, seed)
     checks = [
         ("answers", lambda: _answers(case)),
         ("respects the generator", lambda: _respects(case)),
@@ -93,7 +93,7 @@ def randomness(
             checks,
             settings={"dim": case.dim or "?", "n": n},
             seed=seed,
-            foreign=(subject, *(law.foreign if law else ())),
+            foreign=(subject, *(target.foreign if target else ())),
             notes=lambda: case.notes,
             diagnose=_diagnose,
             seconds_per_call=seconds_per_call,
@@ -107,34 +107,34 @@ def randomness(
 class _Case:
     """What the rows of one report share."""
 
-    def __init__(self, kernel: Foreign, law, dim, points, n: int, seed: int):
-        self.kernel, self.law, self.n, self.seed = kernel, law, max(int(n), 4), seed
-        self.dim = dim if dim is not None or law is None else law.dim
+    def __init__(self, kernel: Foreign, target, dim, points, n: int, seed: int):
+        self.kernel, self.target, self.n, self.seed = kernel, target, max(int(n), 4), seed
+        self.dim = dim if dim is not None or target is None else target.dim
         self.points = None if points is None else np.atleast_2d(np.asarray(points, dtype=float))
         if self.points is not None:
             self.dim = self.points.shape[1]
-        self.player: Player | None = None
+        self.runner: TransitionRunner | None = None
         self.notes: list[str] = []
-        self.recorded: list[Played] = []
+        self.recorded: list[Transition] = []
         self.shared = ""  # numbers that move more coordinates than they are
         self.idle: set[str] = set()  # kinds of numbers of no consequence
 
-    def need(self) -> Player:
-        if self.player is None or self.points is None:
+    def need(self) -> TransitionRunner:
+        if self.runner is None or self.points is None:
             raise NotApplicable("it did not answer")
-        return self.player
+        return self.runner
 
     def starts(self) -> np.ndarray:
         assert self.points is not None
         return self.points
 
-    def need_recorded(self) -> Player:
-        player = self.need()
-        if player.shape == MOMENTUM:
+    def need_recorded(self) -> TransitionRunner:
+        runner = self.need()
+        if runner.shape == MOMENTUM:
             raise NotApplicable(f"a {MOMENTUM} is handed its numbers")
         if not self.recorded:
             raise NotApplicable(NOTHING)
-        return player
+        return runner
 
 
 def _answers(case: _Case) -> Row:
@@ -142,75 +142,75 @@ def _answers(case: _Case) -> Row:
     for dim in DIMENSIONS if case.dim is None else (case.dim,):
         try:
             start = 0.1 + 0.1 * np.arange(dim) if case.points is None else case.points[0]
-            case.player = find_player(case.kernel, start)
+            case.runner = find_runner(case.kernel, start)
             case.kernel.forget()
             case.dim = dim
             break
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             if "did not come back" in str(wrong):
                 raise
             first = first or wrong
-    if case.player is None:
-        assert isinstance(first, Misconduct)
-        raise elsewhere(first, case.dim, lambda d: find_player(case.kernel, 0.1 + 0.1 * np.arange(d)))
-    player, rng = case.player, np.random.default_rng([case.seed, 1])
+    if case.runner is None:
+        assert isinstance(first, SubjectError)
+        raise elsewhere(first, case.dim, lambda d: find_runner(case.kernel, 0.1 + 0.1 * np.arange(d)))
+    runner, rng = case.runner, np.random.default_rng([case.seed, 1])
     assert case.dim is not None
     if case.points is None:
         case.points = (
             0.5 * rng.standard_normal((8, case.dim))
-            if case.law is None
-            else typical_points(case.law.log_pi, case.dim, 8, rng)
+            if case.target is None
+            else typical_points(case.target.log_pi, case.dim, 8, rng)
         )
-    case.notes.append(f"called as {player.shape}")
+    case.notes.append(f"called as {runner.shape}")
     bad = ""
-    played = []
+    transition = []
     for k in range(case.n):
         q = case.points[k % len(case.points)]
-        got = player.play(q, seed=k, p=_momentum(case))
+        got = runner.run(q, seed=k, p=_momentum(case))
         if not np.isfinite(got.q).all():
             bad = call_text(case.kernel.name, [q])
-        played.append(got)
-    if player.shape != MOMENTUM:
-        case.recorded = played if any(got.asked for got in played) else []
+        transition.append(got)
+    if runner.shape != MOMENTUM:
+        case.recorded = transition if any(got.asked for got in transition) else []
     if bad:
         return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
     return Row("answers", PASS, basis=f"positions ({case.dim},), {case.n} times")
 
 
 def _momentum(case: _Case):
-    return np.ones(case.dim or 1) if case.player is not None and case.player.keeps_momentum else None
+    return np.ones(case.dim or 1) if case.runner is not None and case.runner.keeps_momentum else None
 
 
-def _again(case: _Case, player: Player, q, seed: int) -> np.ndarray:
+def _again(case: _Case, runner: TransitionRunner, q, seed: int) -> np.ndarray:
     """The answer with a generator made from a seed: NumPy's own where the kernel takes one."""
-    if player.shape == MOMENTUM:
-        return player.play(q, seed=seed).q
-    return player.with_generator(np.random.default_rng([case.seed, seed]), q, _momentum(case)).q
+    if runner.shape == MOMENTUM:
+        return runner.run(q, seed=seed).q
+    return runner.with_generator(np.random.default_rng([case.seed, seed]), q, _momentum(case)).q
 
 
 def _respects(case: _Case) -> Row:
     """Same generator, same answer, whatever the state of the global ones."""
-    player = case.need()
+    runner = case.need()
     for k, q in enumerate(case.starts()[:6]):
         _set_global(1)
-        first = _again(case, player, q, k)
+        first = _again(case, runner, q, k)
         _set_global(2)
-        second = _again(case, player, q, k)
+        second = _again(case, runner, q, k)
         if np.array_equal(first, second, equal_nan=True):
             continue
         text = f"{call_text(case.kernel.name, [q])}  # twice, each time with default_rng({[case.seed, k]})"
         _set_global(1)
-        third = _again(case, player, q, k)
+        third = _again(case, runner, q, k)
         _set_global(1)
-        fourth = _again(case, player, q, k)
+        fourth = _again(case, runner, q, k)
         _set_global(2)
         elsewhere = not np.array_equal(
-            fourth, _again(case, player, q, k)
+            fourth, _again(case, runner, q, k)
         )  # and is it not just the call before that matters?
         if np.array_equal(third, fourth) and elsewhere:
             why = "the same generator, another answer after np.random.seed or random.seed: it reads a global generator"
             return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
-        if player.shape != MOMENTUM and not case.recorded:
+        if runner.shape != MOMENTUM and not case.recorded:
             why = "the same generator, another answer: its randomness is its own"
             return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
         why = "the same generator, another answer: it remembers earlier calls (a momentum kept inside?) or draws elsewhere too"
@@ -230,11 +230,11 @@ def _state() -> tuple:
 
 def _global(case: _Case) -> Row:
     """The global generators are left as they were."""
-    player = case.need()
+    runner = case.need()
     _set_global(123456789)
     before = _state()
     for k, q in enumerate(case.starts()[:6]):
-        _again(case, player, q, k)
+        _again(case, runner, q, k)
     numpy_changed, python_changed = (a != b for a, b in zip(before, _state(), strict=True))
     if numpy_changed or python_changed:
         why = f"the state of the global {'np.random' if numpy_changed else 'random'} is another after its calls"
@@ -245,12 +245,12 @@ def _global(case: _Case) -> Row:
 
 def _fresh(case: _Case) -> Row:
     """Different numbers, different answers: at least one of 20 calls from some point moves, and two moves differ."""
-    player = case.need()
+    runner = case.need()
     moves = 0
     for q in case.starts()[:4]:
         seen = set()
         for k in range(20):
-            got = _again(case, player, q, 1000 + k)
+            got = _again(case, runner, q, 1000 + k)
             if not np.array_equal(got, q):
                 seen.add(got.tobytes())
                 moves += 1
@@ -266,8 +266,8 @@ def _fresh(case: _Case) -> Row:
 def _counts(case: _Case) -> Row:
     case.need_recorded()
     totals: list[Counter] = [Counter() for _ in case.recorded]
-    for total, played in zip(totals, case.recorded, strict=True):
-        for question in played.asked:
+    for total, transition in zip(totals, case.recorded, strict=True):
+        for question in transition.asked:
             total[question.kind] += np.size(question.answer)
     parts = []
     for kind in sorted({kind for total in totals for kind in total}):
@@ -277,16 +277,16 @@ def _counts(case: _Case) -> Row:
     constant = all(total == totals[0] for total in totals)
     text = ", ".join(parts)
     case.notes.append(f"asks for {text} a transition{'' if constant else ' (not always as many)'}")
-    empty = sum(not played.asked for played in case.recorded)
+    empty = sum(not transition.asked for transition in case.recorded)
     if empty:
         return inconclusive("kinds and counts", f"{text}; nothing at all in {empty} of {case.n} transitions")
     return Row("kinds and counts", PASS, basis=text)
 
 
-def _scripted(case: _Case, played: Played, kind: str, place: int, value: float) -> dict:
+def _scripted(case: _Case, transition: Transition, kind: str, place: int, value: float) -> dict:
     """The script that repeats ``played`` with one number changed."""
     script: dict[str, list] = {}
-    for question in played.asked:
+    for question in transition.asked:
         values = list(np.ravel(question.answer)) if question.kind in ("normal", "exponential") else [question.answer]
         script.setdefault(question.kind, []).extend(values)
     script[kind] = list(script[kind])
@@ -294,32 +294,34 @@ def _scripted(case: _Case, played: Played, kind: str, place: int, value: float) 
     return script
 
 
-def _moving(case: _Case) -> list[tuple[int, np.ndarray, Played]]:
+def _moving(case: _Case) -> list[tuple[int, np.ndarray, Transition]]:
     """Recorded transitions that went elsewhere."""
     starts = case.starts()
-    found = [(k, starts[k % len(starts)], played) for k, played in enumerate(case.recorded)]
+    found = [(k, starts[k % len(starts)], transition) for k, transition in enumerate(case.recorded)]
     return [x for x in found if not np.array_equal(x[2].q, x[1]) and np.isfinite(x[2].q).all()]
 
 
-def _responses(case: _Case, player: Player, k: int, q, played: Played, kind: str) -> np.ndarray:
+def _responses(case: _Case, runner: TransitionRunner, k: int, q, transition: Transition, kind: str) -> np.ndarray:
     """dq' for a small change of each of the numbers of a kind, (d, count)."""
-    numbers = played.numbers(kind)
+    numbers = transition.numbers(kind)
     h = 1e-4 if case.kernel.epsilon < 1e-10 else 1e-2
     columns = []
     for place, value in enumerate(numbers):
         to = value + (h if kind == "normal" or value < 0.5 else -h)
-        got = player.play(q, _scripted(case, played, kind, place, to), seed=k, p=_momentum(case))
+        got = runner.run(q, _scripted(case, transition, kind, place, to), seed=k, p=_momentum(case))
         rejected = np.array_equal(got.q, q)
-        columns.append(np.zeros(len(q)) if rejected else (got.q - played.q) / h)
+        columns.append(np.zeros(len(q)) if rejected else (got.q - transition.q) / h)
     return np.stack(columns, axis=-1) if columns else np.zeros((len(q), 0))
 
 
 def _rank(case: _Case) -> Row:
     """The noise must reach every direction: at each step, or over several (one coordinate at a time)."""
-    player = case.need_recorded()
+    runner = case.need_recorded()
     directions, most, shared = [], 0, 0
-    for k, q, played in _moving(case)[:12]:
-        J = np.hstack([_responses(case, player, k, q, played, kind) for kind in ("normal", "exponential", "uniform")])
+    for k, q, transition in _moving(case)[:12]:
+        J = np.hstack(
+            [_responses(case, runner, k, q, transition, kind) for kind in ("normal", "exponential", "uniform")]
+        )
         sizes = np.linalg.norm(J, axis=0)
         J = J[:, sizes > 1e-9 * max(sizes.max(initial=0.0), 1e-300)]
         if J.size:
@@ -327,16 +329,16 @@ def _rank(case: _Case) -> Row:
             rank = int(np.sum(values > 1e-6 * values[0]))
             most = max(most, rank)
             directions.append(left[:, :rank])
-            rest = (played.q - q) - left[:, :rank] @ (left[:, :rank].T @ (played.q - q))
-            shared += np.linalg.norm(rest) > 1e-6 * np.linalg.norm(played.q - q)
+            rest = (transition.q - q) - left[:, :rank] @ (left[:, :rank].T @ (transition.q - q))
+            shared += np.linalg.norm(rest) > 1e-6 * np.linalg.norm(transition.q - q)
     if not directions:
         moved = len(_moving(case))
         return inconclusive("momentum", f"no move depends smoothly on its numbers ({moved} moves)")
     values = np.linalg.svd(np.hstack(directions), compute_uv=False)
     spanned = int(np.sum(values > 1e-6 * values[0]))
     d = len(case.starts()[0])
-    discrete = {"choice", "permutation", "flip"} & {x.kind for played in case.recorded for x in played.asked}
-    if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not player.keeps_momentum:
+    discrete = {"choice", "permutation", "flip"} & {x.kind for transition in case.recorded for x in transition.asked}
+    if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not runner.keeps_momentum:
         # A part of the coordinates, or one direction, goes no further than its noise; a deterministic move in between does.
         case.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
         return inconclusive("momentum", f"{case.shared}: is one used for several coordinates?")
@@ -344,10 +346,10 @@ def _rank(case: _Case) -> Row:
         return Row(
             "momentum", PASS, basis=f"its numbers move it in {most} directions at a time, in all {d} over several moves"
         )
-    chosen = any(x.kind in ("choice", "permutation") for played in case.recorded for x in played.asked)
-    if chosen or spanned > most or player.keeps_momentum:  # some coordinates at a time
+    chosen = any(x.kind in ("choice", "permutation") for transition in case.recorded for x in transition.asked)
+    if chosen or spanned > most or runner.keeps_momentum:  # some coordinates at a time
         return inconclusive("momentum", f"its numbers move it in {most} directions at a time, {spanned} of {d} so far")
-    kinds = sum(len(played.numbers("normal")) for played in case.recorded) / len(case.recorded)
+    kinds = sum(len(transition.numbers("normal")) for transition in case.recorded) / len(case.recorded)
     why = f"its numbers move it in {spanned} of {d} directions only: {kinds:g} normals a transition"
     text = call_text(case.kernel.name, [case.starts()[0]])
     return Row("momentum", FAIL, spanned, d, why, WRONG_LAW, text, ">=")
@@ -355,21 +357,21 @@ def _rank(case: _Case) -> Row:
 
 def _used(case: _Case) -> Row:
     """Which numbers change nothing? Reported; a fault only where no number decides or moves."""
-    player = case.need_recorded()
+    runner = case.need_recorded()
     idle: Counter = Counter()
     seen: Counter = Counter()
-    for k, q, played in _moving(case)[:8]:
+    for k, q, transition in _moving(case)[:8]:
         for kind in ("normal", "exponential", "uniform"):
-            for place, value in enumerate(played.numbers(kind)):
+            for place, value in enumerate(transition.numbers(kind)):
                 name = f"{kind} {place + 1}"
                 seen[name] += 1
-                idle[name] += not _matters(case, player, k, q, played, kind, place, value)
+                idle[name] += not _matters(case, runner, k, q, transition, kind, place, value)
     if not seen:
         return inconclusive("depends on every draw", "no move was recorded")
     unused = [name for name in seen if idle[name] == seen[name]]
     of_use = {name.split()[0] for name in seen if name not in unused}
     case.idle = {name.split()[0] for name in unused} - of_use
-    if len(unused) == len(seen) and not any(x.kind == "flip" for played in case.recorded for x in played.asked):
+    if len(unused) == len(seen) and not any(x.kind == "flip" for transition in case.recorded for x in transition.asked):
         why = "no number that it asks for changes where it goes"
         text = call_text(case.kernel.name, [case.starts()[0]])
         return inconclusive("depends on every draw", f"{why}: {text}")
@@ -380,41 +382,43 @@ def _used(case: _Case) -> Row:
     return Row("depends on every draw", PASS, basis=f"{len(seen)} numbers, each of consequence")
 
 
-def _matters(case: _Case, player: Player, k: int, q, played: Played, kind: str, place: int, value: float) -> bool:
+def _matters(
+    case: _Case, runner: TransitionRunner, k: int, q, transition: Transition, kind: str, place: int, value: float
+) -> bool:
     values = (value + 0.05, value + 0.5, value - 2.0, 10 * value + 5) if kind == "normal" else (0.5 * value, *GRID)
     if kind == "exponential":
         values = tuple(-math.log(u) for u in GRID)
     for new in values:
-        got = player.play(q, _scripted(case, played, kind, place, float(new)), seed=k, p=_momentum(case))
-        if not np.array_equal(got.q, played.q):
+        got = runner.run(q, _scripted(case, transition, kind, place, float(new)), seed=k, p=_momentum(case))
+        if not np.array_equal(got.q, transition.q):
             return True
     return False
 
 
 def _one_use(case: _Case) -> Row:
     """What decides whether to move must not say whereto; what was used in a call must not be in the next."""
-    player = case.need_recorded()
-    kinds = {x.kind for played in case.recorded for x in played.asked}
+    runner = case.need_recorded()
+    kinds = {x.kind for transition in case.recorded for x in transition.asked}
     if case.shared:
         return inconclusive("one use of each number", case.shared)
-    if not (kinds - {"normal"} - case.idle) and _rejects(case, player):
+    if not (kinds - {"normal"} - case.idle) and _rejects(case, runner):
         why = (
             "it rejects, and no number but those of the proposal decides that: right only for a law that is flat there"
         )
         return inconclusive("one use of each number", why)
-    again = _comes_back(case, player)
+    again = _comes_back(case, runner)
     if again:
         why = f"another {again} in a call that ends at the same point changes the answer of the next call"
         return inconclusive("one use of each number", why + ": it is used again, or a momentum is kept inside")
     double: dict[int, int] = {}
     decides_only = False
-    for k, q, played in _moving(case)[:6]:
-        uniforms = played.numbers("uniform")
+    for k, q, transition in _moving(case)[:6]:
+        uniforms = transition.numbers("uniform")
         if len(uniforms) > 16:
             return not_run("one use of each number", "more than 16 uniforms a transition")
         for place, _ in enumerate(uniforms):
             answers = [
-                player.play(q, _scripted(case, played, "uniform", place, float(u)), seed=k, p=_momentum(case)).q
+                runner.run(q, _scripted(case, transition, "uniform", place, float(u)), seed=k, p=_momentum(case)).q
                 for u in np.linspace(0.02, 0.98, 33)
             ]
             stays = [np.array_equal(a, q) for a in answers]
@@ -437,23 +441,23 @@ def _one_use(case: _Case) -> Row:
     )
 
 
-def _rejects(case: _Case, player: Player) -> bool:
+def _rejects(case: _Case, runner: TransitionRunner) -> bool:
     """Whether some noise, perhaps a large one, leaves it where it is."""
-    for k, (q, played) in enumerate(zip(case.starts(), case.recorded, strict=False)):
+    for k, (q, transition) in enumerate(zip(case.starts(), case.recorded, strict=False)):
         for size in (1.0, 2.0, 4.0, 8.0):
-            script = {"normal": list(size * played.numbers("normal"))}
-            if np.array_equal(player.play(q, script, seed=k, p=_momentum(case)).q, q):
+            script = {"normal": list(size * transition.numbers("normal"))}
+            if np.array_equal(runner.run(q, script, seed=k, p=_momentum(case)).q, q):
                 return True
     return False
 
 
-def _comes_back(case: _Case, player: Player) -> str:
+def _comes_back(case: _Case, runner: TransitionRunner) -> str:
     """Which number of a call matters to the next one, though the call ends at the same point without it; "" if none does.
 
     Calls in which large noise is rejected, or a move is taken, whatever the uniform; the call after them is always the same.
     """
     rng = np.random.default_rng([case.seed, 2])
-    count = max(len(played.numbers("normal")) for played in case.recorded)
+    count = max(len(transition.numbers("normal")) for transition in case.recorded)
     for k, q in enumerate(case.starts()[:6]):
         after = {"normal": list(1.5 * rng.standard_normal(count)), "uniform": [float(rng.random())] * 8}
         for size in (0.1, 1.0, 3.0, 6.0):
@@ -464,8 +468,8 @@ def _comes_back(case: _Case, player: Player) -> str:
                 *(("normal", s * z, 0.9) for s in (0.9, 1.0, 1.2)),
             ]:
                 script = {"normal": list(noise), "uniform": [u] * 8, "exponential": [-math.log(u)] * 8}
-                end = player.play(q, script, seed=k, p=_momentum(case)).q
-                then = player.play(end, after, seed=k, p=_momentum(case)).q.tobytes()
+                end = runner.run(q, script, seed=k, p=_momentum(case)).q
+                then = runner.run(end, after, seed=k, p=_momentum(case)).q.tobytes()
                 if ends.setdefault(end.tobytes(), (what, then))[1] != then:
                     return what
     return ""

@@ -31,9 +31,9 @@ from refhmc.check.subject.draws import Draws, as_generator
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
-    Misconduct,
+    Inconclusive,
     NotApplicable,
-    Undecided,
+    SubjectError,
     call_text,
     examine,
     text_of,
@@ -149,13 +149,13 @@ class _Work:
                         if f is not None:
                             f.forget()
                     break
-                except Misconduct:
+                except SubjectError:
                     continue
             else:
-                raise Undecided("the dimension is not known: give dim")
+                raise Inconclusive("the dimension is not known: give dim")
         return int(self.dim)
 
-    def _places(self) -> list[np.ndarray]:
+    def _test_points(self) -> list[np.ndarray]:
         rng, d = np.random.default_rng([self.seed, 1]), self._dim()
         return [*self.points, *(np.round(s * rng.standard_normal(d), 3) for s in (0.3, 1.0, 2.0))][:4]
 
@@ -175,13 +175,13 @@ class _Work:
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
         batch = np.arange(self.size)
-        for q in self._places():
+        for q in self._test_points():
             value = self._estimate(q, batch)
             if not np.isfinite(value).all():
-                raise Misconduct(f"{self.gradient.name}: not finite", call_text(self.gradient.name, [q, batch]))
+                raise SubjectError(f"{self.gradient.name}: not finite", call_text(self.gradient.name, [q, batch]))
             again = self._estimate(q, batch)
             if not np.array_equal(value, again):
-                raise Undecided("the same batch gave two different gradients: it has randomness of its own")
+                raise Inconclusive("the same batch gave two different gradients: it has randomness of its own")
         return Row("answers", PASS)
 
     def _mean(self, q, batches) -> tuple[np.ndarray, float]:
@@ -196,7 +196,7 @@ class _Work:
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
         every = math.comb(self.n, self.size) <= MOST_BATCHES
-        for q in self._places():
+        for q in self._test_points():
             truth = self._truth(q)
             if every:
                 mean, size = self._mean(q, all_batches(self.n, self.size))
@@ -207,7 +207,7 @@ class _Work:
             unit = max(f.epsilon for f in (self.gradient, self.full) if f is not None)
             tolerance = 16 * unit * math.sqrt(self.n) * (size + float(np.abs(truth).max()))
             if not every and np.abs(mean - other).max() > tolerance:
-                raise Undecided(
+                raise Inconclusive(
                     "it is no sum over the batch: balanced sets of batches have different means, and there are too many "
                     f"batches to try all {math.comb(self.n, self.size):.3g}; give a smaller n"
                 )
@@ -228,10 +228,10 @@ class _Work:
         """A batch of all the data gives the gradient itself."""
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
-        name, q = "the whole as one batch", self._places()[-1]
+        name, q = "the whole as one batch", self._test_points()[-1]
         try:
             value, truth = self._estimate(q, np.arange(self.n)), self._truth(q)
-        except Misconduct:
+        except SubjectError:
             raise NotApplicable("it takes batches of one size only") from None
         size = float(np.abs(truth).max() + np.abs(value).max())
         error = float(np.abs(value - truth).max())
@@ -253,11 +253,11 @@ class _Work:
         if np.abs(self._truth(x) - zero - columns @ x).max() > 1e-9 * (
             np.abs(columns).max() * np.abs(x).max() + np.abs(zero).max()
         ):
-            raise Undecided(
+            raise Inconclusive(
                 "full is not the gradient of a Gaussian: give precision, that of the Gaussian that step samples"
             )
         if np.abs(columns - columns.T).max() > 1e-9 * np.abs(columns).max() or np.linalg.eigvalsh(-columns)[0] <= 0:
-            raise Undecided("full is not the gradient of a proper Gaussian: give precision")
+            raise Inconclusive("full is not the gradient of a proper Gaussian: give precision")
         return -0.5 * (columns + columns.T)
 
     def _move(self, x: np.ndarray, w: np.ndarray, eps: float) -> tuple[np.ndarray, int]:
@@ -272,7 +272,7 @@ class _Work:
             new = self.step.array(result, (d,), "the answer", (*parts, eps))
         else:
             if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise Misconduct(f"{self.step.name}: the answer is a {type(result).__name__}, wanted (q, p)")
+                raise SubjectError(f"{self.step.name}: the answer is a {type(result).__name__}, wanted (q, p)")
             new = np.concatenate([self.step.array(part, (d,), "the answer", (*parts, eps)) for part in result])
         return new, draws.count("normal")
 
@@ -288,10 +288,10 @@ class _Work:
                 if trouble is not None:
                     self.step.forget()
                 return count
-            except Misconduct as wrong:
+            except SubjectError as wrong:
                 other = isinstance(wrong.__cause__, (TypeError, AttributeError))
                 trouble = trouble if trouble is not None and other else wrong
-        raise trouble if trouble is not None else Undecided("the step could not be called")
+        raise trouble if trouble is not None else Inconclusive("the step could not be called")
 
     def _recursion(self, eps: float) -> tuple[Recursion, float]:
         """A and B at this step size, and how far the step is from linear, in units of what it moves."""
@@ -312,11 +312,11 @@ class _Work:
         recursion, miss = self._recursion(self.eps)
         tolerance = 2.0**12 * (self.step.epsilon if self.step is not None else 2.0**-52)
         if not miss <= tolerance:
-            raise Undecided(
+            raise Inconclusive(
                 f"the step is not linear in its state and its normals, by {miss:.2g}: no exact law to compare with"
             )
         if recursion.B.shape[1] == 0:
-            raise Undecided("the step asks for no normals")
+            raise Inconclusive("the step asks for no normals")
         return judged("linear in state and noise", miss, tolerance, "2^12 units of rounding")
 
     def stationary(self) -> Row:
@@ -339,7 +339,7 @@ class _Work:
                 break
             eps /= SHRINK
         if len(found) < 3:
-            raise Undecided("the step has no stationary law at the step sizes tried: give a smaller eps")
+            raise Inconclusive("the step has no stationary law at the step sizes tried: give a smaller eps")
         # Polynomial extrapolation to eps = 0; the last two extrapolates bound what is left of it.
         rows = [[f[1] for f in found]]
         for order in range(1, len(found)):
@@ -354,7 +354,7 @@ class _Work:
         tolerance = 10 * left + rounding
         name = "stationary law as eps -> 0"
         if tolerance > 0.05:
-            raise Undecided(f"the extrapolation to eps = 0 is good to {tolerance:.2g} only: give a smaller eps")
+            raise Inconclusive(f"the extrapolation to eps = 0 is good to {tolerance:.2g} only: give a smaller eps")
         self.noise = float(np.trace(limit) / d)
         basis = "covariance x precision - 1, from the exact recursion at four step sizes; ten times the extrapolation's error"
         if error <= tolerance:

@@ -38,14 +38,14 @@ from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
-    Misconduct,
+    Inconclusive,
     NotApplicable,
     OutOfTime,
-    Undecided,
+    SubjectError,
     examine,
     quiet,
 )
-from refhmc.check.subject.operator import NOT_STORED, Walk, Walker, make_walker
+from refhmc.check.subject.operator import NOT_STORED, Iterates, TransitionOperator, make_operator
 
 PILOT = 8192
 LOOKS = 500 * 2 ** np.arange(9)  # numbers of pairs at which the law of Y is tested
@@ -118,7 +118,7 @@ def sampler(
     if make is not None:
         try:
             made = _made(Foreign(make, name), exact)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             return _refused(name or "make", exact, seed, wrong)
     elif own.is_kernel(kernel):
         made, name = adapters.refhmc_kernel(target, kernel), name or repr(kernel)
@@ -127,22 +127,22 @@ def sampler(
     if not isinstance(target, str):
         theirs = Foreign(exact.draw, "draw"), Foreign(exact.log_density, "log_density")
         exact = exact._replace(draw=theirs[0].raw, log_density=theirs[1].raw)
-    walker = make_walker(
+    operator = make_operator(
         made, run=run, init=init, read=read, batched=batched or ensemble, chains=chains, like=like, name=name
     )
     try:
         with quiet():
-            trial = _Trial(walker, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed)
+            trial = _Trial(operator, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed)
             densities = exact.log_density(trial.pilot_points[:100])
             for f in more:
                 f.forget()  # it was tried with many points, and with one
-    except Misconduct as wrong:
-        return _refused(walker.name, exact, seed, wrong)
+    except SubjectError as wrong:
+        return _refused(operator.name, exact, seed, wrong)
     if not np.all(np.isfinite(densities)):
         raise ValueError(f"target {exact.name}: its log density is not finite at its own exact draws")
     report = examine(
         "sampler",
-        walker.name,
+        operator.name,
         [
             ("conduct of the kernel", trial.collect),
             ("support", trial.support),
@@ -155,7 +155,7 @@ def sampler(
         ],
         settings={},
         seed=seed,
-        foreign=(*walker.foreign, *theirs, *more),
+        foreign=(*operator.foreign, *theirs, *more),
         notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
         diagnose=trial.diagnose,
         seconds_per_call=seconds_per_call,
@@ -168,7 +168,7 @@ def sampler(
     return report._replace(settings=settings)
 
 
-def _refused(subject: str, target, seed: int, wrong: Misconduct) -> Report:
+def _refused(subject: str, target, seed: int, wrong: SubjectError) -> Report:
     """What there is to say where not even a start could be made."""
     row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
@@ -177,8 +177,8 @@ def _refused(subject: str, target, seed: int, wrong: Misconduct) -> Report:
 class _Trial:
     """What was collected so far; each of its methods that gives a row judges that."""
 
-    def __init__(self, walker: Walker, target, m, alpha, seconds, draws, ensemble, more, seed):
-        self.walker, self.target, self.m, self.ensemble = walker, target, m, ensemble
+    def __init__(self, operator: TransitionOperator, target, m, alpha, seconds, draws, ensemble, more, seed):
+        self.operator, self.target, self.m, self.ensemble = operator, target, m, ensemble
         self.seconds = math.inf if seconds is None else seconds
         self.most = math.inf if draws is None else draws
         self.log_limit = math.log(3 / alpha)
@@ -227,7 +227,7 @@ class _Trial:
     def _decided(self, elapsed: float) -> bool:
         if self.log_e >= self.log_limit or self.p_law < self.share:
             # Both take the chains of a batch for independent: time is left to see whether they are.
-            looking = self.walker.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
+            looking = self.operator.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
             return not looking or elapsed > 0.3 * self.seconds
         return (
             self.log_e_chains >= self.log_limit
@@ -243,25 +243,25 @@ class _Trial:
 
     def _block(self, size: int, began: float) -> bool:
         """Walk from about ``size`` starts; False when the time is over. What was walked before a mishap is kept."""
-        unit = self.walker.unit
+        unit = self.operator.unit
         X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
-        walks: list[tuple[np.ndarray, Walk]] = []
+        walks: list[tuple[np.ndarray, Iterates]] = []
         try:
             for start in np.split(X, len(X) // unit):
                 if time.monotonic() - began > self.seconds:
                     return False
-                walks.append((start, self.walker.walk(self.rng_kernel, start, self.m)))
+                walks.append((start, self.operator.apply(self.rng_kernel, start, self.m)))
             return True
         finally:
             if walks:
                 self._add(walks)
 
-    def _add(self, walks: list[tuple[np.ndarray, Walk]]) -> None:
+    def _add(self, walks: list[tuple[np.ndarray, Iterates]]) -> None:
         """Take what was walked into the evidence."""
         X = np.concatenate([start for start, _ in walks])
-        paths = np.concatenate([walk.path for _, walk in walks], axis=1)
+        paths = np.concatenate([apply.path for _, apply in walks], axis=1)
         Y = paths[-1]
-        moves = np.concatenate([walk.moves for _, walk in walks])
+        moves = np.concatenate([apply.moves for _, apply in walks])
         self.n_moves += int(moves.sum())
         self.n_transitions += self.m * len(moves)
         if self.short is None:
@@ -273,10 +273,12 @@ class _Trial:
         if not inside.all() and self.outside is None:
             worst = int(np.argmin(inside))
             self.outside = (X[worst], Y[worst])
-        if self.walker.unit > 1 and not self.ensemble:
+        if self.operator.unit > 1 and not self.ensemble:
             self._look_at_chains(to_bins)
         if self.ensemble:  # one chain of each batch, for the others may depend on it
-            one = np.arange(len(walks)) * self.walker.unit + self.rng_repeat.integers(self.walker.unit, size=len(walks))
+            one = np.arange(len(walks)) * self.operator.unit + self.rng_repeat.integers(
+                self.operator.unit, size=len(walks)
+            )
             from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
         self.counts += evidence.pair_counts(from_bins, to_bins)
         self.n += len(f_Y)
@@ -305,7 +307,7 @@ class _Trial:
 
     def _inside(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Which Y have a density; one on the edge, where rounding may have put it, counts as lying on the side of X."""
-        precision = max(f.epsilon for f in self.walker.foreign)
+        precision = max(f.epsilon for f in self.operator.foreign)
         nearer = Y + 4 * precision * np.maximum(np.abs(Y), 1e-30) * np.sign(X - Y)
         dense = [np.asarray(self.target.log_density(points)) > -np.inf for points in (Y, nearer)]
         return np.all(np.isfinite(Y), axis=-1) & (dense[0] | dense[1])
@@ -324,7 +326,7 @@ class _Trial:
 
     def _look_at_chains(self, bins: np.ndarray) -> None:
         """Pair up the batches that came in, two by two."""
-        scores = _scores(bins).reshape(-1, self.walker.unit, bins.shape[1] * len(evidence.SCORES))
+        scores = _scores(bins).reshape(-1, self.operator.unit, bins.shape[1] * len(evidence.SCORES))
         self.batches += list(zip(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1), strict=True))
         while len(self.batches) >= 2:
             (even_a, odd_a), (even_b, odd_b) = self.batches.pop(0), self.batches.pop(0)
@@ -337,10 +339,10 @@ class _Trial:
         """The same start with the same stream twice, and with another one: whether the answers agree, and whether they move."""
         for tried in range(8):
             # A slow kernel is asked for one transition; one that rejects that, for more the next time.
-            m = self.m if self.walker.stores else min(self.m, 1 + tried)
-            start = np.asarray(self.target.draw(self.rng_repeat, self.walker.unit), dtype=float)
+            m = self.m if self.operator.stores else min(self.m, 1 + tried)
+            start = np.asarray(self.target.draw(self.rng_repeat, self.operator.unit), dtype=float)
             first, second = (int(s) for s in self.rng_repeat.integers(2**32, size=2))
-            ends = [self.walker.walk(np.random.default_rng(s), start, m).end for s in (first, first, second)]
+            ends = [self.operator.apply(np.random.default_rng(s), start, m).end for s in (first, first, second)]
             same, other = (np.array_equal(ends[0], end, equal_nan=True) for end in ends[1:])
             self.answers.append((same, other, not np.array_equal(ends[0], start)))
             if time.monotonic() - began > 0.02 * self.seconds:
@@ -359,7 +361,7 @@ class _Trial:
 
     def draw_count(self) -> Row:
         """Whether a run gave as many draws as it was asked for."""
-        if not self.walker.stores:
+        if not self.operator.stores:
             raise NotApplicable("only a run= stores draws")
         self._need(1)
         if self.short is None:
@@ -367,7 +369,7 @@ class _Trial:
         start, rows = self.short
         fewer = rows < self.m
         why = f"a run of {self.m} draws stored {rows}"
-        case = f"{self.walker.name}(rng, {start.tolist()}, {self.m}) has {rows} rows"
+        case = f"{self.operator.name}(rng, {start.tolist()}, {self.m}) has {rows} rows"
         severity = WRONG_LAW if fewer else MISCONDUCT
         return Row("draw count", FAIL, float(rows), float(self.m), why, severity, case, ">=" if fewer else "<=")
 
@@ -399,13 +401,13 @@ class _Trial:
 
     def independent(self) -> Row:
         """Whether the chains of a batch are independent."""
-        if self.walker.unit == 1:
+        if self.operator.unit == 1:
             raise NotApplicable("one chain at a time")
         if self.ensemble:
             raise NotApplicable("the chains are meant to interact")
         self._need(1)
         number, limit = math.exp(min(self.log_e_chains, 700.0)), math.exp(self.log_limit)
-        basis = f"e-value from {len(self.pair_signs)} pairs of batches of {self.walker.unit} chains"
+        basis = f"e-value from {len(self.pair_signs)} pairs of batches of {self.operator.unit} chains"
         if self.log_e_chains >= self.log_limit:
             agree = np.mean(np.array(self.pair_signs) > 0, axis=0)
             f, g = divmod(int(np.argmax(agree)), len(evidence.SCORES))
@@ -422,7 +424,7 @@ class _Trial:
         number, limit = math.exp(min(self.log_e, 700.0)), math.exp(self.log_limit)
         if self.log_e >= self.log_limit:
             if self.log_e_chains >= self.log_limit:
-                raise Undecided("the chains of a batch are not independent, which the bets take for granted")
+                raise Inconclusive("the chains of a batch are not independent, which the bets take for granted")
             f, g, along = self._winner()
             mean, deviation = (x[f, g] for x in (self._path_moments() if along else evidence.gain_moments(self.counts)))
             found = f"E D = {mean:+.3g} +- {deviation / math.sqrt(self.n):.1g}, {self._score(g)} of {self._f(f)}"
@@ -440,9 +442,9 @@ class _Trial:
         """The tests of the law of Y against exact draws."""
         self._need(1)
         if self.looks == 0:
-            raise Undecided(f"{self.n} draws; the first test is at {LOOKS[0]}")
+            raise Inconclusive(f"{self.n} draws; the first test is at {LOOKS[0]}")
         if self.p_law < self.share and self.log_e_chains >= self.log_limit:
-            raise Undecided("the chains of a batch are not independent, which the tests take for granted")
+            raise Inconclusive("the chains of a batch are not independent, which the tests take for granted")
         worst = f"least p times {2 * self.functions.in_law * len(LOOKS)} tests: {self.law_name or 'none below 1'}"
         if self.p_law < self.share:
             case = f"{self._call()}  # {self.law_name}"
@@ -553,9 +555,9 @@ class _Trial:
         return evidence.SCORE_NAMES[g]
 
     def _call(self) -> str:
-        what = "run=" * self.walker.stores
+        what = "run=" * self.operator.stores
         return (
-            f"refhmc.check.sampler({what}{self.walker.name}, target={self.target.name!r}, transitions={self.m}, "
+            f"refhmc.check.sampler({what}{self.operator.name}, target={self.target.name!r}, transitions={self.m}, "
             f"draws={self.n}, seed={self.seed})"
         )
 

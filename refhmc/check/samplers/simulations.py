@@ -37,10 +37,10 @@ from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
-    Misconduct,
+    Inconclusive,
     NotApplicable,
     OutOfTime,
-    Undecided,
+    SubjectError,
     examine,
 )
 
@@ -132,7 +132,7 @@ class _Study:
             self._collect()
         except OutOfTime:
             if not self.fits:
-                raise Undecided(f"no fit was done in the {self.seconds:g} s that were given") from None
+                raise Inconclusive(f"no fit was done in the {self.seconds:g} s that were given") from None
         took = time.monotonic() - began
         return Row("conduct of the fit", PASS, basis=f"{len(self.fits)} simulations in {took:.3g} s")
 
@@ -148,12 +148,12 @@ class _Study:
             draws = self.fit.array(self.fit.raw(self.rng, y), None, "the draws", (y,)).real
             draws = draws[:, None] if draws.ndim == 1 and len(theta) == 1 else draws
             if draws.ndim != 2 or draws.shape[1] != len(theta) or len(draws) == 0:
-                raise Misconduct(f"{self.fit.name}: draws of the shape {draws.shape}, wanted (L, {len(theta)})")
+                raise SubjectError(f"{self.fit.name}: draws of the shape {draws.shape}, wanted (L, {len(theta)})")
             if not np.all(np.isfinite(draws)):
-                raise Misconduct(f"{self.fit.name}: draws that are NaN or infinite")
+                raise SubjectError(f"{self.fit.name}: draws that are NaN or infinite")
             self.fits.append(_Fit(theta, y, draws[-self.draws :] if self.draws else draws))
             if len(self.fits[-1].draws) != len(self.fits[0].draws):
-                raise Misconduct(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
+                raise SubjectError(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
 
     def _theta(self, rng) -> np.ndarray:
         return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)
@@ -184,7 +184,7 @@ class _Study:
         number = len(self.fits[0].draws)
         rho, time_scale = _autocorrelations(np.array([one.draws for one in self.fits]))
         if number < FEWEST_TIMES * time_scale:
-            raise Undecided(
+            raise Inconclusive(
                 f"{number} draws of a fit, whose correlation time is about {time_scale:.1f} draws, are too few: let it return "
                 f"{math.ceil(2 * FEWEST_TIMES * time_scale)}, or thin them"
             )
@@ -194,7 +194,7 @@ class _Study:
         noise = 6 * math.sqrt(3.0 / (len(self.fits) * number))
         good = lags[left <= KEPT + noise]
         if len(good) == 0 or number // good[0] < FEWEST_DRAWS:
-            raise Undecided(
+            raise Inconclusive(
                 f"{number} draws of a fit, thinned until they are independent, leave fewer than {FEWEST_DRAWS}"
             )
         self.step = int(good[0])
@@ -206,7 +206,7 @@ class _Study:
         name = "ranks that see the data" if with_data else "ranks"
         self._enough()
         if self.step is None:
-            raise Undecided("the draws are too autocorrelated")
+            raise Inconclusive("the draws are too autocorrelated")
         if with_data and self.centres is None and self.quantities is None:
             raise NotApplicable("the data are no array of numbers: give quantities=, such as the log likelihood")
         names = self._names(with_data)

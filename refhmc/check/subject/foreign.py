@@ -1,7 +1,7 @@
 """Calling code that is not ours: whatever arrays it speaks, and whatever it does.
 
 A :class:`Foreign` passes copies, converts what comes back to float64 on the host, and notes what it sees: the precision of
-the answers, whether an input was changed, the first exception. What goes wrong is a :class:`Misconduct`, which
+the answers, whether an input was changed, the first exception. What goes wrong is a :class:`SubjectError`, which
 :func:`examine` turns into a row; an exception that a check expects, and passes over, is a note of the report.
 
 Each check runs in a thread of its own with a clock beside it, so that a call that hangs costs its row and no more. (A call
@@ -35,7 +35,7 @@ SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be sa
 DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
 
 
-class Misconduct(Exception):
+class SubjectError(Exception):
     """The foreign code raised, hung, or answered with something else; ``case`` is the call as Python text."""
 
     def __init__(self, what: str, case: str = ""):
@@ -47,7 +47,7 @@ class NotApplicable(Exception):
     """Raised by a check that does not apply, with the reason: its row is NOT RUN."""
 
 
-class Undecided(Exception):
+class Inconclusive(Exception):
     """Raised by a check that finds no answer, with the reason: its row is INCONCLUSIVE."""
 
 
@@ -148,7 +148,7 @@ class Foreign:
         self.raised = None
 
     def raw(self, *arguments, **keywords):
-        """Call it with copies of the arrays among the arguments; Misconduct if it raises."""
+        """Call it with copies of the arrays among the arguments; SubjectError if it raises."""
         copies = [self._copy(a) for a in arguments]
         named = {key: self._copy(a) for key, a in keywords.items()}
         clock = getattr(_here, "clock", None)
@@ -161,7 +161,7 @@ class Foreign:
         try:
             with np.errstate(all="ignore"):  # it is asked at extreme places too, and judged by what it answers
                 result = self.function(*copies, **named)
-        except (Misconduct, KeyboardInterrupt, OutOfTime, _Abandoned):
+        except (SubjectError, KeyboardInterrupt, OutOfTime, _Abandoned):
             raise
         except BaseException as error:  # a foreign sys.exit() too
             case = call_text(self.name, [a for a in arguments if _plain(a)])
@@ -169,7 +169,7 @@ class Foreign:
             own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
             if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
                 self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
-            raise Misconduct(what, case) from error
+            raise SubjectError(what, case) from error
         finally:
             if clock is not None:
                 clock.began = None
@@ -188,7 +188,7 @@ class Foreign:
         return self.convert(argument.copy()) if isinstance(argument, np.ndarray) else argument
 
     def array(self, value, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
-        """``value`` as float64 of ``shape`` (None: any); Misconduct if it is something else. Complex stays complex."""
+        """``value`` as float64 of ``shape`` (None: any); SubjectError if it is something else. Complex stays complex."""
 
         def case() -> str:
             return call_text(self.name, [a for a in arguments if _plain(a)])
@@ -197,18 +197,18 @@ class Foreign:
             array = to_host(value)
         except Exception as error:
             kind = type(value).__name__
-            raise Misconduct(
+            raise SubjectError(
                 f"{self.name}: {what} is a {kind} that is no array ({_first_line(error)})", case()
             ) from error
         if array.dtype == object or array.dtype.kind not in "fiubc":
-            raise Misconduct(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
+            raise SubjectError(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
         if array.dtype.kind == "f" and array.dtype.itemsize < 8:
             self.epsilon = max(self.epsilon, float(np.finfo(array.dtype).eps))
         if shape is not None and array.shape != shape:
             if array.size == int(np.prod(shape)) and array.size == 1:
                 array = array.reshape(shape)  # (1,) for a number, or a number for (1,)
             else:
-                raise Misconduct(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
+                raise SubjectError(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
         return array.astype(complex if array.dtype.kind == "c" else float)
 
     def number(self, *arguments, **keywords) -> float:
@@ -229,15 +229,15 @@ def quiet():
         yield
 
 
-def elsewhere(wrong: Misconduct, dim: int | None, works: Callable[[int], Any]) -> Misconduct:
+def elsewhere(wrong: SubjectError, dim: int | None, works: Callable[[int], Any]) -> SubjectError:
     """``wrong``, which was said in ``dim`` dimensions; naming another one if there is one in which ``works`` raises nothing."""
     if dim is None or "did not come back" in str(wrong):
         return wrong
     for d in DIMENSIONS:
         try:
             if d != dim and works(d) is not False:
-                return Misconduct(f"{wrong}; a wrong dimension: in dim = {d} it answers", wrong.case)
-        except (Misconduct, Undecided):
+                return SubjectError(f"{wrong}; a wrong dimension: in dim = {d} it answers", wrong.case)
+        except (SubjectError, Inconclusive):
             continue
     return wrong
 
@@ -268,7 +268,7 @@ def time_left() -> float:
 
 
 def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf):
-    """``job()`` in a thread; Misconduct when a foreign call in it takes longer than ``seconds``.
+    """``job()`` in a thread; SubjectError when a foreign call in it takes longer than ``seconds``.
 
     :class:`OutOfTime` where it is not done at ``until``, a time of :func:`time.monotonic`. With ``seconds`` None there is
     no thread, and a call that hangs is waited for.
@@ -300,7 +300,7 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
                 if began is not None and now - began > seconds:
                     called, arguments = clock.call
                     case = call_text(called, [a for a in arguments if _plain(a)])
-                    raise Misconduct(f"did not come back within {seconds:g} s", case)
+                    raise SubjectError(f"did not come back within {seconds:g} s", case)
                 if now > until + (SECONDS_TO_JUDGE if began is None else SECONDS_OF_GRACE):
                     raise OutOfTime
         finally:
@@ -332,7 +332,7 @@ def examine(
 ) -> Report:
     """Run ``checks``, pairs of a name and a function without arguments that gives a row (or rows), and report.
 
-    A check may raise :class:`Misconduct` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Undecided` (INCONCLUSIVE).
+    A check may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive` (INCONCLUSIVE).
     An error of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
     ``seconds``: for all of them (None: no limit), of which each may take ``share`` of what those before have left; one that
     is not done then is INCONCLUSIVE, one for which nothing was left NOT RUN, unless it needs no foreign call.
@@ -376,12 +376,12 @@ def _rows(checks: Sequence[Check], seconds_per_call: float | None, seconds: floa
             until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
             found = watched(function, seconds_per_call, until)
             rows.extend([found] if isinstance(found, Row) else found)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             hangs += "did not come back" in str(wrong)
             rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
         except NotApplicable as reason:
             rows.append(Row(name, NOT_RUN, basis=str(reason)))
-        except Undecided as reason:
+        except Inconclusive as reason:
             rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
         except OutOfTime:
             if left == 0:

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.draws import Draws
-from refhmc.check.subject.foreign import Foreign, Misconduct
+from refhmc.check.subject.foreign import Foreign, SubjectError
 
 _RNG_NAMES = {"rng", "key", "generator", "random", "random_state", "draws", "rng_key", "gen", "seed"}
 NOT_STORED = -1
 
 
-class Walk(NamedTuple):
+class Iterates(NamedTuple):
     """Where the starts went: ``path`` (m, n, d), ``moves`` (n,) transitions that changed the position, ``stored`` draws.
 
     In a ``run``, ``moves`` counts draws that differ from the one before, and ``stored`` is the number of rows that came back;
@@ -42,20 +42,20 @@ class Walk(NamedTuple):
         return self.path[-1]
 
 
-class Walker(NamedTuple):
-    """``walk(rng, X, m)`` gives a :class:`Walk` of ``unit`` starts X (unit, d); ``foreign``: the functions it calls."""
+class TransitionOperator(NamedTuple):
+    """``walk(rng, X, m)`` gives a :class:`Iterates` of ``unit`` starts X (unit, d); ``foreign``: the functions it calls."""
 
-    walk: Callable[[np.random.Generator, np.ndarray, int], Walk]
+    apply: Callable[[np.random.Generator, np.ndarray, int], Iterates]
     unit: int
     foreign: tuple[Foreign, ...]
     name: str
     stores: bool = False
 
 
-def make_walker(
+def make_operator(
     kernel, *, run=None, init=None, read=None, batched: bool = False, chains: int = 128, like=None, name=None
-) -> Walker:
-    """The :class:`Walker` of a kernel in any of the shapes above; TypeError if it has none of them."""
+) -> TransitionOperator:
+    """The :class:`TransitionOperator` of a kernel in any of the shapes above; TypeError if it has none of them."""
     if run is not None:
         return _of_run(Foreign(run, name, like))
     name = name or getattr(kernel, "__qualname__", None) or type(kernel).__name__
@@ -69,8 +69,8 @@ def make_walker(
     return _of_states(subject, ask, Foreign(init, f"{name}.init", like), read, chains if batched else 0)
 
 
-def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: int) -> Walker:
-    def walk(rng, X, m):
+def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: int) -> TransitionOperator:
+    def apply(rng, X, m):
         x = X if chains else X[0]
         moves, path = np.zeros(len(X), dtype=int), []
         for _ in range(m):
@@ -78,13 +78,15 @@ def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: i
             moves += (y != x).any(axis=-1)
             path.append(np.atleast_2d(y))
             x = y
-        return Walk(np.stack(path), moves)
+        return Iterates(np.stack(path), moves)
 
-    return Walker(walk, chains or 1, (subject,), subject.name)
+    return TransitionOperator(apply, chains or 1, (subject,), subject.name)
 
 
-def _of_states(subject: Foreign, ask: Callable, init: Foreign, read: Callable | None, chains: int) -> Walker:
-    def walk(rng, X, m):
+def _of_states(
+    subject: Foreign, ask: Callable, init: Foreign, read: Callable | None, chains: int
+) -> TransitionOperator:
+    def apply(rng, X, m):
         x = X if chains else X[0]
         moves, path = np.zeros(len(X), dtype=int), []
         state = init.raw(rng, x)
@@ -94,26 +96,26 @@ def _of_states(subject: Foreign, ask: Callable, init: Foreign, read: Callable | 
             moves += (y != x).any(axis=-1)
             path.append(np.atleast_2d(y))
             x = y
-        return Walk(np.stack(path), moves)
+        return Iterates(np.stack(path), moves)
 
-    return Walker(walk, chains or 1, (subject, init), subject.name)
+    return TransitionOperator(apply, chains or 1, (subject, init), subject.name)
 
 
-def _of_run(subject: Foreign) -> Walker:
-    def walk(rng, X, m):
+def _of_run(subject: Foreign) -> TransitionOperator:
+    def apply(rng, X, m):
         answer = subject.raw(rng, X[0], m)
         array = subject.array(position_of(answer, None), None, "the draws", (X[0], m)).real
         if array.ndim == 1 and X.shape[1] == 1:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != X.shape[1]:
-            raise Misconduct(f"{subject.name}: the draws have the shape {array.shape}, wanted {(m, X.shape[1])}")
+            raise SubjectError(f"{subject.name}: the draws have the shape {array.shape}, wanted {(m, X.shape[1])}")
         if len(array) == 0:
-            return Walk(np.broadcast_to(X, (m, *X.shape)), np.zeros(1, dtype=int), 0)
+            return Iterates(np.broadcast_to(X, (m, *X.shape)), np.zeros(1, dtype=int), 0)
         changed = np.any(np.diff(np.vstack([X, array]), axis=0) != 0, axis=-1)
         path = array if len(array) == m else np.broadcast_to(array[-1:], (m, X.shape[1]))
-        return Walk(path[:, None], np.array([changed.sum()]), len(array))
+        return Iterates(path[:, None], np.array([changed.sum()]), len(array))
 
-    return Walker(walk, 1, (subject,), subject.name, stores=True)
+    return TransitionOperator(apply, 1, (subject,), subject.name, stores=True)
 
 
 def _real(subject: Foreign, value, x: np.ndarray) -> np.ndarray:
@@ -169,13 +171,13 @@ def _with_either_generator(subject: Foreign) -> Callable:
             return subject.raw(Draws(rng), x)
         try:
             return subject.raw(rng, x)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             cause = wrong.__cause__
             if subject.calls > 1 or not isinstance(cause, (AttributeError, TypeError)):
                 raise
             try:
                 answer = subject.raw(Draws(rng), x)
-            except Misconduct:
+            except SubjectError:
                 raise wrong from cause
             draws_wanted = True
             subject.forget()

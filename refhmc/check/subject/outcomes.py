@@ -21,13 +21,13 @@ import numpy as np
 import scipy.special
 
 from refhmc.check.subject.draws import Question
-from refhmc.check.subject.foreign import Undecided
-from refhmc.check.subject.transition import TINY, Played
+from refhmc.check.subject.foreign import Inconclusive
+from refhmc.check.subject.transition import TINY, Transition
 
 LOWER, UPPER, WHOLE, FREE = "lower", "upper", "whole", "free"
 GRID = np.array([TINY, 0.03, 0.11, 0.23, 0.37, 0.52, 0.61, 0.74, 0.88, 0.97, 1 - TINY])
 HALVINGS = 60
-MOST_CELLS, MOST_LEAVES, MOST_STEPS = 16, 32, 6
+MOST_CELLS, MOST_OUTCOMES, MOST_STEPS = 16, 32, 6
 
 
 class Step(NamedTuple):
@@ -38,12 +38,12 @@ class Step(NamedTuple):
     answer: Any
 
 
-class Leaf(NamedTuple):
+class Outcome(NamedTuple):
     """An outcome: the way there, its probability, where the kernel went, and whether that is elsewhere than the start."""
 
     path: tuple[Step, ...]
     probability: float
-    played: Played
+    transition: Transition
     moved: bool
 
     @property
@@ -67,40 +67,40 @@ def _as_answer(kind: str, u: float) -> float:
     return -math.log(u) if kind == "exponential" else float(u)
 
 
-def open_questions(played: Played) -> list[Question]:
+def open_questions(transition: Transition) -> list[Question]:
     """What was asked but for the normals, in order."""
-    found = [x for x in played.asked if x.kind != "normal"]
+    found = [x for x in transition.asked if x.kind != "normal"]
     if any(x.kind == "exponential" and x.argument is not None for x in found):
-        raise Undecided("it asks for several exponentials at a time: they are not taken apart")
+        raise Inconclusive("it asks for several exponentials at a time: they are not taken apart")
     return found
 
 
-def leaves(
-    play: Callable[[dict], Played], q: np.ndarray, free: Callable[[int], float], takes: float, rounding: float
-) -> list[Leaf]:
+def outcomes(
+    run: Callable[[dict], Transition], q: np.ndarray, free: Callable[[int], float], takes: float, rounding: float
+) -> list[Outcome]:
     """Every outcome of ``play(script)``; free numbers are held at ``free(k)``, decisions without a jump at ``takes``.
 
-    ``rounding``: so far from ``q`` is no move. Undecided if they are too many: a tree sampler's.
+    ``rounding``: so far from ``q`` is no move. Inconclusive if they are too many: a tree sampler's.
     """
-    found: list[Leaf] = []
+    found: list[Outcome] = []
     waiting: list[tuple[tuple[Step, ...], float]] = [((), 1.0)]
     while waiting:
         path, probability = waiting.pop()
-        played = play(answers(path))
-        questions = open_questions(played)
+        transition = run(answers(path))
+        questions = open_questions(transition)
         if len(path) >= len(questions):
-            found.append(Leaf(path, probability, played, not np.abs(played.q - q).max() <= rounding))
-        elif len(found) + len(waiting) > MOST_LEAVES or sum(s.key not in (FREE, WHOLE) for s in path) > MOST_STEPS:
-            raise Undecided("its decisions are too many to be enumerated (a tree sampler? see check.orbit)")
+            found.append(Outcome(path, probability, transition, not np.abs(transition.q - q).max() <= rounding))
+        elif len(found) + len(waiting) > MOST_OUTCOMES or sum(s.key not in (FREE, WHOLE) for s in path) > MOST_STEPS:
+            raise Inconclusive("its decisions are too many to be enumerated (a tree sampler? see check.orbit)")
         else:
             question = questions[len(path)]
-            for step, share in _branches(play, path, question, free, takes):
+            for step, share in _branches(run, path, question, free, takes):
                 if share > 0:
                     waiting.append(((*path, step), probability * share))
     return found
 
 
-def _branches(play, path, question: Question, free, takes) -> list[tuple[Step, float]]:
+def _branches(run, path, question: Question, free, takes) -> list[tuple[Step, float]]:
     """The ways on from a question: steps and their probabilities."""
     kind = question.kind
     if kind == "flip":
@@ -112,10 +112,10 @@ def _branches(play, path, question: Question, free, takes) -> list[tuple[Step, f
         return [(Step(kind, k, k), float(w)) for k, w in enumerate(weights)]
     if kind in ("choice", "permutation"):
         return [(Step(kind, FREE, question.answer), 1.0)]
-    return _cells(play, path, kind, free, takes)
+    return _cells(run, path, kind, free, takes)
 
 
-def _cells(play, path, kind: str, free, takes: float) -> list[tuple[Step, float]]:
+def _cells(run, path, kind: str, free, takes: float) -> list[tuple[Step, float]]:
     """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
     script = answers(path)
 
@@ -126,15 +126,15 @@ def _cells(play, path, kind: str, free, takes: float) -> list[tuple[Step, float]
         more["uniform"] += [takes] * 8
         more["exponential"] += [_as_answer("exponential", takes)] * 8
         more["flip"] += [True] * 8
-        played = play(more)
-        return played.q.tobytes(), tuple(x.kind for x in played.asked)
+        transition = run(more)
+        return transition.q.tobytes(), tuple(x.kind for x in transition.asked)
 
     seen = [outcome(u) for u in GRID]
     if len(set(seen)) > 2:
         moving = sum(outcome(1.001 * u) != s for u, s in list(zip(GRID, seen, strict=True))[2:9:2])
         if moving >= 2:
             if any(step.key not in (FREE, WHOLE) for step in path):
-                raise Undecided("a number that says where it goes is asked for after one that decides")
+                raise Inconclusive("a number that says where it goes is asked for after one that decides")
             value = free(sum(step.key == FREE for step in path))
             return [(Step(kind, FREE, _as_answer(kind, value)), 1.0)]
     jumps: list[float] = []
@@ -143,7 +143,7 @@ def _cells(play, path, kind: str, free, takes: float) -> list[tuple[Step, float]
             low, at_low = _jump(outcome, low, high, at_low)
             jumps.append(low)
             if len(jumps) > MOST_CELLS:
-                raise Undecided("a uniform decides between too many outcomes to be enumerated")
+                raise Inconclusive("a uniform decides between too many outcomes to be enumerated")
     if not jumps:
         return [(Step(kind, WHOLE, _as_answer(kind, takes)), 1.0)]
     edges = [0.0, *jumps, 1.0]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.draws import Draws, as_generator
-from refhmc.check.subject.foreign import Foreign, Misconduct, to_host
+from refhmc.check.subject.foreign import Foreign, SubjectError, to_host
 
 RANDOM_NAMES = ("draws", "rng", "generator", "random_state")
 COUNT_NAMES = ("n", "n_steps", "nsteps", "steps", "num_steps", "n_step", "l", "n_leapfrog", "num_leapfrog_steps")
@@ -51,7 +51,7 @@ class Step:
                 end = self._once(z, eps, draws, (int(n),))
                 self.counts = True
                 return end
-            except Misconduct as wrong:
+            except SubjectError as wrong:
                 if not isinstance(wrong.__cause__, TypeError):
                     raise
                 self.counts = False
@@ -85,7 +85,7 @@ class Step:
         end = np.concatenate([position, -momentum if self.flipped else momentum])
         if end.dtype.kind == "c" and z.dtype.kind != "c":
             if end.imag.any():
-                raise Misconduct(f"{self.foreign.name} answered with complex numbers to real ones", self.case(z, eps))
+                raise SubjectError(f"{self.foreign.name} answered with complex numbers to real ones", self.case(z, eps))
             end = end.real
         return end
 
@@ -99,14 +99,14 @@ class Step:
             parts = []
         if isinstance(answer, dict) or len(parts) < 2:
             case = self.case(np.concatenate(asked[:2]), asked[2], asked[3] if len(asked) > 3 else 1)
-            raise Misconduct(f"{self.foreign.name} answered with a {type(answer).__name__}, not a pair (q, p)", case)
+            raise SubjectError(f"{self.foreign.name} answered with a {type(answer).__name__}, not a pair (q, p)", case)
         return parts[0], parts[1], _truth(parts[2:])
 
     def quiet(self, z: np.ndarray, eps: float, n: int = 1) -> np.ndarray:
         """The same; where it raises, NaN."""
         try:
             return self(z, eps, n)
-        except Misconduct:
+        except SubjectError:
             return np.full(2 * self.dim, np.nan)
 
     def case(self, z: np.ndarray, eps: float, n: int = 1) -> str:
@@ -146,7 +146,7 @@ def call_shape(function: Callable) -> tuple[str, bool | None]:
 # ----------------------------------------------------------------------------------- the ways its randomness falls out
 
 
-class Leaf(NamedTuple):
+class StepOutcome(NamedTuple):
     """One way: its ``probability``, the state it leads to, and whether real numbers were drawn on the way too."""
 
     probability: float
@@ -197,21 +197,23 @@ def _options(kind: str, argument) -> list[tuple[Any, float]] | None:
     return None
 
 
-class TooMany(Exception):
+class TooManyOutcomes(Exception):
     """There are more ways than were asked for."""
 
 
-def leaves(step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False) -> Iterator[Leaf]:
-    """All the ways in which one step from z can fall out; raises :class:`TooMany` beyond ``most``."""
+def step_outcomes(
+    step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False
+) -> Iterator[StepOutcome]:
+    """All the ways in which one step from z can fall out; raises :class:`TooManyOutcomes` beyond ``most``."""
     if not step.random:
-        yield Leaf(1.0, step(z, eps), False)
+        yield StepOutcome(1.0, step(z, eps), False)
         return
     waiting: list[tuple[int, ...]] = [()]
     for count in itertools.count():
         if not waiting:
             return
         if count >= most:
-            raise TooMany(f"more than {most} ways for the step's randomness to fall out")
+            raise TooManyOutcomes(f"more than {most} ways for the step's randomness to fall out")
         path = waiting.pop()
         draws = _Branch(path, np.random.default_rng(step.stream), mirrored)
         end = step(z, eps, 1, draws)
@@ -219,4 +221,4 @@ def leaves(step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: boo
         for depth in range(len(path), len(draws.widths)):
             waiting += [(*taken[:depth], k) for k in range(1, draws.widths[depth])]
         real = any(_options(question.kind, question.argument) is None for question in draws.asked)
-        yield Leaf(draws.probability, end, real)
+        yield StepOutcome(draws.probability, end, real)

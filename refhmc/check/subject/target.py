@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.subject.foreign import Foreign, Undecided
+from refhmc.check.subject.foreign import Foreign, Inconclusive
 from refhmc.check.subject.transition import parameters
 
 
-class Law(NamedTuple):
+class TargetDensity(NamedTuple):
     """``log_pi(q)``; ``energy(q, p)`` or None; ``dim`` if the target tells it; ``foreign``: the author's functions in it."""
 
     log_pi: Callable[[np.ndarray], float]
@@ -30,7 +30,7 @@ class Law(NamedTuple):
     foreign: tuple[Foreign, ...]
 
 
-def law_of(H, log_density=None, like=None) -> Law:
+def target_density(H, log_density=None, like=None) -> TargetDensity:
     """The law of ``H``: an energy H(q, p), a refhmc Hamiltonian, a target with ``log_density``, or a log density of q alone."""
     energy_of = getattr(H, "energy", None)
     model = getattr(H, "model", None)
@@ -49,9 +49,9 @@ def law_of(H, log_density=None, like=None) -> Law:
         log_pi: Any = density.number
     else:
         assert energy is not None
-        log_pi = position_law(energy.number)
+        log_pi = position_log_density(energy.number)
     parts = tuple(f for f in (density, energy) if f is not None)
-    return Law(log_pi, None if energy is None else energy.number, dim, parts)
+    return TargetDensity(log_pi, None if energy is None else energy.number, dim, parts)
 
 
 def _needed(function: Callable) -> int:
@@ -71,8 +71,8 @@ def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:
     return found
 
 
-def position_law(energy: Callable) -> Callable[[np.ndarray], float]:
-    """log pi(q), up to a constant, of an energy H(q, p). Undecided if K is neither Gaussian nor free of q."""
+def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
+    """log pi(q), up to a constant, of an energy H(q, p). Inconclusive if K is neither Gaussian nor free of q."""
     found: dict[str, Any] = {}
 
     def form(d: int) -> str:
@@ -86,13 +86,13 @@ def position_law(energy: Callable) -> Callable[[np.ndarray], float]:
         once, twice = np.array(rows).transpose(1, 0, 2)
         kept = np.isfinite(once).all(axis=1)
         if not kept.any():
-            raise Undecided("H is not finite near the origin: hand in log_density=")
+            raise Inconclusive("H is not finite near the origin: hand in log_density=")
         once, twice = once[kept], twice[kept]
         if np.abs(once - once[0]).max() <= 1e-9 * (1 + np.abs(once).max()) and len(once) > 1:
             return "separable"
         if np.abs(twice - 4 * once).max() <= 1e-8 * (1 + np.abs(twice).max()):
             return "gaussian"
-        raise Undecided("the momentum's law depends on q and is not Gaussian: hand in log_density=")
+        raise Inconclusive("the momentum's law depends on q and is not Gaussian: hand in log_density=")
 
     def log_pi(q):
         q = np.asarray(q, dtype=float)
@@ -108,7 +108,7 @@ def position_law(energy: Callable) -> Callable[[np.ndarray], float]:
 
 
 def typical_points(log_pi: Callable, dim: int, n: int, rng: np.random.Generator, thin: int = 25) -> np.ndarray:
-    """(n, dim) points where the law has its mass, by a random walk of our own. Undecided if it is nowhere finite."""
+    """(n, dim) points where the law has its mass, by a random walk of our own. Inconclusive if it is nowhere finite."""
     q, value = None, -math.inf
     for k in range(100):
         trial = rng.standard_normal(dim) * (0.5 if k < 50 else 2.0)
@@ -117,7 +117,7 @@ def typical_points(log_pi: Callable, dim: int, n: int, rng: np.random.Generator,
             q = trial
             break
     if q is None:
-        raise Undecided("the log density was finite at none of 100 points: hand in points=")
+        raise Inconclusive("the log density was finite at none of 100 points: hand in points=")
     scale, points = 0.5, []
     for k in range(8 * thin + n * thin):
         trial = q + scale * rng.standard_normal(dim)

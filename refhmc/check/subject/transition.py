@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.draws import Draws, Question, Unscripted, as_generator
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, to_host
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
 
 MOMENTUM, DRAWS, GENERATOR = "kern(q, p0=, u=)", "kernel(draws, q)", "kernel(rng, q)"
 TINY = 2.0**-43
 MANY = 64  # uniforms handed to a kern(q, p0=, u=) that wants more than one
 
 
-class Played(NamedTuple):
+class Transition(NamedTuple):
     """Where a kernel went, the momentum it returned if it did, and what it asked."""
 
     q: np.ndarray
@@ -37,7 +37,7 @@ class Played(NamedTuple):
         return np.concatenate([np.zeros(0), *(np.ravel(x.answer) for x in self.asked if x.kind == kind)])
 
 
-class Player(NamedTuple):
+class TransitionRunner(NamedTuple):
     """``kernel`` in the shape ``shape``, in ``dim`` dimensions; ``uniforms`` of them are handed to a kern(q, p0=, u=).
 
     Not ``recorded``: it takes the bit generator out of NumPy's, so that only the seed is in our hands.
@@ -50,7 +50,7 @@ class Player(NamedTuple):
     uniforms: int = 1
     recorded: bool = True
 
-    def play(self, q, script: dict[str, Any] | None = None, seed: int = 0, p=None) -> Played:
+    def run(self, q, script: dict[str, Any] | None = None, seed: int = 0, p=None) -> Transition:
         """One transition from ``q`` on the answers of ``script`` (kind -> answers), then those of the seed."""
         if not self.recorded:
             return self.with_generator(np.random.default_rng(seed), q, p)
@@ -66,9 +66,9 @@ class Player(NamedTuple):
             arguments, named = (source, q, *([np.array(p, dtype=float)] if self.keeps_momentum else [])), {}
         with np.errstate(all="ignore"):  # it is asked for extreme noise too
             result = self.kernel.raw(*arguments, **named)
-        return Played(*read_answer(self.kernel, result, self.dim, q), draws.asked)
+        return Transition(*read_answer(self.kernel, result, self.dim, q), draws.asked)
 
-    def with_generator(self, rng, q, p=None) -> Played:
+    def with_generator(self, rng, q, p=None) -> Transition:
         """One transition with NumPy's own generator ``rng``; nothing is recorded (a Draws shape: from ``rng``)."""
         if self.shape == DRAWS:
             source: Any = Draws(rng)
@@ -77,11 +77,11 @@ class Player(NamedTuple):
         else:
             raise NotApplicable(f"a {MOMENTUM} has no generator")
         result = self.kernel.raw(source, np.array(q, dtype=float), *([np.array(p)] if self.keeps_momentum else []))
-        return Played(*read_answer(self.kernel, result, self.dim, q), [])
+        return Transition(*read_answer(self.kernel, result, self.dim, q), [])
 
 
 def read_answer(kernel: Foreign, result, dim: int, q) -> tuple[np.ndarray, np.ndarray | None]:
-    """(position, momentum or None) of what a kernel returned; Misconduct if there is no position in it."""
+    """(position, momentum or None) of what a kernel returned; SubjectError if there is no position in it."""
     for name in ("q", "position"):
         if hasattr(result, name):
             return _vector(kernel, getattr(result, name), dim, q), _momentum(getattr(result, "p", None), dim)
@@ -107,7 +107,7 @@ def _momentum(value, dim: int) -> np.ndarray | None:
 def _vector(kernel: Foreign, value, dim: int, q) -> np.ndarray:
     array = kernel.array(value, (dim,), "the position it returned", [np.asarray(q)])
     if array.dtype.kind == "c":
-        raise Misconduct(f"{kernel.name}: the position it returned is complex")
+        raise SubjectError(f"{kernel.name}: the position it returned is complex")
     return array
 
 
@@ -119,12 +119,12 @@ def parameters(function: Callable) -> dict[str, inspect.Parameter]:
         return {}
 
 
-def find_player(kernel: Foreign, q: np.ndarray) -> Player:
-    """The shape of a kernel, by its parameters and by calls from ``q``; Misconduct if none gives a position."""
+def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
+    """The shape of a kernel, by its parameters and by calls from ``q``; SubjectError if none gives a position."""
     dim = len(q)
     named = parameters(kernel.function)
     if {"p0", "u"} <= set(named):
-        attempts = [Player(kernel, MOMENTUM, dim), Player(kernel, MOMENTUM, dim, uniforms=MANY)]
+        attempts = [TransitionRunner(kernel, MOMENTUM, dim), TransitionRunner(kernel, MOMENTUM, dim, uniforms=MANY)]
     else:
         needed = [
             x for x in named.values() if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
@@ -132,18 +132,18 @@ def find_player(kernel: Foreign, q: np.ndarray) -> Player:
         keeps = len(needed) == 3
         # A generator's normal(3) means something else than that of Draws, which refuses a generator's size=.
         attempts = [
-            Player(kernel, DRAWS, dim, keeps),
-            Player(kernel, GENERATOR, dim, keeps),
-            Player(kernel, GENERATOR, dim, keeps, recorded=False),
+            TransitionRunner(kernel, DRAWS, dim, keeps),
+            TransitionRunner(kernel, GENERATOR, dim, keeps),
+            TransitionRunner(kernel, GENERATOR, dim, keeps, recorded=False),
         ]
-    errors: list[Misconduct] = []
-    for player in attempts:
+    errors: list[SubjectError] = []
+    for runner in attempts:
         try:
-            player.play(q, p=np.ones(dim) if player.keeps_momentum else None)
+            runner.run(q, p=np.ones(dim) if runner.keeps_momentum else None)
             if errors:
                 kernel.forget()
-            return player
-        except Misconduct as wrong:
+            return runner
+        except SubjectError as wrong:
             errors.append(wrong)
             if not isinstance(wrong.__cause__, (AttributeError, TypeError, IndexError, ValueError, Unscripted)):
                 break  # it is not the shape that it complains of

@@ -26,9 +26,9 @@ import numpy as np
 import scipy.optimize
 
 from refhmc.check import own
-from refhmc.check.subject.foreign import Misconduct, Undecided
-from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Leaf, Step, answers, leaves
-from refhmc.check.subject.transition import MOMENTUM, Played, Player
+from refhmc.check.subject.foreign import Inconclusive, SubjectError
+from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Step, answers, outcomes
+from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     ``takes`` is the uniform that lets a proposal through. ``delta`` is the solver's tolerance, ``epsilon`` a rounding.
     """
 
-    player: Player
+    runner: TransitionRunner
     log_pi: Callable[[np.ndarray], float]
     log_noise: Callable[[np.ndarray, np.ndarray], float]
     root: np.ndarray
@@ -53,47 +53,47 @@ class Setting(NamedTuple):
     takes: float
     seed: int
     delta: float
-    play: Callable | None = None  # in place of player.play: with a history
+    run: Callable | None = None  # in place of player.play: with a history
 
     def rounding(self, q) -> float:
         """A trajectory that comes back to ``q`` may miss it by so much."""
-        return 1e3 * self.player.kernel.epsilon * (1 + float(np.abs(q).max()))
+        return 1e3 * self.runner.kernel.epsilon * (1 + float(np.abs(q).max()))
 
     def normals(self, z: np.ndarray) -> np.ndarray:
-        return self.root @ z if self.player.shape == MOMENTUM else z
+        return self.root @ z if self.runner.shape == MOMENTUM else z
 
-    def played(self, q, z, path: tuple[Step, ...]) -> Played:
+    def transition(self, q, z, path: tuple[Step, ...]) -> Transition:
         """The transition from ``q`` on noise ``z`` along ``path``."""
         script = answers(path, z if self.frees else None)
         if not self.frees:
             script["normal"] = list(self.normals(z))
-        return (self.play or self.player.play)(q, script, self.seed)
+        return (self.run or self.runner.run)(q, script, self.seed)
 
     def gone(self, q, z, path: tuple[Step, ...]) -> np.ndarray:
         """Where ``played`` goes; NaN where the kernel refuses noise that is far from any it would draw."""
         try:
-            return self.played(q, z, path).q
-        except Misconduct as wrong:
+            return self.transition(q, z, path).q
+        except SubjectError as wrong:
             if "did not come back" in str(wrong):
                 raise
             return np.full(len(q), np.nan)
 
-    def leaves(self, q, z, frees: tuple[float, ...] = ()) -> list[Leaf]:
+    def outcomes(self, q, z, frees: tuple[float, ...] = ()) -> list[Outcome]:
         """Every outcome from ``q`` on ``z``; ``frees`` are the free numbers' values, as uniforms."""
-        if not self.player.recorded:
-            raise Undecided("its randomness cannot be recorded (compiled code on the bit stream)")
-        if self.player.uniforms > 1:
-            raise Undecided("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
+        if not self.runner.recorded:
+            raise Inconclusive("its randomness cannot be recorded (compiled code on the bit stream)")
+        if self.runner.uniforms > 1:
+            raise Inconclusive("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
         fixed = [] if self.frees else list(self.normals(z))
         values = tuple(_phi(z)) if self.frees else frees
 
-        def play(script):
-            return (self.play or self.player.play)(q, {**script, "normal": [*fixed]}, self.seed)
+        def run(script):
+            return (self.run or self.runner.run)(q, {**script, "normal": [*fixed]}, self.seed)
 
         def free(k):
             return values[k] if k < len(values) else 0.25 + 0.5 * ((0.37 + 0.618034 * k) % 1.0)
 
-        return leaves(play, q, free, self.takes, self.rounding(q))
+        return outcomes(run, q, free, self.takes, self.rounding(q))
 
     def log_density(self, q, z) -> float:
         """log pi(q) phi(q, w), up to a constant."""
@@ -156,7 +156,7 @@ class Pairing(NamedTuple):
 
     q: np.ndarray
     z: np.ndarray
-    leaf: Leaf
+    outcome: Outcome
     state: str
     mismatch: float = np.nan
     tolerance: float = np.nan
@@ -168,24 +168,30 @@ class Pairing(NamedTuple):
     why: str = ""
 
 
-def outcome_probability(found: list[Leaf], to: np.ndarray, near: float) -> float:
+def outcome_probability(found: list[Outcome], to: np.ndarray, near: float) -> float:
     """The probability of all outcomes at ``to``."""
-    return float(sum(leaf.probability for leaf in found if leaf.moved and np.abs(leaf.played.q - to).max() <= near))
+    return float(
+        sum(
+            outcome.probability
+            for outcome in found
+            if outcome.moved and np.abs(outcome.transition.q - to).max() <= near
+        )
+    )
 
 
-def pair(setting: Setting, q: np.ndarray, z: np.ndarray, leaf: Leaf, found: list[Leaf], rng) -> Pairing:
+def pair(setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found: list[Outcome], rng) -> Pairing:
     """The way back of ``leaf``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
-    to, path = leaf.played.q, leaf.path
+    to, path = outcome.transition.q, outcome.path
     if not np.isfinite(to).all():
-        return Pairing(q, z, leaf, "open", why="it went to a point that is not finite")
+        return Pairing(q, z, outcome, "open", why="it went to a point that is not finite")
     here = map_of(setting, q, z, path)
     sizes = np.abs(here.jacobian).max(axis=0) if here.jacobian.size else np.zeros(0)
     active = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
     full = len(active) == len(z) == len(q)
     subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
-    near = (1e-7 + 1e3 * setting.player.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
+    near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
     P = outcome_probability(found, to, near)
-    best = Pairing(q, z, leaf, "open", to=to, probability=P, full=full, why="no way back was found")
+    best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no way back was found")
     for subset in subsets:
         at = volume_of(here.jacobian, _error_of(here), subset)
         if not math.isfinite(at.log_volume):
@@ -193,7 +199,7 @@ def pair(setting: Setting, q: np.ndarray, z: np.ndarray, leaf: Leaf, found: list
             continue
         forward = setting.log_density(q, z) - at.log_volume
         own, others = False, []
-        for k, back in enumerate(_ways_back(path, found)):
+        for k, back in enumerate(_paths_back(path, found)):
             tried: list[np.ndarray] = []
             for starts in (1, STARTS):
                 roots, converged = roots_of(setting, to, q, z, subset, back, near, rng, starts)
@@ -226,11 +232,11 @@ def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset
     change = abs(setting.log_pi(to) - setting.log_pi(q))
     most = z @ z + 2 * (change + SLACK)
 
-    def ways(start, goal, guess) -> tuple[list[np.ndarray], int]:
+    def paths(start, goal, guess) -> tuple[list[np.ndarray], int]:
         found, converged = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)
         return [x for x in found if not x @ x > most], converged
 
-    backs, converged = ways(to, q, z)
+    backs, converged = paths(to, q, z)
     compared = [_compare(setting, best, forward, at, x, subset, path, near) for x in backs]
     matching = [x for x in compared if x.state == "match"]
     if matching:
@@ -241,7 +247,7 @@ def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset
         return best
     theres = [z]
     for guess in [z, *(-x.back for x in compared if x.back is not None)]:
-        for y in ways(q, to, guess)[0]:
+        for y in paths(q, to, guess)[0]:
             if all(np.abs(y - other).max() > 1e-3 for other in theres):
                 theres.append(y)
     if len(theres) > len(compared):
@@ -253,9 +259,9 @@ def _error_of(at: Map) -> float:
     return at.error / max(at.inverse * len(at.jacobian), 1e-300) if math.isfinite(at.inverse) else np.inf
 
 
-def _ways_back(path, found: list[Leaf]) -> list[tuple[Step, ...]]:
+def _paths_back(path, found: list[Outcome]) -> list[tuple[Step, ...]]:
     """The same outcome; the other ones; then the same with its free numbers mirrored, or in reversed order."""
-    ways = [path, *(leaf.path for leaf in found if leaf.moved and leaf.path != path)][:6]
+    paths = [path, *(outcome.path for outcome in found if outcome.moved and outcome.path != path)][:6]
     free = [step for step in path if step.key == FREE]
     if free:
         mirrored = [s._replace(answer=1 - s.answer) if s.kind == "uniform" else s for s in free]
@@ -263,8 +269,8 @@ def _ways_back(path, found: list[Leaf]) -> list[tuple[Step, ...]]:
         same_kinds = [s.kind for s in free] == [s.kind for s in free[::-1]]
         for new in [mirrored, turned, *([free[::-1], turned[::-1]] if same_kinds else [])]:
             waiting = list(new)
-            ways.append(tuple(waiting.pop(0) if step.key == FREE else step for step in path))
-    return ways
+            paths.append(tuple(waiting.pop(0) if step.key == FREE else step for step in path))
+    return paths
 
 
 def roots_of(
@@ -273,7 +279,7 @@ def roots_of(
     """Noises with which ``path`` leads from ``start`` to ``goal``, different ones, and how many starts ended in one."""
     roots: list[np.ndarray] = []
     converged = 0
-    rounding = setting.player.kernel.epsilon
+    rounding = setting.runner.kernel.epsilon
 
     def residual(x):
         full = z.copy()
@@ -320,10 +326,10 @@ def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, a
     frees = tuple(_uniform_of(step) for step in path if step.key == FREE and step.kind in ("uniform", "exponential"))
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
-    confirmed = _is_probability(setting, to, z_back, path, best.leaf, q, near, wanted)
-    P_back = wanted if confirmed else outcome_probability(setting.leaves(to, z_back, frees), q, near)
+    confirmed = _is_probability(setting, to, z_back, path, best.outcome, q, near, wanted)
+    P_back = wanted if confirmed else outcome_probability(setting.outcomes(to, z_back, frees), q, near)
     mismatch = abs(math.log(P) - r - math.log(P_back)) if P_back > 0 else np.inf
-    kernel = setting.player.kernel
+    kernel = setting.runner.kernel
     size = 1 + abs(forward) + abs(setting.log_density(to, z_back))
     root = there.inverse * (np.abs(left).max() + 10 * setting.delta + 8 * kernel.epsilon * np.abs(to).max())
     tolerance = (
@@ -338,10 +344,10 @@ def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, a
     return best._replace(state=state, mismatch=mismatch, tolerance=tolerance, r=r, back=z_back, why="")
 
 
-def _is_probability(setting: Setting, start, z, path, leaf: Leaf, goal, near: float, wanted: float) -> bool:
+def _is_probability(setting: Setting, start, z, path, outcome: Outcome, goal, near: float, wanted: float) -> bool:
     """Whether a single uniform leads to ``goal`` just below ``wanted`` and not above: spares the bisection if it does."""
     last = path[-1] if path else None
-    if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or leaf.decisions > 1:
+    if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or outcome.decisions > 1:
         return False
     if setting.takes > 0.5 or wanted <= 1e-6:
         return False

@@ -13,58 +13,58 @@ import time
 import numpy as np
 
 from refhmc.check.report import FAIL, PASS, Row, inconclusive
-from refhmc.check.subject.foreign import DIMENSIONS, Misconduct, Undecided, call_text, elsewhere
+from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError, call_text, elsewhere
 from refhmc.check.subject.target import inverse_mass, typical_points
-from refhmc.check.subject.transition import MOMENTUM, TINY, Player, find_player
+from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_runner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.case import Case
 
 
 def answers(case: Case) -> Row:
     """Finds the shape, the dimension and the points; the row is about a finite position of the right shape."""
-    case.dim, case.player = _find(case)
-    player = case.player
-    case.notes.append(f"called as {player.shape}" + (", with a momentum that is kept" if player.keeps_momentum else ""))
+    case.dim, case.runner = _find(case)
+    runner = case.runner
+    case.notes.append(f"called as {runner.shape}" + (", with a momentum that is kept" if runner.keeps_momentum else ""))
     case.points = (
-        typical_points(case.law.log_pi, case.dim, max(case.n_points, 4), case.rng(1))
+        typical_points(case.target.log_pi, case.dim, max(case.n_points, 4), case.rng(1))
         if case.given is None
         else case.given
     )
-    case.setting = _setting(case, player, case.points[0])
+    case.setting = _setting(case, runner, case.points[0])
     bad, began = "", time.monotonic()
     for k, q in enumerate(case.points):
         z = case.rng(2, k).standard_normal(case.dim)
         script = {"normal": list(case.setting.normals(z)), "uniform": [0.5]}
-        got = player.play(q, script, seed=k, p=z)
+        got = runner.run(q, script, seed=k, p=z)
         if not np.isfinite(got.q).all():
-            bad = call_text(player.kernel.name, [q])
+            bad = call_text(runner.kernel.name, [q])
     case.cost = (time.monotonic() - began) / len(case.points)
     if bad:
         return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
     return Row("answers", PASS, basis=f"positions ({case.dim},)")
 
 
-def _find(case: Case) -> tuple[int, Player]:
+def _find(case: Case) -> tuple[int, TransitionRunner]:
     """The dimension, and how the kernel is called."""
 
-    def found(dim: int) -> Player:
+    def found(dim: int) -> TransitionRunner:
         start = 0.1 + 0.1 * np.arange(dim) if case.given is None or dim != case.dim else case.given[0]
-        case.law.log_pi(start)
-        return find_player(case.kernel, start)
+        case.target.log_pi(start)
+        return find_runner(case.kernel, start)
 
     if case.dim is not None:
         try:
             return case.dim, found(case.dim)
-        except Misconduct as wrong:
+        except SubjectError as wrong:
             raise elsewhere(wrong, case.dim, found) from wrong.__cause__
     first: Exception | None = None
     for dim in DIMENSIONS:
         try:
-            player = found(dim)
-            for f in (case.kernel, *case.law.foreign):
+            runner = found(dim)
+            for f in (case.kernel, *case.target.foreign):
                 f.forget()
-            return dim, player
-        except (Misconduct, Undecided) as wrong:
+            return dim, runner
+        except (SubjectError, Inconclusive) as wrong:
             if "did not come back" in str(wrong):
                 raise
             first = first or wrong
@@ -72,12 +72,12 @@ def _find(case: Case) -> tuple[int, Player]:
     raise first
 
 
-def _setting(case: Case, player: Player, q) -> Setting:
+def _setting(case: Case, runner: TransitionRunner, q) -> Setting:
     """The law of the noise, which noise it is, and which way its uniform decides."""
     assert case.dim is not None
-    log_pi, energy, dim = case.law.log_pi, case.law.energy, case.dim
+    log_pi, energy, dim = case.target.log_pi, case.target.energy, case.dim
     root = np.eye(dim)
-    if player.shape == MOMENTUM and energy is not None:
+    if runner.shape == MOMENTUM and energy is not None:
         mass = np.linalg.inv(inverse_mass(energy, q))
         if np.isfinite(mass).all() and np.linalg.eigvalsh(mass)[0] > 0:
             root = np.linalg.cholesky(mass)
@@ -91,24 +91,24 @@ def _setting(case: Case, player: Player, q) -> Setting:
             return log_pi(q) - 0.5 * w @ w
 
     frees = (
-        player.recorded and player.shape != MOMENTUM and not any(x.kind == "normal" for x in player.play(q, p=q).asked)
+        runner.recorded and runner.shape != MOMENTUM and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
     )
-    return Setting(player, log_pi, log_noise, root, frees, TINY, case.seed, case.delta)
+    return Setting(runner, log_pi, log_noise, root, frees, TINY, case.seed, case.delta)
 
 
 def deterministic(case: Case) -> Row:
     """Two calls on the same numbers give the same point."""
-    player, setting = case.need()
+    runner, setting = case.need()
     for k, q in enumerate(case.points[:3]):
         z = case.rng(3, k).standard_normal(case.dim)
         script = {"normal": list(setting.normals(z)), "uniform": [0.3]}
-        first, second = (player.play(q, script, seed=k, p=z) for _ in range(2))
+        first, second = (runner.run(q, script, seed=k, p=z) for _ in range(2))
         if not np.array_equal(first.q, second.q, equal_nan=True):
             case.remembers = "two calls on the same numbers differ"
             numbers = sum(np.size(x.answer) for x in first.asked)
             why = "two calls on the same numbers differ, and it asked for no number: it has randomness of its own"
-            if numbers == 0 or player.shape == MOMENTUM:
-                if player.shape == MOMENTUM:
+            if numbers == 0 or runner.shape == MOMENTUM:
+                if runner.shape == MOMENTUM:
                     why = "two calls on the same q, p0 and u differ: it has randomness, or a memory, of its own"
                 return inconclusive("deterministic given randomness", why)
             why = "two calls on the same numbers differ: it remembers (let it take and return what it keeps: q, p) or draws"

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, time_left
-from refhmc.check.subject.outcomes import FREE, Leaf
-from refhmc.check.subject.target import Law
-from refhmc.check.subject.transition import MOMENTUM, Player
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, time_left
+from refhmc.check.subject.outcomes import FREE, Outcome
+from refhmc.check.subject.target import TargetDensity
+from refhmc.check.subject.transition import MOMENTUM, TransitionRunner
 from refhmc.check.transitions.balance import Pairing, Setting
 
 CLEAR = 3  # so many points must speak against a kernel
@@ -30,7 +30,7 @@ class Case:
     """
 
     kernel: Foreign
-    law: Law
+    target: TargetDensity
     dim: int | None
     given: np.ndarray | None
     n_points: int
@@ -41,7 +41,7 @@ class Case:
     log_density: Callable | None
     gradient: Callable | None
 
-    player: Player | None = None
+    runner: TransitionRunner | None = None
     points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
     setting: Setting | None = None
     remembers: str = ""  # why the rows that call it out of order do not apply
@@ -59,13 +59,13 @@ class Case:
         """Seconds for a part of a row: a share of what points have, within what is left to the row."""
         return min(share * self.seconds, 0.8 * time_left())
 
-    def need(self) -> tuple[Player, Setting]:
+    def need(self) -> tuple[TransitionRunner, Setting]:
         """The kernel and its setting; NotApplicable where it cannot be examined."""
-        if self.player is None or self.setting is None:
+        if self.runner is None or self.setting is None:
             raise NotApplicable("it did not answer")
         if self.remembers:
             raise NotApplicable(self.remembers)
-        return self.player, self.setting
+        return self.runner, self.setting
 
 
 @contextlib.contextmanager
@@ -73,23 +73,23 @@ def far_out(*more: type[Exception]):
     """For noise that is rarely so large: that a kernel refuses it is no fault of the kernel's; that it hangs is."""
     try:
         yield
-    except Misconduct as wrong:
+    except SubjectError as wrong:
         if "did not come back" in str(wrong):
             raise
     except more:
         pass
 
 
-def moved(found: list[Leaf]) -> Leaf | None:
+def moved(found: list[Outcome]) -> Outcome | None:
     """The first outcome that is not the start."""
-    return next((leaf for leaf in found if leaf.moved), None)
+    return next((outcome for outcome in found if outcome.moved), None)
 
 
 def noise_size(setting: Setting, q) -> int:
     """How many numbers the noise has: the most normals that any outcome asks for."""
-    if setting.player.shape == MOMENTUM:
+    if setting.runner.shape == MOMENTUM:
         return len(q)
-    found = setting.leaves(q, np.random.default_rng(0).standard_normal(64))
+    found = setting.outcomes(q, np.random.default_rng(0).standard_normal(64))
     if setting.frees:
-        return max(sum(step.key == FREE for step in leaf.path) for leaf in found)
-    return max(len(leaf.played.numbers("normal")) for leaf in found)
+        return max(sum(step.key == FREE for step in outcome.path) for outcome in found)
+    return max(len(outcome.transition.numbers("normal")) for outcome in found)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import OutOfTime, Undecided
-from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Leaf
+from refhmc.check.subject.foreign import Inconclusive, OutOfTime
+from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Outcome
 from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
 from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair
 from refhmc.check.transitions.case import CLEAR, Case, far_out, noise_size
@@ -33,12 +33,12 @@ FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far of
 
 def detailed_balance(case: Case) -> list[Row]:
     """The row, or where a momentum is kept the rows about that."""
-    player, setting = case.need()
-    if player.keeps_momentum:
+    runner, setting = case.need()
+    if runner.keeps_momentum:
         return [*kept_momentum(case), not_run("detailed balance", "a momentum is kept: see the rows before")]
     try:
         rows = _pair_all(case, setting)
-    except Undecided as reason:
+    except Inconclusive as reason:
         rows = [inconclusive("detailed balance", str(reason))]
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
         try:
@@ -67,17 +67,17 @@ def _pair_all(case: Case, setting: Setting) -> list[Row]:
             if k >= len(outcomes):
                 outcomes.append(_outcomes_at(case, setting, k))
             q, z, found = outcomes[k]
-            if k >= case.n_points and not case.decides and not any(leaf.decisions for leaf in found):
+            if k >= case.n_points and not case.decides and not any(outcome.decisions for outcome in found):
                 continue  # looked at only to see whether it ever decides
-            case.decides = case.decides or any(leaf.decisions for leaf in found)
-            for leaf in _different(found, setting.rounding(q))[:4]:
-                case.pairs.append(pair(setting, q, z, leaf, found, rng))
+            case.decides = case.decides or any(outcome.decisions for outcome in found)
+            for outcome in _different(found, setting.rounding(q))[:4]:
+                case.pairs.append(pair(setting, q, z, outcome, found, rng))
         except OutOfTime:
             if len(case.pairs) < CLEAR:
                 raise
             break
     if not case.pairs:
-        raise Undecided("it moved from none of the points")
+        raise Inconclusive("it moved from none of the points")
     try:
         _pair_edges(case, setting, rng, outcomes)
     except OutOfTime:
@@ -85,14 +85,16 @@ def _pair_all(case: Case, setting: Setting) -> list[Row]:
     return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]
 
 
-def _pair_edges(case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Leaf]]]) -> None:
+def _pair_edges(
+    case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Outcome]]]
+) -> None:
     """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
 
     A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
     not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
     """
     began = time.monotonic()
-    met = {_kind(case, x.leaf) for x in case.pairs}
+    met = {_kind(case, x.outcome) for x in case.pairs}
     new: Counter = Counter()
     for ray in range(RAYS):
         if time.monotonic() - began > case.seconds:
@@ -102,50 +104,56 @@ def _pair_edges(case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarr
         unlikely = 0
         with far_out():
             for scale in np.geomspace(1.2, 12.0, 24):
-                found = setting.leaves(q, scale * direction)
+                found = setting.outcomes(q, scale * direction)
                 outcomes.append((q, scale * direction, found))
-                moves = [leaf for leaf in _different(found, setting.rounding(q)) if np.isfinite(leaf.played.q).all()]
-                unlikely += any(leaf.probability < LIKELY for leaf in moves)
+                moves = [
+                    outcome
+                    for outcome in _different(found, setting.rounding(q))
+                    if np.isfinite(outcome.transition.q).all()
+                ]
+                unlikely += any(outcome.probability < LIKELY for outcome in moves)
                 if not moves or unlikely > 2 * MOST_UNLIKELY:
                     break
-                for leaf in moves:
-                    kind = _kind(case, leaf)
+                for outcome in moves:
+                    kind = _kind(case, outcome)
                     new[kind] += kind not in met
-                    if not leaf.decisions or (
-                        new[kind] > CLEAR if kind not in met else leaf.probability > LIKELY or unlikely % 2 == 0
+                    if not outcome.decisions or (
+                        new[kind] > CLEAR if kind not in met else outcome.probability > LIKELY or unlikely % 2 == 0
                     ):
                         continue
                     case.decides = True
-                    x = pair(setting, q, scale * direction, leaf, found, rng)
+                    x = pair(setting, q, scale * direction, outcome, found, rng)
                     if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
                         case.pairs.append(x)
                     elif math.log(x.probability) > x.r + COARSE:
                         case.too_probable.append(x.probability)
 
 
-def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Leaf]]:
+def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Outcome]]:
     """The k-th point and noise, with every outcome."""
     q = case.points[k % len(case.points)]
     z = (1.0, 1.6, 1.0, 2.2)[k % 4] * case.rng(7, k).standard_normal(noise_size(setting, q))
-    return q, z, setting.leaves(q, z)
+    return q, z, setting.outcomes(q, z)
 
 
-def _accepting_end(all_found: Sequence[list[Leaf]]) -> float:
+def _accepting_end(all_found: Sequence[list[Outcome]]) -> float:
     """The end of [0, 1) at which the last decision lets the proposal through."""
     votes = [0, 0]
     for found in all_found:
-        for leaf in found:
-            if leaf.moved and leaf.path and leaf.decisions == 1:
-                votes[leaf.path[-1].key == UPPER] += leaf.path[-1].key != WHOLE
+        for outcome in found:
+            if outcome.moved and outcome.path and outcome.decisions == 1:
+                votes[outcome.path[-1].key == UPPER] += outcome.path[-1].key != WHOLE
     return 1 - TINY if votes[1] > votes[0] else TINY
 
 
-def _different(found: list[Leaf], rounding: float) -> list[Leaf]:
+def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
     """One leaf for each point the kernel may move to."""
-    kept: list[Leaf] = []
-    for leaf in sorted(found, key=lambda x: -x.probability):
-        if leaf.moved and not any(np.abs(leaf.played.q - other.played.q).max() <= rounding for other in kept):
-            kept.append(leaf)
+    kept: list[Outcome] = []
+    for outcome in sorted(found, key=lambda x: -x.probability):
+        if outcome.moved and not any(
+            np.abs(outcome.transition.q - other.transition.q).max() <= rounding for other in kept
+        ):
+            kept.append(outcome)
     return kept
 
 
@@ -153,12 +161,12 @@ def _point(case: Case, x: Pairing) -> str:
     """A call as text: from where, on which noise, and the least uniform."""
     assert case.setting is not None
     noise = case.setting.normals(x.z)
-    if case.player is not None and case.player.shape == MOMENTUM:
+    if case.runner is not None and case.runner.shape == MOMENTUM:
         return f"{case.kernel.name}({x.q.tolist()}, p0={noise.tolist()}, u=...)"
     kind = "uniform" if case.setting.frees else "normal"
     values = [float(0.5 * math.erfc(-v / math.sqrt(2))) for v in x.z] if case.setting.frees else noise.tolist()
     source = f"Draws(script={{{kind!r}: {values}}})"
-    if case.player is not None and case.player.shape == GENERATOR:
+    if case.runner is not None and case.runner.shape == GENERATOR:
         source = f"as_generator({source})"
     return f"{case.kernel.name}({source}, {x.q.tolist()})"
 
@@ -166,7 +174,7 @@ def _point(case: Case, x: Pairing) -> str:
 def _orbit_like(case: Case) -> bool:
     """Whether every move depends on all of its noise: then nothing was updated in parts, which need not be reversible."""
     frees = case.setting is not None and case.setting.frees
-    few = all(frees or sum(step.key == FREE for step in x.leaf.path) <= 2 for x in case.pairs)
+    few = all(frees or sum(step.key == FREE for step in x.outcome.path) <= 2 for x in case.pairs)
     return few and all(x.full for x in case.pairs)
 
 
@@ -213,17 +221,17 @@ def _balance_row(case: Case) -> Row:
     return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
 
 
-def _kind(case: Case, leaf: Leaf) -> tuple:
+def _kind(case: Case, outcome: Outcome) -> tuple:
     """The kind of an outcome: what was decided on the way to it, but for an acceptance at the end, which may be sure."""
     taken = UPPER if case.setting is not None and case.setting.takes > 0.5 else LOWER
-    keys = tuple(step.key for step in leaf.path if step.key not in (FREE, WHOLE))
+    keys = tuple(step.key for step in outcome.path if step.key not in (FREE, WHOLE))
     return keys[:-1] if keys[-1:] == (taken,) else keys
 
 
 def _never_held(case: Case) -> list[Pairing]:
     """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
-    held = {_kind(case, x.leaf) for x in case.pairs if x.state == "match"}
-    return [x for x in case.pairs if x.state != "match" and _kind(case, x.leaf) not in held]
+    held = {_kind(case, x.outcome) for x in case.pairs if x.state == "match"}
+    return [x for x in case.pairs if x.state != "match" and _kind(case, x.outcome) not in held]
 
 
 def _acceptance_row(case: Case) -> Row:
@@ -231,7 +239,10 @@ def _acceptance_row(case: Case) -> Row:
     known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
     if not known:
         return inconclusive("acceptance", "no move with a known way back")
-    if any(x.leaf.decisions > 1 for x in known) or len({x.leaf.path[-1:] and x.leaf.path[-1].key for x in known}) > 2:
+    if (
+        any(x.outcome.decisions > 1 for x in known)
+        or len({x.outcome.path[-1:] and x.outcome.path[-1].key for x in known}) > 2
+    ):
         return not_run("acceptance", "more than one decision: detailed balance is judged for each outcome")
     gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
     gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
@@ -259,9 +270,9 @@ def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
 def _rejection_row(case: Case, outcomes) -> Row:
     """An outcome other than the proposal must be the start, or a move in its own right."""
     assert case.setting is not None
-    stays = [(q, leaf) for q, _, found in outcomes for leaf in found if leaf.decisions and not leaf.moved]
+    stays = [(q, outcome) for q, _, found in outcomes for outcome in found if outcome.decisions and not outcome.moved]
     if stays:
-        gaps = [float(np.abs(leaf.played.q - q).max()) for q, leaf in stays]
+        gaps = [float(np.abs(outcome.transition.q - q).max()) for q, outcome in stays]
         q = stays[int(np.argmax(gaps))][0]
         limit = case.setting.rounding(q) if max(gaps) > 0 else 0.0
         return Row("rejection returns the start", PASS, max(gaps), limit, f"{len(stays)} times; rounding")
@@ -270,8 +281,8 @@ def _rejection_row(case: Case, outcomes) -> Row:
     # It decides, and moves both ways. Is one of the two no move in its own right?
     groups: dict[tuple, list[Pairing]] = {}
     for x in case.pairs:
-        if x.leaf.decisions == 1:
-            groups.setdefault(_kind(case, x.leaf), []).append(x)
+        if x.outcome.decisions == 1:
+            groups.setdefault(_kind(case, x.outcome), []).append(x)
     bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
     thresholds = {round(x.probability, 9) for x in case.pairs}
     if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):

@@ -16,32 +16,32 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
-from refhmc.check.subject.foreign import Foreign, Misconduct, NotApplicable, Undecided, call_text
-from refhmc.check.subject.outcomes import FREE, Leaf, answers
-from refhmc.check.subject.transition import MOMENTUM, TINY, Player, parameters
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, call_text
+from refhmc.check.subject.outcomes import FREE, Outcome, answers
+from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, parameters
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.case import Case, moved, noise_size
 
 
 def zero_length(case: Case) -> Row:
     """A trajectory of next to no length has no energy error: it is taken."""
-    player, setting = case.need()
+    runner, setting = case.need()
     step = next(
-        (x for x in ("eps", "step_size", "epsilon", "stepsize") if x in parameters(player.kernel.function)), None
+        (x for x in ("eps", "step_size", "epsilon", "stepsize") if x in parameters(runner.kernel.function)), None
     )
     if step is None:
         return not_run("zero-length", "it takes no step size (eps=, step_size=)")
-    kernel = Foreign(lambda *a, **k: player.kernel.function(*a, **{**k, step: 1e-9}), player.kernel.name)
-    kernel.convert = player.kernel.convert
-    short = setting._replace(player=player._replace(kernel=kernel))
+    kernel = Foreign(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}), runner.kernel.name)
+    kernel.convert = runner.kernel.convert
+    short = setting._replace(runner=runner._replace(kernel=kernel))
     least, at = 1.0, case.points[0]
     for k, q in enumerate(case.points):
-        found = short.leaves(q, case.rng(11, k).standard_normal(len(q)))
-        taken = sum(leaf.probability for leaf in found if leaf.moved)
+        found = short.outcomes(q, case.rng(11, k).standard_normal(len(q)))
+        taken = sum(outcome.probability for outcome in found if outcome.moved)
         if taken < least:
             least, at = taken, q
     basis = f"the probability to take a trajectory with {step}=1e-9"
-    case_text = call_text(player.kernel.name, {"q": at, step: 1e-9})
+    case_text = call_text(runner.kernel.name, {"q": at, step: 1e-9})
     if least >= 1 - 1e-6:
         return judged("zero-length", least, 1 - 1e-6, basis, relation=">=")
     # A rejection is the proper thing only where it is no proposal at all.
@@ -50,32 +50,32 @@ def zero_length(case: Case) -> Row:
 
 def overflow(case: Case) -> Row:
     """Noise so large that energies overflow: what comes of a NaN that is no fault of the density's?"""
-    player, setting = case.need()
+    runner, setting = case.need()
     if not case.decides or setting.frees:
         return not_run("overflow", "it does not decide on normals")
     q = case.points[0]
     for size in (1e80, 1e160, 1e200):
-        got = _gone_astray(case, player, setting, q, size)
+        got = _gone_astray(case, runner, setting, q, size)
         if got is not None:
             why = f"on normals of size {size:g} it goes where the log density is {got[1]}: it takes a NaN energy"
             return inconclusive("overflow", why + "; wrong wherever the density gives one (see make=)")
     return Row("overflow", PASS, basis="normals up to 1e200 lead nowhere without a finite density")
 
 
-def _gone_astray(case: Case, player: Player, setting: Setting, q, size: float, key: int = 0):
+def _gone_astray(case: Case, runner: TransitionRunner, setting: Setting, q, size: float, key: int = 0):
     """(where, log density, u) if noise of ``size`` leads to a point without a finite density."""
     z = size * case.rng(12, key).standard_normal(64)
-    w = setting.normals(z[: len(q)]) if player.shape == MOMENTUM else z
+    w = setting.normals(z[: len(q)]) if runner.shape == MOMENTUM else z
     for u in (TINY, 0.5, 1 - TINY):
         script = {"normal": list(w), "uniform": [u], "exponential": [-math.log(u)]}
         with np.errstate(all="ignore"):
             try:
-                got = player.play(q, script, setting.seed, p=z[: len(q)]).q
-            except Misconduct:
+                got = runner.run(q, script, setting.seed, p=z[: len(q)]).q
+            except SubjectError:
                 continue  # it refuses
             if np.array_equal(got, q):
                 continue
-            value = case.law.log_pi(got) if np.isfinite(got).all() else math.nan
+            value = case.target.log_pi(got) if np.isfinite(got).all() else math.nan
         if not math.isfinite(value):
             return got, value, u
     return None
@@ -90,11 +90,11 @@ def _made(case: Case) -> tuple[Callable, Callable, Callable | None]:
     return case.make, case.log_density, case.gradient
 
 
-def _rebuilt(player: Player, make, log_density, gradient) -> Player:
+def _rebuilt(runner: TransitionRunner, make, log_density, gradient) -> TransitionRunner:
     kernel = make(log_density, gradient)
-    foreign = Foreign(kernel, player.kernel.name)
-    foreign.convert = player.kernel.convert
-    return player._replace(kernel=foreign)
+    foreign = Foreign(kernel, runner.kernel.name)
+    foreign.convert = runner.kernel.convert
+    return runner._replace(kernel=foreign)
 
 
 def nan_energy(case: Case) -> Row:
@@ -102,22 +102,22 @@ def nan_energy(case: Case) -> Row:
 
     Without ``make`` it is looked for proposals that leave the support by themselves.
     """
-    player, setting = case.need()
+    runner, setting = case.need()
     for k, q in enumerate(case.points if case.decides and not setting.frees else []):
         for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
-            got = _gone_astray(case, player, setting, q, size, 100 + k)
+            got = _gone_astray(case, runner, setting, q, size, 100 + k)
             if got is not None:
                 why = f"it went to {got[0].tolist()}, where the log density is {got[1]}"
-                text = f"{call_text(player.kernel.name, [q])}  # normals {size:g} times as large, u={got[2]!r}"
+                text = f"{call_text(runner.kernel.name, [q])}  # normals {size:g} times as large, u={got[2]!r}"
                 return Row("nan energy", FAIL, basis=why, severity=WRONG_LAW, case=text)
     make, base, slope = _made(case)
     raised, tried = "", 0
     for k, q in enumerate(case.points[:4]):
         z = case.rng(13, k).standard_normal(noise_size(setting, q))
-        proposal = moved(setting.leaves(q, z))
+        proposal = moved(setting.outcomes(q, z))
         if proposal is None:
             continue
-        to = proposal.played.q
+        to = proposal.transition.q
         radius = 1e-6 * np.abs(to - q).max()
 
         def spoiled(f, bad, to=to, radius=radius):
@@ -134,31 +134,31 @@ def nan_energy(case: Case) -> Row:
         if slope is not None:
             faults.append(("gradient is nan", base, spoiled(slope, math.nan)))
         for what, log_density, gradient in faults:
-            spoilt = _rebuilt(player, make, log_density, gradient)
+            spoilt = _rebuilt(runner, make, log_density, gradient)
             for u in (TINY, 0.5, 1 - TINY):
                 try:
                     with np.errstate(all="ignore"):
-                        got = spoilt.play(q, _deciding(setting, proposal, z, u), setting.seed, p=z).q
-                except Misconduct as wrong:
+                        got = spoilt.run(q, _deciding(setting, proposal, z, u), setting.seed, p=z).q
+                except SubjectError as wrong:
                     raised = str(wrong)
                     continue
                 tried += 1
                 if (what[0] == "l" and np.abs(got - to).max() <= radius) or not np.isfinite(got).all():
-                    text = f"{call_text(player.kernel.name, [q])}  # proposal {to.tolist()}, u={u!r}"
+                    text = f"{call_text(runner.kernel.name, [q])}  # proposal {to.tolist()}, u={u!r}"
                     why = f"a proposal at which the {what} was taken"
                     return Row("nan energy", FAIL, basis=why, severity=WRONG_LAW, case=text)
     if raised and tried == 0:
         return inconclusive("nan energy", f"it stops: {raised}")
     if not tried:
-        raise Undecided("there was no proposal to spoil")
+        raise Inconclusive("there was no proposal to spoil")
     if raised:
         case.notes.append(f"nan energy: {raised}")
     return Row("nan energy", PASS, basis=f"NaN and -inf at the proposal, {tried} times not taken")
 
 
-def _deciding(setting: Setting, leaf: Leaf, z, u: float) -> dict:
+def _deciding(setting: Setting, outcome: Outcome, z, u: float) -> dict:
     """The script of ``leaf`` with ``u`` for its decisions; its flips and choices are left to the kernel's probabilities."""
-    kept = [s for s in leaf.path if s.kind not in ("flip", "choice") or s.key == FREE]
+    kept = [s for s in outcome.path if s.kind not in ("flip", "choice") or s.key == FREE]
     path = tuple(
         s if s.key == FREE else s._replace(answer=-math.log(u) if s.kind == "exponential" else u) for s in kept
     )
@@ -169,25 +169,25 @@ def _deciding(setting: Setting, leaf: Leaf, z, u: float) -> dict:
 def shift_invariance(case: Case) -> Row:
     """log pi + 1e4 and - 1e4: the same outcomes, the same probabilities."""
     make, base, slope = _made(case)
-    player, setting = case.need()
+    runner, setting = case.need()
     worst, at = 0.0, case.points[0]
     for k, q in enumerate(case.points[:3]):
         z = case.rng(14, k).standard_normal(noise_size(setting, q))
-        plain = setting.leaves(q, z)
+        plain = setting.outcomes(q, z)
         for shift in (1e4, -1e4):
 
             def log_density(x, shift=shift):
                 return base(x) + shift
 
-            other = setting._replace(player=_rebuilt(player, make, log_density, slope)).leaves(q, z)
-            for leaf in [*plain, *other]:
+            other = setting._replace(runner=_rebuilt(runner, make, log_density, slope)).outcomes(q, z)
+            for outcome in [*plain, *other]:
                 near = 1e-9 * (1 + np.abs(q).max())
                 chances = [
-                    sum(x.probability for x in found if np.abs(x.played.q - leaf.played.q).max() <= near)
+                    sum(x.probability for x in found if np.abs(x.transition.q - outcome.transition.q).max() <= near)
                     for found in (plain, other)
                 ]
                 if not abs(chances[0] - chances[1]) <= worst:
                     worst, at = abs(chances[0] - chances[1]), q
     tolerance = 64 * case.kernel.epsilon * 1e4
-    text = f"{call_text(player.kernel.name, [at])}  # log density shifted by 1e4"
+    text = f"{call_text(runner.kernel.name, [at])}  # log density shifted by 1e4"
     return judged("shift invariance", worst, tolerance, "change of a probability; rounding of 1e4", case=text)

@@ -22,9 +22,9 @@ import numpy as np
 import scipy.optimize
 
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import Foreign, NotApplicable, Undecided, call_text
-from refhmc.check.subject.outcomes import LOWER, Leaf, answers
-from refhmc.check.subject.transition import MOMENTUM, TINY, Player
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, call_text
+from refhmc.check.subject.outcomes import LOWER, Outcome, answers
+from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.case import Case, far_out, moved, noise_size
 
@@ -36,21 +36,21 @@ def stateless(case: Case) -> Row:
     """Does the call before matter? With histories as they occur in a chain, then with jumps; each on a fresh copy of the
     kernel where it can be copied.
     """
-    if case.player is None or case.setting is None:
+    if case.runner is None or case.setting is None:
         raise NotApplicable("it did not answer")
-    player, setting = case.player, case.setting
-    if player.keeps_momentum:
+    runner, setting = case.runner, case.setting
+    if runner.keeps_momentum:
         return not_run("stateless", "a momentum is kept, and handed over")
-    counted, more = _counted(case, player, setting)
+    counted, more = _counted(case, runner, setting)
     if counted:
         case.remembers = "its answer depends on how many calls came before"
         return inconclusive("stateless", f"{case.remembers}, {counted}: rules that take turns? See check.sampler")
     jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
-    for k, (q, chains, elsewhere) in enumerate(_histories(case, player, setting)):
+    for k, (q, chains, elsewhere) in enumerate(_histories(case, runner, setting)):
         z = 1.6 * case.rng(4, k).standard_normal(64)
-        plain = _after(case, player, chains[0])
-        scripts = _probes(case, setting._replace(play=plain), q, z)
-        seen = [[_after(case, player, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
+        plain = _after(case, runner, chains[0])
+        scripts = _probes(case, setting._replace(run=plain), q, z)
+        seen = [[_after(case, runner, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
         again = [plain(q, x, seed).q for x, seed in scripts]
         if not np.array_equal(seen[0], again, equal_nan=True):
             case.remembers = "it remembers more than the last call"
@@ -62,7 +62,7 @@ def stateless(case: Case) -> Row:
         if other is not None:
             case.remembers = "its answer depends on the call before"
             return _memory(case, q, z[: noise_size(setting, q)], chains[0], other)
-        jumped = [_after(case, player, elsewhere)(q, x, seed).q for x, seed in scripts]
+        jumped = [_after(case, runner, elsewhere)(q, x, seed).q for x, seed in scripts]
         if not np.array_equal(seen[0], jumped, equal_nan=True):
             case.remembers = jump
             return inconclusive("stateless", jump + "; within a chain nothing was found against it")
@@ -72,7 +72,7 @@ def stateless(case: Case) -> Row:
     return Row("stateless", PASS, basis="the same answers, just below and above its thresholds, after other calls")
 
 
-def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
+def _counted(case: Case, runner: TransitionRunner, setting: Setting) -> tuple[str, bool]:
     """Which of many equal calls in a row differ, if that is by their number alone; and whether any but the first does.
 
     A counter is told from other memories by two histories of different calls, which it does not tell apart.
@@ -81,10 +81,10 @@ def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
     for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if case.cost <= SLOW_CALL else (1.6,)):
         with far_out():
             q = case.points[k % len(case.points)]
-            fresh = setting._replace(play=_after(case, player, []))
+            fresh = setting._replace(run=_after(case, runner, []))
             for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
-                copy = _fresh(case, player)
-                seen = [copy.play(q, script, seed).q.tobytes() for _ in range(calls)]
+                copy = _fresh(case, runner)
+                seen = [copy.run(q, script, seed).q.tobytes() for _ in range(calls)]
                 turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
                 if not turn:
                     continue
@@ -99,7 +99,7 @@ def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
                         _call(setting, case.rng(key).standard_normal(64), 0.5),
                     )
                     ends.append(
-                        [_after(case, player, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
+                        [_after(case, runner, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
                     )
                 if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
                     return where, more
@@ -109,13 +109,15 @@ def _counted(case: Case, player: Player, setting: Setting) -> tuple[str, bool]:
 History = list[tuple[np.ndarray, dict]]
 
 
-def _histories(case: Case, player: Player, setting: Setting) -> list[tuple[np.ndarray, list[History], History]]:
+def _histories(
+    case: Case, runner: TransitionRunner, setting: Setting
+) -> list[tuple[np.ndarray, list[History], History]]:
     """For some points q that the kernel came to: the call that led there, alone and with rejected ones after it; a jump."""
     found = []
     for k, start in enumerate(case.points[: 1 if case.cost > SLOW_CALL else 3]):
         rng = case.rng(5, k)
         arrive = _call(setting, rng.standard_normal(case.dim), TINY)
-        q = _fresh(case, player).play(start, arrive, setting.seed).q
+        q = _fresh(case, runner).run(start, arrive, setting.seed).q
         if not np.isfinite(q).all():
             continue
         chains: list[History] = [[(start, arrive)]]
@@ -123,7 +125,7 @@ def _histories(case: Case, player: Player, setting: Setting) -> list[tuple[np.nd
             z = scale * rng.standard_normal(case.dim)
             for u in (1 - TINY, TINY):
                 stay = _call(setting, z, u)
-                stays = np.array_equal(_after(case, player, [(start, arrive)])(q, stay, setting.seed).q, q)
+                stays = np.array_equal(_after(case, runner, [(start, arrive)])(q, stay, setting.seed).q, q)
                 if stays and len(chains) < 3:
                     chains.append([(start, arrive), (q, stay)])
         far = case.points[(k + 1) % len(case.points)]
@@ -137,29 +139,29 @@ def _call(setting: Setting, z, u: float) -> dict:
     return {**script, **({} if setting.frees else {"normal": list(setting.normals(z))})}
 
 
-def _after(case: Case, player: Player, history: History):
+def _after(case: Case, runner: TransitionRunner, history: History):
     """``play`` with the calls of ``history`` before each, on a fresh copy of the kernel."""
     seed = case.seed
 
-    def play(q, script, at):
-        copy = _fresh(case, player)
+    def run(q, script, at):
+        copy = _fresh(case, runner)
         for start, before in history:
-            copy.play(start, before, seed)
-        return copy.play(q, script, at)
+            copy.run(start, before, seed)
+        return copy.run(q, script, at)
 
-    return play
+    return run
 
 
-def _fresh(case: Case, player: Player) -> Player:
+def _fresh(case: Case, runner: TransitionRunner) -> TransitionRunner:
     """A copy of the kernel with all that it keeps; the kernel itself where that cannot be copied, or not quickly."""
     if case.copies is None:
-        case.copies = _copies_quickly(player.kernel.function)
+        case.copies = _copies_quickly(runner.kernel.function)
     if not case.copies:
-        return player
-    copied = _copy_of(player.kernel.function)
-    kernel = Foreign(copied, player.kernel.name)
-    kernel.convert = player.kernel.convert
-    return player._replace(kernel=kernel)
+        return runner
+    copied = _copy_of(runner.kernel.function)
+    kernel = Foreign(copied, runner.kernel.name)
+    kernel.convert = runner.kernel.convert
+    return runner._replace(kernel=kernel)
 
 
 def _copies_quickly(function) -> bool:
@@ -192,27 +194,27 @@ def _probes(case: Case, setting: Setting, q, z) -> list[tuple[dict, int]]:
     """Scripts (and seeds) that lead to each outcome, and just below and just above each threshold; else random ones."""
     try:
         z = z[: noise_size(setting, q)]
-        found = setting.leaves(q, z)
-    except Undecided:
+        found = setting.outcomes(q, z)
+    except Inconclusive:
         return [(_several(case, setting, k), k) for k in range(6)]
-    paths = [leaf.path for leaf in found]
-    for leaf in found:
-        if leaf.decisions == 1 and leaf.path[-1].key == LOWER:
-            for u in (leaf.probability * (1 - 1e-9), leaf.probability * (1 + 1e-9)):
-                answer = -math.log(u) if leaf.path[-1].kind == "exponential" else u
-                paths.append((*leaf.path[:-1], leaf.path[-1]._replace(answer=answer)))
+    paths = [outcome.path for outcome in found]
+    for outcome in found:
+        if outcome.decisions == 1 and outcome.path[-1].key == LOWER:
+            for u in (outcome.probability * (1 - 1e-9), outcome.probability * (1 + 1e-9)):
+                answer = -math.log(u) if outcome.path[-1].kind == "exponential" else u
+                paths.append((*outcome.path[:-1], outcome.path[-1]._replace(answer=answer)))
     normals = {} if setting.frees else {"normal": list(setting.normals(z))}
     return [({**answers(path, z if setting.frees else None), **normals}, setting.seed) for path in paths]
 
 
 def _several(case: Case, setting: Setting, k: int) -> dict:
     """Random numbers for a kern(q, p0=, u=) that wants several uniforms; the others draw theirs from the seed."""
-    if setting.player.shape != MOMENTUM:
+    if setting.runner.shape != MOMENTUM:
         return {}
     rng = case.rng(16, k)
     return {
-        "normal": list(setting.normals(rng.standard_normal(setting.player.dim))),
-        "uniform": list(rng.random(setting.player.uniforms)),
+        "normal": list(setting.normals(rng.standard_normal(setting.runner.dim))),
+        "uniform": list(rng.random(setting.runner.uniforms)),
     }
 
 
@@ -222,16 +224,16 @@ def _memory(case: Case, q, z, one: History, other: History) -> Row:
     A momentum of the call before that is part of this one's can be made up for by other noise, and then the decision is the
     same. An old gradient can be made up for as well, but the decision is not.
     """
-    assert case.player is not None
+    assert case.runner is not None
     assert case.setting is not None
-    first, second = (case.setting._replace(play=_after(case, case.player, h)) for h in (one, other))
+    first, second = (case.setting._replace(run=_after(case, case.runner, h)) for h in (one, other))
     spelt = call_text(case.kernel.name, [q]) + f"  # after one call, or another, from {other[0][0].tolist()}"
     why = "the same proposal from the same q is accepted with another probability after another call of the same chain"
     moves = False
     for k in range(6):
         x = z if k == 0 else 1.6 * case.rng(17, k).standard_normal(len(z))
-        a, b = moved(first.leaves(q, x)), moved(second.leaves(q, x))
-        if a is not None and b is not None and not np.array_equal(a.played.q, b.played.q):
+        a, b = moved(first.outcomes(q, x)), moved(second.outcomes(q, x))
+        if a is not None and b is not None and not np.array_equal(a.transition.q, b.transition.q):
             moves = True
             b = _made_up_for(second, q, x, a, b)
             if b is None:
@@ -243,12 +245,12 @@ def _memory(case: Case, q, z, one: History, other: History) -> Row:
     return inconclusive("stateless", case.remembers + " (a momentum kept inside?)")
 
 
-def _made_up_for(setting: Setting, q, z, a: Leaf, b: Leaf) -> Leaf | None:
+def _made_up_for(setting: Setting, q, z, a: Outcome, b: Outcome) -> Outcome | None:
     """The outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
 
     def gap(x):
-        return setting.gone(q, x, b.path) - a.played.q
+        return setting.gone(q, x, b.path) - a.transition.q
 
     solved = scipy.optimize.root(gap, z, method="hybr", options={"xtol": 1e-12}).x
     reached = np.abs(gap(solved)).max() <= 1e-9 * (1 + np.abs(q).max())
-    return moved(setting.leaves(q, solved)) if reached else None
+    return moved(setting.outcomes(q, solved)) if reached else None

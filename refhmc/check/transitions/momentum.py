@@ -24,10 +24,10 @@ import numpy as np
 
 from refhmc.check import own
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
-from refhmc.check.subject.foreign import NotApplicable, OutOfTime, Undecided, call_text
-from refhmc.check.subject.outcomes import Leaf, answers
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, call_text
+from refhmc.check.subject.outcomes import Outcome, answers
 from refhmc.check.subject.target import inverse_mass
-from refhmc.check.subject.transition import MOMENTUM, Played
+from refhmc.check.subject.transition import MOMENTUM, Transition
 from refhmc.check.transitions.case import CLEAR, Case, far_out, moved
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
@@ -47,8 +47,8 @@ class Call(NamedTuple):
     q: np.ndarray
     p: np.ndarray
     z: np.ndarray
-    taken: Leaf
-    left: Leaf
+    taken: Outcome
+    left: Outcome
     by_p: np.ndarray
     by_z: np.ndarray
     late: np.ndarray
@@ -76,7 +76,7 @@ def kept_momentum(case: Case) -> list[Row]:
     try:
         calls = _calls(case)
         rows = [_guarded(name, functools.partial(row, case, calls)) for name, row in exact.items()]
-    except Undecided as reason:
+    except Inconclusive as reason:
         rows = [inconclusive(name, str(reason)) for name in exact]
     wanting = [row.name for row in rows if row.status != PASS]
     return [*rows, _guarded("stationarity", functools.partial(stationarity_of_both, case, wanting))]
@@ -87,7 +87,7 @@ def _guarded(name: str, row: Callable[[], Row]) -> Row:
         return row()
     except NotApplicable as reason:
         return not_run(name, str(reason))
-    except Undecided as reason:
+    except Inconclusive as reason:
         return inconclusive(name, str(reason))
     except OutOfTime:
         return inconclusive(name, "there was no time left for it")
@@ -101,7 +101,7 @@ def _calls(case: Case) -> list[Call]:
             break
         found += _call(case, k, SIZES[k % len(SIZES)])
     if len(found) < CLEAR:
-        raise Undecided(f"it both took and rejected the proposal at {len(found)} points only")
+        raise Inconclusive(f"it both took and rejected the proposal at {len(found)} points only")
     return found
 
 
@@ -110,7 +110,7 @@ def _unlikely_calls(case: Case) -> list[Call]:
     found: list[Call] = []
     for k, size in itertools.product(range(6), np.geomspace(1.5, 10.0, 9)):
         if len(found) < MOST_UNLIKELY:
-            with far_out(Undecided):  # energies far out may be too rough for their decisions to be told
+            with far_out(Inconclusive):  # energies far out may be too rough for their decisions to be told
                 found += [x for x in _call(case, 1000 + k, size) if x.taken.probability < UNLIKELY]
     return found
 
@@ -124,9 +124,9 @@ def _call(case: Case, key: int, size: float) -> list[Call]:
         if both is None:
             return []
         taken, left = both
-        z = z[: max(len(leaf.played.numbers("normal")) for leaf in both)]
-        pushed = [np.abs(_ended(case, q, p, z + e, taken).q - taken.played.q).max() for e in PUSH * np.eye(len(z))]
-        late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.played.q).max()))
+        z = z[: max(len(outcome.transition.numbers("normal")) for outcome in both)]
+        pushed = [np.abs(_ended(case, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
+        late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.transition.q).max()))
         z = np.where(late, 0.0, z)
     by_p = [(_momentum(case, q, p + e, z, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
     by_z = [(_momentum(case, q, p, z + e, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
@@ -146,22 +146,22 @@ def _shrinking(case: Case, q, B: np.ndarray) -> float:
 
 def _root(case: Case, q) -> np.ndarray:
     """L of the momentum's covariance M = L L' at q."""
-    if case.law.energy is None:
+    if case.target.energy is None:
         return np.eye(len(q))
     try:
-        return np.linalg.cholesky(np.linalg.inv(inverse_mass(case.law.energy, q)))
+        return np.linalg.cholesky(np.linalg.inv(inverse_mass(case.target.energy, q)))
     except np.linalg.LinAlgError:
-        raise Undecided("the momentum's law is not Gaussian, or has no covariance") from None
+        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
 
 
-def _ended(case: Case, q, p, z, leaf: Leaf) -> Played:
+def _ended(case: Case, q, p, z, outcome: Outcome) -> Transition:
     """The transition along ``leaf`` on other p and z."""
-    assert case.player is not None
-    return case.player.play(q, {**answers(leaf.path), "normal": list(z)}, case.seed, p)
+    assert case.runner is not None
+    return case.runner.run(q, {**answers(outcome.path), "normal": list(z)}, case.seed, p)
 
 
-def _momentum(case: Case, q, p, z, leaf: Leaf) -> np.ndarray:
-    got = _ended(case, q, p, z, leaf).p
+def _momentum(case: Case, q, p, z, outcome: Outcome) -> np.ndarray:
+    got = _ended(case, q, p, z, outcome).p
     return np.full(len(q), np.nan) if got is None else got
 
 
@@ -171,7 +171,7 @@ def refreshment(case: Case, calls: list[Call]) -> Row:
     for x in calls:
         returned = _known(x.left)
         if not np.abs(returned - x.by_p @ x.p - x.by_z @ x.z).max() <= 1e-7 * (1 + np.abs(returned).max()):
-            raise Undecided("the momentum that a rejection returns is not linear in p and the normals")
+            raise Inconclusive("the momentum that a rejection returns is not linear in p and the normals")
         L = _root(case, x.q)
         W = np.hstack([np.linalg.solve(L, x.by_p @ L), np.linalg.solve(L, x.by_z)])
         gap = float(np.abs(W @ W.T - np.eye(len(L))).max())
@@ -179,7 +179,7 @@ def refreshment(case: Case, calls: list[Call]) -> Row:
         if gap / tolerance > worst[0] / worst[1]:
             worst, at = (gap, tolerance), x.q
     basis = "|L^-1 (A M A' + B B') L^-T - 1|, M = L L'; A and B from rejections"
-    if worst[0] > worst[1] and case.law.energy is None:
+    if worst[0] > worst[1] and case.target.energy is None:
         why = "it does not keep N(0, 1): hand in H, if that is not its law"
         return inconclusive("momentum refreshment", why, worst[0])
     return judged("momentum refreshment", *worst, basis, case=call_text(case.kernel.name, [at]))
@@ -191,7 +191,7 @@ def volume(case: Case, calls: list[Call]) -> Row:
     for x in calls:
         early, d = np.flatnonzero(~x.late), len(x.q)
         if len(early) not in (0, d):
-            raise Undecided(f"{len(early)} normals move it, in {d} dimensions")
+            raise Inconclusive(f"{len(early)} normals move it, in {d} dimensions")
 
         def ended(y, x=x, early=early, d=d):
             p, z = (x.p, x.z.copy()) if len(early) else (y[d:], x.z)
@@ -206,13 +206,13 @@ def volume(case: Case, calls: list[Call]) -> Row:
         own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
         sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
         if not math.isfinite(own) or sizes[-1] <= 1e-9 * sizes[0]:
-            raise Undecided("the move's derivative cannot be told")
+            raise Inconclusive("the move's derivative cannot be told")
         gap = abs(float(np.log(sizes).sum()) - own)
         tolerance = 1e-7 + 100 * case.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
         if gap / tolerance > worst[0] / worst[1]:
             worst, at = (gap, tolerance), x.q
     if worst[1] > 0.05:
-        raise Undecided("the move's derivative is not known well enough")
+        raise Inconclusive("the move's derivative is not known well enough")
     basis = "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
     return judged("volume", *worst, basis, case=call_text(case.kernel.name, [at]))
 
@@ -223,19 +223,19 @@ def _along(f, at, direction, t: float):
 
 def extended_acceptance(case: Case, calls: list[Call]) -> Row:
     """P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p."""
-    energy = case.law.energy
+    energy = case.target.energy
     standard = energy is None
     if energy is None:
 
         def energy(q, p):
-            return -case.law.log_pi(q) + 0.5 * p @ p
+            return -case.target.log_pi(q) + 0.5 * p @ p
 
     gaps: list[tuple[float, float, np.ndarray]] = []
     for x in [*calls, *_unlikely_calls(case)]:
         if math.isnan(x.a):
-            raise Undecided("its momentum is refreshed after the move, and not by one number in all directions")
+            raise Inconclusive("its momentum is refreshed after the move, and not by one number in all directions")
         case.decides = True
-        before, after = energy(x.q, x.before), energy(x.taken.played.q, x.after)
+        before, after = energy(x.q, x.before), energy(x.taken.transition.q, x.after)
         r, size = before - after, 1 + abs(before)
         tolerance = 1e-10 + 256 * case.kernel.epsilon * size + 10 * case.delta * size
         rules = [
@@ -255,19 +255,19 @@ def extended_acceptance(case: Case, calls: list[Call]) -> Row:
     )
 
 
-def _two_ways(case: Case, q, p, z) -> tuple[Leaf, Leaf] | None:
+def _two_ways(case: Case, q, p, z) -> tuple[Outcome, Outcome] | None:
     """(taken, rejected), or None if only one of them occurs or there is no momentum in the answer."""
-    player, setting = case.need()
-    found = setting._replace(play=lambda q, script, seed: player.play(q, script, seed, p)).leaves(q, z)
-    taken, left = moved(found), next((leaf for leaf in found if not leaf.moved), None)
-    if taken is None or left is None or taken.played.p is None or left.played.p is None:
+    runner, setting = case.need()
+    found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
+    taken, left = moved(found), next((outcome for outcome in found if not outcome.moved), None)
+    if taken is None or left is None or taken.transition.p is None or left.transition.p is None:
         return None
     return taken, left
 
 
-def _known(leaf: Leaf) -> np.ndarray:
-    assert leaf.played.p is not None
-    return leaf.played.p
+def _known(outcome: Outcome) -> np.ndarray:
+    assert outcome.transition.p is not None
+    return outcome.transition.p
 
 
 def momentum_flip(case: Case, calls: list[Call]) -> Row:
@@ -299,7 +299,7 @@ def _direction(case: Case, x: Call, alpha: float) -> float:
 
     Set out from its end so that the momentum before the move is minus (or plus) the one after it: which leads back?
     """
-    to, early = x.taken.played.q, np.flatnonzero(~x.late)
+    to, early = x.taken.transition.q, np.flatnonzero(~x.late)
     gaps = []
     for goal in (-x.after, x.after):
         p, z = goal, x.z.copy()
@@ -314,18 +314,18 @@ def _direction(case: Case, x: Call, alpha: float) -> float:
 
 def returned_momentum(case: Case) -> Row | list[Row]:
     """Which momentum a kern(q, p0=, u=) returns, for whoever keeps it."""
-    player, setting = case.need()
-    if player.keeps_momentum:
+    runner, setting = case.need()
+    if runner.keeps_momentum:
         return []  # kept_momentum has the row
-    if player.shape != MOMENTUM:
+    if runner.shape != MOMENTUM:
         return not_run("momentum flip", "no momentum is kept")
     for k, q in enumerate(case.points):
         z = case.rng(10, k).standard_normal(len(q))
         p0 = setting.normals(z)
-        stay = next((x for x in setting.leaves(q, z) if not x.moved), None)
-        if stay is None or stay.played.p is None:
+        stay = next((x for x in setting.outcomes(q, z) if not x.moved), None)
+        if stay is None or stay.transition.p is None:
             continue
-        same, turned = (np.array_equal(stay.played.p, s * p0) for s in (1, -1))
+        same, turned = (np.array_equal(stay.transition.p, s * p0) for s in (1, -1))
         text = "p0" if same else "-p0" if turned else "neither p0 nor -p0"
         case.notes.append(f"after a rejection it returns {text} as the momentum")
         return Row(

@@ -33,7 +33,7 @@ def typical(case: Case, rows: dict[str, Row]) -> list[str]:
         said.append("the momentum that is kept does not get back its law: p <- A p + B xi needs A M A' + B B' = M")
     if "volume" in failed:
         said.append("the move changes the volume of (q, p), as where its step depends on the position")
-    if "acceptance" in failed and case.player is not None and case.player.keeps_momentum:
+    if "acceptance" in failed and case.runner is not None and case.runner.keeps_momentum:
         said.append("it does not accept by the energies of the momenta between which it moves")
     known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"} and known:
@@ -43,13 +43,13 @@ def typical(case: Case, rows: dict[str, Row]) -> list[str]:
 
 def _pattern(case: Case, known: list[Pairing]) -> list[str]:
     """Which wrong rule gives the probabilities that were found."""
-    log_pi = case.law.log_pi
+    log_pi = case.target.log_pi
 
     def clipped(value: float) -> float:
         return min(1.0, math.exp(min(value, 0.0)))
 
     def target_only(x: Pairing) -> float:
-        return log_pi(x.leaf.played.q) - log_pi(x.q)
+        return log_pi(x.outcome.transition.q) - log_pi(x.q)
 
     half_squares = [(0.5 * float(x.z @ x.z), 0.5 * float(x.q @ x.q)) for x in known]
     kinetic = {id(x): h for x, h in zip(known, half_squares, strict=True)}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
-from refhmc.check.subject.foreign import Misconduct, Undecided, call_text
+from refhmc.check.subject.foreign import Inconclusive, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE
 from refhmc.check.subject.target import inverse_mass
 from refhmc.check.subject.transition import MOMENTUM
@@ -40,12 +40,12 @@ def stationarity(case: Case, setting: Setting) -> Row:
     suspicion = ""
     held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
     broken = next(
-        (x for x in case.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.leaf.path)),
+        (x for x in case.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.outcome.path)),
         None,
     )
     if broken is not None and not case.decides:
         whole: list[Integral] = []
-        size, path = len(broken.z), broken.leaf.path
+        size, path = len(broken.z), broken.outcome.path
         for x in integrate_reversal(setting, case.points, path, size, case.rng(8), case.part(0.5)):
             gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
             basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
@@ -58,7 +58,7 @@ def stationarity(case: Case, setting: Setting) -> Row:
             if gap <= tolerance:
                 return Row("stationarity", PASS, gap, tolerance, basis)
             suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
-        wealth = bet_on_reversal(setting, case.points, broken.leaf.path, len(broken.z), case.rng(8), case.part(0.3))
+        wealth = bet_on_reversal(setting, case.points, broken.outcome.path, len(broken.z), case.rng(8), case.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
         if wealth.value >= GOAL:
@@ -66,8 +66,8 @@ def stationarity(case: Case, setting: Setting) -> Row:
             return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
         suspicion = basis if wealth.value > 100 else suspicion
     try:
-        found = weigh_moves(_mover(case, setting), case.law.log_pi, case.dim, case.rng(15), case.part(0.3))
-    except Misconduct as wrong:
+        found = weigh_moves(_mover(case, setting), case.target.log_pi, case.dim, case.rng(15), case.part(0.3))
+    except SubjectError as wrong:
         if "did not come back" in str(wrong):
             raise
         return inconclusive("stationarity", f"from a point in the tails: {wrong}")
@@ -92,27 +92,27 @@ def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
 def stationarity_of_both(case: Case, wanting: list[str]) -> Row:
     """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
     assert case.dim is not None
-    player, _ = case.need()
-    energy = case.law.energy
+    runner, _ = case.need()
+    energy = case.target.energy
 
     def root_at(q):
         """L of the momentum's covariance L L' at q."""
         return np.eye(len(q)) if energy is None else np.linalg.cholesky(np.linalg.inv(inverse_mass(energy, q)))
 
     def move(x, seed, p):
-        played = player.play(x, None, seed, p)
-        if played.p is None:
-            raise Undecided("it returns no momentum")
-        return played.q, played.p
+        transition = runner.run(x, None, seed, p)
+        if transition.p is None:
+            raise Inconclusive("it returns no momentum")
+        return transition.q, transition.p
 
     try:
         roots = [root_at(q) for q in case.points]
         constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
         root = (lambda q: roots[0]) if constant else root_at
-        found = weigh_moves(move, case.law.log_pi, case.dim, case.rng(15), case.part(0.3), root)
+        found = weigh_moves(move, case.target.log_pi, case.dim, case.rng(15), case.part(0.3), root)
     except np.linalg.LinAlgError:
-        raise Undecided("the momentum's law is not Gaussian, or has no covariance") from None
-    except Misconduct as wrong:
+        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
+    except SubjectError as wrong:
         if "did not come back" in str(wrong):
             raise
         return inconclusive("stationarity", f"from a point in the tails: {wrong}")
@@ -140,15 +140,15 @@ def _reach(case: Case, setting: Setting, path, size: int) -> float:
 
 def _mover(case: Case, setting: Setting) -> Callable:
     """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
-    player, energy = setting.player, case.law.energy
+    runner, energy = setting.runner, case.target.energy
 
     def move(x, seed):
         script = None
-        if player.shape == MOMENTUM and energy is not None:
+        if runner.shape == MOMENTUM and energy is not None:
             mass = np.linalg.inv(inverse_mass(energy, x))
             z = np.random.default_rng(seed).standard_normal(len(x))
             script = {"normal": list(np.linalg.cholesky(mass) @ z)}
             seed += 1
-        return player.play(x, script, seed).q
+        return runner.run(x, script, seed).q
 
     return move

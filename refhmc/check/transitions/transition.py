@@ -33,7 +33,7 @@ from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.report import Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, examine
-from refhmc.check.subject.target import law_of
+from refhmc.check.subject.target import target_density
 from refhmc.check.transitions.calls import answers, deterministic
 from refhmc.check.transitions.case import Case
 from refhmc.check.transitions.detailed_balance import detailed_balance
@@ -95,20 +95,20 @@ def transition(
     if own.is_kernel(kern):
         kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
     subject = Foreign(kern, name, like)
-    law = law_of(H, log_density, like)
+    target = target_density(H, log_density, like)
     given = None if points is None else np.atleast_2d(np.asarray(points, dtype=float))
-    dim = given.shape[1] if given is not None else law.dim if dim is None else int(dim)
+    dim = given.shape[1] if given is not None else target.dim if dim is None else int(dim)
     base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
-    case = Case(subject, law, dim, given, n_points, float(delta), part, seed, make, base, slope)
+    case = Case(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
     return examine(
         "transition",
         subject.name,
         [(row, functools.partial(function, case)) for row, function in ROWS],
         settings={"dim": case.dim or "?", "n_points": n_points},
         seed=seed,
-        foreign=(subject, *law.foreign),
+        foreign=(subject, *target.foreign),
         notes=lambda: case.notes,
         diagnose=lambda rows: typical(case, rows),
         seconds_per_call=seconds_per_call,
