@@ -41,7 +41,7 @@ from refhmc.check.integrators.patterns import Findings, typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrators.solver import delta_scaling, solver_failure
 from refhmc.check.report import Report, Row
-from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectError, examine, quiet, watched
+from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, examine, quiet, watched
 from refhmc.check.subject.step import Step
 
 FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
@@ -197,7 +197,7 @@ def _dimension(step, H, eps, like, seconds) -> int | None:
         try:
             if watched(functools.partial(answers_in, d, step, H, eps, like), seconds):
                 return d
-        except SubjectError:  # it hangs
+        except SubjectHung:
             break
     return None
 

@@ -147,8 +147,6 @@ def _answers(case: _Case) -> Row:
             case.dim = dim
             break
         except SubjectError as wrong:
-            if "did not come back" in str(wrong):
-                raise
             first = first or wrong
     if case.runner is None:
         assert isinstance(first, SubjectError)

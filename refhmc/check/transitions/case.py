@@ -6,13 +6,12 @@ A kernel (``subject/transition.py``) on noise w, standard normals or a momentum,
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, time_left
+from refhmc.check.subject.foreign import Foreign, NotApplicable, time_left
 from refhmc.check.subject.outcomes import FREE, Outcome
 from refhmc.check.subject.target import TargetDensity
 from refhmc.check.subject.transition import MOMENTUM, TransitionRunner
@@ -66,18 +65,6 @@ class Case:
         if self.remembers:
             raise NotApplicable(self.remembers)
         return self.runner, self.setting
-
-
-@contextlib.contextmanager
-def far_out(*more: type[Exception]):
-    """For noise that is rarely so large: that a kernel refuses it is no fault of the kernel's; that it hangs is."""
-    try:
-        yield
-    except SubjectError as wrong:
-        if "did not come back" in str(wrong):
-            raise
-    except more:
-        pass
 
 
 def moved(found: list[Outcome]) -> Outcome | None:
