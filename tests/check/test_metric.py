@@ -8,7 +8,7 @@ import pytest
 import refhmc
 import refhmc.check as rc
 from refhmc.check.metrics import momenta
-from refhmc.check.metrics.subject import Subject
+from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.mutants import metrics as mutants
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN
 from tests.helpers.sweeps import one_in
@@ -93,7 +93,7 @@ def test_a_momentum_that_cannot_be_recorded_is_tested():
 
 def test_the_exact_tests_of_a_momentum_have_the_rate_they_state(monkeypatch):
     # 60 repetitions of some 50 tests at 1e-6: a false alarm in one of them has a probability of 6e-5
-    subject = Subject({"draw_p": lambda rng, q: rng.standard_normal(2)}, "ijk", None, None, 0, None)
+    subject = MetricExamination({"draw_p": lambda rng, q: rng.standard_normal(2)}, "ijk", None, None, 0, None)
     usable = [(np.zeros(2), np.eye(2), 0.0)]
     monkeypatch.setattr(momenta, "DRAWS", 200)
     for seed in range(60):

@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from refhmc.check import own
 from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
-from refhmc.check.adaptations.record import Case, Constants, answers_row, refhmc_run
+from refhmc.check.adaptations.record import AdaptationExamination, Constants, answers_row, refhmc_run
 from refhmc.check.adaptations.steps import dual_averaging_function_row, dual_averaging_row, final_step_row
 from refhmc.check.adaptations.windows import (
     direction_row,
@@ -82,18 +82,18 @@ def adaptation(
     foreign = {key: Foreign(f, name or key, like, in_dimensions=False) for key, f in functions.items() if f is not None}
     if not foreign:
         raise TypeError("adaptation: give run, dual_averaging, schedule or variance")
-    case = Case(foreign, draws, tune, seed, Constants(target, gamma, t0, kappa), set(claims.split()))
+    test = AdaptationExamination(foreign, draws, tune, seed, Constants(target, gamma, t0, kappa), set(claims.split()))
     checks = [
-        ("answers", lambda: answers_row(case)),
-        ("frozen after warm-up", lambda: frozen_row(case)),
-        ("draw count", lambda: draw_count_row(case)),
-        ("dual averaging", lambda: dual_averaging_row(case)),
-        ("final step is the averaged one", lambda: final_step_row(case)),
-        ("dual averaging function", lambda: dual_averaging_function_row(case)),
-        ("windows", lambda: windows_row(case)),
-        ("variance estimate", lambda: variance_row(case)),
-        ("variance function", lambda: variance_function_row(case)),
-        ("metric used as inverse mass", lambda: direction_row(case)),
+        ("answers", lambda: answers_row(test)),
+        ("frozen after warm-up", lambda: frozen_row(test)),
+        ("draw count", lambda: draw_count_row(test)),
+        ("dual averaging", lambda: dual_averaging_row(test)),
+        ("final step is the averaged one", lambda: final_step_row(test)),
+        ("dual averaging function", lambda: dual_averaging_function_row(test)),
+        ("windows", lambda: windows_row(test)),
+        ("variance estimate", lambda: variance_row(test)),
+        ("variance function", lambda: variance_function_row(test)),
+        ("metric used as inverse mass", lambda: direction_row(test)),
     ]
     return examine(
         "adaptation",
@@ -102,7 +102,7 @@ def adaptation(
         settings={"draws": draws, "tune": tune, "target": target},
         seed=seed,
         foreign=tuple(foreign.values()),
-        notes=lambda: case.notes,
+        notes=lambda: test.notes,
         diagnose=_diagnose,
         seconds_per_call=300.0 if seconds_per_call is None else seconds_per_call,
         false_alarm="'frozen after warm-up' of a jittered step: below 1e-10; the rest is exact",

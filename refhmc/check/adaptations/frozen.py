@@ -7,42 +7,42 @@ import math
 import numpy as np
 import scipy.stats
 
-from refhmc.check.adaptations.record import Case, after_warm_up, record
+from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up, record
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
 
 NEEDED_Z = 7.0  # two-sided below 3e-12 for each of the four statistics
 
 
-def frozen_row(case: Case) -> Row:
+def frozen_row(test: AdaptationExamination) -> Row:
     """After warm-up: one metric, and a step that is constant or varies without memory."""
-    case.need()
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    test.need()
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
     for name in ("inverse_metric", "metric"):
-        if name in case.record:
-            metric = after_warm_up(case, case.record[name])
+        if name in test.record:
+            metric = after_warm_up(test, test.record[name])
             changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1))
             if len(changes) and changes.tolist() != [0]:
                 why = f"{name} changes {len(changes)} times after warm-up, first at draw {changes[0] + 1}"
                 return Row("frozen after warm-up", FAIL, len(changes), 0.0, why, WRONG_LAW, text)
             if len(changes):
-                case.notes.append(f"{name}: the first draw still has that of warm-up")
-    if "step_size" not in case.record:
+                test.notes.append(f"{name}: the first draw still has that of warm-up")
+    if "step_size" not in test.record:
         return Row("frozen after warm-up", PASS, 0.0, 0.0, "changes of the metric")
-    steps = after_warm_up(case, case.record["step_size"])
+    steps = after_warm_up(test, test.record["step_size"])
     changes = np.flatnonzero(steps[1:] != steps[:-1])
     if len(changes) == 0:
-        return Row("frozen after warm-up", PASS, 0.0, 0.0, f"changes of the step in {case.draws} draws")
+        return Row("frozen after warm-up", PASS, 0.0, 0.0, f"changes of the step in {test.draws} draws")
     if changes.tolist() == [0]:
-        case.notes.append("the first draw still has warm-up's last step")
+        test.notes.append("the first draw still has warm-up's last step")
         return Row("frozen after warm-up", PASS, 1.0, 1.0, "change of the step, at the first draw")
-    return _without_memory(case, steps, len(changes), text)
+    return _without_memory(test, steps, len(changes), text)
 
 
-def _without_memory(case: Case, steps: np.ndarray, changes: int, text: str) -> Row:
+def _without_memory(test: AdaptationExamination, steps: np.ndarray, changes: int, text: str) -> Row:
     """A step that varies: by jitter or in a cycle, or by adaptation?"""
-    other = after_warm_up(case, record(case, case.draws, case.tune, case.seed + 1)["step_size"])
+    other = after_warm_up(test, record(test, test.draws, test.tune, test.seed + 1)["step_size"])
     if len(other) == len(steps) and np.allclose(steps / steps[0], other / other[0], rtol=1e-9):
-        case.notes.append("the step runs through a cycle that does not depend on the chain")
+        test.notes.append("the step runs through a cycle that does not depend on the chain")
         return Row("frozen after warm-up", PASS, basis="the step varies, in the same way for every seed")
     if len(steps) < 50:
         return inconclusive("frozen after warm-up", "the step varies; with 50 draws or more it could be told why")
@@ -61,8 +61,8 @@ def _without_memory(case: Case, steps: np.ndarray, changes: int, text: str) -> R
         found["of its spread with time"] = abs(
             np.corrcoef(scipy.stats.rankdata(spread), np.arange(n))[0, 1]
         ) * math.sqrt(n - 1)
-    if "acceptance_rate" in case.record and len(case.record["acceptance_rate"]) >= n:
-        before = after_warm_up(case, case.record["acceptance_rate"])[:-1]
+    if "acceptance_rate" in test.record and len(test.record["acceptance_rate"]) >= n:
+        before = after_warm_up(test, test.record["acceptance_rate"])[:-1]
         if np.ptp(before) > 0:
             rank = scipy.stats.rankdata(before)
             found["with the acceptance before"] = abs(np.corrcoef(ranks[1:], rank)[0, 1]) * math.sqrt(n - 1)
@@ -71,7 +71,7 @@ def _without_memory(case: Case, steps: np.ndarray, changes: int, text: str) -> R
     if number > NEEDED_Z:
         why = f"z of the step's correlation {what}: it is adapted still"
         return Row("frozen after warm-up", FAIL, number, NEEDED_Z, why, WRONG_LAW, text)
-    case.notes.append("the step varies from draw to draw without memory: a jitter")
+    test.notes.append("the step varies from draw to draw without memory: a jitter")
     if number > 4.0:
         return inconclusive("frozen after warm-up", f"the step varies, z of its correlation {what}", number)
     return Row(
@@ -83,22 +83,22 @@ def _without_memory(case: Case, steps: np.ndarray, changes: int, text: str) -> R
     )
 
 
-def draw_count_row(case: Case) -> Row:
+def draw_count_row(test: AdaptationExamination) -> Row:
     """One draw an iteration, repeated where the proposal was rejected."""
-    (q,) = case.need("q")
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
-    if len(q) not in (case.draws, case.draws + case.tune):
-        why = f"{len(q)} draws recorded where {case.draws} (or {case.draws + case.tune}) were asked"
-        return Row("draw count", FAIL, len(q), case.draws, why, WRONG_LAW, text)
-    after = after_warm_up(case, q)
+    (q,) = test.need("q")
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
+    if len(q) not in (test.draws, test.draws + test.tune):
+        why = f"{len(q)} draws recorded where {test.draws} (or {test.draws + test.tune}) were asked"
+        return Row("draw count", FAIL, len(q), test.draws, why, WRONG_LAW, text)
+    after = after_warm_up(test, q)
     repeats = int(np.sum(np.all(after[1:] == after[:-1], axis=1))) if len(after) > 1 else 0
     rejected = None
-    if "acceptance_rate" in case.record:
-        rejected = float(np.sum(1 - np.clip(after_warm_up(case, case.record["acceptance_rate"]), 0, 1)))
-    case.notes.append(f"{repeats} of {len(after)} draws repeat the one before")
+    if "acceptance_rate" in test.record:
+        rejected = float(np.sum(1 - np.clip(after_warm_up(test, test.record["acceptance_rate"]), 0, 1)))
+    test.notes.append(f"{repeats} of {len(after)} draws repeat the one before")
     if repeats == 0 and rejected is not None and rejected > 40:
         # Metropolis's chain repeats about as many as the acceptances say; a tree sampler's seldom does.
         return inconclusive(
             "draw count", f"no draw is a repeat, though the acceptances say {rejected:.0f} rejections: a tree sampler?"
         )
-    return Row("draw count", PASS, len(after), case.draws, f"draws, {repeats} of them repeats", relation=">=")
+    return Row("draw count", PASS, len(after), test.draws, f"draws, {repeats} of them repeats", relation=">=")

@@ -48,7 +48,7 @@ class Constants(NamedTuple):
     kappa: float
 
 
-class Case:
+class AdaptationExamination:
     """What the rows of one report share."""
 
     def __init__(self, foreign: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims):
@@ -80,10 +80,10 @@ class Case:
             raise NotApplicable(f"no {name}= was given")
         return self.foreign[name]
 
-    def mismatch(self, row: str, claim: str, number: float, tolerance: float, why: str, case: str = "") -> Row:
+    def mismatch(self, row: str, claim: str, number: float, tolerance: float, why: str, test: str = "") -> Row:
         """A FAIL of what is claimed; of what is not, a difference is only said."""
         if claim in self.claims:
-            return Row(row, FAIL, number, tolerance, why, INEFFICIENT, case)
+            return Row(row, FAIL, number, tolerance, why, INEFFICIENT, test)
         return inconclusive(row, f"{why}; not claimed, so not judged", number)
 
 
@@ -97,9 +97,9 @@ def refhmc_run(model, kernel) -> Callable:
     return run
 
 
-def record(case: Case, draws: int, tune: int, seed: int) -> dict[str, np.ndarray]:
+def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dict[str, np.ndarray]:
     """The run's entries by the names above, one row an iteration."""
-    run = case.foreign["run"]
+    run = test.foreign["run"]
     result = _called(run, draws, tune, seed)
     if isinstance(result, (list, tuple)) and result and hasattr(result[0], "keys"):  # one mapping an iteration
         result = {key: np.array([to_host(x[key]) for x in result]) for key in result[0]}
@@ -149,25 +149,25 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
     return found
 
 
-def answers_row(case: Case) -> Row:
+def answers_row(test: AdaptationExamination) -> Row:
     """The run is made once, and what it recorded is read."""
-    if "run" not in case.foreign:
+    if "run" not in test.foreign:
         return not_run("answers", "no run was given")
-    case.record = record(case, case.draws, case.tune, case.seed)
-    case.notes.append(f"the run records {', '.join(case.record)}")
-    lengths = {name: len(x) for name, x in case.record.items()}
-    if any(not np.isfinite(x).all() for x in case.record.values()):
-        which = next(name for name, x in case.record.items() if not np.isfinite(x).all())
-        return Row("answers", FAIL, basis=f"{which} is not finite", case=f"run({case.draws}, {case.tune}, {case.seed})")
-    allowed = {case.draws + case.tune, case.draws}
+    test.record = record(test, test.draws, test.tune, test.seed)
+    test.notes.append(f"the run records {', '.join(test.record)}")
+    lengths = {name: len(x) for name, x in test.record.items()}
+    if any(not np.isfinite(x).all() for x in test.record.values()):
+        which = next(name for name, x in test.record.items() if not np.isfinite(x).all())
+        return Row("answers", FAIL, basis=f"{which} is not finite", case=f"run({test.draws}, {test.tune}, {test.seed})")
+    allowed = {test.draws + test.tune, test.draws}
     wrong = {name: n for name, n in lengths.items() if n not in allowed and name != "q"}
     if wrong:
-        why = f"wanted {case.draws + case.tune} iterations (or the {case.draws} draws), got {wrong}"
+        why = f"wanted {test.draws + test.tune} iterations (or the {test.draws} draws), got {wrong}"
         return Row(
-            "answers", FAIL, basis=why, severity="misconduct", case=f"run({case.draws}, {case.tune}, {case.seed})"
+            "answers", FAIL, basis=why, severity="misconduct", case=f"run({test.draws}, {test.tune}, {test.seed})"
         )
     return Row("answers", PASS, basis=f"{max(lengths.values())} iterations")
 
 
-def after_warm_up(case: Case, x: np.ndarray) -> np.ndarray:
-    return x[-case.draws :]
+def after_warm_up(test: AdaptationExamination, x: np.ndarray) -> np.ndarray:
+    return x[-test.draws :]

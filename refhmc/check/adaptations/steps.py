@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from refhmc.check.adaptations.record import Case, Constants, after_warm_up
+from refhmc.check.adaptations.record import AdaptationExamination, Constants, after_warm_up
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
 
 LEAST = 8  # iterations of a segment that count as explained
@@ -31,89 +31,89 @@ def recursion(first: float, acceptances, c: Constants) -> tuple[np.ndarray, np.n
         return np.exp(log_step), np.exp(np.array(averages))
 
 
-def _segments(case: Case) -> list[tuple[int, int]]:
+def _segments(test: AdaptationExamination) -> list[tuple[int, int]]:
     """(start, stop) of the parts of warm-up that one recursion each explains, from its first step on."""
-    if case.segments is None:
-        steps, a = case.whole("step_size", "acceptance_rate")
+    if test.segments is None:
+        steps, a = test.whole("step_size", "acceptance_rate")
 
         def reach(start: int) -> int:
             """Where the recursion from a start stops explaining the steps."""
-            predicted, _ = recursion(steps[start], a[start : case.tune], case.constants)
-            good = np.abs(np.log(steps[start + 1 : case.tune] / predicted[: case.tune - start - 1])) <= 1e-6
-            return case.tune if good.all() else start + 1 + int(np.argmin(good))
+            predicted, _ = recursion(steps[start], a[start : test.tune], test.constants)
+            good = np.abs(np.log(steps[start + 1 : test.tune] / predicted[: test.tune - start - 1])) <= 1e-6
+            return test.tune if good.all() else start + 1 + int(np.argmin(good))
 
         found, start = [], 0
-        while start < case.tune:
+        while start < test.tune:
             stop = reach(start)
             # A restart from the step that was due anyway shows one iteration later only.
-            early = stop < case.tune and stop - 1 > start and reach(stop - 1) > stop + 1
+            early = stop < test.tune and stop - 1 > start and reach(stop - 1) > stop + 1
             found.append((start, stop - early))
             start = stop - early
-        case.segments = found
-    return case.segments
+        test.segments = found
+    return test.segments
 
 
-def dual_averaging_row(case: Case) -> Row:
+def dual_averaging_row(test: AdaptationExamination) -> Row:
     """Is each step of warm-up what the recursion makes of the acceptances before it?"""
-    steps, _ = case.whole("step_size", "acceptance_rate")
-    if case.tune < 3 * LEAST:
+    steps, _ = test.whole("step_size", "acceptance_rate")
+    if test.tune < 3 * LEAST:
         return not_run("dual averaging", f"warm-up has fewer than {3 * LEAST} iterations")
-    if np.all(steps[: case.tune] == steps[0]):
+    if np.all(steps[: test.tune] == steps[0]):
         return not_run("dual averaging", "the step is not adapted")
-    parts = _segments(case)
-    explained = sum(b - a for a, b in parts if b - a >= LEAST) / case.tune
+    parts = _segments(test)
+    explained = sum(b - a for a, b in parts if b - a >= LEAST) / test.tune
     starts = [a for a, b in parts if b - a >= LEAST]
-    c = case.constants
+    c = test.constants
     basis = f"share of warm-up explained to 1e-6 with gamma {c.gamma:g}, t0 {c.t0:g}, kappa {c.kappa:g}, target {c.target:g}"
     if explained >= 0.9:
-        case.notes.append(f"dual averaging starts at the iterations {starts}")
+        test.notes.append(f"dual averaging starts at the iterations {starts}")
         return Row("dual averaging", PASS, explained, 0.9, basis, INEFFICIENT, relation=">=")
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
-    return case.mismatch("dual averaging", "dual_averaging", explained, 0.9, basis, text)
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
+    return test.mismatch("dual averaging", "dual_averaging", explained, 0.9, basis, text)
 
 
-def final_step_row(case: Case) -> Row:
+def final_step_row(test: AdaptationExamination) -> Row:
     """The step after warm-up: eps_bar of the last part, not the last eps."""
-    steps, a = case.whole("step_size", "acceptance_rate")
-    parts = _segments(case)
+    steps, a = test.whole("step_size", "acceptance_rate")
+    parts = _segments(test)
     row = "final step is the averaged one"
-    if np.all(steps[: case.tune] == steps[0]):
+    if np.all(steps[: test.tune] == steps[0]):
         return not_run(row, "the step is not adapted")
     start, stop = parts[-1]
-    if stop - start < LEAST or stop != case.tune:
+    if stop - start < LEAST or stop != test.tune:
         return not_run(row, "the end of warm-up is not this recursion's")
-    raw, averaged = recursion(steps[start], a[start : case.tune], case.constants)
-    after = float(np.median(after_warm_up(case, steps)))
+    raw, averaged = recursion(steps[start], a[start : test.tune], test.constants)
+    after = float(np.median(after_warm_up(test, steps)))
     gaps = {"averaged": abs(math.log(after / averaged[-1])), "last": abs(math.log(after / raw[-1]))}
-    before = recursion(steps[start], a[start : case.tune - 1], case.constants)[1]
+    before = recursion(steps[start], a[start : test.tune - 1], test.constants)[1]
     if min(gaps["averaged"], abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
         return Row(
             row, PASS, gaps["averaged"], 1e-6, "|log| of its ratio to eps_bar; rounding of the recursion", INEFFICIENT
         )
-    is_last = min(gaps["last"], abs(math.log(after / steps[case.tune - 1]))) <= 1e-6
+    is_last = min(gaps["last"], abs(math.log(after / steps[test.tune - 1]))) <= 1e-6
     why = (
         "the last step of warm-up is used, not the average"
         if is_last
         else "it is neither the averaged step nor the last"
     )
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
-    if is_last or "dual_averaging" in case.claims:
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
+    if is_last or "dual_averaging" in test.claims:
         return Row(row, FAIL, gaps["averaged"], 1e-6, why, INEFFICIENT, text)
     return inconclusive(row, why, gaps["averaged"])
 
 
-def dual_averaging_function_row(case: Case) -> Row:
+def dual_averaging_function_row(test: AdaptationExamination) -> Row:
     """The caller's own recursion against the published one, on given acceptances."""
-    f = case.function("dual_averaging")
-    rng = np.random.default_rng(case.seed)
+    f = test.function("dual_averaging")
+    rng = np.random.default_rng(test.seed)
     worst, at, least = 0.0, "", math.inf
     for first in (1e-3, 0.5, 20.0):
         for a in (np.clip(rng.normal(0.75, 0.2, 60), 0, 1), np.zeros(12), np.ones(12)):
-            target = case.constants.target
+            target = test.constants.target
             result = f.raw(first, a, target)
             pair = np.ndim(result) != 1 and len(result) == 2 and np.size(result[0]) == len(a)
             parts = result if pair else [result]
-            wanted = recursion(first, a, case.constants)
+            wanted = recursion(first, a, test.constants)
             for part, want, what in zip(parts, wanted, ("the steps", "the averaged steps"), strict=False):
                 got = f.array(part, (len(a),), what, [first, a, target])
                 gap = float(np.max(np.abs(np.log(got / want)))) if np.all(got > 0) else math.inf

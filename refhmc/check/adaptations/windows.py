@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from refhmc.check.adaptations.record import Case, after_warm_up
+from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
 from refhmc.check.subject.foreign import NotApplicable, SubjectError
 
@@ -42,28 +42,28 @@ def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
     return windows
 
 
-def windows_row(case: Case) -> Row:
+def windows_row(test: AdaptationExamination) -> Row:
     """Where the metric changes during warm-up against Stan's windows."""
-    if "schedule" in case.foreign:
-        return schedule_function_row(case)
-    metric = _recorded_metric(case)
+    if "schedule" in test.foreign:
+        return schedule_function_row(test)
+    metric = _recorded_metric(test)
     changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= case.tune]
+    changes = changes[changes <= test.tune]
     if len(changes) == 0:
         return not_run("windows", "the metric does not change in warm-up")
-    wanted = [stop for _, stop in stan_windows(case.tune)]
+    wanted = [stop for _, stop in stan_windows(test.tune)]
     for late in (0, -1, 1):  # recorded with the iteration that it was learned after, or the next
         if changes.tolist() == [w + late for w in wanted]:
             return Row(
                 "windows", PASS, basis=f"a new metric after {wanted} iterations, as Stan's", severity=INEFFICIENT
             )
     why = f"the metric changes after {changes[:8].tolist()} iterations, Stan's after {wanted}"
-    return case.mismatch("windows", "windows", float(len(changes)), float(len(wanted)), why)
+    return test.mismatch("windows", "windows", float(len(changes)), float(len(wanted)), why)
 
 
-def schedule_function_row(case: Case) -> Row:
+def schedule_function_row(test: AdaptationExamination) -> Row:
     """The caller's own schedule against Stan's, for several lengths of warm-up."""
-    f = case.function("schedule")
+    f = test.function("schedule")
     for tune in LENGTHS:
         phases = f.raw(tune)
         try:
@@ -78,11 +78,11 @@ def schedule_function_row(case: Case) -> Row:
     return Row("windows", PASS, basis=f"Stan's, for {', '.join(map(str, LENGTHS))} iterations", severity=INEFFICIENT)
 
 
-def _recorded_metric(case: Case) -> np.ndarray:
+def _recorded_metric(test: AdaptationExamination) -> np.ndarray:
     """M^-1 at each iteration."""
-    if "inverse_metric" in case.record:
-        return case.whole("inverse_metric")[0]
-    (metric,) = case.whole("metric")
+    if "inverse_metric" in test.record:
+        return test.whole("inverse_metric")[0]
+    (metric,) = test.whole("metric")
     return 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
 
 
@@ -100,11 +100,11 @@ def _close(metric: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.max(np.abs(metric - wanted) / np.outer(scale, scale)))
 
 
-def _worst_window(case: Case, q, metric, changes) -> tuple[float, int]:
+def _worst_window(test: AdaptationExamination, q, metric, changes) -> tuple[float, int]:
     """How far the metrics are from the estimates of some window that ends there, and where the worst is."""
     worst, at = 0.0, 0
     for k, change in enumerate(changes):
-        starts = {0, *(a for a, _ in stan_windows(case.tune)), *(int(c) for c in changes[:k])}
+        starts = {0, *(a for a, _ in stan_windows(test.tune)), *(int(c) for c in changes[:k])}
         options = [(a + da, change + db) for a in starts for da in (-1, 0, 1) for db in (-1, 0, 1)]
         gaps = [_close(metric[change], shrunk(q[a:b])) for a, b in options if a >= 0 and b - a >= 3]
         if min(gaps, default=math.inf) > worst:
@@ -112,25 +112,25 @@ def _worst_window(case: Case, q, metric, changes) -> tuple[float, int]:
     return worst, at
 
 
-def variance_row(case: Case) -> Row:
+def variance_row(test: AdaptationExamination) -> Row:
     """Each new metric against the draws of some window that ends with it."""
-    (q,) = case.whole("q")
-    metric = _recorded_metric(case)
+    (q,) = test.whole("q")
+    metric = _recorded_metric(test)
     changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= case.tune]
+    changes = changes[changes <= test.tune]
     if len(changes) == 0:
         return not_run("variance estimate", "the metric does not change in warm-up")
-    worst, at = _worst_window(case, q, metric, changes)
+    worst, at = _worst_window(test, q, metric, changes)
     basis = f"relative difference to n/(n+5) S + 1e-3 5/(n+5) I, worst at iteration {at}"
     if worst <= 1e-8:
         return Row("variance estimate", PASS, worst, 1e-8, basis + "; rounding of the sums", INEFFICIENT)
-    return case.mismatch("variance estimate", "variance", worst, 1e-8, basis)
+    return test.mismatch("variance estimate", "variance", worst, 1e-8, basis)
 
 
-def variance_function_row(case: Case) -> Row:
+def variance_function_row(test: AdaptationExamination) -> Row:
     """Stan's numbers, also far from the origin and for two draws."""
-    f = case.function("variance")
-    rng = np.random.default_rng(case.seed)
+    f = test.function("variance")
+    rng = np.random.default_rng(test.seed)
     worst, at = 0.0, ""
     for n, offset in ((2, 0.0), (3, 0.0), (25, 0.0), (500, 0.0), (100, 1e6)):
         draws = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 3.0, 0.1], [0.0, 0.0, 0.05]]) + offset
@@ -148,18 +148,18 @@ def variance_function_row(case: Case) -> Row:
     return judged("variance function", worst, 1.0, basis, case=at, severity=INEFFICIENT)
 
 
-def direction_row(case: Case) -> Row:
+def direction_row(test: AdaptationExamination) -> Row:
     """M^-1 goes with the variances of the draws, not with their inverses."""
     row = "metric used as inverse mass"
-    case.need()
-    if "q" not in case.record or not {"inverse_metric", "metric"} & set(case.record):
+    test.need()
+    if "q" not in test.record or not {"inverse_metric", "metric"} & set(test.record):
         return not_run(row, "the run records no q, or no metric")
-    found = _exchanged(case)
+    found = _exchanged(test)
     if found is not None:
         return found
-    q = after_warm_up(case, case.record["q"])
-    name = "inverse_metric" if "inverse_metric" in case.record else "metric"
-    last = case.record[name][-1]
+    q = after_warm_up(test, test.record["q"])
+    name = "inverse_metric" if "inverse_metric" in test.record else "metric"
+    last = test.record[name][-1]
     diagonal = np.diag(last) if last.ndim == 2 else np.atleast_1d(last)
     variances = q.var(axis=0)
     if name == "metric":
@@ -168,7 +168,7 @@ def direction_row(case: Case) -> Row:
         return not_run(row, "needs coordinates of different scales (a factor of 3 or more) in the run's target")
     slope = float(np.polyfit(np.log(variances), np.log(diagonal), 1)[0])
     basis = "slope of log M^-1 over the log variances of the draws; 1 if used rightly, -1 if exchanged"
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
     if slope < -0.4:
         return Row(row, FAIL, slope, 0.0, basis, INEFFICIENT, text, ">")
     if slope > 0.4:
@@ -176,21 +176,21 @@ def direction_row(case: Case) -> Row:
     return inconclusive(row, basis, slope)
 
 
-def _exchanged(case: Case) -> Row | None:
+def _exchanged(test: AdaptationExamination) -> Row | None:
     """FAIL if each new M^-1 is the inverse of what its window's draws give."""
     try:
-        (q,) = case.whole("q")
-        metric = _recorded_metric(case)
+        (q,) = test.whole("q")
+        metric = _recorded_metric(test)
     except NotApplicable:
         return None
     changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= case.tune]
+    changes = changes[changes <= test.tune]
     if len(changes) == 0 or len(q) != len(metric):
         return None
     inverse = 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
-    gap, _ = _worst_window(case, q, inverse, changes)
+    gap, _ = _worst_window(test, q, inverse, changes)
     if not gap <= 1e-8:
         return None
     why = "M^-1 is the inverse of the variances of its window's draws"
-    text = f"run({case.draws}, {case.tune}, {case.seed})"
+    text = f"run({test.draws}, {test.tune}, {test.seed})"
     return Row("metric used as inverse mass", FAIL, basis=why, severity=INEFFICIENT, case=text)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.check import own
+from refhmc.check.own import differences
 
 LEVELS = 9  # halvings of the width
 FIRST = 0.83  # of the width: not a whole number of anything the function may be periodic in
@@ -142,7 +142,7 @@ def slope_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise, 
     if not found.kink and np.all(error <= SHARPENED * np.abs(best)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an imaginary part that was dropped
-            sharp = own.differences.complex_step(lambda z: np.atleast_1d(f(z)), x, u, np.atleast_1d(here))
+            sharp = differences.complex_step(lambda z: np.atleast_1d(f(z)), x, u, np.atleast_1d(here))
         sharp = None if sharp is None else sharp.reshape(here.shape)
         if sharp is not None and np.all(np.abs(sharp - best) <= error):
             found = found._replace(value=sharp, error=error / 100)

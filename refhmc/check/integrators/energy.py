@@ -16,13 +16,13 @@ import warnings
 import numpy as np
 import scipy.linalg
 
-from refhmc.check.integrators.examination import Examination
+from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.report import INEFFICIENT, PASS, Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
 
-def energy_error(test: Examination) -> Row:
+def energy_error(test: IntegratorExamination) -> Row:
     """Conserved to rounding if that is claimed; otherwise its error on an orbit falls as eps^k."""
     H = test.need_energy()
     if "energy" in test.claims:
@@ -65,7 +65,7 @@ def energy_error(test: Examination) -> Row:
     )
 
 
-def _orbit_error(test: Examination, H: Energy, z: np.ndarray, eps: float, n: int) -> float:
+def _orbit_error(test: IntegratorExamination, H: Energy, z: np.ndarray, eps: float, n: int) -> float:
     """The largest |H(z_k) - H(z)| of n steps; infinite where one is not finite."""
     here, worst = H(z), 0.0
     for _ in range(n):
@@ -76,7 +76,7 @@ def _orbit_error(test: Examination, H: Energy, z: np.ndarray, eps: float, n: int
     return worst
 
 
-def _energy_kept(test: Examination, H: Energy) -> Row:
+def _energy_kept(test: IntegratorExamination, H: Energy) -> Row:
     """Conserved to rounding of its terms, over 1 to 50 steps."""
     worst = None
     d, unit = test.d, max(test.unit, H.foreign.epsilon)
@@ -111,7 +111,7 @@ def _energy_kept(test: Examination, H: Energy) -> Row:
     )
 
 
-def shadow_energy(test: Examination) -> Row:
+def shadow_energy(test: IntegratorExamination) -> Row:
     """Where H is quadratic: the generator log(J)/eps of the step tends to that of the flow as eps^k."""
     H = test.need_energy()
     name, z, d = "shadow energy", test.points[0], test.d

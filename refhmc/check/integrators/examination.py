@@ -12,7 +12,7 @@ a scaling that leaves Omega as it is. In these units
     noise    how far the answer moves when the start moves by two units in the last place
     solver   n delta (1 + |J|)^2, ten times: what an equation solver of the tolerance delta may leave
 
-A row is a function of the :class:`Examination`, which also keeps what the earlier rows found for the later ones.
+A row is a function of the :class:`IntegratorExamination`, which also keeps what the earlier rows found for the later ones.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Jacobian(NamedTuple):
 
 
 @dataclasses.dataclass
-class Examination:
+class IntegratorExamination:
     """One step under examination: first what it was called with, then what the rows found.
 
     ``given``: the caller's points, each (2d,); ``hamiltonian``: H as it was given; ``delta``: the solver's tolerance, 0 if it

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.check.integrators.examination import Examination, inverse_mass
+from refhmc.check.integrators.examination import IntegratorExamination, inverse_mass
 from refhmc.check.integrators.flow import Energy, Term, leading_term, true_flow
 from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
@@ -40,7 +40,7 @@ class Series(NamedTuple):
     rate: float
 
 
-def followed(test: Examination) -> list[Series]:
+def followed(test: IntegratorExamination) -> list[Series]:
     """Steps of many sizes and the flow, from up to three points."""
     H = test.need_energy()
     if test.series is None:
@@ -60,7 +60,7 @@ def followed(test: Examination) -> list[Series]:
     return test.series
 
 
-def _series(test: Examination, H: Energy, z: np.ndarray) -> Series:
+def _series(test: IntegratorExamination, H: Energy, z: np.ndarray) -> Series:
     """Steps from z at three grids of eps, which the fits use, and at powers of two, which the slope does."""
     top = _longest(test)
     grids = [top / 2**k * np.arange(1, NODES + 1) / NODES for k in range(3)]
@@ -86,7 +86,7 @@ def _series(test: Examination, H: Energy, z: np.ndarray) -> Series:
     return Series(z, scale, times, (ends - z) / scale, (ends - flow) / scale, field, noise, error + test.unit, rate)
 
 
-def _longest(test: Examination) -> float:
+def _longest(test: IntegratorExamination) -> float:
     """Of the steps held against the flow; single precision shows its order at large ones only.
 
     In many dimensions the flow is followed for a shorter time: each of its slopes is 2d calls where only H is known.
@@ -94,7 +94,7 @@ def _longest(test: Examination) -> float:
     return (8 if test.coarse else 0.5 if test.wide else 2) * test.small
 
 
-def _mean(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
+def _mean(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
     """Where a step goes; of one that draws, the mean over the ways its discrete draws fall out."""
     if not test.step.random:
         return test.step.quiet(z, eps)
@@ -105,7 +105,7 @@ def _mean(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
     return np.sum([outcome.probability * outcome.z for outcome in outcomes], axis=0)
 
 
-def order(test: Examination) -> Row:
+def order(test: IntegratorExamination) -> Row:
     """The slope of the error of one step, less one, at the smallest eps at which it stands clear of rounding."""
     test.need_energy()
     name, found, exact = "order", [], 0
@@ -141,7 +141,7 @@ def order(test: Examination) -> Row:
     )
 
 
-def _slope(test: Examination, series: Series) -> float | None:
+def _slope(test: IntegratorExamination, series: Series) -> float | None:
     """The order at one point; infinity where it is exact, None where there is no answer."""
     top = _longest(test)
     errors = []
@@ -164,7 +164,7 @@ def _slope(test: Examination, series: Series) -> float | None:
     return float(2 * slopes[-1] - slopes[-2]) - 1
 
 
-def small_step(test: Examination) -> Row:
+def small_step(test: IntegratorExamination) -> Row:
     """The terms eps ... eps^k of the error, which the claimed order excludes, by least squares at several ranges of eps.
 
     A term is believed when the ranges agree on it; a rounded coefficient shows here long before it does in the slope.
@@ -198,7 +198,7 @@ def small_step(test: Examination) -> Row:
     return Row(name, PASS, basis=f"no terms up to eps^{order}; seen from {finest:.1g} of a step", severity=INEFFICIENT)
 
 
-def _terms(test: Examination, series: Series, power: int) -> list[tuple[float, Term]]:
+def _terms(test: IntegratorExamination, series: Series, power: int) -> list[tuple[float, Term]]:
     """The error's term of that power, at ranges of eps of three lengths; what is before it is taken to be zero."""
     found = []
     for k in range(3):
@@ -224,7 +224,7 @@ def _confirmed(terms, power: int) -> bool:
     return True
 
 
-def elapsed_time(test: Examination) -> Row:
+def elapsed_time(test: IntegratorExamination) -> Row:
     """How fast positions move as eps goes to zero, over how fast they move along the flow of H."""
     test.need_energy()
     name, d, found = "elapsed time", test.d, []
@@ -258,7 +258,7 @@ def elapsed_time(test: Examination) -> Row:
     return judged(name, abs(ahead), blur, basis, severity=INEFFICIENT, case=case)
 
 
-def _rate_of_three(test: Examination, series: Series) -> tuple[float, float]:
+def _rate_of_three(test: IntegratorExamination, series: Series) -> tuple[float, float]:
     """The same for three steps, from a few small ones, and the error of the fit."""
     E, d = test.small / 8, test.d
     x = np.arange(1, 7) / 6
@@ -271,7 +271,7 @@ def _rate_of_three(test: Examination, series: Series) -> tuple[float, float]:
     return float(start.value[:d] @ velocity / (3 * E * size)), CLEAR * start.error / (3 * E * float(np.sqrt(size)))
 
 
-def _is_exchanged(test: Examination, series: Series) -> bool:
+def _is_exchanged(test: IntegratorExamination, series: Series) -> bool:
     """Whether positions move by the inverse of the Hessian of the kinetic energy in place of the Hessian."""
     H, d, z = test.need_energy(), test.d, series.z
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.integrators.examination import NEAR, SMALL, Defect, Examination
+from refhmc.check.integrators.examination import NEAR, SMALL, Defect, IntegratorExamination
 from refhmc.check.integrators.reversal import reversible_in_law
 from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, WRONG_LAW, Row, inconclusive, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime
@@ -28,7 +28,7 @@ OF_DERIVATIVES = 300.0  # solver's tolerances that a derivative may hold
 TIGHT = 1e-11  # the tolerance a solver is given to see whether a defect is its own
 
 
-def reversal_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+def reversal_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
     """|F S F S z - z|, largest entry in scaled coordinates; ``how`` does not matter to it."""
     step = step or test.step
     end = step.quiet(z, eps, n)
@@ -42,7 +42,7 @@ def reversal_defect(test: Examination, z, eps, n, step: Step | None = None, how:
     return Defect(float(np.abs((back - z) / s).max()), rounding, growth, "rounding x |J|")
 
 
-def symplectic_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+def symplectic_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
     """|J' Omega J - Omega|, largest entry; None where there is no derivative, or |J| is above 1e6."""
     J = test.jacobian(z, eps, n, step, how)
     if J is None or J.growth > 1e6:
@@ -57,7 +57,7 @@ def symplectic_defect(test: Examination, z, eps, n, step: Step | None = None, ho
     return Defect(size, limit, J.growth, J.route, OF_DERIVATIVES * J.length, J.error / J.length)
 
 
-def volume_defect(test: Examination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+def volume_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
     """|log |det J||."""
     J = test.jacobian(z, eps, n, step, how, full=True)
     if J is None or J.growth > 1e6:
@@ -72,24 +72,24 @@ def volume_defect(test: Examination, z, eps, n, step: Step | None = None, how: s
     return Defect(abs(float(log_det)), limit, J.growth, J.route, OF_DERIVATIVES, J.error)
 
 
-def reversible(test: Examination) -> Row:
+def reversible(test: IntegratorExamination) -> Row:
     test.need()
     if test.step.random:
         return reversible_in_law(test)
     return _geometric(test, "reversible", reversal_defect)
 
 
-def symplectic(test: Examination) -> Row:
+def symplectic(test: IntegratorExamination) -> Row:
     return _geometric(test, "symplectic", symplectic_defect)
 
 
-def volume(test: Examination) -> Row:
+def volume(test: IntegratorExamination) -> Row:
     if test.costly and "symplectic" in test.held:
         raise NotApplicable("det J = 1 follows from 'symplectic'; all of J costs too much")
     return _geometric(test, "volume", volume_defect)
 
 
-def _geometric(test: Examination, name: str, measure: Callable[..., Defect | None]) -> Row:
+def _geometric(test: IntegratorExamination, name: str, measure: Callable[..., Defect | None]) -> Row:
     """The worst case, and whether it is a fault of the map or may be the solver's."""
     test.need()
     claimed, streams = name in test.claims, (0, 1, 2) if test.step.random else (0,)
@@ -124,7 +124,7 @@ def _geometric(test: Examination, name: str, measure: Callable[..., Defect | Non
         test.step.stream = 0
 
 
-def _cases(test: Examination) -> list[tuple[np.ndarray, float, int]]:
+def _cases(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
     """Where geometric defects are looked for."""
     some = 2 if test.quick else 1
     found = [(z, test.eps, n) for z in test.points for n in ((1, 3) if some == 2 else (1,))]
@@ -132,7 +132,7 @@ def _cases(test: Examination) -> list[tuple[np.ndarray, float, int]]:
     return found + [(z, test.eps / 3, 1) for z in test.points[:some]]
 
 
-def _believed(test: Examination, measure, found: list[tuple]) -> tuple:
+def _believed(test: IntegratorExamination, measure, found: list[tuple]) -> tuple:
     """The worst of the cases found, but for those that other differences contradict."""
     found.sort(key=lambda entry: -entry[0])
     for k, entry in enumerate(found):
@@ -146,7 +146,7 @@ def _believed(test: Examination, measure, found: list[tuple]) -> tuple:
     raise Inconclusive("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
 
 
-def _contradicted(test: Examination, measure, defect: Defect, limit: float, z, eps, n) -> bool:
+def _contradicted(test: IntegratorExamination, measure, defect: Defect, limit: float, z, eps, n) -> bool:
     """Whether differences, taken otherwise, do not see the defect: derivatives are believed if they agree.
 
     The derivative of an iterate that stopped at a tolerance is off by more than the iterate is, and a map with
@@ -168,7 +168,7 @@ def _contradicted(test: Examination, measure, defect: Defect, limit: float, z, e
     return False
 
 
-def _at_fault(test: Examination, name, measure, defect, limit, basis, z, eps, n) -> Row:
+def _at_fault(test: IntegratorExamination, name, measure, defect, limit, basis, z, eps, n) -> Row:
     """FAIL with a smaller case; but PASS, or INCONCLUSIVE, where it is the solver that leaves the defect, or may be."""
     relative = defect.size / (n * (1 + defect.growth) ** 2)
     if test.tighter is not None and not test.delta:
@@ -198,7 +198,7 @@ def _at_fault(test: Examination, name, measure, defect, limit, basis, z, eps, n)
     return Row(name, FAIL, defect.size, limit, basis, WRONG_LAW, case)
 
 
-def _power_law(test: Examination, measure, z) -> bool:
+def _power_law(test: IntegratorExamination, measure, z) -> bool:
     """Whether the defect of one step grows with eps along a smooth curve, of slope above 0.8 in log-log, to 0.005.
 
     What an iteration leaves that stops at a tolerance jumps with the number of iterations, and stays below about the
@@ -222,7 +222,7 @@ def _power_law(test: Examination, measure, z) -> bool:
     return False
 
 
-def composition(test: Examination) -> Row:
+def composition(test: IntegratorExamination) -> Row:
     """n steps in one call are n calls."""
     test.need()
     name = "composition"
@@ -259,7 +259,7 @@ def composition(test: Examination) -> Row:
     return Row(name, FAIL, defect.size, limit, defect.route, INEFFICIENT, case)
 
 
-def _composition_defect(test: Examination, z, eps, n) -> Defect | None:
+def _composition_defect(test: IntegratorExamination, z, eps, n) -> Defect | None:
     step = test.step
     J = test.jacobian(z, eps, n)
     ends = step.quiet(z, eps, n), step.one_at_a_time(z, eps, n)

@@ -32,7 +32,7 @@ from refhmc.check import own
 from refhmc.check.adapters import refhmc_step
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.integrators.energy import energy_error, shadow_energy
-from refhmc.check.integrators.examination import Examination
+from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.integrators.expansion import elapsed_time, order, small_step
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.integrators.geometry import composition, reversible, symplectic, volume
@@ -45,7 +45,7 @@ from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, 
 from refhmc.check.subject.step import Step
 
 FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
-ROWS: tuple[tuple[str, Callable[[Examination], Row]], ...] = (
+ROWS: tuple[tuple[str, Callable[[IntegratorExamination], Row]], ...] = (
     ("answers", answers),
     ("momentum convention", momentum_convention),
     ("deterministic", deterministic),
@@ -105,8 +105,8 @@ def integrator(
     if not (math.isfinite(eps) and eps > 0):
         raise ValueError(f"eps must be finite and positive, got {eps!r}")
     require_times(seconds=seconds)
-    step, H, tolerance, with_tolerance, own = _of_refhmc(step, H, tolerance, with_tolerance)
-    name = name or own
+    step, H, tolerance, with_tolerance, label = _of_refhmc(step, H, tolerance, with_tolerance)
+    name = name or label
     given = [np.concatenate([np.atleast_1d(np.asarray(x, dtype=float)) for x in point]) for point in points or ()]
     notes: list[str] = []
     dim_given = dim is not None
@@ -119,7 +119,7 @@ def integrator(
         if known is not None:
             notes.append(f"dim was not given: {dim} found by trying")
     energy = None if H is None else Energy(H, dim, grad_q=grad_q, grad_p=grad_p, like=like)
-    test = Examination(
+    test = IntegratorExamination(
         step=Step(step, dim, name, like),
         energy=energy,
         eps=float(eps),
@@ -202,7 +202,7 @@ def _dimension(step, H, eps, like, seconds) -> int | None:
     return None
 
 
-def _findings(test: Examination) -> Findings:
+def _findings(test: IntegratorExamination) -> Findings:
     return Findings(
         rates=test.rates,
         exchanged=test.exchanged,

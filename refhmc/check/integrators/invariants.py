@@ -12,13 +12,13 @@ import functools
 
 import numpy as np
 
-from refhmc.check.integrators.examination import Examination, allowance
+from refhmc.check.integrators.examination import IntegratorExamination, allowance
 from refhmc.check.own import differences
 from refhmc.check.report import INEFFICIENT, Row, judged
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable
 
 
-def conserved(test: Examination) -> Row:
+def conserved(test: IntegratorExamination) -> Row:
     """The declared invariants, over ten steps, to rounding."""
     test.need()
     if not test.invariants:
@@ -45,7 +45,7 @@ def conserved(test: Examination) -> Row:
     return judged("invariants", size, limit, f"{label}; rounding", severity=INEFFICIENT, case=case)
 
 
-def equivariance(test: Examination) -> Row:
+def equivariance(test: IntegratorExamination) -> Row:
     """The declared symmetries A: S A = A S."""
     test.need()
     if not test.symmetries:

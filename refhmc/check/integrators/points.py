@@ -18,14 +18,14 @@ import time
 
 import numpy as np
 
-from refhmc.check.integrators.examination import CALM, Examination, inverse_mass, momentum_widths
+from refhmc.check.integrators.examination import CALM, IntegratorExamination, inverse_mass, momentum_widths
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
 from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
 
 
-def answers(test: Examination) -> Row:
+def answers(test: IntegratorExamination) -> Row:
     """Finite, of the right shape, at points where H is finite; chooses the points on the way."""
     found, refused, tried = _found(test)
     if test.energy is not None and tried == 0 and test.energy.refusal is not None:
@@ -53,7 +53,7 @@ def answers(test: Examination) -> Row:
     return Row("answers", PASS, basis=f"{len(found)} of {tried} points", severity=MISCONDUCT)
 
 
-def _found(test: Examination) -> tuple[list[np.ndarray], list[SubjectError], int]:
+def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectError], int]:
     """Points at which the step answers; how it refused others; at how many, of those where H is finite, it was tried."""
     rng, tried = np.random.default_rng(test.seed), 0
     found: list[np.ndarray] = []
@@ -91,7 +91,7 @@ def answers_in(d: int, step, H, eps: float, like=None) -> bool:
         return False
 
 
-def _in_words(test: Examination, wrong: SubjectError) -> SubjectError:
+def _in_words(test: IntegratorExamination, wrong: SubjectError) -> SubjectError:
     """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
     step, like = test.step.foreign.function, test.like
     told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
@@ -101,7 +101,7 @@ def _in_words(test: Examination, wrong: SubjectError) -> SubjectError:
     return told
 
 
-def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray:
+def candidate(test: IntegratorExamination, rng: np.random.Generator, k: int) -> np.ndarray:
     """A point of the target's law where that is known; else normal ones of several widths, p to suit the kinetic energy."""
     width = (1.0, 1.0, 0.3, 1.0, 2.5)[k % 5]
     q: np.ndarray = width * rng.standard_normal(test.d)
@@ -126,7 +126,7 @@ def candidate(test: Examination, rng: np.random.Generator, k: int) -> np.ndarray
     return np.array([float(f"{x:.3g}") for x in z])
 
 
-def _calm(test: Examination, found: list[np.ndarray]) -> list[np.ndarray]:
+def _calm(test: IntegratorExamination, found: list[np.ndarray]) -> list[np.ndarray]:
     """Of the points found, those at which a step turns phase space by less than about 0.8: eigenvalues near 1."""
     _balance(test, found)
     if test.given:
@@ -152,7 +152,7 @@ def _calm(test: Examination, found: list[np.ndarray]) -> list[np.ndarray]:
     return [z for _, _, z in turned[:wanted]]
 
 
-def _balance(test: Examination, found: list[np.ndarray]) -> None:
+def _balance(test: IntegratorExamination, found: list[np.ndarray]) -> None:
     """Units t_i of q_i and 1/t_i of p_i in which each pair turns as a circle, where they differ by more than 10."""
     d, logs = test.d, []
     if test.costly:
@@ -172,7 +172,7 @@ def _balance(test: Examination, found: list[np.ndarray]) -> None:
         test.jacobians.clear()
 
 
-def _convention(test: Examination) -> None:
+def _convention(test: IntegratorExamination) -> None:
     """Whether p' tends to p or to -p as eps goes to zero."""
     small, d = test.eps * (1e-2 if test.coarse else 1e-4), test.d
     kept, turned = 0, 0
@@ -188,7 +188,7 @@ def _convention(test: Examination) -> None:
         test.notes.append("the momentum comes back with the other sign: undone here, before all other rows")
 
 
-def momentum_convention(test: Examination) -> Row:
+def momentum_convention(test: IntegratorExamination) -> Row:
     test.need()
     name = "momentum convention"
     if test.unclear:
@@ -196,14 +196,14 @@ def momentum_convention(test: Examination) -> Row:
     return Row(name, PASS, basis="turned round after the step" if test.step.flipped else "kept as it moves")
 
 
-def deterministic(test: Examination) -> Row:
+def deterministic(test: IntegratorExamination) -> Row:
     """The same answer to the same question, whatever was asked in between."""
     if test.repeated is None:
         raise NotApplicable(test.excluded)
     return test.repeated
 
 
-def _repeated(test: Examination) -> Row:
+def _repeated(test: IntegratorExamination) -> Row:
     name, z = "deterministic", test.points[0]
     other = test.points[-1] if len(test.points) > 1 else 0.5 * z
     first = [test.step.quiet(z, test.eps) for _ in range(3)]
@@ -223,7 +223,7 @@ def _repeated(test: Examination) -> Row:
     return Row(name, FAIL, apart, limit, why, MISCONDUCT, case)
 
 
-def gradient(test: Examination) -> Row:
+def gradient(test: IntegratorExamination) -> Row:
     """The gradients given are those of H; H answers."""
     energy = test.energy
     if test.wrong_energy is not None:

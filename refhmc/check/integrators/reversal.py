@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.check.integrators.examination import Examination, allowance
+from refhmc.check.integrators.examination import IntegratorExamination, allowance
 from refhmc.check.report import NOT_RUN, Row, judged
 from refhmc.check.subject.foreign import Inconclusive
 from refhmc.check.subject.step import TooManyOutcomes, step_outcomes
 
 
-def reversible_in_law(test: Examination) -> Row:
+def reversible_in_law(test: IntegratorExamination) -> Row:
     """For a step that draws: the ways from z to z' have together the probability of the ways back."""
     name, worst, real = "reversible", (0.0, test.points[0]), False
     matches = 0
@@ -54,14 +54,14 @@ def reversible_in_law(test: Examination) -> Row:
     return judged(name, apart, 1e-9, basis, case=test.step.case(z, test.eps))
 
 
-def _same(test: Examination, z) -> float:
+def _same(test: IntegratorExamination, z) -> float:
     J = test.jacobian(z, test.eps, 1)
     growth = 1.0 if J is None else J.growth
     slack = 64 * test.unit * (1 + growth) ** 2 + 20 * (1 + growth) * test.noise(z, test.eps, 1)
     return max(slack + allowance(1, growth, test.delta), 1e-9 if test.delta is None else 0.0)
 
 
-def _grouped(test: Examination, outcomes, z) -> list[tuple[np.ndarray, float]]:
+def _grouped(test: IntegratorExamination, outcomes, z) -> list[tuple[np.ndarray, float]]:
     """Ends that agree taken together, with their probabilities."""
     groups: list[list[Any]] = []
     for outcome in outcomes:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refhmc.check.integrators.examination import SMALL, Examination
+from refhmc.check.integrators.examination import SMALL, IntegratorExamination
 from refhmc.check.integrators.geometry import reversal_defect, symplectic_defect
 from refhmc.check.integrators.points import candidate
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Row, inconclusive, judged
@@ -31,7 +31,7 @@ ABOVE = 12.0  # a chain of e^12 = 160,000 states comes so far
 ENOUGH = 5  # such iterates
 
 
-def delta_scaling(test: Examination) -> Row:
+def delta_scaling(test: IntegratorExamination) -> Row:
     """With the solver ever tighter the defects of reversal and symplecticity fall with its tolerance."""
     test.need()
     name, z = "delta scaling", test.points[0]
@@ -61,7 +61,7 @@ def delta_scaling(test: Examination) -> Row:
     )
 
 
-def solver_failure(test: Examination) -> Row:
+def solver_failure(test: IntegratorExamination) -> Row:
     """Where a solver may fail: it says so, or what it gives is still reversible; the grade is that of the step it fails at."""
     test.need()
     name = "solver failure"
@@ -136,7 +136,7 @@ def _before(clear: list[str], at_eps: int) -> str:
     return f"; in order at eps at {' and '.join(test_points)}{far}{chance}"
 
 
-def _points_of_the_law(test: Examination) -> Iterator[np.ndarray]:
+def _points_of_the_law(test: IntegratorExamination) -> Iterator[np.ndarray]:
     """``AT_EPS`` points; where some were given, those with other momenta."""
     rng = np.random.default_rng([test.seed, 5])
     d, found = test.d, 0
@@ -153,7 +153,7 @@ def _points_of_the_law(test: Examination) -> Iterator[np.ndarray]:
             return
 
 
-def _further_out(test: Examination, points: list[np.ndarray]) -> Iterator[np.ndarray]:
+def _further_out(test: IntegratorExamination, points: list[np.ndarray]) -> Iterator[np.ndarray]:
     """The same points, stretched, as far as their energy is not too high."""
     if not points:
         return
@@ -172,7 +172,7 @@ def _further_out(test: Examination, points: list[np.ndarray]) -> Iterator[np.nda
             return
 
 
-def _energy(test: Examination, z: np.ndarray) -> float:
+def _energy(test: IntegratorExamination, z: np.ndarray) -> float:
     """H(z), 0 where none is known, NaN where it raises."""
     try:
         return 0.0 if test.energy is None else test.energy(z)
@@ -180,7 +180,7 @@ def _energy(test: Examination, z: np.ndarray) -> float:
         return np.nan
 
 
-def _simpler(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
+def _simpler(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
     """A simpler point of the same kind, if there is time."""
 
     def fails(z, eps, n):
@@ -192,7 +192,7 @@ def _simpler(test: Examination, z: np.ndarray, eps: float) -> np.ndarray:
         return z
 
 
-def _beyond(test: Examination, z: np.ndarray, eps: float) -> str:
+def _beyond(test: IntegratorExamination, z: np.ndarray, eps: float) -> str:
     """What a step does where a solver may fail."""
     end = test.step.quiet(z, eps)
     if not np.isfinite(end).all():

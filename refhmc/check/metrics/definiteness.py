@@ -11,12 +11,12 @@ import numpy as np
 
 from refhmc.check.derivatives.points import ascending, short, simplest
 from refhmc.check.derivatives.slopes import noise_along
-from refhmc.check.metrics.subject import ROUNDING, Subject
+from refhmc.check.metrics.examination import ROUNDING, MetricExamination
 from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Inconclusive
 
 
-def symmetric(s: Subject) -> Row:
+def symmetric(s: MetricExamination) -> Row:
     """G = G' to rounding, at all the places."""
     s.need("G")
     assert s.frame is not None
@@ -52,7 +52,7 @@ def _least_eigenvalue(G: np.ndarray, epsilon: float) -> tuple[float, float]:
     return float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0]), rounding
 
 
-def positive_definite(s: Subject) -> Row:
+def positive_definite(s: MetricExamination) -> Row:
     """Positive everywhere on R^d: at ordinary, simple, tiny and far places, and where lines come nearest to zero."""
     s.need()
     name, epsilon = "positive definite", s.epsilon("G", "H")
@@ -101,13 +101,13 @@ def positive_definite(s: Subject) -> Row:
     )
 
 
-def _tiny(s: Subject) -> list[np.ndarray]:
+def _tiny(s: MetricExamination) -> list[np.ndarray]:
     rng = np.random.default_rng([s.seed, 2])
     found = [short(size * rng.standard_normal(s.dim or 1)) for size in (1e-3, 1e-8, 1e-15, 1e-100)]
     return [q for q in found if s.within(q)]
 
 
-def _hole(s: Subject, name: str, key: str, q: np.ndarray) -> Row | None:
+def _hole(s: MetricExamination, name: str, key: str, q: np.ndarray) -> Row | None:
     """Not finite at q, although it stays bounded around it."""
     rng = np.random.default_rng([s.seed, 3])
     sizes = []
@@ -122,7 +122,7 @@ def _hole(s: Subject, name: str, key: str, q: np.ndarray) -> Row | None:
     return Row(name, FAIL, basis="not finite, though it is all around", severity=WRONG_LAW, case=s.call(key, simple))
 
 
-def _resolved_around(s: Subject, q: np.ndarray) -> bool:
+def _resolved_around(s: MetricExamination, q: np.ndarray) -> bool:
     """Whether the metric is clearly positive definite a ten-thousandth of a scale away: a zero at q is then q's own."""
     assert s.frame is not None
     rng, epsilon = np.random.default_rng([s.seed, 3]), s.epsilon("G", "H")
@@ -136,7 +136,7 @@ def _resolved_around(s: Subject, q: np.ndarray) -> bool:
     return True
 
 
-def _sudden_zero(s: Subject, name: str, key: str, q: np.ndarray) -> Row | None:
+def _sudden_zero(s: MetricExamination, name: str, key: str, q: np.ndarray) -> Row | None:
     """Singular at q, and not around it."""
     if not _resolved_around(s, q):
         return None
@@ -146,7 +146,7 @@ def _sudden_zero(s: Subject, name: str, key: str, q: np.ndarray) -> Row | None:
     return Row(name, FAIL, smallest, 0.0, "singular at one place, not around it", WRONG_LAW, case, ">")
 
 
-def _zero_on_lines(s: Subject, name: str, key: str) -> Row | None:
+def _zero_on_lines(s: MetricExamination, name: str, key: str) -> Row | None:
     """Along lines between ordinary places: where the least eigenvalue is nearest zero, is it negative, or gone?"""
     from scipy.optimize import minimize_scalar
 
@@ -178,7 +178,7 @@ def _zero_on_lines(s: Subject, name: str, key: str) -> Row | None:
     return None
 
 
-def _far(s: Subject, name: str, key: str) -> tuple[Row | None, str]:
+def _far(s: MetricExamination, name: str, key: str) -> tuple[Row | None, str]:
     """Far out only a clearly negative eigenvalue counts: there is overflow and underflow in correct code too."""
     assert s.frame is not None
     rng, lost, seen = np.random.default_rng([s.seed, 4]), 0, 0

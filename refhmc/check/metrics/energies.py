@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
-from refhmc.check.metrics.subject import ROUNDING, Subject, usable_test_points
+from refhmc.check.metrics.examination import ROUNDING, MetricExamination, usable_test_points
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
@@ -25,7 +25,7 @@ def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
     return c if np.abs(gap - c * of).max() <= 1e-3 * np.abs(gap).max() else None
 
 
-def log_det_row(s: Subject) -> Row:
+def log_det_row(s: MetricExamination) -> Row:
     """log |G| as it is said against that of G itself, up to a constant."""
     s.need("log_det")
     usable = usable_test_points(s)
@@ -60,7 +60,7 @@ def log_det_row(s: Subject) -> Row:
     return judged("log det", abs(gap[i] - shift), bound[i], "rounding x condition", severity=WRONG_LAW, case=case)
 
 
-def solve_row(s: Subject) -> Row:
+def solve_row(s: MetricExamination) -> Row:
     """G^-1 p as it is said, multiplied by G."""
     s.need("solve")
     worst = (0.0, 1.0, "")
@@ -84,7 +84,7 @@ def solve_row(s: Subject) -> Row:
     )
 
 
-def kinetic(s: Subject) -> Row:
+def kinetic(s: MetricExamination) -> Row:
     """H(q, p) - H(q, 0) = 1/2 p' G^-1 p"""
     s.need("H")
     worst, tests = (0.0, 1.0, ""), []
@@ -110,7 +110,7 @@ def kinetic(s: Subject) -> Row:
     return judged("kinetic energy", worst[0], worst[1], "rounding x condition", severity=WRONG_LAW, case=worst[2])
 
 
-def total_energy(s: Subject) -> Row:
+def total_energy(s: MetricExamination) -> Row:
     """H(q, 0) + L(q) - 1/2 log det G(q) is the same at all q."""
     s.need("H", "logp")
     usable = usable_test_points(s, 10)
@@ -146,7 +146,7 @@ def total_energy(s: Subject) -> Row:
     return judged("energy", abs(gap[i] - middle), bound[i], basis, severity=WRONG_LAW, case=case)
 
 
-def _quadratic(s: Subject, usable) -> None:
+def _quadratic(s: MetricExamination, usable) -> None:
     for q, G, _ in usable[:3]:
         for p in s.momenta(q, 2):
             said = float(s.strictly("H", q, 2 * p)) - float(s.strictly("H", q, np.zeros(len(q))))
@@ -155,7 +155,7 @@ def _quadratic(s: Subject, usable) -> None:
                 raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
 
 
-def _total(s: Subject) -> Callable:
+def _total(s: MetricExamination) -> Callable:
     """H as given, or made of logp and G."""
     if "H" in s.functions:
         return s.at("H")
@@ -173,7 +173,7 @@ def _total(s: Subject) -> Callable:
     return total
 
 
-def slope_of_energy(s: Subject, name: str, key: str) -> Row:
+def slope_of_energy(s: MetricExamination, name: str, key: str) -> Row:
     """dH/dq or dH/dp as given against differences of H."""
     s.need(key)
     total, found = _total(s), []
@@ -207,7 +207,7 @@ def slope_of_energy(s: Subject, name: str, key: str) -> Row:
     return row
 
 
-def _parts_of_force(s: Subject, found) -> None:
+def _parts_of_force(s: MetricExamination, found) -> None:
     """How much of -dL/dq, 1/2 tr(G^-1 dG) and -1/2 v' dG v is in the force, by least squares over places."""
     if "logp" not in s.functions or any(len(c.directions) != len(c.q) for c, _, _ in found):
         return

@@ -40,9 +40,9 @@ from refhmc.check.derivatives.points import (
 from refhmc.check.derivatives.slopes import width_along
 from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
+from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.metrics.momenta import RATE, momentum_law
-from refhmc.check.metrics.subject import Subject
-from refhmc.check.models.subject import warm_up
+from refhmc.check.models.examination import warm_up
 from refhmc.check.report import FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
@@ -116,7 +116,7 @@ def metric(
         given["grad_p"] = (lambda q, p: _half(dH(q, p), 1)) if grad_p is None else grad_p
     if given["G"] is None and given["H"] is None:
         raise TypeError("a metric G or an energy H must be given")
-    s = Subject(given, index_order, support, points, seed, like)
+    s = MetricExamination(given, index_order, support, points, seed, like)
     s.dim, s.settings = dim, {} if dim is None else {"dim": dim}
     if label:  # one of ours: what it compiles at its first calls is not the subject's time
         warm_up(s.functions, s.dim or 1)
@@ -177,7 +177,7 @@ def _half(answer, index: int):
     return answer[index]
 
 
-def _answers(s: Subject) -> Row:
+def _answers(s: MetricExamination) -> Row:
     key = "G" if "G" in s.functions else "H"
     s.dim = _dimension(s, key)
     s.settings["dim"] = s.dim
@@ -216,7 +216,7 @@ def _answers(s: Subject) -> Row:
     return Row("answers", PASS, basis=f"of the right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary places")
 
 
-def _dimension(s: Subject, key: str) -> int:
+def _dimension(s: MetricExamination, key: str) -> int:
     if s.dim is not None:
         return int(s.dim)
     if s.points is not None:
@@ -252,7 +252,7 @@ def _dimension(s: Subject, key: str) -> int:
     raise SubjectError(f"{s.names[key]} answers with the shape {shape} for (1,), and never with (d, d) for (d,)")
 
 
-def _find_frame(s: Subject, points: np.ndarray) -> Frame | None:
+def _find_frame(s: MetricExamination, points: np.ndarray) -> Frame | None:
     assert s.dim is not None
     if "logp" in s.functions:
         logp = s.at("logp")
@@ -269,7 +269,7 @@ def _find_frame(s: Subject, points: np.ndarray) -> Frame | None:
     return Frame(short(centre), np.minimum(widths, np.maximum(1.0, 1.0 / (root + 1e-3))))
 
 
-def _look_around(s: Subject, points: np.ndarray) -> None:
+def _look_around(s: MetricExamination, points: np.ndarray) -> None:
     assert s.dim is not None
     assert s.frame is not None
     d = s.dim
@@ -291,12 +291,12 @@ def _look_around(s: Subject, points: np.ndarray) -> None:
     s.simple = list({q.tobytes(): q for q in s.simple if s.within(q)}.values())
 
 
-def _unit(s: Subject, q: np.ndarray) -> np.ndarray:
+def _unit(s: MetricExamination, q: np.ndarray) -> np.ndarray:
     root = np.sqrt(np.abs(np.diag(s.mass(q))))
     return np.outer(root, root) + 1e-6 * float(root.max(initial=0.0)) ** 2 + 1e-300
 
 
-def _claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+def _claim(s: MetricExamination, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
     assert s.frame is not None
     u = directions_at(len(q), s.frame.scales, np.random.default_rng([s.seed, 5])) if directions is None else directions
     starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
@@ -304,7 +304,7 @@ def _claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> C
     return claim_at(s.mass, s.at("dG"), q, u, starts, unit=_unit(s, q), epsilon=epsilon, claim_epsilon=own)
 
 
-def _derivative(s: Subject, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
+def _derivative(s: MetricExamination, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
     s.need("dG")
     found = [_claim(s, q) for q in test_points]
     s.claims[name] = found
@@ -313,7 +313,7 @@ def _derivative(s: Subject, name: str, test_points: Sequence[np.ndarray], said: 
     )
 
 
-def _case(s: Subject, claim: Claim, index: tuple[int, ...], keep: bool) -> str:
+def _case(s: MetricExamination, claim: Claim, index: tuple[int, ...], keep: bool) -> str:
     u = claim.directions[index[-1]]
     if np.count_nonzero(u) != 1:
         return f"{s.call('dG', claim.q)} @ np.array({text_of(u)})"
@@ -330,7 +330,7 @@ def _case(s: Subject, claim: Claim, index: tuple[int, ...], keep: bool) -> str:
     return f"{s.call('dG', q)}[{at}]  # {said:.9g}; differences of {s.names['G']}: {truth:.9g}"
 
 
-def _gap(s: Subject, q: np.ndarray) -> float:
+def _gap(s: MetricExamination, q: np.ndarray) -> float:
     """The least relative gap between eigenvalues, of G or of the Hessian."""
     gaps = [np.inf]
     for key in ("G", "hessian"):
@@ -341,7 +341,7 @@ def _gap(s: Subject, q: np.ndarray) -> float:
     return min(gaps)
 
 
-def _degenerate(s: Subject) -> Row:
+def _degenerate(s: MetricExamination) -> Row:
     """Where eigenvalues are equal, and on the way there from random directions: divided differences need their limit."""
     s.need("dG")
     if s.dim == 1:
@@ -359,7 +359,7 @@ def _degenerate(s: Subject) -> Row:
     return _derivative(s, "derivative at degenerate points", test_points, f"{len(equal)} places with equal eigenvalues")
 
 
-def _search(s: Subject, rng) -> list[np.ndarray]:
+def _search(s: MetricExamination, rng) -> list[np.ndarray]:
     """Places where two eigenvalues are brought together by a simplex search."""
     from scipy.optimize import minimize
 
@@ -375,7 +375,7 @@ def _search(s: Subject, rng) -> list[np.ndarray]:
     return found
 
 
-def _diagnose(s: Subject, rows: dict[str, Row]) -> list[str]:
+def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
     said = []
     for name in ("derivative at asymmetric points", "derivative"):

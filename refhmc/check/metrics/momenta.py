@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refhmc.check.metrics.subject import Subject, usable_test_points
+from refhmc.check.metrics.examination import MetricExamination, usable_test_points
 from refhmc.check.report import WRONG_LAW, Row, judged
 from refhmc.check.subject.draws import Draws, Unscripted, as_generator
 from refhmc.check.subject.foreign import SubjectError, text_of
@@ -19,7 +19,7 @@ DRAWS = 2000
 RATE = 1e-6  # of false alarms, all statistical tests of one report together
 
 
-def momentum_law(s: Subject) -> Row:
+def momentum_law(s: MetricExamination) -> Row:
     """p ~ N(0, G(q)): by the normals it is made of where they can be seen, else by draws."""
     s.need("draw_p")
     usable = usable_test_points(s, 5)
@@ -53,7 +53,7 @@ class _NotRecorded(Exception):
     """The momentum is not a linear function of normals that were recorded."""
 
 
-def _root(s: Subject, q: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _root(s: MetricExamination, q: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A and m in p = m + A w, each draw at q made right after one ``before``."""
     rng = np.random.default_rng([s.seed, 8])
 
@@ -77,7 +77,7 @@ def _root(s: Subject, q: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np
     return A, mean
 
 
-def _ask(s: Subject, q: np.ndarray, normals) -> tuple[np.ndarray, int]:
+def _ask(s: MetricExamination, q: np.ndarray, normals) -> tuple[np.ndarray, int]:
     """The momentum at q from the given normals (more are drawn as needed), and how many were asked for."""
     draws = Draws(np.random.default_rng(s.seed), {"normal": normals})
     try:
@@ -132,7 +132,7 @@ def _what_law(masses: list[np.ndarray], covariances: list[np.ndarray], means: li
     return ""
 
 
-def _momentum_by_tests(s: Subject, usable) -> Row:
+def _momentum_by_tests(s: MetricExamination, usable) -> Row:
     """Exact tests of N(0, G): whitened, sums of squares along axes and diagonals are chi^2, means are normal."""
     from scipy.stats import chi2, norm
 

@@ -22,14 +22,14 @@ from refhmc.check.derivatives.points import (
     place,
     short,
 )
-from refhmc.check.models.subject import Subject
+from refhmc.check.models.examination import ModelExamination
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, elsewhere
 
 SECONDS_IN_ALL = 20.0  # beyond about so much fewer places are looked at
 
 
-def answers_row(s: Subject):
+def answers_row(s: ModelExamination):
     """Finds the dimension and the places to look at; every function answers there in its shape."""
     s.dim = _dimension(s)
     s.settings["dim"] = s.dim
@@ -65,7 +65,7 @@ def answers_row(s: Subject):
     return Row("answers", PASS, basis=f"finite, of the right shapes at {len(s.ordinary) + len(s.asymmetric)} places")
 
 
-def _dimension(s: Subject) -> int:
+def _dimension(s: ModelExamination) -> int:
     if s.dim is not None:
         return int(s.dim)
     if s.points is not None:
@@ -104,7 +104,7 @@ def _dimension(s: Subject) -> int:
     raise SubjectError(f"no dimension up to 512 is accepted; give dim=. In one dimension: {first}", first.case)
 
 
-def _split_pair(s: Subject) -> None:
+def _split_pair(s: ModelExamination) -> None:
     """A logp that answers (value, gradient) as two functions."""
     if "grad" in s.functions:
         return
@@ -121,7 +121,7 @@ def _split_pair(s: Subject) -> None:
             s.foreign.append(s.functions[key])
 
 
-def _look_around(s: Subject, points: np.ndarray) -> tuple[list, list]:
+def _look_around(s: ModelExamination, points: np.ndarray) -> tuple[list, list]:
     """Choose the ordinary and the asymmetric places; those at which logp is NaN, and those at which it is +inf."""
     assert s.frame is not None
     assert s.dim is not None
@@ -152,7 +152,7 @@ def _look_around(s: Subject, points: np.ndarray) -> tuple[list, list]:
     return unknown, positive
 
 
-def _how_many_test_points(s: Subject) -> int:
+def _how_many_test_points(s: ModelExamination) -> int:
     """Four of each kind; fewer where the functions are so slow that it would take too long."""
     assert s.frame is not None
     costs = []
@@ -168,7 +168,7 @@ def _how_many_test_points(s: Subject) -> int:
     return few
 
 
-def _answers_at_test_points(s: Subject) -> Row | None:
+def _answers_at_test_points(s: ModelExamination) -> Row | None:
     """None if every function answers in its shape, and finite, at a few places; those that do not are not run any more."""
     wrong: Row | None = None
     for key in [k for k in ("logp", "grad", "hess", "third", "metric", "metric_derivative") if k in s.functions]:
@@ -184,7 +184,7 @@ def _answers_at_test_points(s: Subject) -> Row | None:
     return wrong
 
 
-def deterministic_row(s: Subject) -> Row:
+def deterministic_row(s: ModelExamination) -> Row:
     """The same question gets the same answer, whatever was asked before."""
     s.need()
     A, B = (
@@ -212,7 +212,7 @@ def deterministic_row(s: Subject) -> Row:
     return judged("deterministic", number, 4096.0, basis, severity=severity, case=case)
 
 
-def answers_stay_row(s: Subject) -> Row:
+def answers_stay_row(s: ModelExamination) -> Row:
     """An answer does not change when the next one is asked for: no view of an internal buffer."""
     s.need()
     test_points = [*s.asymmetric, *s.ordinary]

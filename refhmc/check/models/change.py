@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.check.derivatives.points import short
-from refhmc.check.models.subject import Subject, noise_of_logp, test_points_of
+from refhmc.check.models.examination import ModelExamination, noise_of_logp, test_points_of
 from refhmc.check.report import WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import text_of
 
@@ -19,7 +19,7 @@ MOVES = (0.3, -1.0, 3.0, -10.0)  # in units of the coordinate's scale, and by th
 MOST_COORDINATES = 8
 
 
-def change_row(s: Subject) -> Row:
+def change_row(s: ModelExamination) -> Row:
     """The largest error of a claimed change, over the rounding of the two log densities."""
     s.need("change")
     assert s.frame is not None

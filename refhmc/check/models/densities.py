@@ -18,7 +18,7 @@ import numpy as np
 from refhmc.check.derivatives.points import place
 from refhmc.check.derivatives.slopes import slope_along, width_along
 from refhmc.check.models.edges import jump_along
-from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
@@ -29,7 +29,7 @@ STEIN_SECONDS = 20.0
 JUMPS_LOOKED_FOR = 20  # draws through which a line is laid where the sums are off
 
 
-def normaliser_row(s: Subject, constrained, normalised: bool) -> Row | list[Row]:
+def normaliser_row(s: ModelExamination, constrained, normalised: bool) -> Row | list[Row]:
     s.need()
     if constrained is not None:
         return _against_constrained(s, *constrained)
@@ -43,7 +43,9 @@ def normaliser_row(s: Subject, constrained, normalised: bool) -> Row | list[Row]
     )
 
 
-def _spread(s: Subject, gaps: np.ndarray, errors: np.ndarray, test_points: list[np.ndarray], basis: str) -> Row:
+def _spread(
+    s: ModelExamination, gaps: np.ndarray, errors: np.ndarray, test_points: list[np.ndarray], basis: str
+) -> Row:
     middle = float(np.median(gaps))
     ratio = np.abs(gaps - middle) / errors
     i = int(np.argmax(ratio))
@@ -52,7 +54,7 @@ def _spread(s: Subject, gaps: np.ndarray, errors: np.ndarray, test_points: list[
     return judged("normaliser", abs(gaps[i] - middle), float(errors[i]), basis, severity=WRONG_LAW, case=case)
 
 
-def _known_test_points(s: Subject) -> list[np.ndarray]:
+def _known_test_points(s: ModelExamination) -> list[np.ndarray]:
     rng = np.random.default_rng([s.seed, 8])
     assert s.frame is not None
     assert s.dim is not None
@@ -61,7 +63,7 @@ def _known_test_points(s: Subject) -> list[np.ndarray]:
     return list({q.tobytes(): q for q in test_points}.values())
 
 
-def _against_density(s: Subject, density) -> Row:
+def _against_density(s: ModelExamination, density) -> Row:
     other = Foreign(density, "reference", s.like)
     test_points = _known_test_points(s)
     ours, theirs = (np.array([f.number(q) for q in test_points]) for f in (s.functions["logp"], other))
@@ -77,7 +79,7 @@ def _against_density(s: Subject, density) -> Row:
     )
 
 
-def _against_constrained(s: Subject, density_of_x, transform) -> Row:
+def _against_constrained(s: ModelExamination, density_of_x, transform) -> Row:
     """logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
     density, to_x = Foreign(density_of_x, "density of x", s.like), Foreign(transform, "transform", s.like)
     gaps, errors, kept, volumes, plain = [], [], [], [], []
@@ -140,7 +142,7 @@ def _against_constrained(s: Subject, density_of_x, transform) -> Row:
     return row
 
 
-def _integral(s: Subject) -> Row:
+def _integral(s: ModelExamination) -> Row:
     """The integral of exp(logp) by the trapezoidal rule in t, q = centre + scale sinh(t), on three grids."""
     assert s.frame is not None
     assert s.dim is not None
@@ -174,7 +176,7 @@ def _integral(s: Subject) -> Row:
     )
 
 
-def exact_draws_row(s: Subject) -> Row:
+def exact_draws_row(s: ModelExamination) -> Row:
     """E[h dL/dq_k + dh/dq_k] = 0 at exact draws, for bumps and waves h; the largest of all self-normalised sums."""
     draw = getattr(s.reference, "draw", None)
     if draw is None:
@@ -226,7 +228,7 @@ def exact_draws_row(s: Subject) -> Row:
     )
 
 
-def _no_jump_along(s: Subject, k: int, draws: np.ndarray, length: float) -> None:
+def _no_jump_along(s: ModelExamination, k: int, draws: np.ndarray, length: float) -> None:
     """Raise Inconclusive where L jumps along coordinate k: Stein's identity is for densities that do not."""
     for begin in draws:
         found = jump_along(s, begin, length * np.eye(len(begin))[k])

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.derivatives.points import in_box, inside_test, short, simplest
-from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
-def smooth_row(s: Subject) -> Row:
+def smooth_row(s: ModelExamination) -> Row:
     """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
     s.need()
     assert s.frame is not None
@@ -44,7 +44,7 @@ def smooth_row(s: Subject) -> Row:
     return Row("smooth", PASS, basis=f"no kink or jump found on {lines} lines", severity=INEFFICIENT)
 
 
-def jump_along(s: Subject, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
+def jump_along(s: ModelExamination, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
     """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
     t = np.linspace(-1.0, 1.0, 121)
 
@@ -89,7 +89,7 @@ def _sharpest(f: Callable[[float], float], t: np.ndarray, values: np.ndarray, no
     return ("jump" if power < 0.5 else "kink" if power < 1.5 else ""), 0.5 * (low + high)
 
 
-def support_row(s: Subject) -> Row:
+def support_row(s: ModelExamination) -> Row:
     """Outside, logp is -inf; inside it is finite; nothing raises."""
     s.need()
     if s.support is None:
@@ -134,7 +134,7 @@ def support_row(s: Subject) -> Row:
     return Row("support", PASS, basis=f"-inf at {len(outside)} places outside")
 
 
-def _test_points_outside(s: Subject, inside: Callable) -> list[np.ndarray]:
+def _test_points_outside(s: ModelExamination, inside: Callable) -> list[np.ndarray]:
     assert s.frame is not None
     assert s.dim is not None
     rng, found = np.random.default_rng([s.seed, 7]), []

@@ -12,7 +12,7 @@ from refhmc.check.derivatives.points import (
     short,
     simplest,
 )
-from refhmc.check.models.subject import Subject, noise_of_logp
+from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
@@ -20,7 +20,7 @@ FINE_TIER = 2.0**-40  # below it nothing is said of a derivative's precision
 OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow in honest code
 
 
-def gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+def gradient_claim(s: ModelExamination, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
     """The gradient at q against differences of logp, along some directions; kept for the next time."""
     assert s.frame is not None
     key = (q.tobytes(), None if directions is None else directions.tobytes())
@@ -41,7 +41,7 @@ def gradient_claim(s: Subject, q: np.ndarray, directions: np.ndarray | None = No
     return s.seen[key]
 
 
-def gradient_row(s: Subject, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
+def gradient_row(s: ModelExamination, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
     s.need("grad")
     found = [gradient_claim(s, q) for q in test_points]
     s.claims[name] = found
@@ -51,7 +51,7 @@ def gradient_row(s: Subject, name: str, test_points: Sequence[np.ndarray], said:
     return row
 
 
-def _gradient_case(s: Subject, claim: Claim, index: tuple[int, ...]) -> str:
+def _gradient_case(s: ModelExamination, claim: Claim, index: tuple[int, ...]) -> str:
     u = claim.directions[index[-1]]
     if np.count_nonzero(u) != 1:  # of many coordinates: find one that is wrong
         every = gradient_claim(s, claim.q, s.directions())
@@ -69,7 +69,7 @@ def _gradient_case(s: Subject, claim: Claim, index: tuple[int, ...]) -> str:
     return f"{s.call('grad', q)}[{k}]  # {final.value[0]:.9g}; differences of {s.names['logp']}: {final.truth[0]:.9g}"
 
 
-def large_row(s: Subject) -> Row:
+def large_row(s: ModelExamination) -> Row:
     """Out to a thousand scales, where a clipped or saturated gradient shows."""
     s.need("grad")
     s.directions()
@@ -91,14 +91,14 @@ def large_row(s: Subject) -> Row:
     return gradient_row(s, "gradient at large points", tame, said=f"|gradient| up to {met:.2g} met{lost}")
 
 
-def _largest_number(s: Subject, q: np.ndarray) -> float:
+def _largest_number(s: ModelExamination, q: np.ndarray) -> float:
     """Of log density and slopes at q."""
     truth = gradient_claim(s, q).truth
     slopes = float(np.abs(truth).max(initial=0.0)) if np.isfinite(truth).all() else np.inf
     return max(slopes, abs(float(np.real(s.at("logp")(q)))))
 
 
-def precision_row(s: Subject) -> Row:
+def precision_row(s: ModelExamination) -> Row:
     """A float64 answer that is good to eight digits only: the same coordinate is off in most places, by more than our error."""
     name = "gradient precision"
     s.need("grad")

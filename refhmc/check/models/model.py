@@ -24,8 +24,8 @@ from refhmc.check.models.answers import answers_row, answers_stay_row, determini
 from refhmc.check.models.change import change_row
 from refhmc.check.models.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.models.edges import smooth_row, support_row
+from refhmc.check.models.examination import ModelExamination, functions_of, warm_up
 from refhmc.check.models.gradient import gradient_row, large_row, precision_row
-from refhmc.check.models.subject import Subject, functions_of, warm_up
 from refhmc.check.models.tensors import derivative_row, hessian_row, metric_row, symmetric_row, trace_row
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, WRONG_LAW, Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, examine
@@ -83,7 +83,7 @@ def model(
         discontinuous = getattr(logp, "discontinuous", ())
     if points is None:
         points = getattr(logp, "initial", None)
-    s = Subject(
+    s = ModelExamination(
         functions_of(logp, grad, hess, third, metric, metric_derivative, trace, metric_trace, change),
         support,
         points,
@@ -141,7 +141,7 @@ def model(
 # ----------------------------------------------------------------------------------------------------------- diagnosis
 
 
-def _diagnose(s: Subject, rows: dict[str, Row]) -> list[str]:
+def _diagnose(s: ModelExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL and row.severity != MISCONDUCT}
     said = []
     ordinary = [c for n in ("gradient", "gradient at asymmetric points") for c in s.claims.get(n, ())]

@@ -7,17 +7,19 @@ import numpy as np
 from refhmc.check.derivatives.claims import Claim, claim_at, row_of
 from refhmc.check.derivatives.points import simplest
 from refhmc.check.derivatives.slopes import noise_along, second_along, width_along
-from refhmc.check.models.subject import Subject, test_points_of, widths_at
+from refhmc.check.models.examination import ModelExamination, test_points_of, widths_at
 from refhmc.check.report import FAIL, INEFFICIENT, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
-def _tensor_claims(s: Subject, lower: str, higher: str, most: int = 6) -> list[Claim]:
+def _tensor_claims(s: ModelExamination, lower: str, higher: str, most: int = 6) -> list[Claim]:
     """Claims of a derivative of a vector or matrix, in units of the lengths on which logp bends."""
     return [_tensor_claim(s, lower, higher, q) for q in test_points_of(s, most)]
 
 
-def _tensor_claim(s: Subject, lower: str, higher: str, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
+def _tensor_claim(
+    s: ModelExamination, lower: str, higher: str, q: np.ndarray, directions: np.ndarray | None = None
+) -> Claim:
     assert s.frame is not None
     widths = widths_at(s, q)
     unit = 1.0 / widths
@@ -42,7 +44,7 @@ def _tensor_claim(s: Subject, lower: str, higher: str, q: np.ndarray, directions
     )
 
 
-def _tensor_case(s: Subject, lower: str, higher: str, claim: Claim, index: tuple[int, ...]) -> str:
+def _tensor_case(s: ModelExamination, lower: str, higher: str, claim: Claim, index: tuple[int, ...]) -> str:
     u = claim.directions[index[-1]]
     if np.count_nonzero(u) != 1:
         return f"{s.call(higher, claim.q)} @ np.array({text_of(u)})"
@@ -57,14 +59,14 @@ def _tensor_case(s: Subject, lower: str, higher: str, claim: Claim, index: tuple
     return f"{s.call(higher, q)}[{at}]  # {said:.9g}; differences of {s.names[lower]}: {truth:.9g}"
 
 
-def hessian_row(s: Subject) -> Row:
+def hessian_row(s: ModelExamination) -> Row:
     s.need("hess")
     if "grad" in s.functions and "gradient" not in s.failed:
         return derivative_row(s, "hessian", "grad", "hess")
     return _hessian_of_logp(s)
 
 
-def _hessian_of_logp(s: Subject) -> Row:
+def _hessian_of_logp(s: ModelExamination) -> Row:
     """Against second differences of logp itself, along the coordinates and in pairs of them."""
     number, tolerance, case, test_points = 0.0, np.inf, "", test_points_of(s, 5)
     for q in test_points:
@@ -94,7 +96,7 @@ def _hessian_of_logp(s: Subject) -> Row:
     )
 
 
-def derivative_row(s: Subject, name: str, lower: str, higher: str) -> Row:
+def derivative_row(s: ModelExamination, name: str, lower: str, higher: str) -> Row:
     """A tensor against the differences of the one below it."""
     if lower not in s.functions and higher in s.functions:
         raise NotApplicable(f"no {lower} was given to compare it with")
@@ -105,7 +107,7 @@ def derivative_row(s: Subject, name: str, lower: str, higher: str) -> Row:
     return row_of(name, found, severity, lambda c, i: _tensor_case(s, lower, higher, c, i))
 
 
-def symmetric_row(s: Subject, name: str, key: str, severity: str) -> Row:
+def symmetric_row(s: ModelExamination, name: str, key: str, severity: str) -> Row:
     """Derivatives of one function do not depend on the order of their indices."""
     s.need(key)
     number, case = 0.0, ""
@@ -130,7 +132,7 @@ def symmetric_row(s: Subject, name: str, key: str, severity: str) -> Row:
     return judged(name, number, 1.0, "in units of rounding and measured noise", severity=severity, case=case)
 
 
-def trace_row(s: Subject, name: str, tensor: str, lower: str) -> Row:
+def trace_row(s: ModelExamination, name: str, tensor: str, lower: str) -> Row:
     """sum_ij M[i, j] T[i, j, k] against the tensor, or against differences of sum_ij M[i, j] lower[i, j]."""
     key = {"third": "trace", "metric_derivative": "metric_trace"}[tensor]
     s.need(key)
@@ -172,7 +174,7 @@ def trace_row(s: Subject, name: str, tensor: str, lower: str) -> Row:
     return row_of(name, found, WRONG_LAW, lambda c, i: f"{s.names[key]}(np.array({text_of(c.q)}), M)")
 
 
-def metric_row(s: Subject) -> Row:
+def metric_row(s: ModelExamination) -> Row:
     """Symmetric, positive definite at the places; :func:`refhmc.check.metric` looks closer."""
     s.need("metric")
     worst, case = np.inf, ""

@@ -12,58 +12,58 @@ import numpy as np
 
 from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import Answers
-from refhmc.check.orbits.law import Subject
+from refhmc.check.orbits.examination import OrbitExamination
+from refhmc.check.orbits.law import OrbitTransition
 from refhmc.check.orbits.shapes import shapes_of
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import PASS, Row, judged
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
 
-def leap_reversible(work: Work) -> Row:
+def leap_reversible(test: OrbitExamination) -> Row:
     """The map and its inverse undo each other: without that there is no orbit."""
-    phase_map = work.prepare()
+    phase_map = test.prepare()
     worst, tolerance = 0.0, 0.0
-    for q, p in work.test_points():
-        for eps in work.list_of_eps:
+    for q, p in test.test_points():
+        for eps in test.list_of_eps:
             orbit = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
-            if work.steps.by_sign and not _undone(work, orbit) and eps is not None:
-                work.steps.by_sign = False
+            if test.steps.by_sign and not _undone(test, orbit) and eps is not None:
+                test.steps.by_sign = False
                 turned = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
-                orbit = turned if _undone(work, turned) else orbit
+                orbit = turned if _undone(test, turned) else orbit
             size = float(np.nanmax(np.abs(orbit.q)))
             error = (orbit.near - 4096 * phase_map.unit * size) / 100
             worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * phase_map.unit)
     if not worst <= tolerance:
-        work.irreversible = True
+        test.irreversible = True
         raise Inconclusive(
-            f"leap and its inverse, by {'a negative step' if work.steps.takes_eps else 'turning the momentum'}, "
+            f"leap and its inverse, by {'a negative step' if test.steps.takes_eps else 'turning the momentum'}, "
             f"miss the start by {worst:.2g} of its size: there is no orbit to test on"
         )
     return judged("leap reversible", worst, tolerance, "two steps ahead and back, relative; 2^16 units of rounding")
 
 
-def _undone(work: Work, orbit: states.Orbit) -> bool:
-    return orbit.near <= 100 * 1e-9 * float(np.nanmax(np.abs(orbit.q))) * max(1.0, work.prepare().unit / 2.0**-52)
+def _undone(test: OrbitExamination, orbit: states.Orbit) -> bool:
+    return orbit.near <= 100 * 1e-9 * float(np.nanmax(np.abs(orbit.q))) * max(1.0, test.prepare().unit / 2.0**-52)
 
 
-def answers(work: Work) -> Row:
+def answers(test: OrbitExamination) -> Row:
     """It answers a position, and the same one to the same draws; finds out how it wants to be called."""
-    work.prepare()
-    test_points, depth = work.test_points(), work.depth if work.takes_depth else None
+    test.prepare()
+    test_points, depth = test.test_points(), test.depth if test.takes_depth else None
     with np.errstate(all="ignore"):
-        work.said.append(f"called as {_settle(work.subject, test_points, work.list_of_eps[0], depth)}")
-        if not _repeats(work.subject, test_points, work.list_of_eps[0], depth):
+        test.said.append(f"called as {_settle(test.subject, test_points, test.list_of_eps[0], depth)}")
+        if not _repeats(test.subject, test_points, test.list_of_eps[0], depth):
             raise Inconclusive(
                 "the same answers gave different ends: it has randomness of its own, which cannot be enumerated"
             )
-    if "p" not in work.subject.shape.order:
-        work.said.append("the first normals asked for are taken as the momentum (unit mass)")
-    work.ready = True
+    if "p" not in test.subject.shape.order:
+        test.said.append("the first normals asked for are taken as the momentum (unit mass)")
+    test.ready = True
     return Row("answers", PASS, basis="a position, and the same one on the same draws")
 
 
-def _settle(subject: Subject, test_points, eps, depth) -> str:
+def _settle(subject: OrbitTransition, test_points, eps, depth) -> str:
     """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
     trouble: Exception | None = None
     shapes = shapes_of(subject.foreign.function)
@@ -90,7 +90,7 @@ def _settle(subject: Subject, test_points, eps, depth) -> str:
     raise trouble if trouble is not None else SubjectError("it cannot be called")
 
 
-def _repeats(subject: Subject, test_points, eps, depth) -> bool:
+def _repeats(subject: OrbitTransition, test_points, eps, depth) -> bool:
     """Whether the same answers give the same end, on a few sequences of answers."""
     for q, p in test_points:
         for last in range(4):

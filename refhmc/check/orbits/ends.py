@@ -12,33 +12,33 @@ from __future__ import annotations
 
 import math
 
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import start_case
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
-def stays(work: Work) -> Row:
+def stays(test: OrbitExamination) -> Row:
     """Every end is a state of the orbit it began on."""
-    work.require()
+    test.require()
     name = "stays on the orbit"
-    if not work.tables:
+    if not test.tables:
         raise NotApplicable("no orbit was enumerated")
-    worst = max(work.tables, key=lambda pair: pair[1].mass_off())[1]
+    worst = max(test.tables, key=lambda pair: pair[1].mass_off())[1]
     mass = worst.mass_off()
     if mass <= 1e-12:
-        return Row(name, PASS, 0.0, 0.0, f"ends off the orbit; {len(work.tables)} orbits")
+        return Row(name, PASS, 0.0, 0.0, f"ends off the orbit; {len(test.tables)} orbits")
     i, distance, q = worst.stray or (0, math.nan, ())
     moved = any(
         isinstance(end, int) and end != i
-        for _, t in work.tables
+        for _, t in test.tables
         for i in t.rows
         for end in t.law(i)
         if end not in (OFF,)
     )
-    case = f"{start_case(work, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
-    if _jittered(work, worst):
+    case = f"{start_case(test, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
+    if _jittered(test, worst):
         raise Inconclusive(
             "where it ends changes with a uniform number continuously: is its step size random? Give a fixed one"
         )
@@ -63,7 +63,7 @@ def stays(work: Work) -> Row:
     )
 
 
-def _jittered(work: Work, table: Table) -> bool:
+def _jittered(test: OrbitExamination, table: Table) -> bool:
     """Whether an end off the orbit moves when a number that was read is changed a little."""
     for i, leaves in table.rows.items():
         for leaf in leaves:
@@ -83,40 +83,40 @@ def _jittered(work: Work, table: Table) -> bool:
     return False
 
 
-def sums(work: Work) -> Row:
-    work.require()
-    if not work.tables:
+def sums(test: OrbitExamination) -> Row:
+    test.require()
+    if not test.tables:
         raise NotApplicable("no orbit was enumerated")
-    worst = max(abs(math.fsum(t.law(i).values()) - 1) for _, t in work.tables for i in t.rows)
+    worst = max(abs(math.fsum(t.law(i).values()) - 1) for _, t in test.tables for i in t.rows)
     return judged("probabilities sum to one", worst, 1e-12, "over all answers, every start")
 
 
-def depths(work: Work) -> Row:
-    work.require()
-    if not work.tables:
+def depths(test: OrbitExamination) -> Row:
+    test.require()
+    if not test.tables:
         raise NotApplicable("no orbit was enumerated")
-    reach = 2**work.depth - 1
-    basis = f"steps from the start to the furthest end; 2^{work.depth} - 1"
-    if work.furthest <= reach:
-        return Row("depth", PASS, work.furthest, reach, basis)
-    if work.takes_depth:
-        return Row("depth", FAIL, work.furthest, reach, basis + ", the depth it was given", INEFFICIENT)
-    return Row("depth", INCONCLUSIVE, work.furthest, reach, basis + ": it goes further than the depth that was stated")
+    reach = 2**test.depth - 1
+    basis = f"steps from the start to the furthest end; 2^{test.depth} - 1"
+    if test.furthest <= reach:
+        return Row("depth", PASS, test.furthest, reach, basis)
+    if test.takes_depth:
+        return Row("depth", FAIL, test.furthest, reach, basis + ", the depth it was given", INEFFICIENT)
+    return Row("depth", INCONCLUSIVE, test.furthest, reach, basis + ": it goes further than the depth that was stated")
 
 
-def directions(work: Work) -> Row:
+def directions(test: OrbitExamination) -> Row:
     """It goes both ways along the orbit."""
-    work.require()
+    test.require()
     moves = [
-        (end - i, p) for _, t in work.tables for i in t.rows for end, p in t.law(i).items() if isinstance(end, int)
+        (end - i, p) for _, t in test.tables for i in t.rows for end, p in t.law(i).items() if isinstance(end, int)
     ]
     if not moves:
         raise NotApplicable("no orbit was enumerated")
     ahead, behind = sum(p for k, p in moves if k > 0), sum(p for k, p in moves if k < 0)
-    work.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
+    test.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
     mean = sum(abs(k) * p for k, p in moves) / sum(p for _, p in moves)
-    work.said.append(
-        f"over the orbits it moves {mean:.2g} steps in the mean, {100 * work.pattern['ahead']:.0f} % of the moves ahead"
+    test.said.append(
+        f"over the orbits it moves {mean:.2g} steps in the mean, {100 * test.pattern['ahead']:.0f} % of the moves ahead"
     )
     if ahead > 0 and behind > 0:
         return Row("reaches both directions", PASS)

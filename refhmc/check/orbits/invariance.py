@@ -16,39 +16,39 @@ from typing import NoReturn
 import numpy as np
 
 from refhmc.check.orbits import states
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.frame import is_pair
 from refhmc.check.orbits.law import Finding, worst_of
 from refhmc.check.orbits.verdicts import case_of, row_of, stands, start_case
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
-def invariance(work: Work) -> list[Row]:
+def invariance(test: OrbitExamination) -> list[Row]:
     """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
-    phase_map = work.require()
+    phase_map = test.require()
     found: list[Finding] = []
-    depths = range(1, work.depth + 1) if work.takes_depth else [work.depth]
+    depths = range(1, test.depth + 1) if test.takes_depth else [test.depth]
     for depth in depths:
-        reach, rng = 2**depth - 1, np.random.default_rng([work.seed, 3, depth])
-        supply = states.ordinary(phase_map, 2 * reach + 2, reach + work.guard(depth), work.list_of_eps, rng)
+        reach, rng = 2**depth - 1, np.random.default_rng([test.seed, 3, depth])
+        supply = states.ordinary(phase_map, 2 * reach + 2, reach + test.guard(depth), test.list_of_eps, rng)
         count = {1: 4, 2: 8, 3: 10}.get(depth, 2)
-        orbits = [*_own_points(work, depth, rng), *states.varied(supply, count)]
-        found += work.examined("regular", orbits, depth, 0.6 if depth == work.depth else 0.2)
-        if any(stands(work, f) for f in found if f.fails):
+        orbits = [*_own_points(test, depth, rng), *states.varied(supply, count)]
+        found += test.examined("regular", orbits, depth, 0.6 if depth == test.depth else 0.2)
+        if any(stands(test, f) for f in found if f.fails):
             break  # the smallest depth at which it fails
     if not found:
-        _nothing(work, "of ordinary ones", "flat", "uneven", "given")
-    return [row_of(work, "invariance", found, "orbits of ordinary states")]
+        _nothing(test, "of ordinary ones", "flat", "uneven", "given")
+    return [row_of(test, "invariance", found, "orbits of ordinary states")]
 
 
-def _own_points(work: Work, depth: int, rng) -> list[states.Orbit]:
-    phase_map, found = work.prepare(), []
-    for number, point in enumerate(work.points):
+def _own_points(test: OrbitExamination, depth: int, rng) -> list[states.Orbit]:
+    phase_map, found = test.prepare(), []
+    for number, point in enumerate(test.points):
         q, p = point if is_pair(point) else (point, None)
         if p is None:
-            p = work.p0 if work.p0 is not None and number == 0 else phase_map.momentum * rng.standard_normal(np.size(q))
-        for eps in work.list_of_eps:
+            p = test.p0 if test.p0 is not None and number == 0 else phase_map.momentum * rng.standard_normal(np.size(q))
+        for eps in test.list_of_eps:
             found.append(
                 states.orbit_through(
                     phase_map, np.array(q, dtype=float), np.array(p, dtype=float), 2 * 2**depth, eps, "given"
@@ -57,17 +57,17 @@ def _own_points(work: Work, depth: int, rng) -> list[states.Orbit]:
     return found
 
 
-def large_steps(work: Work) -> Row:
+def large_steps(test: OrbitExamination) -> Row:
     """The same across peaks of energy, where a trajectory diverges or must go on."""
-    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 4])
-    depth, reach = work.depth, 2**work.depth - 1
-    orbits = states.barriers(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)
-    orbits = [*orbits[::-1], *states.designs(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)]
-    found = work.examined("barrier", orbits, depth, 0.25)
+    phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 4])
+    depth, reach = test.depth, 2**test.depth - 1
+    orbits = states.barriers(phase_map, 2 * reach + 2, reach, test.list_of_eps, rng)
+    orbits = [*orbits[::-1], *states.designs(phase_map, 2 * reach + 2, reach, test.list_of_eps, rng)]
+    found = test.examined("barrier", orbits, depth, 0.25)
     if not found:
-        _nothing(work, "across a barrier, within reach, at this step size,", "barrier")
-    failing = [f for f in found if f.fails and stands(work, f)]
-    if len(failing) == 1 and work.threshold is None and not _persists(work, failing[0]):
+        _nothing(test, "across a barrier, within reach, at this step size,", "barrier")
+    failing = [f for f in found if f.fails and stands(test, f)]
+    if len(failing) == 1 and test.threshold is None and not _persists(test, failing[0]):
         peak = states.height(failing[0].table.orbit, reach)
         return Row(
             "invariance at large steps",
@@ -76,18 +76,18 @@ def large_steps(work: Work) -> Row:
             failing[0].tolerance,
             f"on one orbit only, with a peak of {peak:.0f} nats: a divergence rule that depends on where the "
             "trajectory was started does this; give threshold to have it judged",
-            case=case_of(work, failing[0]),
+            case=case_of(test, failing[0]),
         )
     peaks = [states.height(f.table.orbit, reach) for f in found]
     return row_of(
-        work, "invariance at large steps", found, f"energy peaks of {min(peaks):.0f} to {max(peaks):.0f} nats"
+        test, "invariance at large steps", found, f"energy peaks of {min(peaks):.0f} to {max(peaks):.0f} nats"
     )
 
 
-def _persists(work: Work, finding: Finding) -> bool:
+def _persists(test: OrbitExamination, finding: Finding) -> bool:
     """Whether it fails on orbits somewhat larger and smaller too, with peaks some per cent higher and lower."""
-    phase_map, orbit = work.prepare(), finding.table.orbit
-    depth, reach = work.depth, 2**work.depth - 1
+    phase_map, orbit = test.prepare(), finding.table.orbit
+    depth, reach = test.depth, 2**test.depth - 1
     for factor in (1.02, 0.98, 1.05, 0.95):
         q = phase_map.centre + factor * (orbit.q[orbit.n] - phase_map.centre)
         near = states.from_lowest(
@@ -96,23 +96,23 @@ def _persists(work: Work, finding: Finding) -> bool:
             reach,
             2 * reach + 2,
         )
-        table = work.table("barrier", near, depth, 0.1 * work.most_runs)
+        table = test.table("barrier", near, depth, 0.1 * test.most_runs)
         if table is not None and table.mass_off() <= 1e-12:
-            other = worst_of(table, work.guard(depth))
+            other = worst_of(table, test.guard(depth))
             moved = abs(states.height(table.orbit, reach) - states.height(orbit, reach))
-            if moved > 15 and other.fails and stands(work, other):
+            if moved > 15 and other.fails and stands(test, other):
                 return True
     return False
 
 
-def wall(work: Work) -> list[Row]:
+def wall(test: OrbitExamination) -> list[Row]:
     """The same beside states of density zero, at which nothing may end."""
-    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 5])
-    depth, reach = work.depth, 2**work.depth - 1
-    orbits = states.walls(phase_map, 2 * reach + 2, reach, work.list_of_eps, rng)
-    found = work.examined("wall", orbits, depth, 0.15)
+    phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 5])
+    depth, reach = test.depth, 2**test.depth - 1
+    orbits = states.walls(phase_map, 2 * reach + 2, reach, test.list_of_eps, rng)
+    found = test.examined("wall", orbits, depth, 0.15)
     if not found:
-        _nothing(work, "with states of density zero", "wall")
+        _nothing(test, "with states of density zero", "wall")
     forbidden = [(f.table.mass_forbidden(), f) for f in found]
     (mass, start), worst = max(forbidden, key=lambda pair: pair[0][0])
     if mass > 1e-14:
@@ -124,28 +124,28 @@ def wall(work: Work) -> list[Row]:
                 0.0,
                 "probability of ending where the density is zero or not a number",
                 WRONG_LAW,
-                start_case(work, worst.table, start),
+                start_case(test, worst.table, start),
             )
         ]
-    return [row_of(work, "invariance across a wall", found, "orbits with states of density zero")]
+    return [row_of(test, "invariance across a wall", found, "orbits with states of density zero")]
 
 
-def limit(work: Work) -> Row:
+def limit(test: OrbitExamination) -> Row:
     """The same where a peak is above the divergence threshold seen from one state and below it from another."""
-    phase_map, rng = work.require(sound=True), np.random.default_rng([work.seed, 6])
-    limit = 1000.0 if work.threshold is None else float(work.threshold)
-    name, reach = "divergence threshold", 2**work.depth - 1
-    orbits = states.at_the_limit(phase_map, 2 * reach + 2, reach, work.list_of_eps, limit, rng)
+    phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 6])
+    limit = 1000.0 if test.threshold is None else float(test.threshold)
+    name, reach = "divergence threshold", 2**test.depth - 1
+    orbits = states.at_the_limit(phase_map, 2 * reach + 2, reach, test.list_of_eps, limit, rng)
     if not orbits:
         raise NotApplicable(f"no orbit within reach rises by {limit:g} nats and comes back, at this step size")
-    found = work.examined("limit", orbits, work.depth, 0.15)
+    found = test.examined("limit", orbits, test.depth, 0.15)
     if not found:
-        _nothing(work, f"with a rise of {limit:g} nats", "limit")
-    row = row_of(work, name, found, f"with a peak {limit:g} + 2 and {limit:g} - 2 nats above two likely states")
+        _nothing(test, f"with a rise of {limit:g} nats", "limit")
+    row = row_of(test, name, found, f"with a peak {limit:g} + 2 and {limit:g} - 2 nats above two likely states")
     if row.status == FAIL:
-        work.pattern["one-sided"] = limit
-        if work.threshold is None:
-            work.said.append(
+        test.pattern["one-sided"] = limit
+        if test.threshold is None:
+            test.said.append(
                 "its divergence rule depends on where in the trajectory it was started: not invariant where the energy "
                 f"jumps by about {limit:g} nats, a rare thing (the usual rule, H - H(start) > 1000, has it too)"
             )
@@ -153,13 +153,13 @@ def limit(work: Work) -> Row:
     return row
 
 
-def _nothing(work: Work, which: str, *kinds: str) -> NoReturn:
+def _nothing(test: OrbitExamination, which: str, *kinds: str) -> NoReturn:
     """Why no orbit of these kinds was judged."""
-    off = [t for _, t in work.tables if t.mass_off() > 1e-12]
+    off = [t for _, t in test.tables if t.mass_off() > 1e-12]
     if off:
         raise NotApplicable("it leaves the orbit; see 'stays on the orbit'")
-    if any(orbit.kind in kinds for orbit in work.unfinished):
+    if any(orbit.kind in kinds for orbit in test.unfinished):
         raise Inconclusive(
-            f"no orbit {which} was done in the budget ({work.runs} runs): give a smaller depth, or more seconds"
+            f"no orbit {which} was done in the budget ({test.runs} runs): give a smaller depth, or more seconds"
         )
     raise NotApplicable(f"no orbit {which} was found")

@@ -23,7 +23,7 @@ OFF = "off the orbit"
 NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
 
 
-class Subject:
+class OrbitTransition:
     """The transition as it is called and read; what was noticed on the way."""
 
     def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict):
@@ -89,7 +89,9 @@ def _short(value) -> str:
 class Table:
     """K on an orbit, start by start, for a transition of given ``depth``; ends are offsets from z_0."""
 
-    def __init__(self, subject: Subject, orbit: states.Orbit, depth: int | None, *, mirrored=False, thorough=False):
+    def __init__(
+        self, subject: OrbitTransition, orbit: states.Orbit, depth: int | None, *, mirrored=False, thorough=False
+    ):
         self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
         self.rows: dict[int, list[Leaf]] = {}
         self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against

@@ -27,16 +27,16 @@ from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.orbits.calls import answers, leap_reversible
 from refhmc.check.orbits.ends import depths, directions, stays, sums
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.invariance import invariance, large_steps, limit, wall
 from refhmc.check.orbits.patterns import diagnose, notes
 from refhmc.check.orbits.sampled import ALPHA, sampled
 from refhmc.check.orbits.shapes import of_refhmc
 from refhmc.check.orbits.verdicts import REFUTED
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, examine
 
-ROWS: tuple[tuple[str, Callable[[Work], Row | Sequence[Row]]], ...] = (
+ROWS: tuple[tuple[str, Callable[[OrbitExamination], Row | Sequence[Row]]], ...] = (
     ("leap reversible", leap_reversible),
     ("answers", answers),
     ("invariance", invariance),
@@ -103,20 +103,20 @@ def orbit(
     if int(depth) != depth or not 1 <= depth <= 12:
         raise ValueError(f"depth must be a whole number from 1 to 12, got {depth!r}")
     part = math.inf if seconds is None else 0.75 * seconds
-    work = Work(
+    test = OrbitExamination(
         transition, leap, target, int(depth), eps, dim, H, p0, points, threshold, part, most_runs, seed, like, name
     )
-    foreign = [work.foreign, work.steps.foreign, work.energy_foreign]
-    settings = {"depth": work.depth, **({} if eps is None else {"eps": eps}), **({} if dim is None else {"dim": dim})}
+    foreign = [test.foreign, test.steps.foreign, test.energy_foreign]
+    settings = {"depth": test.depth, **({} if eps is None else {"eps": eps}), **({} if dim is None else {"dim": dim})}
     return examine(
         "orbit",
-        work.foreign.name,
-        [(row, functools.partial(function, work)) for row, function in ROWS],
+        test.foreign.name,
+        [(row, functools.partial(function, test)) for row, function in ROWS],
         settings=settings,
         seed=seed,
         foreign=foreign,
-        notes=functools.partial(notes, work),
-        diagnose=functools.partial(diagnose, work),
+        notes=functools.partial(notes, test),
+        diagnose=functools.partial(diagnose, test),
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm="enumerated rows: none; confirmed by ordinary runs before they fail (wrongly refuted with chance "

@@ -6,34 +6,34 @@ unequal weights do not, a weight is wrong; where only peaks and walls do not, wh
 
 from __future__ import annotations
 
-from refhmc.check.orbits.work import Work
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row, not_run
 
 
-def notes(work: Work) -> list[str]:
+def notes(test: OrbitExamination) -> list[str]:
     """What was detected on the way."""
-    said = list(dict.fromkeys(work.said))
-    if work.unit_mass:
+    said = list(dict.fromkeys(test.said))
+    if test.unit_mass:
         said.append("unit mass: H = |p|^2 / 2 - log density")
-    seen = work.transition.momentum if work.transition is not None else {}
+    seen = test.transition.momentum if test.transition is not None else {}
     if seen.get("turned") and not seen.get("kept"):
         said.append("it answers with the momentum turned about")
     elif seen.get("another", 0) > 0.5 * max(1, sum(seen.values())):
         said.append("the momentum it answers with is not the one of that state")
-    if work.runs:
-        kinds = {kind: sum(k == kind for k, _ in work.tables) for kind, _ in work.tables}
-        said.append(f"{work.runs} runs on {', '.join(f'{n} {kind}' for kind, n in kinds.items())} orbits")
+    if test.runs:
+        kinds = {kind: sum(k == kind for k, _ in test.tables) for kind, _ in test.tables}
+        said.append(f"{test.runs} runs on {', '.join(f'{n} {kind}' for kind, n in kinds.items())} orbits")
     return said
 
 
-def diagnose(work: Work, rows: dict[str, Row]) -> list[str]:
+def diagnose(test: OrbitExamination, rows: dict[str, Row]) -> list[str]:
     """What the failing rows are typical of."""
     failing = {name for name, row in rows.items() if row.status == FAIL}
     if "stays on the orbit" in failing and rows["stays on the orbit"].severity == WRONG_LAW:
         return [
             "it goes on from the wrong state: the edges of the tree are mixed up, or a step is taken in the wrong direction"
         ]
-    standing = work.pattern.get("invariance", [])
+    standing = test.pattern.get("invariance", [])
     if standing:
         if rows.get("reaches both directions", not_run("", "")).status == INCONCLUSIVE:
             return ["the tree is grown in one direction only: the start must be able to be anywhere in it"]

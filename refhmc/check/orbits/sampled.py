@@ -15,30 +15,30 @@ import math
 import numpy as np
 import scipy.special
 
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import binomial_tail, start_case
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, time_left
 
 ALPHA = 1e-6  # false alarms of the sampled row
 
 
-def sampled(work: Work) -> Row:
+def sampled(test: OrbitExamination) -> Row:
     """Where the enumeration did not end: from random starts with weights pi on one orbit, are the ends so distributed?"""
-    work.require(sound=True)
-    if not work.unfinished:
+    test.require(sound=True)
+    if not test.unfinished:
         raise NotApplicable("the enumerations were complete")
-    rng = np.random.default_rng([work.seed, 8])
-    orbit, reach = work.unfinished[0], 2**work.depth - 1
-    table = Table(work.subject, orbit, work.depth if work.takes_depth else None)
+    rng = np.random.default_rng([test.seed, 8])
+    orbit, reach = test.unfinished[0], 2**test.depth - 1
+    table = Table(test.subject, orbit, test.depth if test.takes_depth else None)
     span = min(2 * reach, orbit.n)
     weight = np.array([table.weight(i) for i in range(-span, span + 1)])
     count, runs = np.zeros(2 * span + 1, dtype=int), 0
     kept = 0.2 * time_left()  # for the rows after this one
-    while time_left() > kept and runs < 0.3 * work.most_runs:
+    while time_left() > kept and runs < 0.3 * test.most_runs:
         i = int(rng.choice(2 * span + 1, p=weight / weight.sum())) - span
-        end = table.place(work.subject.sample(rng, *table.start(i), orbit.eps, table.depth), i)
+        end = table.place(test.subject.sample(rng, *table.start(i), orbit.eps, table.depth), i)
         runs += 1
         if end == OFF:
             raise Inconclusive("it leaves the orbit")
@@ -62,5 +62,5 @@ def sampled(work: Work) -> Row:
         f"p-value of {runs} runs from pi on one orbit; a relative error of "
         f"{shift:.2g} in its likeliest state would be found with probability 0.99",
         relation=">=",
-        case=start_case(work, table, 0),
+        case=start_case(test, table, 0),
     )

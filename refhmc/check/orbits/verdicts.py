@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import Finding, Table, worst_of
-from refhmc.check.orbits.work import Work
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged
 from refhmc.check.subject.foreign import text_of
 
@@ -26,14 +26,14 @@ SAMPLES = 200  # ordinary runs from a state, to confirm the enumerated law
 REFUTED = 1e-10  # chance of their disagreeing by accident
 
 
-def row_of(work: Work, name: str, found: list[Finding], what: str) -> Row:
+def row_of(test: OrbitExamination, name: str, found: list[Finding], what: str) -> Row:
     """The row of the worst finding that stands."""
     failing = sorted((f for f in found if f.fails), key=lambda f: (f.table.depth or 0, f.table.enumerator.runs))
     runs = sum(f.table.enumerator.runs for f in found)
-    smallest = next((f for f in failing if stands(work, f)), None)
+    smallest = next((f for f in failing if stands(test, f)), None)
     if smallest is not None:
         worst = max(failing, key=lambda f: f.defect)
-        work.pattern[name] = failing
+        test.pattern[name] = failing
         return Row(
             name,
             FAIL,
@@ -41,7 +41,7 @@ def row_of(work: Work, name: str, found: list[Finding], what: str) -> Row:
             worst.tolerance,
             f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(failing)} of {len(found)} {what}; rounding of the energies",
             WRONG_LAW,
-            case_of(work, smallest),
+            case_of(test, smallest),
         )
     doubtful = [f for f in failing if f.table.stands != "weaker"]
     if doubtful:
@@ -54,27 +54,27 @@ def row_of(work: Work, name: str, found: list[Finding], what: str) -> Row:
     return judged(name, worst.defect, worst.tolerance, basis)
 
 
-def stands(work: Work, finding: Finding) -> bool:
+def stands(test: OrbitExamination, finding: Finding) -> bool:
     """Whether a failing orbit fails for good: in the weaker sense too, with K computed anew, ordinary runs agreeing."""
     verdict = finding.table.stands
     if verdict is None:
-        verdict = _confirmed(work, finding)
+        verdict = _confirmed(test, finding)
         finding.table.stands = verdict
     return verdict == ""
 
 
-def _confirmed(work: Work, finding: Finding) -> str:
+def _confirmed(test: OrbitExamination, finding: Finding) -> str:
     """ "" if it stands, otherwise what speaks against."""
     table = finding.table
-    depth = work.depth if table.depth is None else table.depth
-    guard = work.guard(depth)
+    depth = test.depth if table.depth is None else table.depth
+    guard = test.guard(depth)
     if table.enumerator.read_values:
-        again = work.table("again", table.orbit, depth, 0.25 * work.most_runs, thorough=True)
+        again = test.table("again", table.orbit, depth, 0.25 * test.most_runs, thorough=True)
         if again is not None:
             if not worst_of(again, guard).fails:
                 return "K came out otherwise at a second, more thorough enumeration"
             table = again
-    mirrored = work.table("mirrored", table.orbit, depth, mirrored=True)
+    mirrored = test.table("mirrored", table.orbit, depth, mirrored=True)
     if mirrored is not None:
         weaker = [
             abs(0.5 * (table.flow(j) + mirrored.flow(j)) - 1) <= max(table.tolerance(j), mirrored.tolerance(j))
@@ -82,36 +82,36 @@ def _confirmed(work: Work, finding: Finding) -> str:
             if table.weight(j) > math.exp(-4)
         ]
         if all(weaker):
-            work.said.append(
+            test.said.append(
                 "invariant once the momentum is refreshed, or turned about, but not with the momentum kept"
             )
             return "weaker"
-    return "" if _sampling_agrees(work, table) else "ordinary runs do not follow the enumerated law"
+    return "" if _sampling_agrees(test, table) else "ordinary runs do not follow the enumerated law"
 
 
-def _sampling_agrees(work: Work, table: Table) -> bool:
+def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
     """Ordinary runs from a few starts, against the enumerated K."""
-    rng = np.random.default_rng([work.seed, 7])
+    rng = np.random.default_rng([test.seed, 7])
     starts = sorted(table.rows, key=lambda i: -table.weight(i))[:2]
     for i in starts:
         law = table.law(i)
         count: dict[Any, int] = {}
         for _ in range(SAMPLES):
-            end = table.place(work.subject.sample(rng, *table.start(i), table.orbit.eps, table.depth), i)
+            end = table.place(test.subject.sample(rng, *table.start(i), table.orbit.eps, table.depth), i)
             count[end] = count.get(end, 0) + 1
         for end in law.keys() | count.keys():
             p = min(1.0, max(0.0, law.get(end, 0.0)))
             seen = count.get(end, 0)
             tail = binomial_tail(seen, SAMPLES, p)
             if tail < REFUTED:
-                work.said.append(
+                test.said.append(
                     "ordinary runs do not follow the enumerated law: it has randomness that was not asked for"
                 )
                 return False
     return True
 
 
-def case_of(work: Work, finding: Finding) -> str:
+def case_of(test: OrbitExamination, finding: Finding) -> str:
     """The call that shows it, and the pair of states with the largest one-way flow."""
     table, j = finding.table, finding.j
     k = table.orbit.n + j
@@ -123,10 +123,10 @@ def case_of(work: Work, finding: Finding) -> str:
     }
     (i, e), _ = max(flows.items(), key=lambda item: abs(item[1]), default=((j, j), 0.0))
     leaf = max((x for x in table.rows.get(i, []) if x.end == e), key=lambda x: x.p, default=None)
-    depth = work.depth if table.depth is None else table.depth
+    depth = test.depth if table.depth is None else table.depth
     call = (
         (
-            f"check.orbit({work.foreign.name}, leap, target, depth={depth}, eps={table.orbit.eps!r}, "
+            f"check.orbit({test.foreign.name}, leap, target, depth={depth}, eps={table.orbit.eps!r}, "
             f"points=[({text_of(table.orbit.q[k])}, {text_of(table.orbit.p[k])})])"
         )
         .replace("points=[([", "points=[(numpy.array([")
@@ -137,9 +137,9 @@ def case_of(work: Work, finding: Finding) -> str:
     return call + more + (f" on the answers {_rounded(leaf.answers)}" if leaf is not None else "")
 
 
-def start_case(work: Work, table: Table, i: int) -> str:
+def start_case(test: OrbitExamination, table: Table, i: int) -> str:
     q, p = table.start(i)
-    return f"{work.foreign.name}(draws, {text_of(q)}, {text_of(p)})  # eps={table.orbit.eps!r}"
+    return f"{test.foreign.name}(draws, {text_of(q)}, {text_of(p)})  # eps={table.orbit.eps!r}"
 
 
 def _rounded(answers: tuple) -> list:

@@ -60,31 +60,31 @@ def batch(
     """
     require_counts(dim=dim, chains=chains, n=n)
     subject = Foreign(step_or_kernel, name, like)
-    case = _Case(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
+    test = BatchExamination(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
     checks = [
-        ("answers", lambda: _answers(case)),
-        ("alone equals batch", lambda: _alone(case)),
-        ("order of chains", lambda: _order(case)),
-        ("divergent neighbour", lambda: _neighbour(case)),
-        ("numbers scale", lambda: _numbers(case)),
-        ("streams independent", lambda: _streams(case)),
-        ("decisions independent", lambda: _decisions(case)),
+        ("answers", lambda: _answers(test)),
+        ("alone equals batch", lambda: _alone(test)),
+        ("order of chains", lambda: _order(test)),
+        ("divergent neighbour", lambda: _neighbour(test)),
+        ("numbers scale", lambda: _numbers(test)),
+        ("streams independent", lambda: _streams(test)),
+        ("decisions independent", lambda: _decisions(test)),
     ]
     return examine(
         "batch",
         subject.name,
         checks,
-        settings={"dim": case.dim or "?", "chains": case.chains},
+        settings={"dim": test.dim or "?", "chains": test.chains},
         seed=seed,
         foreign=(subject,),
-        notes=lambda: case.notes,
+        notes=lambda: test.notes,
         diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
         false_alarm=f"'decisions independent': at most {FALSE_ALARM:g}; the rest is exact",
     )
 
 
-class _Case:
+class BatchExamination:
     """What the rows of one report share."""
 
     def __init__(self, subject: Foreign, dim, chains: int, eps, n, points, rounding, seed):
@@ -137,42 +137,42 @@ class _Case:
         return self.kernel(q, draws), [(x.kind, np.size(x.answer)) for x in draws.asked]
 
 
-def _answers(case: _Case) -> Row:
+def _answers(test: BatchExamination) -> Row:
     """Step or kernel, and in which dimension; by the number of parameters, then by trying."""
     needed = [
-        x for x in parameters(case.subject.function).values()
+        x for x in parameters(test.subject.function).values()
         if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
     ]  # fmt: skip
     shapes = ["step"] if len(needed) >= 3 else [DRAWS, GENERATOR] if len(needed) == 2 else ["step", DRAWS, GENERATOR]
     errors: list[SubjectError] = []
-    for dim in (3, 2, 4, 5, 1) if case.dim is None else (case.dim,):
+    for dim in (3, 2, 4, 5, 1) if test.dim is None else (test.dim,):
         for shape in shapes:
-            case.shape, case.dim = shape, dim
+            test.shape, test.dim = shape, dim
             try:
-                answer, _ = case.call(*case.states(0), 0)
-                case.subject.forget()
-                case.notes.append("called as " + ("step(q, p, eps, n)" if shape == "step" else shape) + ", batched")
+                answer, _ = test.call(*test.states(0), 0)
+                test.subject.forget()
+                test.notes.append("called as " + ("step(q, p, eps, n)" if shape == "step" else shape) + ", batched")
                 if not np.isfinite(answer).all():
                     return Row(
-                        "answers", FAIL, basis="not finite, from finite ones", case=_text(case, case.states(0)[0])
+                        "answers", FAIL, basis="not finite, from finite ones", case=_text(test, test.states(0)[0])
                     )
-                return Row("answers", PASS, basis=f"({case.chains}, {dim})")
+                return Row("answers", PASS, basis=f"({test.chains}, {dim})")
             except SubjectError as wrong:
                 errors.append(wrong)
-    case.shape = ""
+    test.shape = ""
     raise next((w for w in errors if not isinstance(w.__cause__, (AttributeError, TypeError))), errors[0])
 
 
-def _text(case: _Case, q: np.ndarray) -> str:
-    return call_text(case.subject.name, [q])
+def _text(test: BatchExamination, q: np.ndarray) -> str:
+    return call_text(test.subject.name, [q])
 
 
 # ------------------------------------------------------------------------------------------------- which number is whose
 
 
-def _recorded(case: _Case, q: np.ndarray, seed: int) -> tuple[np.ndarray, list[Question]]:
+def _recorded(test: BatchExamination, q: np.ndarray, seed: int) -> tuple[np.ndarray, list[Question]]:
     draws = Draws(np.random.default_rng(seed))
-    answer = case.kernel(q, draws)
+    answer = test.kernel(q, draws)
     if not draws.asked:
         raise NotApplicable("no number was asked for in a way that can be recorded")
     return answer, draws.asked
@@ -187,14 +187,14 @@ def _flat(asked: list[Question]) -> dict[str, list]:
     return script
 
 
-def _owners(case: _Case) -> list[tuple[str, int, tuple[int, ...]]]:
+def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
     """For each number (kind, place): the chains whose answers it can change, over several starts."""
-    if case.owners is not None:
-        return case.owners
+    if test.owners is not None:
+        return test.owners
     moved: dict[tuple[str, int], set[int]] = {}
     for key in range(4):
-        q, _ = case.states(key)
-        before, asked = _recorded(case, q, key)
+        q, _ = test.states(key)
+        before, asked = _recorded(test, q, key)
         script = _flat(asked)
         for kind in script:
             if kind not in ("normal", "exponential", "uniform"):
@@ -202,84 +202,84 @@ def _owners(case: _Case) -> list[tuple[str, int, tuple[int, ...]]]:
             for place, value in enumerate(script[kind]):
                 for new in {"normal": (value + 1.5, -value), "exponential": (1e-9, 30.0)}.get(kind, (1e-12, 1 - 1e-12)):
                     changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
-                    after = case.kernel(q, Draws(np.random.default_rng(key), changed))
+                    after = test.kernel(q, Draws(np.random.default_rng(key), changed))
                     rows = np.flatnonzero(np.any(after != before, axis=1))
                     moved.setdefault((kind, place), set()).update(rows.tolist())
-    case.owners = [(kind, place, tuple(sorted(rows))) for (kind, place), rows in moved.items()]
-    return case.owners
+    test.owners = [(kind, place, tuple(sorted(rows))) for (kind, place), rows in moved.items()]
+    return test.owners
 
 
-def _alone(case: _Case) -> Row:
-    case.need()
+def _alone(test: BatchExamination) -> Row:
+    test.need()
     worst, tolerance, text = 0.0, 0.0, ""
-    if case.shape != "step":
-        shared = [x for x in _owners(case) if len(x[2]) > 1]
+    if test.shape != "step":
+        shared = [x for x in _owners(test) if len(x[2]) > 1]
         if shared:
             raise NotApplicable("a number is shared by several chains (see 'streams independent')")
     for key in range(3):
-        q, p = case.states(key)
-        if case.shape == "step":
-            together = case.step(q, p)
-            singles = np.vstack([case.step(q[k : k + 1], p[k : k + 1]) for k in range(case.chains)])
+        q, p = test.states(key)
+        if test.shape == "step":
+            together = test.step(q, p)
+            singles = np.vstack([test.step(q[k : k + 1], p[k : k + 1]) for k in range(test.chains)])
         else:
-            together, asked = _recorded(case, q, key)
-            singles = np.vstack([_single(case, q, k, asked, key) for k in range(case.chains)])
+            together, asked = _recorded(test, q, key)
+            singles = np.vstack([_single(test, q, k, asked, key) for k in range(test.chains)])
         gap = np.abs(together - singles)
-        tolerance = max(tolerance, case.tolerance(together))
+        tolerance = max(tolerance, test.tolerance(together))
         if not gap.max() <= worst:
-            worst, text = float(gap.max()), _text(case, q)
+            worst, text = float(gap.max()), _text(test, q)
     basis = f"{ROUNDINGS} units of rounding, for sums in another order"
     return judged("alone equals batch", worst, tolerance, basis, case=text)
 
 
-def _single(case: _Case, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
+def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
     """Chain ``k`` alone, on the numbers that are its own in the batch."""
     flat = _flat(asked)
     mine: dict[str, list] = {}
-    for kind, place, rows in _owners(case):
+    for kind, place, rows in _owners(test):
         # What changed nothing in any start (a decision that never was close) belongs where its place says.
-        share = len(flat[kind]) // case.chains
+        share = len(flat[kind]) // test.chains
         if k in rows or (not rows and share and place // share == k):
             mine.setdefault(kind, []).append((place, flat[kind][place]))
     script = {kind: [value for _, value in sorted(items)] for kind, items in mine.items()}
     counts = {kind: len(values) for kind, values in flat.items()}
-    if any(len(script.get(kind, [])) * case.chains != count for kind, count in counts.items()):
+    if any(len(script.get(kind, [])) * test.chains != count for kind, count in counts.items()):
         raise NotApplicable("which numbers belong to which chain cannot be told")
-    return case.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
+    return test.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
 
 
-def _order(case: _Case) -> Row:
+def _order(test: BatchExamination) -> Row:
     """Permuted chains, and for a kernel their numbers with them."""
-    case.need()
+    test.need()
     worst, tolerance, text = 0.0, 0.0, ""
     for key in range(3):
-        q, p = case.states(key)
-        order = np.random.default_rng([case.seed, 50, key]).permutation(case.chains)
-        if np.array_equal(order, np.arange(case.chains)):
+        q, p = test.states(key)
+        order = np.random.default_rng([test.seed, 50, key]).permutation(test.chains)
+        if np.array_equal(order, np.arange(test.chains)):
             order = order[::-1]
-        if case.shape == "step":
-            together, permuted = case.step(q, p), case.step(q[order], p[order])
+        if test.shape == "step":
+            together, permuted = test.step(q, p), test.step(q[order], p[order])
         else:
-            together, asked = _recorded(case, q, key)
-            script = _permuted(case, _flat(asked), order)
-            permuted = case.kernel(q[order], Draws(np.random.default_rng(key), script))
+            together, asked = _recorded(test, q, key)
+            script = _permuted(test, _flat(asked), order)
+            permuted = test.kernel(q[order], Draws(np.random.default_rng(key), script))
         gap = float(np.abs(together[order] - permuted).max())
-        tolerance = max(tolerance, case.tolerance(together))
+        tolerance = max(tolerance, test.tolerance(together))
         if not gap <= worst:
-            worst, text = gap, _text(case, q)
+            worst, text = gap, _text(test, q)
     return judged("order of chains", worst, tolerance, f"{ROUNDINGS} units of rounding", case=text)
 
 
-def _permuted(case: _Case, flat: dict[str, list], order: np.ndarray) -> dict[str, list]:
+def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) -> dict[str, list]:
     """The numbers, each at the place of the chain that it belongs to now."""
     places: dict[tuple[str, int], list[int]] = {}
-    for kind, place, rows in _owners(case):
+    for kind, place, rows in _owners(test):
         if len(rows) != 1:
             raise NotApplicable("which numbers belong to which chain cannot be told")
         places.setdefault((kind, rows[0]), []).append(place)
     script = {kind: list(values) for kind, values in flat.items()}
     for kind in flat:
-        mine = [sorted(places.get((kind, k), [])) for k in range(case.chains)]
+        mine = [sorted(places.get((kind, k), [])) for k in range(test.chains)]
         if len({len(x) for x in mine}) != 1:
             raise NotApplicable("which numbers belong to which chain cannot be told")
         for new, old in enumerate(order):
@@ -288,33 +288,33 @@ def _permuted(case: _Case, flat: dict[str, list], order: np.ndarray) -> dict[str
     return script
 
 
-def _neighbour(case: _Case) -> Row:
+def _neighbour(test: BatchExamination) -> Row:
     """One chain where nothing is finite: the others must not notice."""
-    case.need()
+    test.need()
     worst, tolerance, text, refused, tried = 0.0, 0.0, "", "", 0
     for key, bad in enumerate((np.nan, np.inf, 1e150, -1e8)):
-        q, p = case.states(key)
+        q, p = test.states(key)
         with np.errstate(all="ignore"):
-            healthy, numbers = case.call(q, p, key)
+            healthy, numbers = test.call(q, p, key)
             try:
-                at = key % case.chains
-                got, used = case.call(_with(q, at, bad), p, key)
+                at = key % test.chains
+                got, used = test.call(_with(q, at, bad), p, key)
                 if used != numbers:
                     # It asked for fewer there, which moves the numbers of the chains after it: once more, as the last one.
-                    at = case.chains - 1
-                    got, _ = case.call(_with(q, at, bad), p, key)
+                    at = test.chains - 1
+                    got, _ = test.call(_with(q, at, bad), p, key)
             except SubjectError as wrong:
                 refused = str(wrong)
                 continue
         tried += 1
-        gap = np.abs(got - healthy)[np.arange(case.chains) != at]
-        tolerance = max(tolerance, case.tolerance(healthy))
+        gap = np.abs(got - healthy)[np.arange(test.chains) != at]
+        tolerance = max(tolerance, test.tolerance(healthy))
         if not np.max(gap, initial=0.0) <= worst:
-            worst, text = float(np.max(gap)), _text(case, _with(q, at, bad))
+            worst, text = float(np.max(gap)), _text(test, _with(q, at, bad))
     if not tried:
         return inconclusive("divergent neighbour", f"it stops: {refused}")
     if refused:
-        case.notes.append(f"divergent neighbour: {refused}")
+        test.notes.append(f"divergent neighbour: {refused}")
     basis = f"change of the other chains; {tried} kinds of disaster"
     return judged("divergent neighbour", worst, tolerance, basis, case=text)
 
@@ -325,17 +325,17 @@ def _with(q: np.ndarray, at: int, bad: float) -> np.ndarray:
     return spoilt
 
 
-def _numbers(case: _Case) -> Row:
+def _numbers(test: BatchExamination) -> Row:
     """Twice the chains, twice the numbers."""
-    case.need(kernel=True)
-    q, _ = case.states(0)
+    test.need(kernel=True)
+    q, _ = test.states(0)
     counts = []
     for rows in (q, np.vstack([q, q])):
-        _, asked = _recorded(case, rows, 0)
+        _, asked = _recorded(test, rows, 0)
         counts.append({kind: len(values) for kind, values in _flat(asked).items()})
     short = [kind for kind in counts[0] if counts[1].get(kind, 0) < 2 * counts[0][kind] and kind != "permutation"]
     text = "; ".join(
-        f"{counts[0][kind]} {kind}s for {case.chains} chains, {counts[1].get(kind, 0)} for twice as many"
+        f"{counts[0][kind]} {kind}s for {test.chains} chains, {counts[1].get(kind, 0)} for twice as many"
         for kind in counts[0]
     )
     if short:
@@ -343,17 +343,17 @@ def _numbers(case: _Case) -> Row:
     return Row("numbers scale", PASS, basis=text)
 
 
-def _streams(case: _Case) -> Row:
+def _streams(test: BatchExamination) -> Row:
     """Equal starts must lead to different points: nobody may have another one's noise."""
-    case.need(kernel=True)
-    equal = np.zeros((case.chains, case.chains), dtype=int)
+    test.need(kernel=True)
+    equal = np.zeros((test.chains, test.chains), dtype=int)
     both = np.zeros_like(equal)
     for key in range(20):
-        q, _ = case.states(key)
+        q, _ = test.states(key)
         q[:] = q[0]
-        got = case.kernel(q, Draws(np.random.default_rng([case.seed, key])))
+        got = test.kernel(q, Draws(np.random.default_rng([test.seed, key])))
         moved = np.any(got != q, axis=1)
-        for i, j in itertools.combinations(range(case.chains), 2):
+        for i, j in itertools.combinations(range(test.chains), 2):
             both[i, j] += moved[i] and moved[j]
             equal[i, j] += moved[i] and moved[j] and np.array_equal(got[i], got[j])
     if both.max() == 0:
@@ -364,74 +364,74 @@ def _streams(case: _Case) -> Row:
         # A proposal of a few values only (a walk on a grid) can coincide; one with normals cannot.
         if equal[i, j] == both[i, j] and both[i, j] >= 3:
             return Row(
-                "streams independent", FAIL, float(equal[i, j]), 0.0, why, WRONG_LAW, _text(case, case.states(0)[0])
+                "streams independent", FAIL, float(equal[i, j]), 0.0, why, WRONG_LAW, _text(test, test.states(0)[0])
             )
         return inconclusive("streams independent", why)
     return Row("streams independent", PASS, 0.0, 0.0, f"equal answers from equal starts, in {int(both.max())} calls")
 
 
-def _decisions(case: _Case) -> Row:
+def _decisions(test: BatchExamination) -> Row:
     """Do two chains always decide alike?"""
-    case.need(kernel=True)
+    test.need(kernel=True)
     calls = CALLS
     for _ in range(3):
-        moved = np.zeros((calls, case.chains), dtype=bool)
+        moved = np.zeros((calls, test.chains), dtype=bool)
         for key in range(calls):
-            q, _ = case.states(0)
+            q, _ = test.states(0)
             q[:] = q[0]
-            got = case.kernel(q, Draws(np.random.default_rng([case.seed, 7, key])))
+            got = test.kernel(q, Draws(np.random.default_rng([test.seed, 7, key])))
             moved[key] = np.any(got != q, axis=1)
         rates = moved.mean(axis=0)
         if rates.min() >= 0.05 and rates.max() <= 0.95:
             break
         calls *= 2
-    found = _shared_uniform(case)
+    found = _shared_uniform(test)
     if found is not None:
         return found
     if rates.min() < 0.05 or rates.max() > 0.95:
         return inconclusive(
             "decisions independent", f"chains accept in {rates.min():.2g} to {rates.max():.2g} of the calls"
         )
-    pairs = list(itertools.combinations(range(case.chains), 2))
+    pairs = list(itertools.combinations(range(test.chains), 2))
     alike = [(np.mean(moved[:, i] == moved[:, j]), i, j) for i, j in pairs]
     share, i, j = max(alike)
     a = float(rates[i])
     chance = len(pairs) * max(a, 1 - a) ** calls
     if share == 1.0 and chance <= FALSE_ALARM:
         why = f"chains {i} and {j} decide alike in all of {calls} calls: by chance {chance:.1g}"
-        return Row("decisions independent", FAIL, share, 1.0, why, WRONG_LAW, _text(case, case.states(0)[0]), "<")
+        return Row("decisions independent", FAIL, share, 1.0, why, WRONG_LAW, _text(test, test.states(0)[0]), "<")
     basis = f"largest share of equal decisions, {calls} calls, accepting {rates.min():.2g} to {rates.max():.2g}"
     return Row("decisions independent", PASS, share, 1.0, basis, relation="<")
 
 
-def _shared_uniform(case: _Case) -> Row | None:
+def _shared_uniform(test: BatchExamination) -> Row | None:
     """FAIL if one uniform decides for several chains: each turns it down, or not, with no other change."""
     try:
-        owners = _owners(case)
+        owners = _owners(test)
     except NotApplicable:
         return None
     for kind, place, rows in owners:
         if kind != "uniform" or len(rows) < 2:
             continue
         for key in range(SHARED_TRIES):  # until one call in which two chains are near enough to rejecting
-            q, _ = case.states(key)
-            before, asked = _recorded(case, q, key)
+            q, _ = test.states(key)
+            before, asked = _recorded(test, q, key)
             stayed = np.all(before == q, axis=1)
             script = _flat(asked)
             if place >= len(script[kind]):
                 continue
-            turned = np.zeros(case.chains, dtype=bool)
-            shifted = np.zeros(case.chains, dtype=bool)
+            turned = np.zeros(test.chains, dtype=bool)
+            shifted = np.zeros(test.chains, dtype=bool)
             for new in (1e-12, 1 - 1e-12):
                 changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
-                after = case.kernel(q, Draws(np.random.default_rng(key), changed))
+                after = test.kernel(q, Draws(np.random.default_rng(key), changed))
                 stays = np.all(after == q, axis=1)
                 turned |= stays != stayed
                 shifted |= ~stays & ~stayed & np.any(after != before, axis=1)
             if turned.sum() >= 2 and not shifted.any():
                 who = np.flatnonzero(turned).tolist()
                 why = f"one uniform (number {place + 1} of the call) decides for the chains {who}"
-                return Row("decisions independent", FAIL, float(len(who)), 1.0, why, WRONG_LAW, _text(case, q))
+                return Row("decisions independent", FAIL, float(len(who)), 1.0, why, WRONG_LAW, _text(test, q))
     return None
 
 

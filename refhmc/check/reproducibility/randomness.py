@@ -74,16 +74,16 @@ def randomness(
         kernel = adapters.refhmc_kernel(getattr(H, "model", H), kernel)
     subject = Foreign(kernel, name, like)
     target = None if H is None and log_density is None else target_density(H, log_density, like)
-    case = _Case(subject, target, dim, points, n, seed)
+    test = RandomnessExamination(subject, target, dim, points, n, seed)
     checks = [
-        ("answers", lambda: _answers(case)),
-        ("respects the generator", lambda: _respects(case)),
-        ("global state", lambda: _global(case)),
-        ("fresh every call", lambda: _fresh(case)),
-        ("kinds and counts", lambda: _counts(case)),
-        ("momentum", lambda: _rank(case)),
-        ("depends on every draw", lambda: _used(case)),
-        ("one use of each number", lambda: _one_use(case)),
+        ("answers", lambda: _answers(test)),
+        ("respects the generator", lambda: _respects(test)),
+        ("global state", lambda: _global(test)),
+        ("fresh every call", lambda: _fresh(test)),
+        ("kinds and counts", lambda: _counts(test)),
+        ("momentum", lambda: _rank(test)),
+        ("depends on every draw", lambda: _used(test)),
+        ("one use of each number", lambda: _one_use(test)),
     ]
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
@@ -91,10 +91,10 @@ def randomness(
             "randomness",
             subject.name,
             checks,
-            settings={"dim": case.dim or "?", "n": n},
+            settings={"dim": test.dim or "?", "n": n},
             seed=seed,
             foreign=(subject, *(target.foreign if target else ())),
-            notes=lambda: case.notes,
+            notes=lambda: test.notes,
             diagnose=_diagnose,
             seconds_per_call=seconds_per_call,
             false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row on different numbers; the rest is exact",
@@ -104,7 +104,7 @@ def randomness(
         random.setstate(python_state)
 
 
-class _Case:
+class RandomnessExamination:
     """What the rows of one report share."""
 
     def __init__(self, kernel: Foreign, target, dim, points, n: int, seed: int):
@@ -137,78 +137,78 @@ class _Case:
         return runner
 
 
-def _answers(case: _Case) -> Row:
+def _answers(test: RandomnessExamination) -> Row:
     first: Exception | None = None
-    for dim in DIMENSIONS if case.dim is None else (case.dim,):
+    for dim in DIMENSIONS if test.dim is None else (test.dim,):
         try:
-            start = 0.1 + 0.1 * np.arange(dim) if case.points is None else case.points[0]
-            case.runner = find_runner(case.kernel, start)
-            case.kernel.forget()
-            case.dim = dim
+            start = 0.1 + 0.1 * np.arange(dim) if test.points is None else test.points[0]
+            test.runner = find_runner(test.kernel, start)
+            test.kernel.forget()
+            test.dim = dim
             break
         except SubjectError as wrong:
             first = first or wrong
-    if case.runner is None:
+    if test.runner is None:
         assert isinstance(first, SubjectError)
-        raise elsewhere(first, case.dim, lambda d: find_runner(case.kernel, 0.1 + 0.1 * np.arange(d)))
-    runner, rng = case.runner, np.random.default_rng([case.seed, 1])
-    assert case.dim is not None
-    if case.points is None:
-        case.points = (
-            0.5 * rng.standard_normal((8, case.dim))
-            if case.target is None
-            else typical_points(case.target.log_pi, case.dim, 8, rng)
+        raise elsewhere(first, test.dim, lambda d: find_runner(test.kernel, 0.1 + 0.1 * np.arange(d)))
+    runner, rng = test.runner, np.random.default_rng([test.seed, 1])
+    assert test.dim is not None
+    if test.points is None:
+        test.points = (
+            0.5 * rng.standard_normal((8, test.dim))
+            if test.target is None
+            else typical_points(test.target.log_pi, test.dim, 8, rng)
         )
-    case.notes.append(f"called as {runner.shape}")
+    test.notes.append(f"called as {runner.shape}")
     bad = ""
     transition = []
-    for k in range(case.n):
-        q = case.points[k % len(case.points)]
-        got = runner.run(q, seed=k, p=_momentum(case))
+    for k in range(test.n):
+        q = test.points[k % len(test.points)]
+        got = runner.run(q, seed=k, p=_momentum(test))
         if not np.isfinite(got.q).all():
-            bad = call_text(case.kernel.name, [q])
+            bad = call_text(test.kernel.name, [q])
         transition.append(got)
     if runner.shape != MOMENTUM:
-        case.recorded = transition if any(got.asked for got in transition) else []
+        test.recorded = transition if any(got.asked for got in transition) else []
     if bad:
         return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
-    return Row("answers", PASS, basis=f"positions ({case.dim},), {case.n} times")
+    return Row("answers", PASS, basis=f"positions ({test.dim},), {test.n} times")
 
 
-def _momentum(case: _Case):
-    return np.ones(case.dim or 1) if case.runner is not None and case.runner.keeps_momentum else None
+def _momentum(test: RandomnessExamination):
+    return np.ones(test.dim or 1) if test.runner is not None and test.runner.keeps_momentum else None
 
 
-def _again(case: _Case, runner: TransitionRunner, q, seed: int) -> np.ndarray:
+def _again(test: RandomnessExamination, runner: TransitionRunner, q, seed: int) -> np.ndarray:
     """The answer with a generator made from a seed: NumPy's own where the kernel takes one."""
     if runner.shape == MOMENTUM:
         return runner.run(q, seed=seed).q
-    return runner.with_generator(np.random.default_rng([case.seed, seed]), q, _momentum(case)).q
+    return runner.with_generator(np.random.default_rng([test.seed, seed]), q, _momentum(test)).q
 
 
-def _respects(case: _Case) -> Row:
+def _respects(test: RandomnessExamination) -> Row:
     """Same generator, same answer, whatever the state of the global ones."""
-    runner = case.need()
-    for k, q in enumerate(case.starts()[:6]):
+    runner = test.need()
+    for k, q in enumerate(test.starts()[:6]):
         _set_global(1)
-        first = _again(case, runner, q, k)
+        first = _again(test, runner, q, k)
         _set_global(2)
-        second = _again(case, runner, q, k)
+        second = _again(test, runner, q, k)
         if np.array_equal(first, second, equal_nan=True):
             continue
-        text = f"{call_text(case.kernel.name, [q])}  # twice, each time with default_rng({[case.seed, k]})"
+        text = f"{call_text(test.kernel.name, [q])}  # twice, each time with default_rng({[test.seed, k]})"
         _set_global(1)
-        third = _again(case, runner, q, k)
+        third = _again(test, runner, q, k)
         _set_global(1)
-        fourth = _again(case, runner, q, k)
+        fourth = _again(test, runner, q, k)
         _set_global(2)
         elsewhere = not np.array_equal(
-            fourth, _again(case, runner, q, k)
+            fourth, _again(test, runner, q, k)
         )  # and is it not just the call before that matters?
         if np.array_equal(third, fourth) and elsewhere:
             why = "the same generator, another answer after np.random.seed or random.seed: it reads a global generator"
             return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
-        if runner.shape != MOMENTUM and not case.recorded:
+        if runner.shape != MOMENTUM and not test.recorded:
             why = "the same generator, another answer: its randomness is its own"
             return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
         why = "the same generator, another answer: it remembers earlier calls (a momentum kept inside?) or draws elsewhere too"
@@ -226,29 +226,29 @@ def _state() -> tuple:
     return (kind, np.asarray(keys).tobytes(), place, *rest), random.getstate()
 
 
-def _global(case: _Case) -> Row:
+def _global(test: RandomnessExamination) -> Row:
     """The global generators are left as they were."""
-    runner = case.need()
+    runner = test.need()
     _set_global(123456789)
     before = _state()
-    for k, q in enumerate(case.starts()[:6]):
-        _again(case, runner, q, k)
+    for k, q in enumerate(test.starts()[:6]):
+        _again(test, runner, q, k)
     numpy_changed, python_changed = (a != b for a, b in zip(before, _state(), strict=True))
     if numpy_changed or python_changed:
         why = f"the state of the global {'np.random' if numpy_changed else 'random'} is another after its calls"
-        text = call_text(case.kernel.name, [case.starts()[0]])
+        text = call_text(test.kernel.name, [test.starts()[0]])
         return Row("global state", FAIL, basis=why, severity=INEFFICIENT, case=text)
     return Row("global state", PASS, basis="np.random and random are left as they were")
 
 
-def _fresh(case: _Case) -> Row:
+def _fresh(test: RandomnessExamination) -> Row:
     """Different numbers, different answers: at least one of 20 calls from some point moves, and two moves differ."""
-    runner = case.need()
+    runner = test.need()
     moves = 0
-    for q in case.starts()[:4]:
+    for q in test.starts()[:4]:
         seen = set()
         for k in range(20):
-            got = _again(case, runner, q, 1000 + k)
+            got = _again(test, runner, q, 1000 + k)
             if not np.array_equal(got, q):
                 seen.add(got.tobytes())
                 moves += 1
@@ -256,15 +256,15 @@ def _fresh(case: _Case) -> Row:
                 return Row("fresh every call", PASS, basis="different numbers lead to different points")
     if moves > 3:
         why = f"{moves} calls with different generators moved, to the same point from each start"
-        text = call_text(case.kernel.name, [case.starts()[0]])
+        text = call_text(test.kernel.name, [test.starts()[0]])
         return Row("fresh every call", FAIL, basis=why, severity=WRONG_LAW, case=text)
     return inconclusive("fresh every call", f"it moved {moves} times in 80 calls")
 
 
-def _counts(case: _Case) -> Row:
-    case.need_recorded()
-    totals: list[Counter] = [Counter() for _ in case.recorded]
-    for total, transition in zip(totals, case.recorded, strict=True):
+def _counts(test: RandomnessExamination) -> Row:
+    test.need_recorded()
+    totals: list[Counter] = [Counter() for _ in test.recorded]
+    for total, transition in zip(totals, test.recorded, strict=True):
         for question in transition.asked:
             total[question.kind] += np.size(question.answer)
     parts = []
@@ -274,14 +274,14 @@ def _counts(case: _Case) -> Row:
         parts.append(f"{spread} {kind}{'s' if spread != '1' else ''}")
     constant = all(total == totals[0] for total in totals)
     text = ", ".join(parts)
-    case.notes.append(f"asks for {text} a transition{'' if constant else ' (not always as many)'}")
-    empty = sum(not transition.asked for transition in case.recorded)
+    test.notes.append(f"asks for {text} a transition{'' if constant else ' (not always as many)'}")
+    empty = sum(not transition.asked for transition in test.recorded)
     if empty:
-        return inconclusive("kinds and counts", f"{text}; nothing at all in {empty} of {case.n} transitions")
+        return inconclusive("kinds and counts", f"{text}; nothing at all in {empty} of {test.n} transitions")
     return Row("kinds and counts", PASS, basis=text)
 
 
-def _scripted(case: _Case, transition: Transition, kind: str, place: int, value: float) -> dict:
+def _scripted(test: RandomnessExamination, transition: Transition, kind: str, place: int, value: float) -> dict:
     """The script that repeats ``played`` with one number changed."""
     script: dict[str, list] = {}
     for question in transition.asked:
@@ -292,33 +292,35 @@ def _scripted(case: _Case, transition: Transition, kind: str, place: int, value:
     return script
 
 
-def _moving(case: _Case) -> list[tuple[int, np.ndarray, Transition]]:
+def _moving(test: RandomnessExamination) -> list[tuple[int, np.ndarray, Transition]]:
     """Recorded transitions that went elsewhere."""
-    starts = case.starts()
-    found = [(k, starts[k % len(starts)], transition) for k, transition in enumerate(case.recorded)]
+    starts = test.starts()
+    found = [(k, starts[k % len(starts)], transition) for k, transition in enumerate(test.recorded)]
     return [x for x in found if not np.array_equal(x[2].q, x[1]) and np.isfinite(x[2].q).all()]
 
 
-def _responses(case: _Case, runner: TransitionRunner, k: int, q, transition: Transition, kind: str) -> np.ndarray:
+def _responses(
+    test: RandomnessExamination, runner: TransitionRunner, k: int, q, transition: Transition, kind: str
+) -> np.ndarray:
     """dq' for a small change of each of the numbers of a kind, (d, count)."""
     numbers = transition.numbers(kind)
-    h = 1e-4 if case.kernel.epsilon < 1e-10 else 1e-2
+    h = 1e-4 if test.kernel.epsilon < 1e-10 else 1e-2
     columns = []
     for place, value in enumerate(numbers):
         to = value + (h if kind == "normal" or value < 0.5 else -h)
-        got = runner.run(q, _scripted(case, transition, kind, place, to), seed=k, p=_momentum(case))
+        got = runner.run(q, _scripted(test, transition, kind, place, to), seed=k, p=_momentum(test))
         rejected = np.array_equal(got.q, q)
         columns.append(np.zeros(len(q)) if rejected else (got.q - transition.q) / h)
     return np.stack(columns, axis=-1) if columns else np.zeros((len(q), 0))
 
 
-def _rank(case: _Case) -> Row:
+def _rank(test: RandomnessExamination) -> Row:
     """The noise must reach every direction: at each step, or over several (one coordinate at a time)."""
-    runner = case.need_recorded()
+    runner = test.need_recorded()
     directions, most, shared = [], 0, 0
-    for k, q, transition in _moving(case)[:12]:
+    for k, q, transition in _moving(test)[:12]:
         J = np.hstack(
-            [_responses(case, runner, k, q, transition, kind) for kind in ("normal", "exponential", "uniform")]
+            [_responses(test, runner, k, q, transition, kind) for kind in ("normal", "exponential", "uniform")]
         )
         sizes = np.linalg.norm(J, axis=0)
         J = J[:, sizes > 1e-9 * max(sizes.max(initial=0.0), 1e-300)]
@@ -330,93 +332,100 @@ def _rank(case: _Case) -> Row:
             rest = (transition.q - q) - left[:, :rank] @ (left[:, :rank].T @ (transition.q - q))
             shared += np.linalg.norm(rest) > 1e-6 * np.linalg.norm(transition.q - q)
     if not directions:
-        moved = len(_moving(case))
+        moved = len(_moving(test))
         return inconclusive("momentum", f"no move depends smoothly on its numbers ({moved} moves)")
     values = np.linalg.svd(np.hstack(directions), compute_uv=False)
     spanned = int(np.sum(values > 1e-6 * values[0]))
-    d = len(case.starts()[0])
-    discrete = {"choice", "permutation", "flip"} & {x.kind for transition in case.recorded for x in transition.asked}
+    d = len(test.starts()[0])
+    discrete = {"choice", "permutation", "flip"} & {x.kind for transition in test.recorded for x in transition.asked}
     if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not runner.keeps_momentum:
         # A part of the coordinates, or one direction, goes no further than its noise; a deterministic move in between does.
-        case.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
-        return inconclusive("momentum", f"{case.shared}: is one used for several coordinates?")
+        test.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
+        return inconclusive("momentum", f"{test.shared}: is one used for several coordinates?")
     if spanned == d:
         return Row(
             "momentum", PASS, basis=f"its numbers move it in {most} directions at a time, in all {d} over several moves"
         )
-    chosen = any(x.kind in ("choice", "permutation") for transition in case.recorded for x in transition.asked)
+    chosen = any(x.kind in ("choice", "permutation") for transition in test.recorded for x in transition.asked)
     if chosen or spanned > most or runner.keeps_momentum:  # some coordinates at a time
         return inconclusive("momentum", f"its numbers move it in {most} directions at a time, {spanned} of {d} so far")
-    kinds = sum(len(transition.numbers("normal")) for transition in case.recorded) / len(case.recorded)
+    kinds = sum(len(transition.numbers("normal")) for transition in test.recorded) / len(test.recorded)
     why = f"its numbers move it in {spanned} of {d} directions only: {kinds:g} normals a transition"
-    text = call_text(case.kernel.name, [case.starts()[0]])
+    text = call_text(test.kernel.name, [test.starts()[0]])
     return Row("momentum", FAIL, spanned, d, why, WRONG_LAW, text, ">=")
 
 
-def _used(case: _Case) -> Row:
+def _used(test: RandomnessExamination) -> Row:
     """Which numbers change nothing? Reported; a fault only where no number decides or moves."""
-    runner = case.need_recorded()
+    runner = test.need_recorded()
     idle: Counter = Counter()
     seen: Counter = Counter()
-    for k, q, transition in _moving(case)[:8]:
+    for k, q, transition in _moving(test)[:8]:
         for kind in ("normal", "exponential", "uniform"):
             for place, value in enumerate(transition.numbers(kind)):
                 name = f"{kind} {place + 1}"
                 seen[name] += 1
-                idle[name] += not _matters(case, runner, k, q, transition, kind, place, value)
+                idle[name] += not _matters(test, runner, k, q, transition, kind, place, value)
     if not seen:
         return inconclusive("depends on every draw", "no move was recorded")
     unused = [name for name in seen if idle[name] == seen[name]]
     of_use = {name.split()[0] for name in seen if name not in unused}
-    case.idle = {name.split()[0] for name in unused} - of_use
-    if len(unused) == len(seen) and not any(x.kind == "flip" for transition in case.recorded for x in transition.asked):
+    test.idle = {name.split()[0] for name in unused} - of_use
+    if len(unused) == len(seen) and not any(x.kind == "flip" for transition in test.recorded for x in transition.asked):
         why = "no number that it asks for changes where it goes"
-        text = call_text(case.kernel.name, [case.starts()[0]])
+        text = call_text(test.kernel.name, [test.starts()[0]])
         return inconclusive("depends on every draw", f"{why}: {text}")
     if unused:
         shown = ", ".join(unused[:6]) + (" ..." if len(unused) > 6 else "")
-        case.notes.append(f"asked for, and of no consequence in {len(_moving(case)[:8])} moves: {shown}")
+        test.notes.append(f"asked for, and of no consequence in {len(_moving(test)[:8])} moves: {shown}")
         return inconclusive("depends on every draw", f"of no consequence: {shown}")
     return Row("depends on every draw", PASS, basis=f"{len(seen)} numbers, each of consequence")
 
 
 def _matters(
-    case: _Case, runner: TransitionRunner, k: int, q, transition: Transition, kind: str, place: int, value: float
+    test: RandomnessExamination,
+    runner: TransitionRunner,
+    k: int,
+    q,
+    transition: Transition,
+    kind: str,
+    place: int,
+    value: float,
 ) -> bool:
     values = (value + 0.05, value + 0.5, value - 2.0, 10 * value + 5) if kind == "normal" else (0.5 * value, *GRID)
     if kind == "exponential":
         values = tuple(-math.log(u) for u in GRID)
     for new in values:
-        got = runner.run(q, _scripted(case, transition, kind, place, float(new)), seed=k, p=_momentum(case))
+        got = runner.run(q, _scripted(test, transition, kind, place, float(new)), seed=k, p=_momentum(test))
         if not np.array_equal(got.q, transition.q):
             return True
     return False
 
 
-def _one_use(case: _Case) -> Row:
+def _one_use(test: RandomnessExamination) -> Row:
     """What decides whether to move must not say whereto; what was used in a call must not be in the next."""
-    runner = case.need_recorded()
-    kinds = {x.kind for transition in case.recorded for x in transition.asked}
-    if case.shared:
-        return inconclusive("one use of each number", case.shared)
-    if not (kinds - {"normal"} - case.idle) and _rejects(case, runner):
+    runner = test.need_recorded()
+    kinds = {x.kind for transition in test.recorded for x in transition.asked}
+    if test.shared:
+        return inconclusive("one use of each number", test.shared)
+    if not (kinds - {"normal"} - test.idle) and _rejects(test, runner):
         why = (
             "it rejects, and no number but those of the proposal decides that: right only for a law that is flat there"
         )
         return inconclusive("one use of each number", why)
-    again = _comes_back(case, runner)
+    again = _comes_back(test, runner)
     if again:
         why = f"another {again} in a call that ends at the same point changes the answer of the next call"
         return inconclusive("one use of each number", why + ": it is used again, or a momentum is kept inside")
     double: dict[int, int] = {}
     decides_only = False
-    for k, q, transition in _moving(case)[:6]:
+    for k, q, transition in _moving(test)[:6]:
         uniforms = transition.numbers("uniform")
         if len(uniforms) > 16:
             return not_run("one use of each number", "more than 16 uniforms a transition")
         for place, _ in enumerate(uniforms):
             answers = [
-                runner.run(q, _scripted(case, transition, "uniform", place, float(u)), seed=k, p=_momentum(case)).q
+                runner.run(q, _scripted(test, transition, "uniform", place, float(u)), seed=k, p=_momentum(test)).q
                 for u in np.linspace(0.02, 0.98, 33)
             ]
             stays = [np.array_equal(a, q) for a in answers]
@@ -426,8 +435,8 @@ def _one_use(case: _Case) -> Row:
                 double[place] = double.get(place, 0) + 1
             elif len(places) == 1 and any(stays) and changes == 1:
                 decides_only = True
-                case.notes.append("the uniform lets a proposal through near " + ("one" if stays[0] else "zero"))
-    case.notes[:] = list(dict.fromkeys(case.notes))
+                test.notes.append("the uniform lets a proposal through near " + ("one" if stays[0] else "zero"))
+    test.notes[:] = list(dict.fromkeys(test.notes))
     if double and not decides_only:
         place = max(double, key=lambda x: double[x])
         why = f"uniform {place + 1} decides whether it moves, and moves the proposal too ({double[place]} moves)"
@@ -439,24 +448,24 @@ def _one_use(case: _Case) -> Row:
     )
 
 
-def _rejects(case: _Case, runner: TransitionRunner) -> bool:
+def _rejects(test: RandomnessExamination, runner: TransitionRunner) -> bool:
     """Whether some noise, perhaps a large one, leaves it where it is."""
-    for k, (q, transition) in enumerate(zip(case.starts(), case.recorded, strict=False)):
+    for k, (q, transition) in enumerate(zip(test.starts(), test.recorded, strict=False)):
         for size in (1.0, 2.0, 4.0, 8.0):
             script = {"normal": list(size * transition.numbers("normal"))}
-            if np.array_equal(runner.run(q, script, seed=k, p=_momentum(case)).q, q):
+            if np.array_equal(runner.run(q, script, seed=k, p=_momentum(test)).q, q):
                 return True
     return False
 
 
-def _comes_back(case: _Case, runner: TransitionRunner) -> str:
+def _comes_back(test: RandomnessExamination, runner: TransitionRunner) -> str:
     """Which number of a call matters to the next one, though the call ends at the same point without it; "" if none does.
 
     Calls in which large noise is rejected, or a move is taken, whatever the uniform; the call after them is always the same.
     """
-    rng = np.random.default_rng([case.seed, 2])
-    count = max(len(transition.numbers("normal")) for transition in case.recorded)
-    for k, q in enumerate(case.starts()[:6]):
+    rng = np.random.default_rng([test.seed, 2])
+    count = max(len(transition.numbers("normal")) for transition in test.recorded)
+    for k, q in enumerate(test.starts()[:6]):
         after = {"normal": list(1.5 * rng.standard_normal(count)), "uniform": [float(rng.random())] * 8}
         for size in (0.1, 1.0, 3.0, 6.0):
             z = size * rng.standard_normal(count)
@@ -466,8 +475,8 @@ def _comes_back(case: _Case, runner: TransitionRunner) -> str:
                 *(("normal", s * z, 0.9) for s in (0.9, 1.0, 1.2)),
             ]:
                 script = {"normal": list(noise), "uniform": [u] * 8, "exponential": [-math.log(u)] * 8}
-                end = runner.run(q, script, seed=k, p=_momentum(case)).q
-                then = runner.run(end, after, seed=k, p=_momentum(case)).q.tobytes()
+                end = runner.run(q, script, seed=k, p=_momentum(test)).q
+                then = runner.run(end, after, seed=k, p=_momentum(test)).q.tobytes()
                 if ends.setdefault(end.tobytes(), (what, then))[1] != then:
                     return what
     return ""

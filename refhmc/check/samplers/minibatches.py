@@ -78,25 +78,25 @@ def minibatch(
         raise TypeError("minibatch: gradient needs full, n and batch_size")
     if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
         raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
-    work = _Work(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
+    test = MinibatchExamination(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
     settings = {
         key: value for key, value in {"n": n, "batch_size": batch_size, "dim": dim}.items() if value is not None
     }
     return examine(
         "minibatch",
-        next(f.name for f in (work.gradient, work.step) if f is not None),
+        next(f.name for f in (test.gradient, test.step) if f is not None),
         [
-            ("answers", work.answers),
-            ("mean over batches", work.mean),
-            ("the whole as one batch", work.whole),
-            ("linear in state and noise", work.linear),
-            ("stationary law as eps -> 0", work.stationary),
+            ("answers", test.answers),
+            ("mean over batches", test.mean),
+            ("the whole as one batch", test.whole),
+            ("linear in state and noise", test.linear),
+            ("stationary law as eps -> 0", test.stationary),
         ],
         settings=settings,
         seed=seed,
-        foreign=[f for f in (work.gradient, work.full, work.step) if f is not None],
-        notes=lambda: work.said,
-        diagnose=work.diagnose,
+        foreign=[f for f in (test.gradient, test.full, test.step) if f is not None],
+        notes=lambda: test.notes,
+        diagnose=test.diagnose,
         seconds_per_call=seconds_per_call,
     )
 
@@ -119,7 +119,7 @@ def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np
     return (circle[(k + np.arange(size)) % n] for k in range(n))
 
 
-class _Work:
+class MinibatchExamination:
     def __init__(self, gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name):
         self.gradient = None if gradient is None else Foreign(gradient, name, like)
         self.full = None if full is None else Foreign(full, None, like)
@@ -132,7 +132,7 @@ class _Work:
         if self.dim is None and self.precision is not None:
             self.dim = len(self.precision)
         self.generator = False
-        self.said: list[str] = []
+        self.notes: list[str] = []
         self.ratio: float | None = None
         self.noise: float | None = None
 
@@ -366,17 +366,17 @@ class _Work:
 
     def _say(self, found, P, d: int) -> None:
         eps, S, _, recursion = found[0]
-        self.said.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
+        self.notes.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
         if recursion.A.shape == (d, d):
             drift = (np.eye(d) - recursion.A) @ np.linalg.inv(P)
             noise = recursion.B @ recursion.B.T
-            self.said.append(
+            self.notes.append(
                 f"drift {np.trace(drift) / d / eps:.4g} eps, noise of variance {np.trace(noise) / d / eps:.4g} eps"
             )
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
         """What the failures are typical of, in words."""
-        said = []
+        notes = []
         if rows["mean over batches"].status == FAIL:
             what = {
                 "it is scaled by n / N where N / n belongs": (self.size / self.n) ** 2,
@@ -385,14 +385,14 @@ class _Work:
                 "it is scaled by N where N / n belongs": float(self.size),
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
-            said.append(
+            notes.append(
                 close[0]
                 if close
                 else "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
             )
         if rows["stationary law as eps -> 0"].status == FAIL:
-            said.append(
+            notes.append(
                 f"the variance is {self.noise:.3g} times the target's: the noise must have the variance of twice the drift's "
                 "coefficient (drift eps/2 and noise sqrt(eps), or eps and sqrt(2 eps); twice friction times eps)"
             )
-        return said
+        return notes

@@ -132,8 +132,10 @@ def sampler(
     )
     try:
         with quiet():
-            trial = _Trial(operator, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed)
-            densities = exact.log_density(trial.pilot_points[:100])
+            test = SamplerExamination(
+                operator, exact, m, alpha, seconds, draws, ensemble, [(f.name, f.raw) for f in more], seed
+            )
+            densities = exact.log_density(test.pilot_points[:100])
             for f in more:
                 f.forget()  # it was tried with many points, and with one
     except SubjectError as wrong:
@@ -144,27 +146,27 @@ def sampler(
         "sampler",
         operator.name,
         [
-            ("conduct of the kernel", trial.collect),
-            ("support", trial.support),
-            ("draw count", trial.draw_count),
-            ("moves", trial.moves),
-            ("distinct answers", trial.distinct),
-            ("chains independent", trial.independent),
-            ("stationarity (e-value)", trial.stationarity),
-            ("law of the draws (KS/AD)", trial.law),
+            ("conduct of the kernel", test.collect),
+            ("support", test.support),
+            ("draw count", test.draw_count),
+            ("moves", test.moves),
+            ("distinct answers", test.distinct),
+            ("chains independent", test.independent),
+            ("stationarity (e-value)", test.stationarity),
+            ("law of the draws (KS/AD)", test.law),
         ],
         settings={},
         seed=seed,
         foreign=(*operator.foreign, *theirs, *more),
         notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
-        diagnose=trial.diagnose,
+        diagnose=test.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
     )
-    settings = {"target": exact.name, "transitions": m, "pairs": trial.n, "alpha": alpha}
-    if trial.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
-        settings["log_e"] = trial.log_e_now
+    settings = {"target": exact.name, "transitions": m, "pairs": test.n, "alpha": alpha}
+    if test.n:  # the wealth at the end: an e-value, which may be multiplied with those of other runs
+        settings["log_e"] = test.log_e_now
     return report._replace(settings=settings)
 
 
@@ -174,7 +176,7 @@ def _refused(subject: str, target, seed: int, wrong: SubjectError) -> Report:
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
 
 
-class _Trial:
+class SamplerExamination:
     """What was collected so far; each of its methods that gives a row judges that."""
 
     def __init__(self, operator: TransitionOperator, target, m, alpha, seconds, draws, ensemble, more, seed):

@@ -76,30 +76,30 @@ def model_and_sampler(
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
     require_counts(simulations=simulations, draws=draws)
     require_times(seconds=seconds)
-    study = _Study(
+    test = FitExamination(
         Foreign(prior, "prior"), Foreign(simulate, "simulate"), Foreign(fit, name or "fit", like, in_dimensions=False),
         None if quantities is None else Foreign(quantities, "quantities", in_dimensions=False), simulations,
         draws, alpha, math.inf if seconds is None else seconds, seed,
     )  # fmt: skip
     report = examine(
         "model_and_sampler",
-        study.fit.name,
+        test.fit.name,
         [
-            ("conduct of the fit", study.collect),
-            ("averages of the posterior", study.averages),
-            ("autocorrelation", study.autocorrelation),
-            ("ranks", lambda: study.ranks(False)),
-            ("ranks that see the data", lambda: study.ranks(True)),
+            ("conduct of the fit", test.collect),
+            ("averages of the posterior", test.averages),
+            ("autocorrelation", test.autocorrelation),
+            ("ranks", lambda: test.ranks(False)),
+            ("ranks that see the data", lambda: test.ranks(True)),
         ],
         settings={},
         seed=seed,
-        foreign=tuple(f for f in (study.prior, study.simulate, study.fit, study.quantities) if f is not None),
-        diagnose=study.diagnose,
+        foreign=tuple(f for f in (test.prior, test.simulate, test.fit, test.quantities) if f is not None),
+        diagnose=test.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm=f"a correct fit FAILs with probability at most {alpha:g}, its draws being independent as thinned",
     )
-    return report._replace(settings={"simulations": len(study.fits), "alpha": alpha})
+    return report._replace(settings={"simulations": len(test.fits), "alpha": alpha})
 
 
 class _Fit(NamedTuple):
@@ -110,7 +110,7 @@ class _Fit(NamedTuple):
     draws: np.ndarray
 
 
-class _Study:
+class FitExamination:
     """The simulations, and what they come to."""
 
     def __init__(self, prior, simulate, fit, quantities, simulations, draws, alpha, seconds, seed):
@@ -212,10 +212,13 @@ class _Study:
         names = self._names(with_data)
         u = np.array([self._uniforms(one, with_data) for one in self.fits])
         tests = [
-            (test(v), f"{what} of {names[j]}")
+            (law_test(v), f"{what} of {names[j]}")
             for j in range(u.shape[1])
             for v, kind in ((u[:, j], "ranks"), (np.abs(2 * u[:, j] - 1), "widths"))
-            for test, what in ((evidence.uniform_kolmogorov, f"KS, {kind}"), (evidence.uniform_anderson, f"AD, {kind}"))
+            for law_test, what in (
+                (evidence.uniform_kolmogorov, f"KS, {kind}"),
+                (evidence.uniform_anderson, f"AD, {kind}"),
+            )
         ]
         count = 4 * (len(self._names(False)) + len(self._names(True)))
         least, which = min(tests)

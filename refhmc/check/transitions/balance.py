@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.optimize
 
-from refhmc.check import own
+from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Step, answers, outcomes
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
@@ -125,7 +125,7 @@ def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Ma
             near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
             columns.append((8 * near - far) / (12 * h))
         else:
-            slope = own.differences.ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
+            slope = differences.ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
             columns.append(np.broadcast_to(slope.value, q.shape))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)

@@ -17,51 +17,51 @@ from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError,
 from refhmc.check.subject.target import inverse_mass, typical_points
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_runner
 from refhmc.check.transitions.balance import Setting
-from refhmc.check.transitions.case import Case
+from refhmc.check.transitions.examination import TransitionExamination
 
 
-def answers(case: Case) -> Row:
+def answers(test: TransitionExamination) -> Row:
     """Finds the shape, the dimension and the points; the row is about a finite position of the right shape."""
-    case.dim, case.runner = _find(case)
-    runner = case.runner
-    case.notes.append(f"called as {runner.shape}" + (", with a momentum that is kept" if runner.keeps_momentum else ""))
-    case.points = (
-        typical_points(case.target.log_pi, case.dim, max(case.n_points, 4), case.rng(1))
-        if case.given is None
-        else case.given
+    test.dim, test.runner = _find(test)
+    runner = test.runner
+    test.notes.append(f"called as {runner.shape}" + (", with a momentum that is kept" if runner.keeps_momentum else ""))
+    test.points = (
+        typical_points(test.target.log_pi, test.dim, max(test.n_points, 4), test.rng(1))
+        if test.given is None
+        else test.given
     )
-    case.setting = _setting(case, runner, case.points[0])
+    test.setting = _setting(test, runner, test.points[0])
     bad, began = "", time.monotonic()
-    for k, q in enumerate(case.points):
-        z = case.rng(2, k).standard_normal(case.dim)
-        script = {"normal": list(case.setting.normals(z)), "uniform": [0.5]}
+    for k, q in enumerate(test.points):
+        z = test.rng(2, k).standard_normal(test.dim)
+        script = {"normal": list(test.setting.normals(z)), "uniform": [0.5]}
         got = runner.run(q, script, seed=k, p=z)
         if not np.isfinite(got.q).all():
             bad = call_text(runner.kernel.name, [q])
-    case.cost = (time.monotonic() - began) / len(case.points)
+    test.cost = (time.monotonic() - began) / len(test.points)
     if bad:
         return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
-    return Row("answers", PASS, basis=f"positions ({case.dim},)")
+    return Row("answers", PASS, basis=f"positions ({test.dim},)")
 
 
-def _find(case: Case) -> tuple[int, TransitionRunner]:
+def _find(test: TransitionExamination) -> tuple[int, TransitionRunner]:
     """The dimension, and how the kernel is called."""
 
     def found(dim: int) -> TransitionRunner:
-        start = 0.1 + 0.1 * np.arange(dim) if case.given is None or dim != case.dim else case.given[0]
-        case.target.log_pi(start)
-        return find_runner(case.kernel, start)
+        start = 0.1 + 0.1 * np.arange(dim) if test.given is None or dim != test.dim else test.given[0]
+        test.target.log_pi(start)
+        return find_runner(test.kernel, start)
 
-    if case.dim is not None:
+    if test.dim is not None:
         try:
-            return case.dim, found(case.dim)
+            return test.dim, found(test.dim)
         except SubjectError as wrong:
-            raise elsewhere(wrong, case.dim, found) from wrong.__cause__
+            raise elsewhere(wrong, test.dim, found) from wrong.__cause__
     first: Exception | None = None
     for dim in DIMENSIONS:
         try:
             runner = found(dim)
-            for f in (case.kernel, *case.target.foreign):
+            for f in (test.kernel, *test.target.foreign):
                 f.forget()
             return dim, runner
         except (SubjectError, Inconclusive) as wrong:
@@ -70,10 +70,10 @@ def _find(case: Case) -> tuple[int, TransitionRunner]:
     raise first
 
 
-def _setting(case: Case, runner: TransitionRunner, q) -> Setting:
+def _setting(test: TransitionExamination, runner: TransitionRunner, q) -> Setting:
     """The law of the noise, which noise it is, and which way its uniform decides."""
-    assert case.dim is not None
-    log_pi, energy, dim = case.target.log_pi, case.target.energy, case.dim
+    assert test.dim is not None
+    log_pi, energy, dim = test.target.log_pi, test.target.energy, test.dim
     root = np.eye(dim)
     if runner.shape == MOMENTUM and energy is not None:
         mass = np.linalg.inv(inverse_mass(energy, q))
@@ -91,18 +91,18 @@ def _setting(case: Case, runner: TransitionRunner, q) -> Setting:
     frees = (
         runner.recorded and runner.shape != MOMENTUM and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
     )
-    return Setting(runner, log_pi, log_noise, root, frees, TINY, case.seed, case.delta)
+    return Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta)
 
 
-def deterministic(case: Case) -> Row:
+def deterministic(test: TransitionExamination) -> Row:
     """Two calls on the same numbers give the same point."""
-    runner, setting = case.need()
-    for k, q in enumerate(case.points[:3]):
-        z = case.rng(3, k).standard_normal(case.dim)
+    runner, setting = test.need()
+    for k, q in enumerate(test.points[:3]):
+        z = test.rng(3, k).standard_normal(test.dim)
         script = {"normal": list(setting.normals(z)), "uniform": [0.3]}
         first, second = (runner.run(q, script, seed=k, p=z) for _ in range(2))
         if not np.array_equal(first.q, second.q, equal_nan=True):
-            case.remembers = "two calls on the same numbers differ"
+            test.remembers = "two calls on the same numbers differ"
             numbers = sum(np.size(x.answer) for x in first.asked)
             why = "two calls on the same numbers differ, and it asked for no number: it has randomness of its own"
             if numbers == 0 or runner.shape == MOMENTUM:

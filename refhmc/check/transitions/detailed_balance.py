@@ -23,7 +23,7 @@ from refhmc.check.subject.foreign import Inconclusive, OutOfTime, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Outcome
 from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
 from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair
-from refhmc.check.transitions.case import CLEAR, Case, noise_size
+from refhmc.check.transitions.examination import CLEAR, TransitionExamination, noise_size
 from refhmc.check.transitions.momentum import kept_momentum
 from refhmc.check.transitions.stationarity import stationarity
 
@@ -32,62 +32,62 @@ LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often i
 FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
 
 
-def detailed_balance(case: Case) -> list[Row]:
+def detailed_balance(test: TransitionExamination) -> list[Row]:
     """The row, or where a momentum is kept the rows about that."""
-    runner, setting = case.need()
+    runner, setting = test.need()
     if runner.keeps_momentum:
-        return [*kept_momentum(case), not_run("detailed balance", "a momentum is kept: see the rows before")]
+        return [*kept_momentum(test), not_run("detailed balance", "a momentum is kept: see the rows before")]
     try:
-        rows = _pair_all(case, setting)
+        rows = _pair_all(test, setting)
     except Inconclusive as reason:
         rows = [inconclusive("detailed balance", str(reason))]
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
         try:
-            rows.append(stationarity(case, case.setting or setting))
+            rows.append(stationarity(test, test.setting or setting))
         except OutOfTime:
             rows.append(inconclusive("stationarity", "there was no time left for it"))
     return rows
 
 
-def _pair_all(case: Case, setting: Setting) -> list[Row]:
+def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
     """Pairs moves with their ways back at ``n_points`` points; at more of them where some speak against the kernel."""
-    outcomes = [_outcomes_at(case, setting, k) for k in range(min(case.n_points, 4))]
+    outcomes = [_outcomes_at(test, setting, k) for k in range(min(test.n_points, 4))]
     end = _accepting_end([found for _, _, found in outcomes])
     if end != setting.takes:
-        setting = case.setting = setting._replace(takes=end)
+        setting = test.setting = setting._replace(takes=end)
         outcomes = []
-    began, rng = time.monotonic(), case.rng(6)
-    for k in range(16 * case.n_points):
-        against = len({x.z.tobytes() for x in case.pairs if x.state == "mismatch"})
-        holding = sum(x.state == "match" for x in case.pairs)
-        undecided = (k > 0 and holding < CLEAR) or not case.decides or bool(_never_held(case))
-        enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * case.n_points
-        if k >= enough or (k >= CLEAR and time.monotonic() - began > case.seconds):
+    began, rng = time.monotonic(), test.rng(6)
+    for k in range(16 * test.n_points):
+        against = len({x.z.tobytes() for x in test.pairs if x.state == "mismatch"})
+        holding = sum(x.state == "match" for x in test.pairs)
+        undecided = (k > 0 and holding < CLEAR) or not test.decides or bool(_never_held(test))
+        enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * test.n_points
+        if k >= enough or (k >= CLEAR and time.monotonic() - began > test.seconds):
             break
         try:
             if k >= len(outcomes):
-                outcomes.append(_outcomes_at(case, setting, k))
+                outcomes.append(_outcomes_at(test, setting, k))
             q, z, found = outcomes[k]
-            if k >= case.n_points and not case.decides and not any(outcome.decisions for outcome in found):
+            if k >= test.n_points and not test.decides and not any(outcome.decisions for outcome in found):
                 continue  # looked at only to see whether it ever decides
-            case.decides = case.decides or any(outcome.decisions for outcome in found)
+            test.decides = test.decides or any(outcome.decisions for outcome in found)
             for outcome in _different(found, setting.rounding(q))[:4]:
-                case.pairs.append(pair(setting, q, z, outcome, found, rng))
+                test.pairs.append(pair(setting, q, z, outcome, found, rng))
         except OutOfTime:
-            if len(case.pairs) < CLEAR:
+            if len(test.pairs) < CLEAR:
                 raise
             break
-    if not case.pairs:
+    if not test.pairs:
         raise Inconclusive("it moved from none of the points")
     try:
-        _pair_edges(case, setting, rng, outcomes)
+        _pair_edges(test, setting, rng, outcomes)
     except OutOfTime:
-        case.notes.append("detailed balance: there was no time left for large noise")
-    return [_acceptance_row(case), _rejection_row(case, outcomes), _balance_row(case)]
+        test.notes.append("detailed balance: there was no time left for large noise")
+    return [_acceptance_row(test), _rejection_row(test, outcomes), _balance_row(test)]
 
 
 def _pair_edges(
-    case: Case, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Outcome]]]
+    test: TransitionExamination, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Outcome]]]
 ) -> None:
     """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
 
@@ -95,13 +95,13 @@ def _pair_edges(
     not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
     """
     began = time.monotonic()
-    met = {_kind(case, x.outcome) for x in case.pairs}
+    met = {_kind(test, x.outcome) for x in test.pairs}
     new: Counter = Counter()
     for ray in range(RAYS):
-        if time.monotonic() - began > case.seconds:
+        if time.monotonic() - began > test.seconds:
             raise OutOfTime
-        q = case.points[ray % len(case.points)]
-        direction = case.rng(18, ray).standard_normal(noise_size(setting, q))
+        q = test.points[ray % len(test.points)]
+        direction = test.rng(18, ray).standard_normal(noise_size(setting, q))
         unlikely = 0
         with contextlib.suppress(SubjectError):  # noise that is rarely so large may be refused
             for scale in np.geomspace(1.2, 12.0, 24):
@@ -116,24 +116,24 @@ def _pair_edges(
                 if not moves or unlikely > 2 * MOST_UNLIKELY:
                     break
                 for outcome in moves:
-                    kind = _kind(case, outcome)
+                    kind = _kind(test, outcome)
                     new[kind] += kind not in met
                     if not outcome.decisions or (
                         new[kind] > CLEAR if kind not in met else outcome.probability > LIKELY or unlikely % 2 == 0
                     ):
                         continue
-                    case.decides = True
+                    test.decides = True
                     x = pair(setting, q, scale * direction, outcome, found, rng)
                     if kind not in met or x.state == "match" or (x.state == "mismatch" and x.mismatch <= FAR):
-                        case.pairs.append(x)
+                        test.pairs.append(x)
                     elif math.log(x.probability) > x.r + COARSE:
-                        case.too_probable.append(x.probability)
+                        test.too_probable.append(x.probability)
 
 
-def _outcomes_at(case: Case, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Outcome]]:
+def _outcomes_at(test: TransitionExamination, setting: Setting, k: int) -> tuple[np.ndarray, np.ndarray, list[Outcome]]:
     """The k-th point and noise, with every outcome."""
-    q = case.points[k % len(case.points)]
-    z = (1.0, 1.6, 1.0, 2.2)[k % 4] * case.rng(7, k).standard_normal(noise_size(setting, q))
+    q = test.points[k % len(test.points)]
+    z = (1.0, 1.6, 1.0, 2.2)[k % 4] * test.rng(7, k).standard_normal(noise_size(setting, q))
     return q, z, setting.outcomes(q, z)
 
 
@@ -158,29 +158,29 @@ def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
     return kept
 
 
-def _point(case: Case, x: Pairing) -> str:
+def _point(test: TransitionExamination, x: Pairing) -> str:
     """A call as text: from where, on which noise, and the least uniform."""
-    assert case.setting is not None
-    noise = case.setting.normals(x.z)
-    if case.runner is not None and case.runner.shape == MOMENTUM:
-        return f"{case.kernel.name}({x.q.tolist()}, p0={noise.tolist()}, u=...)"
-    kind = "uniform" if case.setting.frees else "normal"
-    values = [float(0.5 * math.erfc(-v / math.sqrt(2))) for v in x.z] if case.setting.frees else noise.tolist()
+    assert test.setting is not None
+    noise = test.setting.normals(x.z)
+    if test.runner is not None and test.runner.shape == MOMENTUM:
+        return f"{test.kernel.name}({x.q.tolist()}, p0={noise.tolist()}, u=...)"
+    kind = "uniform" if test.setting.frees else "normal"
+    values = [float(0.5 * math.erfc(-v / math.sqrt(2))) for v in x.z] if test.setting.frees else noise.tolist()
     source = f"Draws(script={{{kind!r}: {values}}})"
-    if case.runner is not None and case.runner.shape == GENERATOR:
+    if test.runner is not None and test.runner.shape == GENERATOR:
         source = f"as_generator({source})"
-    return f"{case.kernel.name}({source}, {x.q.tolist()})"
+    return f"{test.kernel.name}({source}, {x.q.tolist()})"
 
 
-def _orbit_like(case: Case) -> bool:
+def _orbit_like(test: TransitionExamination) -> bool:
     """Whether every move depends on all of its noise: then nothing was updated in parts, which need not be reversible."""
-    frees = case.setting is not None and case.setting.frees
-    few = all(frees or sum(step.key == FREE for step in x.outcome.path) <= 2 for x in case.pairs)
-    return few and all(x.full for x in case.pairs)
+    frees = test.setting is not None and test.setting.frees
+    few = all(frees or sum(step.key == FREE for step in x.outcome.path) <= 2 for x in test.pairs)
+    return few and all(x.full for x in test.pairs)
 
 
-def _balance_row(case: Case) -> Row:
-    pairs = case.pairs
+def _balance_row(test: TransitionExamination) -> Row:
+    pairs = test.pairs
     matched = [x for x in pairs if x.state == "match"]
     wrong = [x for x in pairs if x.state == "mismatch"]
     unclear = [x for x in pairs if x.state == "open"]
@@ -188,31 +188,31 @@ def _balance_row(case: Case) -> Row:
         unclear += [x for x in wrong if x.mismatch > FAR]
         wrong = [x for x in wrong if x.mismatch <= FAR]
     basis = "1e-7 + differences' errors, root and precision, x |J^-1|"
-    if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(case) and case.decides:
+    if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(test) and test.decides:
         worst = max(wrong, key=lambda x: x.mismatch if math.isfinite(x.mismatch) else 1e3)
         smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
         number = min(worst.mismatch, 1e3)
         basis = f"log of both sides at {len(wrong)} of {len(pairs)} moves; {basis}"
-        return Row("detailed balance", FAIL, number, worst.tolerance, basis, WRONG_LAW, _point(case, smallest))
+        return Row("detailed balance", FAIL, number, worst.tolerance, basis, WRONG_LAW, _point(test, smallest))
     if wrong:
-        if not case.decides:
+        if not test.decides:
             why = (
                 "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
             )
-        elif not _orbit_like(case):
+        elif not _orbit_like(test):
             why = "does not hold: it updates in parts, which may be right and not reversible: see check.sampler"
         else:
             why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
         return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
-    again, times = Counter(round(p, 9) for p in case.too_probable).most_common(1)[0] if case.too_probable else (0.0, 0)
+    again, times = Counter(round(p, 9) for p in test.too_probable).most_common(1)[0] if test.too_probable else (0.0, 0)
     if times >= CLEAR:  # one by one they are rather ways back that were missed
         why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
         return inconclusive("detailed balance", why)
-    never = _never_held(case)
+    never = _never_held(test)
     if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
         if unclear:
-            case.notes.append(
+            test.notes.append(
                 f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
             )
         least = min(x.probability for x in matched)
@@ -222,22 +222,22 @@ def _balance_row(case: Case) -> Row:
     return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
 
 
-def _kind(case: Case, outcome: Outcome) -> tuple:
+def _kind(test: TransitionExamination, outcome: Outcome) -> tuple:
     """The kind of an outcome: what was decided on the way to it, but for an acceptance at the end, which may be sure."""
-    taken = UPPER if case.setting is not None and case.setting.takes > 0.5 else LOWER
+    taken = UPPER if test.setting is not None and test.setting.takes > 0.5 else LOWER
     keys = tuple(step.key for step in outcome.path if step.key not in (FREE, WHOLE))
     return keys[:-1] if keys[-1:] == (taken,) else keys
 
 
-def _never_held(case: Case) -> list[Pairing]:
+def _never_held(test: TransitionExamination) -> list[Pairing]:
     """Moves of a kind (taken; left, and yet moved; ...) of which none was found in balance."""
-    held = {_kind(case, x.outcome) for x in case.pairs if x.state == "match"}
-    return [x for x in case.pairs if x.state != "match" and _kind(case, x.outcome) not in held]
+    held = {_kind(test, x.outcome) for x in test.pairs if x.state == "match"}
+    return [x for x in test.pairs if x.state != "match" and _kind(test, x.outcome) not in held]
 
 
-def _acceptance_row(case: Case) -> Row:
+def _acceptance_row(test: TransitionExamination) -> Row:
     """P against min(1, e^r): one decision, one proposal."""
-    known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
+    known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if not known:
         return inconclusive("acceptance", "no move with a known way back")
     if (
@@ -253,11 +253,11 @@ def _acceptance_row(case: Case) -> Row:
     if all(x.state == "match" for x in known):
         rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "another rule than Metropolis's"
         return Row("acceptance", PASS, basis=f"{rule}; it is in detailed balance")
-    if not case.decides or not _orbit_like(case):
+    if not test.decides or not _orbit_like(test):
         return inconclusive("acceptance", "it is not min(1, e^r); whether that is wrong, the other rows say", gap)
     if len({x.z.tobytes() for x in known if x.state == "mismatch"}) < CLEAR:
         return inconclusive("acceptance", "it is not min(1, e^r) at too few moves to judge", gap)
-    return Row("acceptance", FAIL, gap, worst.tolerance, basis, WRONG_LAW, _point(case, worst))
+    return Row("acceptance", FAIL, gap, worst.tolerance, basis, WRONG_LAW, _point(test, worst))
 
 
 def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
@@ -268,28 +268,28 @@ def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
         return False
 
 
-def _rejection_row(case: Case, outcomes) -> Row:
+def _rejection_row(test: TransitionExamination, outcomes) -> Row:
     """An outcome other than the proposal must be the start, or a move in its own right."""
-    assert case.setting is not None
+    assert test.setting is not None
     stays = [(q, outcome) for q, _, found in outcomes for outcome in found if outcome.decisions and not outcome.moved]
     if stays:
         gaps = [float(np.abs(outcome.transition.q - q).max()) for q, outcome in stays]
         q = stays[int(np.argmax(gaps))][0]
-        limit = case.setting.rounding(q) if max(gaps) > 0 else 0.0
+        limit = test.setting.rounding(q) if max(gaps) > 0 else 0.0
         return Row("rejection returns the start", PASS, max(gaps), limit, f"{len(stays)} times; rounding")
-    if not case.decides:
+    if not test.decides:
         return not_run("rejection returns the start", "nothing was rejected")
     # It decides, and moves both ways. Is one of the two no move in its own right?
     groups: dict[tuple, list[Pairing]] = {}
-    for x in case.pairs:
+    for x in test.pairs:
         if x.outcome.decisions == 1:
-            groups.setdefault(_kind(case, x.outcome), []).append(x)
+            groups.setdefault(_kind(test, x.outcome), []).append(x)
     bad = [g for g in groups.values() if sum(x.state == "mismatch" for x in g) >= CLEAR and all(x.full for x in g)]
-    thresholds = {round(x.probability, 9) for x in case.pairs}
-    if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(case):
+    thresholds = {round(x.probability, 9) for x in test.pairs}
+    if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(test):
         x = min(bad[-1], key=lambda y: y.probability)
         assert x.to is not None
         gap = float(np.abs(x.to - x.q).max())
         why = "what it gives when it rejects is neither the start nor in balance as a move"
-        return Row("rejection returns the start", FAIL, gap, 0.0, why, WRONG_LAW, _point(case, x))
+        return Row("rejection returns the start", FAIL, gap, 0.0, why, WRONG_LAW, _point(test, x))
     return not_run("rejection returns the start", "every outcome is a move")

@@ -20,12 +20,12 @@ from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, S
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, parameters
 from refhmc.check.transitions.balance import Setting
-from refhmc.check.transitions.case import Case, moved, noise_size
+from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 
-def zero_length(case: Case) -> Row:
+def zero_length(test: TransitionExamination) -> Row:
     """A trajectory of next to no length has no energy error: it is taken."""
-    runner, setting = case.need()
+    runner, setting = test.need()
     step = next(
         (x for x in ("eps", "step_size", "epsilon", "stepsize") if x in parameters(runner.kernel.function)), None
     )
@@ -34,9 +34,9 @@ def zero_length(case: Case) -> Row:
     kernel = Foreign(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}), runner.kernel.name)
     kernel.convert = runner.kernel.convert
     short = setting._replace(runner=runner._replace(kernel=kernel))
-    least, at = 1.0, case.points[0]
-    for k, q in enumerate(case.points):
-        found = short.outcomes(q, case.rng(11, k).standard_normal(len(q)))
+    least, at = 1.0, test.points[0]
+    for k, q in enumerate(test.points):
+        found = short.outcomes(q, test.rng(11, k).standard_normal(len(q)))
         taken = sum(outcome.probability for outcome in found if outcome.moved)
         if taken < least:
             least, at = taken, q
@@ -48,23 +48,23 @@ def zero_length(case: Case) -> Row:
     return judged("zero-length", least, 1 - 1e-6, basis, relation=">=", case=case_text, severity=WRONG_LAW)
 
 
-def overflow(case: Case) -> Row:
+def overflow(test: TransitionExamination) -> Row:
     """Noise so large that energies overflow: what comes of a NaN that is no fault of the density's?"""
-    runner, setting = case.need()
-    if not case.decides or setting.frees:
+    runner, setting = test.need()
+    if not test.decides or setting.frees:
         return not_run("overflow", "it does not decide on normals")
-    q = case.points[0]
+    q = test.points[0]
     for size in (1e80, 1e160, 1e200):
-        got = _gone_astray(case, runner, setting, q, size)
+        got = _gone_astray(test, runner, setting, q, size)
         if got is not None:
             why = f"on normals of size {size:g} it goes where the log density is {got[1]}: it takes a NaN energy"
             return inconclusive("overflow", why + "; wrong wherever the density gives one (see make=)")
     return Row("overflow", PASS, basis="normals up to 1e200 lead nowhere without a finite density")
 
 
-def _gone_astray(case: Case, runner: TransitionRunner, setting: Setting, q, size: float, key: int = 0):
+def _gone_astray(test: TransitionExamination, runner: TransitionRunner, setting: Setting, q, size: float, key: int = 0):
     """(where, log density, u) if noise of ``size`` leads to a point without a finite density."""
-    z = size * case.rng(12, key).standard_normal(64)
+    z = size * test.rng(12, key).standard_normal(64)
     w = setting.normals(z[: len(q)]) if runner.shape == MOMENTUM else z
     for u in (TINY, 0.5, 1 - TINY):
         script = {"normal": list(w), "uniform": [u], "exponential": [-math.log(u)]}
@@ -75,19 +75,19 @@ def _gone_astray(case: Case, runner: TransitionRunner, setting: Setting, q, size
                 continue  # it refuses
             if np.array_equal(got, q):
                 continue
-            value = case.target.log_pi(got) if np.isfinite(got).all() else math.nan
+            value = test.target.log_pi(got) if np.isfinite(got).all() else math.nan
         if not math.isfinite(value):
             return got, value, u
     return None
 
 
-def _made(case: Case) -> tuple[Callable, Callable, Callable | None]:
+def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | None]:
     """How the kernel is made, and of which log density and gradient; NotApplicable where that is not known."""
-    if case.make is None:
+    if test.make is None:
         raise NotApplicable("needs make=, a function of (log_density, gradient) that gives the kernel")
-    if case.log_density is None:
+    if test.log_density is None:
         raise NotApplicable("needs log_density= beside make=")
-    return case.make, case.log_density, case.gradient
+    return test.make, test.log_density, test.gradient
 
 
 def _rebuilt(runner: TransitionRunner, make, log_density, gradient) -> TransitionRunner:
@@ -97,23 +97,23 @@ def _rebuilt(runner: TransitionRunner, make, log_density, gradient) -> Transitio
     return runner._replace(kernel=foreign)
 
 
-def nan_energy(case: Case) -> Row:
+def nan_energy(test: TransitionExamination) -> Row:
     """The log density is NaN, or -inf, next to the proposal, or its gradient is NaN there: it must not be taken.
 
     Without ``make`` it is looked for proposals that leave the support by themselves.
     """
-    runner, setting = case.need()
-    for k, q in enumerate(case.points if case.decides and not setting.frees else []):
+    runner, setting = test.need()
+    for k, q in enumerate(test.points if test.decides and not setting.frees else []):
         for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
-            got = _gone_astray(case, runner, setting, q, size, 100 + k)
+            got = _gone_astray(test, runner, setting, q, size, 100 + k)
             if got is not None:
                 why = f"it went to {got[0].tolist()}, where the log density is {got[1]}"
                 text = f"{call_text(runner.kernel.name, [q])}  # normals {size:g} times as large, u={got[2]!r}"
                 return Row("nan energy", FAIL, basis=why, severity=WRONG_LAW, case=text)
-    make, base, slope = _made(case)
+    make, base, slope = _made(test)
     raised, tried = "", 0
-    for k, q in enumerate(case.points[:4]):
-        z = case.rng(13, k).standard_normal(noise_size(setting, q))
+    for k, q in enumerate(test.points[:4]):
+        z = test.rng(13, k).standard_normal(noise_size(setting, q))
         proposal = moved(setting.outcomes(q, z))
         if proposal is None:
             continue
@@ -152,7 +152,7 @@ def nan_energy(case: Case) -> Row:
     if not tried:
         raise Inconclusive("there was no proposal to spoil")
     if raised:
-        case.notes.append(f"nan energy: {raised}")
+        test.notes.append(f"nan energy: {raised}")
     return Row("nan energy", PASS, basis=f"NaN and -inf at the proposal, {tried} times not taken")
 
 
@@ -166,13 +166,13 @@ def _deciding(setting: Setting, outcome: Outcome, z, u: float) -> dict:
     return script if setting.frees else {**script, "normal": list(setting.normals(z))}
 
 
-def shift_invariance(case: Case) -> Row:
+def shift_invariance(test: TransitionExamination) -> Row:
     """log pi + 1e4 and - 1e4: the same outcomes, the same probabilities."""
-    make, base, slope = _made(case)
-    runner, setting = case.need()
-    worst, at = 0.0, case.points[0]
-    for k, q in enumerate(case.points[:3]):
-        z = case.rng(14, k).standard_normal(noise_size(setting, q))
+    make, base, slope = _made(test)
+    runner, setting = test.need()
+    worst, at = 0.0, test.points[0]
+    for k, q in enumerate(test.points[:3]):
+        z = test.rng(14, k).standard_normal(noise_size(setting, q))
         plain = setting.outcomes(q, z)
         for shift in (1e4, -1e4):
 
@@ -188,6 +188,6 @@ def shift_invariance(case: Case) -> Row:
                 ]
                 if not abs(chances[0] - chances[1]) <= worst:
                     worst, at = abs(chances[0] - chances[1]), q
-    tolerance = 64 * case.kernel.epsilon * 1e4
+    tolerance = 64 * test.kernel.epsilon * 1e4
     text = f"{call_text(runner.kernel.name, [at])}  # log density shifted by 1e4"
     return judged("shift invariance", worst, tolerance, "change of a probability; rounding of 1e4", case=text)

@@ -27,80 +27,80 @@ from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, S
 from refhmc.check.subject.outcomes import LOWER, Outcome, answers
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting
-from refhmc.check.transitions.case import Case, moved, noise_size
+from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 SLOW_COPY, SLOW_CALL = 2e-3, 3e-3  # seconds
 IN_A_ROW = 40  # calls that are repeated to see whether they are counted; fewer of a slow kernel
 
 
-def stateless(case: Case) -> Row:
+def stateless(test: TransitionExamination) -> Row:
     """Does the call before matter? With histories as they occur in a chain, then with jumps; each on a fresh copy of the
     kernel where it can be copied.
     """
-    if case.runner is None or case.setting is None:
+    if test.runner is None or test.setting is None:
         raise NotApplicable("it did not answer")
-    runner, setting = case.runner, case.setting
+    runner, setting = test.runner, test.setting
     if runner.keeps_momentum:
         return not_run("stateless", "a momentum is kept, and handed over")
-    counted, more = _counted(case, runner, setting)
+    counted, more = _counted(test, runner, setting)
     if counted:
-        case.remembers = "its answer depends on how many calls came before"
-        return inconclusive("stateless", f"{case.remembers}, {counted}: rules that take turns? See check.sampler")
+        test.remembers = "its answer depends on how many calls came before"
+        return inconclusive("stateless", f"{test.remembers}, {counted}: rules that take turns? See check.sampler")
     jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
-    for k, (q, chains, elsewhere) in enumerate(_histories(case, runner, setting)):
-        z = 1.6 * case.rng(4, k).standard_normal(64)
-        plain = _after(case, runner, chains[0])
-        scripts = _probes(case, setting._replace(run=plain), q, z)
-        seen = [[_after(case, runner, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
+    for k, (q, chains, elsewhere) in enumerate(_histories(test, runner, setting)):
+        z = 1.6 * test.rng(4, k).standard_normal(64)
+        plain = _after(test, runner, chains[0])
+        scripts = _probes(test, setting._replace(run=plain), q, z)
+        seen = [[_after(test, runner, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
         again = [plain(q, x, seed).q for x, seed in scripts]
         if not np.array_equal(seen[0], again, equal_nan=True):
-            case.remembers = "it remembers more than the last call"
+            test.remembers = "it remembers more than the last call"
             why = "it remembers more than the last call (a momentum kept inside?): let it take and return q and p"
             return inconclusive("stateless", why)
         other = next(
             (c for c, s in zip(chains, seen, strict=True) if not np.array_equal(seen[0], s, equal_nan=True)), None
         )
         if other is not None:
-            case.remembers = "its answer depends on the call before"
-            return _memory(case, q, z[: noise_size(setting, q)], chains[0], other)
-        jumped = [_after(case, runner, elsewhere)(q, x, seed).q for x, seed in scripts]
+            test.remembers = "its answer depends on the call before"
+            return _memory(test, q, z[: noise_size(setting, q)], chains[0], other)
+        jumped = [_after(test, runner, elsewhere)(q, x, seed).q for x, seed in scripts]
         if not np.array_equal(seen[0], jumped, equal_nan=True):
-            case.remembers = jump
+            test.remembers = jump
             return inconclusive("stateless", jump + "; within a chain nothing was found against it")
     if more:
-        case.remembers = "it remembers more than the last call"
-        return inconclusive("stateless", f"{case.remembers} (a momentum kept inside?): let it take and return q and p")
+        test.remembers = "it remembers more than the last call"
+        return inconclusive("stateless", f"{test.remembers} (a momentum kept inside?): let it take and return q and p")
     return Row("stateless", PASS, basis="the same answers, just below and above its thresholds, after other calls")
 
 
-def _counted(case: Case, runner: TransitionRunner, setting: Setting) -> tuple[str, bool]:
+def _counted(test: TransitionExamination, runner: TransitionRunner, setting: Setting) -> tuple[str, bool]:
     """Which of many equal calls in a row differ, if that is by their number alone; and whether any but the first does.
 
     A counter is told from other memories by two histories of different calls, which it does not tell apart.
     """
-    calls, more = IN_A_ROW if case.cost <= SLOW_CALL else 6, False
-    for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if case.cost <= SLOW_CALL else (1.6,)):
+    calls, more = IN_A_ROW if test.cost <= SLOW_CALL else 6, False
+    for k, scale in enumerate((1.6, 3.0, 5.0, 7.0) if test.cost <= SLOW_CALL else (1.6,)):
         with contextlib.suppress(SubjectError):  # noise that is rarely so large may be refused
-            q = case.points[k % len(case.points)]
-            fresh = setting._replace(run=_after(case, runner, []))
-            for script, seed in _probes(case, fresh, q, scale * case.rng(20, k).standard_normal(64)):
-                copy = _fresh(case, runner)
+            q = test.points[k % len(test.points)]
+            fresh = setting._replace(run=_after(test, runner, []))
+            for script, seed in _probes(test, fresh, q, scale * test.rng(20, k).standard_normal(64)):
+                copy = _fresh(test, runner)
                 seen = [copy.run(q, script, seed).q.tobytes() for _ in range(calls)]
                 turn = next((n for n in range(2, calls) if seen[n] != seen[n - 1]), 0)
                 if not turn:
                     continue
                 more = True
                 where = f"call {turn + 1} is not as call {turn}"
-                if not case.copies:
+                if not test.copies:
                     return where, more
                 ends = []
                 for key in (21, 22):
                     filler = (
-                        case.points[(k + key) % len(case.points)],
-                        _call(setting, case.rng(key).standard_normal(64), 0.5),
+                        test.points[(k + key) % len(test.points)],
+                        _call(setting, test.rng(key).standard_normal(64), 0.5),
                     )
                     ends.append(
-                        [_after(case, runner, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
+                        [_after(test, runner, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
                     )
                 if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
                     return where, more
@@ -111,26 +111,26 @@ History = list[tuple[np.ndarray, dict]]
 
 
 def _histories(
-    case: Case, runner: TransitionRunner, setting: Setting
+    test: TransitionExamination, runner: TransitionRunner, setting: Setting
 ) -> list[tuple[np.ndarray, list[History], History]]:
     """For some points q that the kernel came to: the call that led there, alone and with rejected ones after it; a jump."""
     found = []
-    for k, start in enumerate(case.points[: 1 if case.cost > SLOW_CALL else 3]):
-        rng = case.rng(5, k)
-        arrive = _call(setting, rng.standard_normal(case.dim), TINY)
-        q = _fresh(case, runner).run(start, arrive, setting.seed).q
+    for k, start in enumerate(test.points[: 1 if test.cost > SLOW_CALL else 3]):
+        rng = test.rng(5, k)
+        arrive = _call(setting, rng.standard_normal(test.dim), TINY)
+        q = _fresh(test, runner).run(start, arrive, setting.seed).q
         if not np.isfinite(q).all():
             continue
         chains: list[History] = [[(start, arrive)]]
         for scale in (1.0, 1.3, 1.6, 2.0, 2.5, 3.0):
-            z = scale * rng.standard_normal(case.dim)
+            z = scale * rng.standard_normal(test.dim)
             for u in (1 - TINY, TINY):
                 stay = _call(setting, z, u)
-                stays = np.array_equal(_after(case, runner, [(start, arrive)])(q, stay, setting.seed).q, q)
+                stays = np.array_equal(_after(test, runner, [(start, arrive)])(q, stay, setting.seed).q, q)
                 if stays and len(chains) < 3:
                     chains.append([(start, arrive), (q, stay)])
-        far = case.points[(k + 1) % len(case.points)]
-        found.append((q, chains, [(far, _call(setting, rng.standard_normal(case.dim), TINY))]))
+        far = test.points[(k + 1) % len(test.points)]
+        found.append((q, chains, [(far, _call(setting, rng.standard_normal(test.dim), TINY))]))
     return found
 
 
@@ -140,12 +140,12 @@ def _call(setting: Setting, z, u: float) -> dict:
     return {**script, **({} if setting.frees else {"normal": list(setting.normals(z))})}
 
 
-def _after(case: Case, runner: TransitionRunner, history: History):
+def _after(test: TransitionExamination, runner: TransitionRunner, history: History):
     """``play`` with the calls of ``history`` before each, on a fresh copy of the kernel."""
-    seed = case.seed
+    seed = test.seed
 
     def run(q, script, at):
-        copy = _fresh(case, runner)
+        copy = _fresh(test, runner)
         for start, before in history:
             copy.run(start, before, seed)
         return copy.run(q, script, at)
@@ -153,11 +153,11 @@ def _after(case: Case, runner: TransitionRunner, history: History):
     return run
 
 
-def _fresh(case: Case, runner: TransitionRunner) -> TransitionRunner:
+def _fresh(test: TransitionExamination, runner: TransitionRunner) -> TransitionRunner:
     """A copy of the kernel with all that it keeps; the kernel itself where that cannot be copied, or not quickly."""
-    if case.copies is None:
-        case.copies = _copies_quickly(runner.kernel.function)
-    if not case.copies:
+    if test.copies is None:
+        test.copies = _copies_quickly(runner.kernel.function)
+    if not test.copies:
         return runner
     copied = _copy_of(runner.kernel.function)
     kernel = Foreign(copied, runner.kernel.name)
@@ -191,13 +191,13 @@ def _copy_of(function):
     return copy.deepcopy(function)
 
 
-def _probes(case: Case, setting: Setting, q, z) -> list[tuple[dict, int]]:
+def _probes(test: TransitionExamination, setting: Setting, q, z) -> list[tuple[dict, int]]:
     """Scripts (and seeds) that lead to each outcome, and just below and just above each threshold; else random ones."""
     try:
         z = z[: noise_size(setting, q)]
         found = setting.outcomes(q, z)
     except Inconclusive:
-        return [(_several(case, setting, k), k) for k in range(6)]
+        return [(_several(test, setting, k), k) for k in range(6)]
     paths = [outcome.path for outcome in found]
     for outcome in found:
         if outcome.decisions == 1 and outcome.path[-1].key == LOWER:
@@ -208,31 +208,31 @@ def _probes(case: Case, setting: Setting, q, z) -> list[tuple[dict, int]]:
     return [({**answers(path, z if setting.frees else None), **normals}, setting.seed) for path in paths]
 
 
-def _several(case: Case, setting: Setting, k: int) -> dict:
+def _several(test: TransitionExamination, setting: Setting, k: int) -> dict:
     """Random numbers for a kern(q, p0=, u=) that wants several uniforms; the others draw theirs from the seed."""
     if setting.runner.shape != MOMENTUM:
         return {}
-    rng = case.rng(16, k)
+    rng = test.rng(16, k)
     return {
         "normal": list(setting.normals(rng.standard_normal(setting.runner.dim))),
         "uniform": list(rng.random(setting.runner.uniforms)),
     }
 
 
-def _memory(case: Case, q, z, one: History, other: History) -> Row:
+def _memory(test: TransitionExamination, q, z, one: History, other: History) -> Row:
     """The call before matters: for the decision alone, or for the proposal too? The former cannot be right.
 
     A momentum of the call before that is part of this one's can be made up for by other noise, and then the decision is the
     same. An old gradient can be made up for as well, but the decision is not.
     """
-    assert case.runner is not None
-    assert case.setting is not None
-    first, second = (case.setting._replace(run=_after(case, case.runner, h)) for h in (one, other))
-    spelt = call_text(case.kernel.name, [q]) + f"  # after one call, or another, from {other[0][0].tolist()}"
+    assert test.runner is not None
+    assert test.setting is not None
+    first, second = (test.setting._replace(run=_after(test, test.runner, h)) for h in (one, other))
+    spelt = call_text(test.kernel.name, [q]) + f"  # after one call, or another, from {other[0][0].tolist()}"
     why = "the same proposal from the same q is accepted with another probability after another call of the same chain"
     moves = False
     for k in range(6):
-        x = z if k == 0 else 1.6 * case.rng(17, k).standard_normal(len(z))
+        x = z if k == 0 else 1.6 * test.rng(17, k).standard_normal(len(z))
         a, b = moved(first.outcomes(q, x)), moved(second.outcomes(q, x))
         if a is not None and b is not None and not np.array_equal(a.transition.q, b.transition.q):
             moves = True
@@ -242,8 +242,8 @@ def _memory(case: Case, q, z, one: History, other: History) -> Row:
         change = abs((0.0 if a is None else a.probability) - (0.0 if b is None else b.probability))
         if change > 1e-6:
             return Row("stateless", FAIL, change, 1e-6, why, WRONG_LAW, spelt)
-    case.remembers = "its proposal depends on the call before" if moves else "its answer depends on the call before"
-    return inconclusive("stateless", case.remembers + " (a momentum kept inside?)")
+    test.remembers = "its proposal depends on the call before" if moves else "its answer depends on the call before"
+    return inconclusive("stateless", test.remembers + " (a momentum kept inside?)")
 
 
 def _made_up_for(setting: Setting, q, z, a: Outcome, b: Outcome) -> Outcome | None:

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.check import own
+from refhmc.check.own import differences
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError, call_text
 from refhmc.check.subject.outcomes import Outcome, answers
 from refhmc.check.subject.target import inverse_mass
 from refhmc.check.subject.transition import MOMENTUM, Transition
-from refhmc.check.transitions.case import CLEAR, Case, moved
+from refhmc.check.transitions.examination import CLEAR, TransitionExamination, moved
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
 LATE = 1e-9  # so little does q' depend on noise that comes after the move
@@ -66,21 +66,21 @@ class Call(NamedTuple):
         return _known(self.taken) / self.a
 
 
-def kept_momentum(case: Case) -> list[Row]:
+def kept_momentum(test: TransitionExamination) -> list[Row]:
     """The rows of a kernel that keeps its momentum; stationarity is a PASS only where the exact rows are."""
-    exact: dict[str, Callable[[Case, list[Call]], Row]] = {
+    exact: dict[str, Callable[[TransitionExamination, list[Call]], Row]] = {
         "acceptance": extended_acceptance,
         "momentum refreshment": refreshment,
         "volume": volume,
         "momentum flip": momentum_flip,
     }
     try:
-        calls = _calls(case)
-        rows = [_guarded(name, functools.partial(row, case, calls)) for name, row in exact.items()]
+        calls = _calls(test)
+        rows = [_guarded(name, functools.partial(row, test, calls)) for name, row in exact.items()]
     except Inconclusive as reason:
         rows = [inconclusive(name, str(reason)) for name in exact]
     wanting = [row.name for row in rows if row.status != PASS]
-    return [*rows, _guarded("stationarity", functools.partial(stationarity_of_both, case, wanting))]
+    return [*rows, _guarded("stationarity", functools.partial(stationarity_of_both, test, wanting))]
 
 
 def _guarded(name: str, row: Callable[[], Row]) -> Row:
@@ -94,51 +94,51 @@ def _guarded(name: str, row: Callable[[], Row]) -> Row:
         return inconclusive(name, "there was no time left for it")
 
 
-def _calls(case: Case) -> list[Call]:
+def _calls(test: TransitionExamination) -> list[Call]:
     """Calls with both outcomes at up to ``n_points`` points; a rejection is needed, which may be rare."""
     found: list[Call] = []
-    for k in range(8 * case.n_points):
-        if len(found) >= case.n_points:
+    for k in range(8 * test.n_points):
+        if len(found) >= test.n_points:
             break
-        found += _call(case, k, SIZES[k % len(SIZES)])
+        found += _call(test, k, SIZES[k % len(SIZES)])
     if len(found) < CLEAR:
         raise Inconclusive(f"it both took and rejected the proposal at {len(found)} points only")
     return found
 
 
-def _unlikely_calls(case: Case) -> list[Call]:
+def _unlikely_calls(test: TransitionExamination) -> list[Call]:
     """Calls on larger and larger momenta whose moves are improbable: a rule may have a floor under it."""
     found: list[Call] = []
     for k, size in itertools.product(range(6), np.geomspace(1.5, 10.0, 9)):
         if len(found) < MOST_UNLIKELY:
             # Far out the kernel may refuse the noise, and energies may be too rough for their decisions to be told.
             with contextlib.suppress(SubjectError, Inconclusive):
-                found += [x for x in _call(case, 1000 + k, size) if x.taken.probability < UNLIKELY]
+                found += [x for x in _call(test, 1000 + k, size) if x.taken.probability < UNLIKELY]
     return found
 
 
-def _call(case: Case, key: int, size: float) -> list[Call]:
+def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
     """The call on a momentum so large; none where it is always taken, or never."""
-    q, rng = case.points[key % len(case.points)], case.rng(9, key)
+    q, rng = test.points[key % len(test.points)], test.rng(9, key)
     p, z = size * rng.standard_normal(len(q)), rng.standard_normal(8 * len(q))
     for _ in range(2):  # again once it is known which noise is late
-        both = _two_ways(case, q, p, z)
+        both = _two_ways(test, q, p, z)
         if both is None:
             return []
         taken, left = both
         z = z[: max(len(outcome.transition.numbers("normal")) for outcome in both)]
-        pushed = [np.abs(_ended(case, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
+        pushed = [np.abs(_ended(test, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
         late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.transition.q).max()))
         z = np.where(late, 0.0, z)
-    by_p = [(_momentum(case, q, p + e, z, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
-    by_z = [(_momentum(case, q, p, z + e, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
+    by_p = [(_momentum(test, q, p + e, z, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
+    by_z = [(_momentum(test, q, p, z + e, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
     A, B = np.stack(by_p, axis=-1), np.stack(by_z, axis=-1) if by_z else np.zeros((len(p), 0))
-    return [Call(q, p, z, taken, left, A, B, late, _shrinking(case, q, B[:, late]))]
+    return [Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]))]
 
 
-def _shrinking(case: Case, q, B: np.ndarray) -> float:
+def _shrinking(test: TransitionExamination, q, B: np.ndarray) -> float:
     """a in M - B B' = a^2 M; NaN if there is none."""
-    L = _root(case, q)
+    L = _root(test, q)
     W = np.linalg.solve(L, B)
     rest = np.eye(len(q)) - W @ W.T
     square = float(np.trace(rest)) / len(q)
@@ -146,50 +146,50 @@ def _shrinking(case: Case, q, B: np.ndarray) -> float:
     return math.sqrt(square) if same else math.nan
 
 
-def _root(case: Case, q) -> np.ndarray:
+def _root(test: TransitionExamination, q) -> np.ndarray:
     """L of the momentum's covariance M = L L' at q."""
-    if case.target.energy is None:
+    if test.target.energy is None:
         return np.eye(len(q))
     try:
-        return np.linalg.cholesky(np.linalg.inv(inverse_mass(case.target.energy, q)))
+        return np.linalg.cholesky(np.linalg.inv(inverse_mass(test.target.energy, q)))
     except np.linalg.LinAlgError:
         raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
 
 
-def _ended(case: Case, q, p, z, outcome: Outcome) -> Transition:
+def _ended(test: TransitionExamination, q, p, z, outcome: Outcome) -> Transition:
     """The transition along ``leaf`` on other p and z."""
-    assert case.runner is not None
-    return case.runner.run(q, {**answers(outcome.path), "normal": list(z)}, case.seed, p)
+    assert test.runner is not None
+    return test.runner.run(q, {**answers(outcome.path), "normal": list(z)}, test.seed, p)
 
 
-def _momentum(case: Case, q, p, z, outcome: Outcome) -> np.ndarray:
-    got = _ended(case, q, p, z, outcome).p
+def _momentum(test: TransitionExamination, q, p, z, outcome: Outcome) -> np.ndarray:
+    got = _ended(test, q, p, z, outcome).p
     return np.full(len(q), np.nan) if got is None else got
 
 
-def refreshment(case: Case, calls: list[Call]) -> Row:
+def refreshment(test: TransitionExamination, calls: list[Call]) -> Row:
     """A M A' + B B' = M, from what a rejection returns."""
-    worst, at = (-1.0, 1.0), case.points[0]
+    worst, at = (-1.0, 1.0), test.points[0]
     for x in calls:
         returned = _known(x.left)
         if not np.abs(returned - x.by_p @ x.p - x.by_z @ x.z).max() <= 1e-7 * (1 + np.abs(returned).max()):
             raise Inconclusive("the momentum that a rejection returns is not linear in p and the normals")
-        L = _root(case, x.q)
+        L = _root(test, x.q)
         W = np.hstack([np.linalg.solve(L, x.by_p @ L), np.linalg.solve(L, x.by_z)])
         gap = float(np.abs(W @ W.T - np.eye(len(L))).max())
-        tolerance = 1e-9 + 1e4 / PUSH * case.kernel.epsilon * (1 + float(np.abs(x.p).max()))
+        tolerance = 1e-9 + 1e4 / PUSH * test.kernel.epsilon * (1 + float(np.abs(x.p).max()))
         if gap / tolerance > worst[0] / worst[1]:
             worst, at = (gap, tolerance), x.q
     basis = "|L^-1 (A M A' + B B') L^-T - 1|, M = L L'; A and B from rejections"
-    if worst[0] > worst[1] and case.target.energy is None:
+    if worst[0] > worst[1] and test.target.energy is None:
         why = "it does not keep N(0, 1): hand in H, if that is not its law"
         return inconclusive("momentum refreshment", why, worst[0])
-    return judged("momentum refreshment", *worst, basis, case=call_text(case.kernel.name, [at]))
+    return judged("momentum refreshment", *worst, basis, case=call_text(test.kernel.name, [at]))
 
 
-def volume(case: Case, calls: list[Call]) -> Row:
+def volume(test: TransitionExamination, calls: list[Call]) -> Row:
     """|det d(q', p')/d(q, p)| = 1: by q and the noise before the move (by q and p without any), over dp/dnoise alone."""
-    worst, at = (-1.0, 1.0), case.points[0]
+    worst, at = (-1.0, 1.0), test.points[0]
     for x in calls:
         early, d = np.flatnonzero(~x.late), len(x.q)
         if len(early) not in (0, d):
@@ -199,47 +199,47 @@ def volume(case: Case, calls: list[Call]) -> Row:
             p, z = (x.p, x.z.copy()) if len(early) else (y[d:], x.z)
             if len(early):
                 z[early] = y[d:]
-            got = _ended(case, y[:d], p, z, x.taken)
+            got = _ended(test, y[:d], p, z, x.taken)
             return np.concatenate([got.q, np.full(d, np.nan) if got.p is None else got.p])
 
         start = np.concatenate([x.q, x.z[early] if len(early) else x.p])
-        slopes = [own.differences.ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
+        slopes = [differences.ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
         J = np.stack([slope.value for slope in slopes], axis=-1)
         own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
         sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
         if not math.isfinite(own) or sizes[-1] <= 1e-9 * sizes[0]:
             raise Inconclusive("the move's derivative cannot be told")
         gap = abs(float(np.log(sizes).sum()) - own)
-        tolerance = 1e-7 + 100 * case.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
+        tolerance = 1e-7 + 100 * test.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
         if gap / tolerance > worst[0] / worst[1]:
             worst, at = (gap, tolerance), x.q
     if worst[1] > 0.05:
         raise Inconclusive("the move's derivative is not known well enough")
     basis = "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
-    return judged("volume", *worst, basis, case=call_text(case.kernel.name, [at]))
+    return judged("volume", *worst, basis, case=call_text(test.kernel.name, [at]))
 
 
 def _along(f, at, direction, t: float):
     return f(at + t * direction)
 
 
-def extended_acceptance(case: Case, calls: list[Call]) -> Row:
+def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
     """P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p."""
-    energy = case.target.energy
+    energy = test.target.energy
     standard = energy is None
     if energy is None:
 
         def energy(q, p):
-            return -case.target.log_pi(q) + 0.5 * p @ p
+            return -test.target.log_pi(q) + 0.5 * p @ p
 
     gaps: list[tuple[float, float, np.ndarray]] = []
-    for x in [*calls, *_unlikely_calls(case)]:
+    for x in [*calls, *_unlikely_calls(test)]:
         if math.isnan(x.a):
             raise Inconclusive("its momentum is refreshed after the move, and not by one number in all directions")
-        case.decides = True
+        test.decides = True
         before, after = energy(x.q, x.before), energy(x.taken.transition.q, x.after)
         r, size = before - after, 1 + abs(before)
-        tolerance = 1e-10 + 256 * case.kernel.epsilon * size + 10 * case.delta * size
+        tolerance = 1e-10 + 256 * test.kernel.epsilon * size + 10 * test.delta * size
         rules = [
             abs(x.taken.probability - rule)
             for rule in (min(1.0, math.exp(min(r, 0.0))), 1 / (1 + math.exp(min(-r, 700.0))))
@@ -253,13 +253,13 @@ def extended_acceptance(case: Case, calls: list[Call]) -> Row:
             "acceptance", "it is not min(1, exp(-dH)) with p'p/2 for the kinetic energy: hand in H", gap
         )
     return Row(
-        "acceptance", FAIL, gap, tolerance, "by bisection; rounding of H", WRONG_LAW, call_text(case.kernel.name, [q])
+        "acceptance", FAIL, gap, tolerance, "by bisection; rounding of H", WRONG_LAW, call_text(test.kernel.name, [q])
     )
 
 
-def _two_ways(case: Case, q, p, z) -> tuple[Outcome, Outcome] | None:
+def _two_ways(test: TransitionExamination, q, p, z) -> tuple[Outcome, Outcome] | None:
     """(taken, rejected), or None if only one of them occurs or there is no momentum in the answer."""
-    runner, setting = case.need()
+    runner, setting = test.need()
     found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
     taken, left = moved(found), next((outcome for outcome in found if not outcome.moved), None)
     if taken is None or left is None or taken.transition.p is None or left.transition.p is None:
@@ -272,14 +272,14 @@ def _known(outcome: Outcome) -> np.ndarray:
     return outcome.transition.p
 
 
-def momentum_flip(case: Case, calls: list[Call]) -> Row:
+def momentum_flip(test: TransitionExamination, calls: list[Call]) -> Row:
     """Taken moves keep the direction and rejected ones turn it, or the other way round; see Horowitz (1991)."""
-    d = len(case.points[0])
+    d = len(test.points[0])
     alphas = [float(np.trace(x.by_p)) / d for x in calls]
     if max(np.abs(alphas)) < 1e-6:
         return Row("momentum flip", PASS, basis="the momentum is drawn anew each time: its sign does not matter")
     votes = [
-        (math.copysign(1.0, a), _direction(case, x, a)) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6
+        (math.copysign(1.0, a), _direction(test, x, a)) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6
     ]
     decided = [(s, t) for s, t in votes if t]
     if len(decided) < CLEAR:
@@ -287,16 +287,16 @@ def momentum_flip(case: Case, calls: list[Call]) -> Row:
     wrong = [s == t for s, t in decided]
     how = {True: "keeps", False: "turns"}
     text = f"a move taken {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
-    case.notes.append(text)
+    test.notes.append(text)
     if all(wrong):
-        at = call_text(case.kernel.name, [case.points[0]])
+        at = call_text(test.kernel.name, [test.points[0]])
         return Row("momentum flip", FAIL, basis=f"{text}: one of the two must turn it", case=at)
     if any(wrong):
         return inconclusive("momentum flip", "now this, now that")
     return Row("momentum flip", PASS, basis=text)
 
 
-def _direction(case: Case, x: Call, alpha: float) -> float:
+def _direction(test: TransitionExamination, x: Call, alpha: float) -> float:
     """+1 if the momentum returned with a move taken points along it, -1 if against it, 0 if that cannot be told.
 
     Set out from its end so that the momentum before the move is minus (or plus) the one after it: which leads back?
@@ -309,27 +309,27 @@ def _direction(case: Case, x: Call, alpha: float) -> float:
             p = _known(x.taken)
             wanted = math.copysign(x.a, alpha) * goal - _known(x.left) - x.by_p @ (p - x.p)
             z[early] += np.linalg.lstsq(x.by_z[:, early], wanted, rcond=None)[0]
-        gaps.append(np.abs(_ended(case, to, p, z, x.taken).q - x.q).max())
+        gaps.append(np.abs(_ended(test, to, p, z, x.taken).q - x.q).max())
     small = 1e-6 * (1 + np.abs(to - x.q).max())
     return 1.0 if gaps[0] < small < gaps[1] else -1.0 if gaps[1] < small < gaps[0] else 0.0
 
 
-def returned_momentum(case: Case) -> Row | list[Row]:
+def returned_momentum(test: TransitionExamination) -> Row | list[Row]:
     """Which momentum a kern(q, p0=, u=) returns, for whoever keeps it."""
-    runner, setting = case.need()
+    runner, setting = test.need()
     if runner.keeps_momentum:
         return []  # kept_momentum has the row
     if runner.shape != MOMENTUM:
         return not_run("momentum flip", "no momentum is kept")
-    for k, q in enumerate(case.points):
-        z = case.rng(10, k).standard_normal(len(q))
+    for k, q in enumerate(test.points):
+        z = test.rng(10, k).standard_normal(len(q))
         p0 = setting.normals(z)
         stay = next((x for x in setting.outcomes(q, z) if not x.moved), None)
         if stay is None or stay.transition.p is None:
             continue
         same, turned = (np.array_equal(stay.transition.p, s * p0) for s in (1, -1))
         text = "p0" if same else "-p0" if turned else "neither p0 nor -p0"
-        case.notes.append(f"after a rejection it returns {text} as the momentum")
+        test.notes.append(f"after a rejection it returns {text} as the momentum")
         return Row(
             "momentum flip",
             PASS,

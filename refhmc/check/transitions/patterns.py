@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from refhmc.check.report import FAIL, Row
 from refhmc.check.transitions.balance import Pairing
-from refhmc.check.transitions.case import Case
 from refhmc.check.transitions.detailed_balance import fits
+from refhmc.check.transitions.examination import TransitionExamination
 
 
-def typical(case: Case, rows: dict[str, Row]) -> list[str]:
+def typical(test: TransitionExamination, rows: dict[str, Row]) -> list[str]:
     """What the rows that failed are typical of, in words."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
@@ -33,17 +33,17 @@ def typical(case: Case, rows: dict[str, Row]) -> list[str]:
         said.append("the momentum that is kept does not get back its law: p <- A p + B xi needs A M A' + B B' = M")
     if "volume" in failed:
         said.append("the move changes the volume of (q, p), as where its step depends on the position")
-    if "acceptance" in failed and case.runner is not None and case.runner.keeps_momentum:
+    if "acceptance" in failed and test.runner is not None and test.runner.keeps_momentum:
         said.append("it does not accept by the energies of the momenta between which it moves")
-    known = [x for x in case.pairs if math.isfinite(x.r) and x.state != "open"]
+    known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if failed & {"detailed balance", "acceptance", "stationarity"} and known:
-        said += _pattern(case, known)
+        said += _pattern(test, known)
     return said
 
 
-def _pattern(case: Case, known: list[Pairing]) -> list[str]:
+def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
     """Which wrong rule gives the probabilities that were found."""
-    log_pi = case.target.log_pi
+    log_pi = test.target.log_pi
 
     def clipped(value: float) -> float:
         return min(1.0, math.exp(min(value, 0.0)))

@@ -20,7 +20,7 @@ from refhmc.check.subject.outcomes import FREE
 from refhmc.check.subject.target import inverse_mass
 from refhmc.check.subject.transition import MOMENTUM
 from refhmc.check.transitions.balance import Setting
-from refhmc.check.transitions.case import Case
+from refhmc.check.transitions.examination import TransitionExamination
 from refhmc.check.transitions.stationarity_tests import (
     FINE,
     GOAL,
@@ -34,42 +34,42 @@ from refhmc.check.transitions.stationarity_tests import (
 )
 
 
-def stationarity(case: Case, setting: Setting) -> Row:
+def stationarity(test: TransitionExamination, setting: Setting) -> Row:
     """Where detailed balance decides nothing: does one transition keep the law?"""
-    assert case.dim is not None
+    assert test.dim is not None
     suspicion = ""
     held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
     broken = next(
-        (x for x in case.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.outcome.path)),
+        (x for x in test.pairs if x.state == "mismatch" and x.full and not any(s.key in held for s in x.outcome.path)),
         None,
     )
-    if broken is not None and not case.decides:
+    if broken is not None and not test.decides:
         whole: list[Integral] = []
         size, path = len(broken.z), broken.outcome.path
-        for x in integrate_reversal(setting, case.points, path, size, case.rng(8), case.part(0.5)):
+        for x in integrate_reversal(setting, test.points, path, size, test.rng(8), test.part(0.5)):
             gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
             basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
             if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
-                return Row("stationarity", FAIL, gap, tolerance, basis, WRONG_LAW, call_text(case.kernel.name, [x.at]))
+                return Row("stationarity", FAIL, gap, tolerance, basis, WRONG_LAW, call_text(test.kernel.name, [x.at]))
             whole.append(x)
         if len(whole) > 1 and all(x.complete and x.error <= ROUGH for x in whole):
-            gap, tolerance = max(abs(x.value - 1) for x in whole), FINE * min(1.0, _reach(case, setting, path, size))
+            gap, tolerance = max(abs(x.value - 1) for x in whole), FINE * min(1.0, _reach(test, setting, path, size))
             basis = f"|E e^r - 1| by quadrature, at {len(whole)} points; {FINE:g}, times a move's squared length"
             if gap <= tolerance:
                 return Row("stationarity", PASS, gap, tolerance, basis)
             suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
-        wealth = bet_on_reversal(setting, case.points, broken.outcome.path, len(broken.z), case.rng(8), case.part(0.3))
+        wealth = bet_on_reversal(setting, test.points, broken.outcome.path, len(broken.z), test.rng(8), test.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
         if wealth.value >= GOAL:
-            at = call_text(case.kernel.name, [wealth.at])
+            at = call_text(test.kernel.name, [wealth.at])
             return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
         suspicion = basis if wealth.value > 100 else suspicion
     try:
-        found = weigh_moves(_mover(case, setting), case.target.log_pi, case.dim, case.rng(15), case.part(0.3))
+        found = weigh_moves(_mover(test, setting), test.target.log_pi, test.dim, test.rng(15), test.part(0.3))
     except SubjectError as wrong:
         return inconclusive("stationarity", f"from a point in the tails: {wrong}")
-    told = _told(case, found)
+    told = _told(test, found)
     if told is not None:
         return told
     if suspicion:
@@ -87,11 +87,11 @@ def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
     return Row("stationarity", PASS, found.z, LIMIT, basis)
 
 
-def stationarity_of_both(case: Case, wanting: list[str]) -> Row:
+def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row:
     """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
-    assert case.dim is not None
-    runner, _ = case.need()
-    energy = case.target.energy
+    assert test.dim is not None
+    runner, _ = test.need()
+    energy = test.target.energy
 
     def root_at(q):
         """L of the momentum's covariance L L' at q."""
@@ -104,18 +104,18 @@ def stationarity_of_both(case: Case, wanting: list[str]) -> Row:
         return transition.q, transition.p
 
     try:
-        roots = [root_at(q) for q in case.points]
+        roots = [root_at(q) for q in test.points]
         constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
         root = (lambda q: roots[0]) if constant else root_at
-        found = weigh_moves(move, case.target.log_pi, case.dim, case.rng(15), case.part(0.3), root)
+        found = weigh_moves(move, test.target.log_pi, test.dim, test.rng(15), test.part(0.3), root)
     except np.linalg.LinAlgError:
         raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
     except SubjectError as wrong:
         return inconclusive("stationarity", f"from a point in the tails: {wrong}")
-    return _told(case, found) or _not_refuted(found, wanting)
+    return _told(test, found) or _not_refuted(found, wanting)
 
 
-def _told(case: Case, found: Weighed) -> Row | None:
+def _told(test: TransitionExamination, found: Weighed) -> Row | None:
     """What weighted moves say by themselves: a FAIL, or that they say nothing."""
     if found.least == 0:
         return inconclusive("stationarity", f"none of {found.moves} moves went anywhere: is everything rejected?")
@@ -123,20 +123,20 @@ def _told(case: Case, found: Weighed) -> Row | None:
         return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
     if found.z >= LIMIT:
         basis = f"z of the mean change of {found.what} in {found.moves} weighted moves"
-        return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{case.kernel.name}: {found.moves} moves")
+        return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{test.kernel.name}: {found.moves} moves")
     return None
 
 
-def _reach(case: Case, setting: Setting, path, size: int) -> float:
+def _reach(test: TransitionExamination, setting: Setting, path, size: int) -> float:
     """The mean squared length of a move, in standard deviations: what is off by o in one such move is off by o / it in all."""
-    rng, spread = case.rng(19), case.points.std(axis=0) + 1e-300
-    moves = [(setting.gone(q, rng.standard_normal(size), path) - q) / spread for q in case.points]
+    rng, spread = test.rng(19), test.points.std(axis=0) + 1e-300
+    moves = [(setting.gone(q, rng.standard_normal(size), path) - q) / spread for q in test.points]
     return float(np.mean(np.square(moves)))
 
 
-def _mover(case: Case, setting: Setting) -> Callable:
+def _mover(test: TransitionExamination, setting: Setting) -> Callable:
     """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
-    runner, energy = setting.runner, case.target.energy
+    runner, energy = setting.runner, test.target.energy
 
     def move(x, seed):
         script = None

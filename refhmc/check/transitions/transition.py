@@ -35,8 +35,8 @@ from refhmc.check.report import Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, examine
 from refhmc.check.subject.target import target_density
 from refhmc.check.transitions.calls import answers, deterministic
-from refhmc.check.transitions.case import Case
 from refhmc.check.transitions.detailed_balance import detailed_balance
+from refhmc.check.transitions.examination import TransitionExamination
 from refhmc.check.transitions.faults import nan_energy, overflow, shift_invariance, zero_length
 from refhmc.check.transitions.memory import stateless
 from refhmc.check.transitions.momentum import returned_momentum
@@ -45,7 +45,7 @@ from refhmc.check.transitions.patterns import typical
 FALSE_ALARM = (
     "deterministic checks: a correct subject passes whatever the seed; 'stationarity', where it is run: at most 1e-6"
 )
-ROWS: tuple[tuple[str, Callable[[Case], Row | Sequence[Row]]], ...] = (
+ROWS: tuple[tuple[str, Callable[[TransitionExamination], Row | Sequence[Row]]], ...] = (
     ("answers", answers),
     ("deterministic given randomness", deterministic),
     ("stateless", stateless),
@@ -101,16 +101,16 @@ def transition(
     base = log_density or getattr(H, "log_density", None) or getattr(getattr(H, "model", None), "log_density", None)
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
-    case = Case(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
+    test = TransitionExamination(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
     return examine(
         "transition",
         subject.name,
-        [(row, functools.partial(function, case)) for row, function in ROWS],
-        settings={"dim": case.dim or "?", "n_points": n_points},
+        [(row, functools.partial(function, test)) for row, function in ROWS],
+        settings={"dim": test.dim or "?", "n_points": n_points},
         seed=seed,
         foreign=(subject, *target.foreign),
-        notes=lambda: case.notes,
-        diagnose=lambda rows: typical(case, rows),
+        notes=lambda: test.notes,
+        diagnose=lambda rows: typical(test, rows),
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         share=0.7,

@@ -69,7 +69,7 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
 LARGEST_TENSOR = 2**26  # numbers, half a GiB
 
 
-class Subject:
+class ModelExamination:
     """The functions under examination, where they are looked at, and what has been found so far."""
 
     def __init__(self, functions, support, points, seed, like, discontinuous=()):
@@ -163,7 +163,7 @@ class Subject:
             raise NotApplicable("no place is known at which logp is finite")
 
 
-def noise_of_logp(s: Subject) -> float:
+def noise_of_logp(s: ModelExamination) -> float:
     """Relative to max(1, |logp|), the largest of a few places."""
     assert s.frame is not None
     logp, u = s.at("logp"), s.frame.scales * s.smooth / np.sqrt(len(s.frame.scales))
@@ -171,7 +171,7 @@ def noise_of_logp(s: Subject) -> float:
     return max(float(noise_along(logp, q, u, 2.0**-52) / max(1.0, abs(float(logp(q))))) for q in test_points)
 
 
-def widths_at(s: Subject, q: np.ndarray) -> np.ndarray:
+def widths_at(s: ModelExamination, q: np.ndarray) -> np.ndarray:
     """The lengths on which logp bends along the coordinates at q; where it jumps, the frame's."""
     assert s.frame is not None
     logp, key = s.at("logp"), q.tobytes()
@@ -181,7 +181,7 @@ def widths_at(s: Subject, q: np.ndarray) -> np.ndarray:
     return s.widths[key]
 
 
-def test_points_of(s: Subject, most: int) -> list[np.ndarray]:
+def test_points_of(s: ModelExamination, most: int) -> list[np.ndarray]:
     """Fewer for tensors, whose every entry costs; asymmetric ones first."""
     test_points = [*s.asymmetric, *s.ordinary]
     most = most if (s.dim or 1) <= ALL_COORDINATES else 2

@@ -21,7 +21,7 @@ CLEAR = 3  # so many points must speak against a kernel
 
 
 @dataclasses.dataclass
-class Case:
+class TransitionExamination:
     """One kernel under examination: first what it was called with, then what the rows found.
 
     ``given``: the caller's positions (n, d), or None; ``delta``: the tolerance of the kernel's solver; ``make``,

@@ -16,7 +16,7 @@ ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
 
 
-class Subject:
+class MetricExamination:
     """The functions under examination, where they are looked at, and what has been found so far."""
 
     def __init__(self, functions, index_order, support, points, seed, like):
@@ -92,7 +92,7 @@ class Subject:
         return [short(root * rng.standard_normal(len(q))) for _ in range(n)]
 
 
-def mass_of_energy(s: Subject, q: np.ndarray) -> np.ndarray:
+def mass_of_energy(s: MetricExamination, q: np.ndarray) -> np.ndarray:
     """G(q) with G^-1 the second differences of H in p, exact for a quadratic whatever their width.
 
     NaN where G^-1, scaled to a unit diagonal, has an eigenvalue that rounding cannot tell from zero: G is not in H there.
@@ -123,7 +123,7 @@ def condition(G: np.ndarray) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else np.inf
 
 
-def usable_test_points(s: Subject, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
+def usable_test_points(s: MetricExamination, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
     """Places with their G and what rounding, through its condition, makes of a relative error."""
     found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
     for q in s.test_points(most):

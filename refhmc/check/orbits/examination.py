@@ -21,12 +21,12 @@ import numpy as np
 from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import OutOfBudget
 from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
-from refhmc.check.orbits.law import Finding, Subject, Table, worst_of
+from refhmc.check.orbits.law import Finding, OrbitTransition, Table, worst_of
 from refhmc.check.orbits.shapes import Steps, energy_of, meanings
 from refhmc.check.subject.foreign import Foreign, NotApplicable
 
 
-class Work:
+class OrbitExamination:
     """One transition under examination: what it was called with, then what the rows found.
 
     ``tables``: every K that was computed, with its orbit's kind; ``unfinished``: orbits that were not done in the budget;
@@ -48,7 +48,7 @@ class Work:
         self.more = {"leap": leap, "target": target if target is not None else H}
         self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
         self.phase_map: states.PhaseMap | None = None
-        self.transition: Subject | None = None  # as it is called, once there is a walker
+        self.transition: OrbitTransition | None = None  # as it is called, once there is a walker
         self.ready = self.irreversible = False
         self.tables: list[tuple[str, Table]] = []
         self.furthest = 0
@@ -63,7 +63,7 @@ class Work:
             return float(self._energy(q, p))
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> OrbitTransition:
         if self.transition is None or self.irreversible:
             raise NotApplicable("there is no orbit to test on")
         return self.transition
@@ -86,7 +86,7 @@ class Work:
         momentum = momentum_scale(self.energy, centre)
         coarse = max(self.steps.foreign.epsilon, self.energy_foreign.epsilon)
         phase_map = states.PhaseMap(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
-        self.transition = Subject(self.foreign, d, self.steps.foreign, self.more)
+        self.transition = OrbitTransition(self.foreign, d, self.steps.foreign, self.more)
         self.phase_map = phase_map
         return phase_map
 
