@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import refhmc.check as rc
+from refhmc.check import examination
 from refhmc.check.subject import foreign
 from tests.helpers.check_cases import CASES, H, grad, leap, logp, named, step, tree, walk, with_momentum
 
@@ -242,7 +243,7 @@ def test_a_call_that_outlasts_the_budget_is_not_waited_for():
         return H(q, p)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(foreign, "SECONDS_TO_BEGIN", 0.1)
+        patched.setattr(examination, "SECONDS_TO_BEGIN", 0.1)
         patched.setattr(foreign, "SECONDS_OF_GRACE", 0.1)
         report = rc.integrator(step, stuck, dim=2, seconds=0.1)
     free.set()

@@ -37,7 +37,7 @@ from refhmc.check.adaptations.windows import (
 )
 from refhmc.check.arguments import require_counts
 from refhmc.check.report import FAIL, Report, Row
-from refhmc.check.subject.foreign import Foreign, examine
+from refhmc.check.subject.foreign import Foreign
 
 CLAIMS = ("dual_averaging", "windows", "variance")
 
@@ -84,32 +84,28 @@ def adaptation(
         raise TypeError("adaptation: give run, dual_averaging, schedule or variance")
     test = AdaptationExamination(foreign, draws, tune, seed, Constants(target, gamma, t0, kappa), set(claims.split()))
     checks = [
-        ("answers", lambda: answers_row(test)),
-        ("frozen after warm-up", lambda: frozen_row(test)),
-        ("draw count", lambda: draw_count_row(test)),
-        ("dual averaging", lambda: dual_averaging_row(test)),
-        ("final step is the averaged one", lambda: final_step_row(test)),
-        ("dual averaging function", lambda: dual_averaging_function_row(test)),
-        ("windows", lambda: windows_row(test)),
-        ("variance estimate", lambda: variance_row(test)),
-        ("variance function", lambda: variance_function_row(test)),
-        ("metric used as inverse mass", lambda: direction_row(test)),
+        ("answers", answers_row),
+        ("frozen after warm-up", frozen_row),
+        ("draw count", draw_count_row),
+        ("dual averaging", dual_averaging_row),
+        ("final step is the averaged one", final_step_row),
+        ("dual averaging function", dual_averaging_function_row),
+        ("windows", windows_row),
+        ("variance estimate", variance_row),
+        ("variance function", variance_function_row),
+        ("metric used as inverse mass", direction_row),
     ]
-    return examine(
+    test.settings = {"draws": draws, "tune": tune, "target": target}
+    return test.report(
         "adaptation",
-        foreign.get("run", next(iter(foreign.values()))).name,
         checks,
-        settings={"draws": draws, "tune": tune, "target": target},
-        seed=seed,
-        foreign=tuple(foreign.values()),
-        notes=lambda: test.notes,
         diagnose=_diagnose,
         seconds_per_call=300.0 if seconds_per_call is None else seconds_per_call,
         false_alarm="'frozen after warm-up' of a jittered step: below 1e-10; the rest is exact",
     )
 
 
-def _diagnose(rows: dict[str, Row]) -> list[str]:
+def _diagnose(test: AdaptationExamination, rows: dict[str, Row]) -> list[str]:
     """What the failures are typical of, in words."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check import own
+from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
 from refhmc.check.subject.transition import parameters
@@ -48,18 +49,20 @@ class Constants(NamedTuple):
     kappa: float
 
 
-class AdaptationExamination:
+class AdaptationExamination(Examination):
     """What the rows of one report share."""
 
-    def __init__(self, foreign: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims):
-        self.foreign, self.draws, self.tune, self.seed = foreign, int(draws), int(tune), int(seed)
+    def __init__(self, functions: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims):
+        super().__init__(
+            functions.get("run", next(iter(functions.values()))).name, tuple(functions.values()), int(seed)
+        )
+        self.functions, self.draws, self.tune = functions, int(draws), int(tune)
         self.constants, self.claims = constants, claims
         self.record: dict[str, np.ndarray] = {}
-        self.notes: list[str] = []
         self.segments: list[tuple[int, int]] | None = None
 
     def need(self, *names: str) -> list[np.ndarray]:
-        if "run" not in self.foreign:
+        if "run" not in self.functions:
             raise NotApplicable("no run was given")
         if not self.record:
             raise NotApplicable("it did not answer")
@@ -76,9 +79,9 @@ class AdaptationExamination:
         return found
 
     def function(self, name: str) -> Foreign:
-        if name not in self.foreign:
+        if name not in self.functions:
             raise NotApplicable(f"no {name}= was given")
-        return self.foreign[name]
+        return self.functions[name]
 
     def mismatch(self, row: str, claim: str, number: float, tolerance: float, why: str, test: str = "") -> Row:
         """A FAIL of what is claimed; of what is not, a difference is only said."""
@@ -99,7 +102,7 @@ def refhmc_run(model, kernel) -> Callable:
 
 def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dict[str, np.ndarray]:
     """The run's entries by the names above, one row an iteration."""
-    run = test.foreign["run"]
+    run = test.functions["run"]
     result = _called(run, draws, tune, seed)
     if isinstance(result, (list, tuple)) and result and hasattr(result[0], "keys"):  # one mapping an iteration
         result = {key: np.array([to_host(x[key]) for x in result]) for key in result[0]}
@@ -151,7 +154,7 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
 
 def answers_row(test: AdaptationExamination) -> Row:
     """The run is made once, and what it recorded is read."""
-    if "run" not in test.foreign:
+    if "run" not in test.functions:
         return not_run("answers", "no run was given")
     test.record = record(test, test.draws, test.tune, test.seed)
     test.notes.append(f"the run records {', '.join(test.record)}")

@@ -44,7 +44,7 @@ def _allowed_windows(tune: int) -> list[list[tuple[int, int]]]:
 
 def windows_row(test: AdaptationExamination) -> Row:
     """Where the metric changes during warm-up against Stan's windows."""
-    if "schedule" in test.foreign:
+    if "schedule" in test.functions:
         return schedule_function_row(test)
     metric = _recorded_metric(test)
     changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.check.examination import Examination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.own import differences
 from refhmc.check.report import Row
@@ -76,7 +77,7 @@ class Jacobian(NamedTuple):
 
 
 @dataclasses.dataclass
-class IntegratorExamination:
+class IntegratorExamination(Examination):
     """One step under examination: first what it was called with, then what the rows found.
 
     ``given``: the caller's points, each (2d,); ``hamiltonian``: H as it was given; ``delta``: the solver's tolerance, 0 if it
@@ -94,7 +95,6 @@ class IntegratorExamination:
     invariants: dict[str, Foreign]
     symmetries: list[tuple[Callable, Callable]]
     seed: int
-    notes: list[str]
     like: Any = None
     dim_given: bool = True
     fixed_work: bool = False  # whatever time it takes
@@ -118,6 +118,8 @@ class IntegratorExamination:
     jacobians: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        ours = [] if self.energy is None else [self.energy.foreign, *self.energy.given.values()]
+        super().__init__(self.step.foreign.name, [self.step.foreign, *ours], self.seed)
         self.balance = np.ones(2 * self.d)  # (t, 1/t)
 
     @property

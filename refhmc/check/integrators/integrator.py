@@ -41,7 +41,7 @@ from refhmc.check.integrators.patterns import Findings, typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrators.solver import delta_scaling, solver_failure
 from refhmc.check.report import Report, Row
-from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, examine, quiet, watched
+from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, quiet, watched
 from refhmc.check.subject.step import Step
 
 FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
@@ -108,7 +108,7 @@ def integrator(
     step, H, tolerance, with_tolerance, label = _of_refhmc(step, H, tolerance, with_tolerance)
     name = name or label
     given = [np.concatenate([np.atleast_1d(np.asarray(x, dtype=float)) for x in point]) for point in points or ()]
-    notes: list[str] = []
+    found_dim = False
     dim_given = dim is not None
     if dim is None:
         dim = getattr(getattr(H, "model", None), "dim", None) or (len(given[0]) // 2 if given else None)
@@ -116,8 +116,7 @@ def integrator(
         with quiet():
             known = _dimension(step, H, eps, like, seconds_per_call)
         dim = known or DIMENSIONS[0]
-        if known is not None:
-            notes.append(f"dim was not given: {dim} found by trying")
+        found_dim = known is not None
     energy = None if H is None else Energy(H, dim, grad_q=grad_q, grad_p=grad_p, like=like)
     test = IntegratorExamination(
         step=Step(step, dim, name, like),
@@ -131,20 +130,17 @@ def integrator(
         invariants={k: Foreign(f, k, like) for k, f in (invariants or {}).items()},
         symmetries=list(symmetries or ()),
         seed=seed,
-        notes=notes,
         like=like,
         dim_given=dim_given,
         fixed_work=seconds is None,
     )
-    return examine(
+    if found_dim:
+        test.notes.append(f"dim was not given: {dim} found by trying")
+    test.settings = {"dim": dim, "eps": float(eps), "claims": claims}
+    return test.report(
         "integrator",
-        test.step.foreign.name,
-        [(row, functools.partial(function, test)) for row, function in ROWS],
-        settings={"dim": dim, "eps": float(eps), "claims": claims},
-        seed=seed,
-        foreign=[test.step.foreign, *([energy.foreign, *energy.given.values()] if energy else [])],
-        notes=lambda: test.notes,
-        diagnose=lambda rows: typical(rows, _findings(test)),
+        ROWS,
+        diagnose=lambda test, rows: typical(rows, _findings(test)),
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         share=0.5,

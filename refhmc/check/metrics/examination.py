@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from refhmc.check.derivatives.claims import Claim
 from refhmc.check.derivatives.points import Frame, inside_test, short
 from refhmc.check.derivatives.slopes import width_along
+from refhmc.check.examination import Examination
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
 
 
-class MetricExamination:
+class MetricExamination(Examination):
     """The functions under examination, where they are looked at, and what has been found so far."""
 
     def __init__(self, functions, index_order, support, points, seed, like):
-        self.support, self.points, self.seed, self.like = support, points, seed, like
+        self.support, self.points, self.like = support, points, like
         self.rng, self.order = np.random.default_rng(seed), index_order
         self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
         self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
         self.functions = {k: Foreign(f, self.names[k], like) for k, f in functions.items() if f is not None}
-        self.settings: dict[str, Any] = {}
+        super().__init__(self.names["G" if "G" in self.functions else "H"], list(self.functions.values()), seed)
         self.dim: int | None = None
         self.frame: Frame | None = None
         self.ordinary: list[np.ndarray] = []
@@ -34,7 +34,6 @@ class MetricExamination:
         self.claims: dict[str, list[Claim]] = {}
         self.found: list[str] = []
         self.broken: set[str] = set()
-        self.notes: list[str] = []
 
     def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
         d = self.dim or 0

@@ -51,7 +51,6 @@ from refhmc.check.subject.foreign import (
     NotApplicable,
     SubjectError,
     elsewhere,
-    examine,
     text_of,
 )
 
@@ -121,29 +120,25 @@ def metric(
     if label:  # one of ours: what it compiles at its first calls is not the subject's time
         warm_up(s.functions, s.dim or 1)
     checks = [
-        ("answers", lambda: _answers(s)),
-        ("symmetric", lambda: symmetric(s)),
-        ("positive definite", lambda: positive_definite(s)),
-        ("derivative", lambda: _derivative(s, "derivative", s.ordinary[:6])),
-        ("derivative at asymmetric points", lambda: _derivative(s, "derivative at asymmetric points", s.asymmetric)),
-        ("derivative at degenerate points", lambda: _degenerate(s)),
-        ("log det", lambda: log_det_row(s)),
-        ("inverse product", lambda: solve_row(s)),
-        ("kinetic energy", lambda: kinetic(s)),
-        ("energy", lambda: total_energy(s)),
-        ("velocity", lambda: slope_of_energy(s, "velocity", "grad_p")),
-        ("force", lambda: slope_of_energy(s, "force", "grad_q")),
-        ("momentum law", lambda: momentum_law(s)),
+        ("answers", _answers),
+        ("symmetric", symmetric),
+        ("positive definite", positive_definite),
+        ("derivative", lambda s: _derivative(s, "derivative", s.ordinary[:6])),
+        ("derivative at asymmetric points", lambda s: _derivative(s, "derivative at asymmetric points", s.asymmetric)),
+        ("derivative at degenerate points", _degenerate),
+        ("log det", log_det_row),
+        ("inverse product", solve_row),
+        ("kinetic energy", kinetic),
+        ("energy", total_energy),
+        ("velocity", lambda s: slope_of_energy(s, "velocity", "grad_p")),
+        ("force", lambda s: slope_of_energy(s, "force", "grad_q")),
+        ("momentum law", momentum_law),
     ]
-    return examine(
+    s.title = name or label or s.title
+    return s.report(
         "metric",
-        name or label or s.names["G" if given["G"] is not None else "H"],
         checks,
-        settings=s.settings,
-        seed=seed,
-        foreign=list(s.functions.values()),
-        notes=lambda: s.notes,
-        diagnose=lambda rows: _diagnose(s, rows),
+        diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
         false_alarm=f"deterministic checks: none; the momentum's law, where it cannot be recorded: at most {RATE:g}",
     )

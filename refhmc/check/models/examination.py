@@ -11,6 +11,7 @@ import numpy as np
 from refhmc.check.derivatives.claims import ALL_COORDINATES, Claim, directions_at
 from refhmc.check.derivatives.points import Frame, inside_test
 from refhmc.check.derivatives.slopes import noise_along, width_along
+from refhmc.check.examination import Examination
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, text_of
 
 
@@ -69,18 +70,17 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
 LARGEST_TENSOR = 2**26  # numbers, half a GiB
 
 
-class ModelExamination:
+class ModelExamination(Examination):
     """The functions under examination, where they are looked at, and what has been found so far."""
 
     def __init__(self, functions, support, points, seed, like, discontinuous=()):
         self.like, self.support, self.points = like, support, points
         self.discontinuous = sorted({int(k) for k in discontinuous})
-        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
         self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
         self.functions = {k: Foreign(f, self.names[k], like) for k, f in functions.items() if f is not None}
-        self.foreign: list[Foreign] = list(self.functions.values())
-        self.settings: dict[str, Any] = {}
+        super().__init__(self.names["logp"], list(self.functions.values()), seed)
         self.dim: int | None = None
         self.frame: Frame | None = None
         self.ordinary: list[np.ndarray] = []
@@ -91,7 +91,6 @@ class ModelExamination:
         self.failed: set[str] = set()
         self.broken: set[str] = set()
         self.too_large: set[str] = set()
-        self.notes: list[str] = []
         self.reference = None
 
     # -- what the functions answer; NaN where they raise, unless ``strictly``

@@ -28,7 +28,7 @@ from refhmc.check.models.examination import ModelExamination, functions_of, warm
 from refhmc.check.models.gradient import gradient_row, large_row, precision_row
 from refhmc.check.models.tensors import derivative_row, hessian_row, metric_row, symmetric_row, trace_row
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, WRONG_LAW, Report, Row
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, examine
+from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 
 def model(
@@ -103,36 +103,32 @@ def model(
     s.reference = reference if reference is not None else getattr(logp, "reference", None)
     s.settings = {} if s.dim is None else {"dim": s.dim}
     checks = [
-        ("answers", lambda: answers_row(s)),
-        ("deterministic", lambda: deterministic_row(s)),
-        ("earlier answers stay", lambda: answers_stay_row(s)),
-        ("gradient", lambda: gradient_row(s, "gradient", s.ordinary)),
-        ("gradient at asymmetric points", lambda: gradient_row(s, "gradient at asymmetric points", s.asymmetric)),
-        ("gradient at large points", lambda: large_row(s)),
-        ("gradient precision", lambda: precision_row(s)),
-        ("hessian", lambda: hessian_row(s)),
-        ("hessian symmetric", lambda: symmetric_row(s, "hessian symmetric", "hess", INEFFICIENT)),
-        ("third derivative", lambda: derivative_row(s, "third derivative", "hess", "third")),
-        ("third derivative symmetric", lambda: symmetric_row(s, "third derivative symmetric", "third", WRONG_LAW)),
-        ("trace", lambda: trace_row(s, "trace", "third", "hess")),
-        ("metric", lambda: metric_row(s)),
-        ("metric derivative", lambda: derivative_row(s, "metric derivative", "metric", "metric_derivative")),
-        ("metric trace", lambda: trace_row(s, "metric trace", "metric_derivative", "metric")),
-        ("smooth", lambda: smooth_row(s)),
-        ("support", lambda: support_row(s)),
-        ("change", lambda: change_row(s)),
-        ("normaliser", lambda: normaliser_row(s, constrained, normalised)),
-        ("exact draws", lambda: exact_draws_row(s)),
+        ("answers", answers_row),
+        ("deterministic", deterministic_row),
+        ("earlier answers stay", answers_stay_row),
+        ("gradient", lambda s: gradient_row(s, "gradient", s.ordinary)),
+        ("gradient at asymmetric points", lambda s: gradient_row(s, "gradient at asymmetric points", s.asymmetric)),
+        ("gradient at large points", large_row),
+        ("gradient precision", precision_row),
+        ("hessian", hessian_row),
+        ("hessian symmetric", lambda s: symmetric_row(s, "hessian symmetric", "hess", INEFFICIENT)),
+        ("third derivative", lambda s: derivative_row(s, "third derivative", "hess", "third")),
+        ("third derivative symmetric", lambda s: symmetric_row(s, "third derivative symmetric", "third", WRONG_LAW)),
+        ("trace", lambda s: trace_row(s, "trace", "third", "hess")),
+        ("metric", metric_row),
+        ("metric derivative", lambda s: derivative_row(s, "metric derivative", "metric", "metric_derivative")),
+        ("metric trace", lambda s: trace_row(s, "metric trace", "metric_derivative", "metric")),
+        ("smooth", smooth_row),
+        ("support", support_row),
+        ("change", change_row),
+        ("normaliser", lambda s: normaliser_row(s, constrained, normalised)),
+        ("exact draws", exact_draws_row),
     ]
-    return examine(
+    s.title = name or s.title
+    return s.report(
         "model",
-        name or s.names["logp"],
         checks,
-        settings=s.settings,
-        seed=seed,
-        foreign=s.foreign,
-        notes=lambda: s.notes,
-        diagnose=lambda rows: _diagnose(s, rows),
+        diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
         false_alarm=f"deterministic checks: none; exact draws: at most {STEIN_RATE:g} (all its tests together)",
     )

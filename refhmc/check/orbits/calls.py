@@ -52,13 +52,13 @@ def answers(test: OrbitExamination) -> Row:
     test.prepare()
     test_points, depth = test.test_points(), test.depth if test.takes_depth else None
     with np.errstate(all="ignore"):
-        test.said.append(f"called as {_settle(test.subject, test_points, test.list_of_eps[0], depth)}")
+        test.notes.append(f"called as {_settle(test.subject, test_points, test.list_of_eps[0], depth)}")
         if not _repeats(test.subject, test_points, test.list_of_eps[0], depth):
             raise Inconclusive(
                 "the same answers gave different ends: it has randomness of its own, which cannot be enumerated"
             )
     if "p" not in test.subject.shape.order:
-        test.said.append("the first normals asked for are taken as the momentum (unit mass)")
+        test.notes.append("the first normals asked for are taken as the momentum (unit mass)")
     test.ready = True
     return Row("answers", PASS, basis="a position, and the same one on the same draws")
 

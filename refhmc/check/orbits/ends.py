@@ -115,7 +115,7 @@ def directions(test: OrbitExamination) -> Row:
     ahead, behind = sum(p for k, p in moves if k > 0), sum(p for k, p in moves if k < 0)
     test.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
     mean = sum(abs(k) * p for k, p in moves) / sum(p for _, p in moves)
-    test.said.append(
+    test.notes.append(
         f"over the orbits it moves {mean:.2g} steps in the mean, {100 * test.pattern['ahead']:.0f} % of the moves ahead"
     )
     if ahead > 0 and behind > 0:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.check.examination import Examination
 from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import OutOfBudget
 from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
@@ -26,22 +27,23 @@ from refhmc.check.orbits.shapes import Steps, energy_of, meanings
 from refhmc.check.subject.foreign import Foreign, NotApplicable
 
 
-class OrbitExamination:
+class OrbitExamination(Examination):
     """One transition under examination: what it was called with, then what the rows found.
 
     ``tables``: every K that was computed, with its orbit's kind; ``unfinished``: orbits that were not done in the budget;
-    ``pattern``: what is typical of a mistake, by row; ``said``: notes for the report.
+    ``pattern``: what is typical of a mistake, by row.
     """
 
     def __init__(
         self, transition, leap, target, depth, eps, dim, H, p0, points, threshold, seconds, most_runs, seed, like, name
     ):
-        self.foreign = Foreign(transition, name, like)
+        self.kernel = Foreign(transition, name, like)
         self.steps = Steps(leap, like)
         self.energy_foreign, self._energy, self.unit_mass = energy_of(target, H, like)
+        super().__init__(self.kernel.name, (self.kernel, self.steps.foreign, self.energy_foreign), seed)
         self.depth, self.asked_dim, self.p0, self.points, self.threshold = depth, dim, p0, list(points), threshold
         self.model_dim = getattr(target, "dim", None)
-        self.seconds, self.most_runs, self.seed = seconds, most_runs, seed
+        self.seconds, self.most_runs = seconds, most_runs
         given = meanings(transition)
         self.takes_eps = "eps" in given
         self.takes_depth = "depth" in given
@@ -54,7 +56,6 @@ class OrbitExamination:
         self.furthest = 0
         self.runs = 0
         self.unfinished: list[states.Orbit] = []
-        self.said: list[str] = []
         self.pattern: dict[str, Any] = {}
         self.began = time.monotonic()
 
@@ -86,7 +87,7 @@ class OrbitExamination:
         momentum = momentum_scale(self.energy, centre)
         coarse = max(self.steps.foreign.epsilon, self.energy_foreign.epsilon)
         phase_map = states.PhaseMap(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
-        self.transition = OrbitTransition(self.foreign, d, self.steps.foreign, self.more)
+        self.transition = OrbitTransition(self.kernel, d, self.steps.foreign, self.more)
         self.phase_map = phase_map
         return phase_map
 

@@ -145,7 +145,7 @@ def limit(test: OrbitExamination) -> Row:
     if row.status == FAIL:
         test.pattern["one-sided"] = limit
         if test.threshold is None:
-            test.said.append(
+            test.notes.append(
                 "its divergence rule depends on where in the trajectory it was started: not invariant where the energy "
                 f"jumps by about {limit:g} nats, a rare thing (the usual rule, H - H(start) > 1000, has it too)"
             )

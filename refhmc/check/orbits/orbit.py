@@ -19,7 +19,6 @@ Here: the call and the rows in their order. Each is a function of the Work (``or
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -34,7 +33,7 @@ from refhmc.check.orbits.sampled import ALPHA, sampled
 from refhmc.check.orbits.shapes import of_refhmc
 from refhmc.check.orbits.verdicts import REFUTED
 from refhmc.check.report import Report, Row
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, examine
+from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 ROWS: tuple[tuple[str, Callable[[OrbitExamination], Row | Sequence[Row]]], ...] = (
     ("leap reversible", leap_reversible),
@@ -106,17 +105,16 @@ def orbit(
     test = OrbitExamination(
         transition, leap, target, int(depth), eps, dim, H, p0, points, threshold, part, most_runs, seed, like, name
     )
-    foreign = [test.foreign, test.steps.foreign, test.energy_foreign]
-    settings = {"depth": test.depth, **({} if eps is None else {"eps": eps}), **({} if dim is None else {"dim": dim})}
-    return examine(
+    test.settings = {
+        "depth": test.depth,
+        **({} if eps is None else {"eps": eps}),
+        **({} if dim is None else {"dim": dim}),
+    }
+    return test.report(
         "orbit",
-        test.foreign.name,
-        [(row, functools.partial(function, test)) for row, function in ROWS],
-        settings=settings,
-        seed=seed,
-        foreign=foreign,
-        notes=functools.partial(notes, test),
-        diagnose=functools.partial(diagnose, test),
+        ROWS,
+        remarks=notes,
+        diagnose=diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm="enumerated rows: none; confirmed by ordinary runs before they fail (wrongly refuted with chance "

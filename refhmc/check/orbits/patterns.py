@@ -12,7 +12,7 @@ from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row, not_run
 
 def notes(test: OrbitExamination) -> list[str]:
     """What was detected on the way."""
-    said = list(dict.fromkeys(test.said))
+    said = list(dict.fromkeys(test.notes))
     if test.unit_mass:
         said.append("unit mass: H = |p|^2 / 2 - log density")
     seen = test.transition.momentum if test.transition is not None else {}

@@ -82,7 +82,7 @@ def _confirmed(test: OrbitExamination, finding: Finding) -> str:
             if table.weight(j) > math.exp(-4)
         ]
         if all(weaker):
-            test.said.append(
+            test.notes.append(
                 "invariant once the momentum is refreshed, or turned about, but not with the momentum kept"
             )
             return "weaker"
@@ -104,7 +104,7 @@ def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
             seen = count.get(end, 0)
             tail = binomial_tail(seen, SAMPLES, p)
             if tail < REFUTED:
-                test.said.append(
+                test.notes.append(
                     "ordinary runs do not follow the enumerated law: it has randomness that was not asked for"
                 )
                 return False
@@ -126,7 +126,7 @@ def case_of(test: OrbitExamination, finding: Finding) -> str:
     depth = test.depth if table.depth is None else table.depth
     call = (
         (
-            f"check.orbit({test.foreign.name}, leap, target, depth={depth}, eps={table.orbit.eps!r}, "
+            f"check.orbit({test.kernel.name}, leap, target, depth={depth}, eps={table.orbit.eps!r}, "
             f"points=[({text_of(table.orbit.q[k])}, {text_of(table.orbit.p[k])})])"
         )
         .replace("points=[([", "points=[(numpy.array([")
@@ -139,7 +139,7 @@ def case_of(test: OrbitExamination, finding: Finding) -> str:
 
 def start_case(test: OrbitExamination, table: Table, i: int) -> str:
     q, p = table.start(i)
-    return f"{test.foreign.name}(draws, {text_of(q)}, {text_of(p)})  # eps={table.orbit.eps!r}"
+    return f"{test.kernel.name}(draws, {text_of(q)}, {text_of(p)})  # eps={table.orbit.eps!r}"
 
 
 def _rounded(answers: tuple) -> list:

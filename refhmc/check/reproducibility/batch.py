@@ -23,9 +23,10 @@ import itertools
 import numpy as np
 
 from refhmc.check.arguments import require_counts
+from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
 from refhmc.check.subject.draws import Draws, Question, as_generator
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text, examine
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.transition import DRAWS, GENERATOR, parameters
 
 FALSE_ALARM = 1e-9
@@ -62,39 +63,35 @@ def batch(
     subject = Foreign(step_or_kernel, name, like)
     test = BatchExamination(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
     checks = [
-        ("answers", lambda: _answers(test)),
-        ("alone equals batch", lambda: _alone(test)),
-        ("order of chains", lambda: _order(test)),
-        ("divergent neighbour", lambda: _neighbour(test)),
-        ("numbers scale", lambda: _numbers(test)),
-        ("streams independent", lambda: _streams(test)),
-        ("decisions independent", lambda: _decisions(test)),
+        ("answers", _answers),
+        ("alone equals batch", _alone),
+        ("order of chains", _order),
+        ("divergent neighbour", _neighbour),
+        ("numbers scale", _numbers),
+        ("streams independent", _streams),
+        ("decisions independent", _decisions),
     ]
-    return examine(
+    test.settings = {"dim": test.dim or "?", "chains": test.chains}
+    return test.report(
         "batch",
-        subject.name,
         checks,
-        settings={"dim": test.dim or "?", "chains": test.chains},
-        seed=seed,
-        foreign=(subject,),
-        notes=lambda: test.notes,
         diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
         false_alarm=f"'decisions independent': at most {FALSE_ALARM:g}; the rest is exact",
     )
 
 
-class BatchExamination:
-    """What the rows of one report share."""
+class BatchExamination(Examination):
+    """One batched step or kernel under examination, and how it is called."""
 
     def __init__(self, subject: Foreign, dim, chains: int, eps, n, points, rounding, seed):
-        self.subject, self.eps, self.n, self.seed = subject, eps, n, seed
+        super().__init__(subject.name, (subject,), seed)
+        self.subject, self.eps, self.n = subject, eps, n
         self.given = None if points is None else np.asarray(points, dtype=float)
         self.chains = chains if self.given is None else len(self.given)
         self.dim = dim if self.given is None else self.given.shape[1]
         self.rounding = rounding
         self.shape = ""
-        self.notes: list[str] = []
         self.owners: list[tuple[str, int, tuple[int, ...]]] | None = None
 
     def states(self, key: int) -> tuple[np.ndarray, np.ndarray]:
@@ -435,7 +432,7 @@ def _shared_uniform(test: BatchExamination) -> Row | None:
     return None
 
 
-def _diagnose(rows: dict[str, Row]) -> list[str]:
+def _diagnose(test: BatchExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if failed & {"streams independent", "decisions independent"}:

@@ -24,8 +24,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from refhmc.check import adapters
+from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts
+from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import (
     DIMENSIONS,
@@ -35,7 +36,6 @@ from refhmc.check.subject.foreign import (
     SubjectError,
     call_text,
     elsewhere,
-    examine,
 )
 from refhmc.check.subject.outcomes import GRID
 from refhmc.check.subject.target import target_density, typical_points
@@ -70,31 +70,27 @@ def randomness(
     below one.
     """
     require_counts(dim=dim, n=n)
-    if callable(getattr(kernel, "transition", None)) and hasattr(kernel, "statistics"):
+    if own.is_kernel(kernel):
         kernel = adapters.refhmc_kernel(getattr(H, "model", H), kernel)
     subject = Foreign(kernel, name, like)
     target = None if H is None and log_density is None else target_density(H, log_density, like)
     test = RandomnessExamination(subject, target, dim, points, n, seed)
     checks = [
-        ("answers", lambda: _answers(test)),
-        ("respects the generator", lambda: _respects(test)),
-        ("global state", lambda: _global(test)),
-        ("fresh every call", lambda: _fresh(test)),
-        ("kinds and counts", lambda: _counts(test)),
-        ("momentum", lambda: _rank(test)),
-        ("depends on every draw", lambda: _used(test)),
-        ("one use of each number", lambda: _one_use(test)),
+        ("answers", _answers),
+        ("respects the generator", _respects),
+        ("global state", _global),
+        ("fresh every call", _fresh),
+        ("kinds and counts", _counts),
+        ("momentum", _rank),
+        ("depends on every draw", _used),
+        ("one use of each number", _one_use),
     ]
+    test.settings = {"dim": test.dim or "?", "n": n}
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
-        return examine(
+        return test.report(
             "randomness",
-            subject.name,
             checks,
-            settings={"dim": test.dim or "?", "n": n},
-            seed=seed,
-            foreign=(subject, *(target.foreign if target else ())),
-            notes=lambda: test.notes,
             diagnose=_diagnose,
             seconds_per_call=seconds_per_call,
             false_alarm="at most 1e-6: 'fresh every call' needs 20 rejections in a row on different numbers; the rest is exact",
@@ -104,17 +100,17 @@ def randomness(
         random.setstate(python_state)
 
 
-class RandomnessExamination:
-    """What the rows of one report share."""
+class RandomnessExamination(Examination):
+    """One kernel under examination: where it starts, what it drew, and what came of it."""
 
     def __init__(self, kernel: Foreign, target, dim, points, n: int, seed: int):
-        self.kernel, self.target, self.n, self.seed = kernel, target, max(int(n), 4), seed
+        super().__init__(kernel.name, (kernel, *(target.foreign if target else ())), seed)
+        self.kernel, self.target, self.n = kernel, target, max(int(n), 4)
         self.dim = dim if dim is not None or target is None else target.dim
         self.points = None if points is None else np.atleast_2d(np.asarray(points, dtype=float))
         if self.points is not None:
             self.dim = self.points.shape[1]
         self.runner: TransitionRunner | None = None
-        self.notes: list[str] = []
         self.recorded: list[Transition] = []
         self.shared = ""  # numbers that move more coordinates than they are
         self.idle: set[str] = set()  # kinds of numbers of no consequence
@@ -482,7 +478,7 @@ def _comes_back(test: RandomnessExamination, runner: TransitionRunner) -> str:
     return ""
 
 
-def _diagnose(rows: dict[str, Row]) -> list[str]:
+def _diagnose(test: RandomnessExamination, rows: dict[str, Row]) -> list[str]:
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
     if failed & {"respects the generator", "global state"}:

@@ -25,6 +25,7 @@ import numpy as np
 import scipy.linalg
 
 from refhmc.check.arguments import require_counts
+from refhmc.check.examination import Examination
 from refhmc.check.orbits.shapes import GENERATORS
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, judged
 from refhmc.check.subject.draws import Draws, as_generator
@@ -35,7 +36,6 @@ from refhmc.check.subject.foreign import (
     NotApplicable,
     SubjectError,
     call_text,
-    examine,
     text_of,
 )
 
@@ -79,24 +79,19 @@ def minibatch(
     if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
         raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
     test = MinibatchExamination(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
-    settings = {
+    test.settings = {
         key: value for key, value in {"n": n, "batch_size": batch_size, "dim": dim}.items() if value is not None
     }
-    return examine(
+    return test.report(
         "minibatch",
-        next(f.name for f in (test.gradient, test.step) if f is not None),
         [
-            ("answers", test.answers),
-            ("mean over batches", test.mean),
-            ("the whole as one batch", test.whole),
-            ("linear in state and noise", test.linear),
-            ("stationary law as eps -> 0", test.stationary),
+            ("answers", MinibatchExamination.answers),
+            ("mean over batches", MinibatchExamination.mean),
+            ("the whole as one batch", MinibatchExamination.whole),
+            ("linear in state and noise", MinibatchExamination.linear),
+            ("stationary law as eps -> 0", MinibatchExamination.stationary),
         ],
-        settings=settings,
-        seed=seed,
-        foreign=[f for f in (test.gradient, test.full, test.step) if f is not None],
-        notes=lambda: test.notes,
-        diagnose=test.diagnose,
+        diagnose=MinibatchExamination.diagnose,
         seconds_per_call=seconds_per_call,
     )
 
@@ -119,20 +114,24 @@ def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np
     return (circle[(k + np.arange(size)) % n] for k in range(n))
 
 
-class MinibatchExamination:
+class MinibatchExamination(Examination):
+    """One stochastic gradient, one step, or both, under examination."""
+
     def __init__(self, gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name):
         self.gradient = None if gradient is None else Foreign(gradient, name, like)
         self.full = None if full is None else Foreign(full, None, like)
         self.step = None if step is None else Foreign(step, name if gradient is None else None, like)
         self.n, self.size = (0, 0) if gradient is None else (int(n), int(batch_size))
-        self.eps, self.seed = float(eps), seed
+        first = self.gradient or self.step
+        assert first is not None
+        super().__init__(first.name, [f for f in (self.gradient, self.full, self.step) if f is not None], seed)
+        self.eps = float(eps)
         self.precision = None if precision is None else np.atleast_2d(np.asarray(precision, dtype=float))
         self.points = [] if points is None else [np.atleast_1d(np.asarray(q, dtype=float)) for q in points]
         self.dim = dim if dim is not None else len(self.points[0]) if self.points else None
         if self.dim is None and self.precision is not None:
             self.dim = len(self.precision)
         self.generator = False
-        self.notes: list[str] = []
         self.ratio: float | None = None
         self.noise: float | None = None
 

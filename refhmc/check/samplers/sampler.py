@@ -33,6 +33,7 @@ import numpy as np
 
 from refhmc.check import adapters, own, targets
 from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import (
@@ -42,7 +43,6 @@ from refhmc.check.subject.foreign import (
     NotApplicable,
     OutOfTime,
     SubjectError,
-    examine,
     quiet,
 )
 from refhmc.check.subject.operator import NOT_STORED, Iterates, TransitionOperator, make_operator
@@ -142,24 +142,22 @@ def sampler(
         return _refused(operator.name, exact, seed, wrong)
     if not np.all(np.isfinite(densities)):
         raise ValueError(f"target {exact.name}: its log density is not finite at its own exact draws")
-    report = examine(
+    if exact.law:
+        test.notes.append(f"target: {exact.law}")
+    test.foreign = [*operator.foreign, *theirs, *more]
+    report = test.report(
         "sampler",
-        operator.name,
         [
-            ("conduct of the kernel", test.collect),
-            ("support", test.support),
-            ("draw count", test.draw_count),
-            ("moves", test.moves),
-            ("distinct answers", test.distinct),
-            ("chains independent", test.independent),
-            ("stationarity (e-value)", test.stationarity),
-            ("law of the draws (KS/AD)", test.law),
+            ("conduct of the kernel", SamplerExamination.collect),
+            ("support", SamplerExamination.support),
+            ("draw count", SamplerExamination.draw_count),
+            ("moves", SamplerExamination.moves),
+            ("distinct answers", SamplerExamination.distinct),
+            ("chains independent", SamplerExamination.independent),
+            ("stationarity (e-value)", SamplerExamination.stationarity),
+            ("law of the draws (KS/AD)", SamplerExamination.law),
         ],
-        settings={},
-        seed=seed,
-        foreign=(*operator.foreign, *theirs, *more),
-        notes=lambda: [f"target: {exact.law}"] * bool(exact.law),
-        diagnose=test.diagnose,
+        diagnose=SamplerExamination.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm=f"a correct kernel FAILs a row of this report with probability at most {alpha:g}, whenever it is stopped",
@@ -176,16 +174,16 @@ def _refused(subject: str, target, seed: int, wrong: SubjectError) -> Report:
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
 
 
-class SamplerExamination:
+class SamplerExamination(Examination):
     """What was collected so far; each of its methods that gives a row judges that."""
 
     def __init__(self, operator: TransitionOperator, target, m, alpha, seconds, draws, ensemble, more, seed):
+        super().__init__(operator.name, operator.foreign, seed)
         self.operator, self.target, self.m, self.ensemble = operator, target, m, ensemble
         self.seconds = math.inf if seconds is None else seconds
         self.most = math.inf if draws is None else draws
         self.log_limit = math.log(3 / alpha)
         self.share = alpha / 3
-        self.seed = seed
         streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)]
         self.rng_start, self.rng_kernel, self.rng_exact, self.rng_repeat, pilot = streams
         self.pilot_points = np.asarray(target.draw(pilot, PILOT), dtype=float)

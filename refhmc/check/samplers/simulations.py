@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, PASS, Report, Row, inconclusive
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import (
@@ -41,7 +42,6 @@ from refhmc.check.subject.foreign import (
     NotApplicable,
     OutOfTime,
     SubjectError,
-    examine,
 )
 
 KEPT = 0.05  # the sum of the autocorrelations that may be left
@@ -81,20 +81,16 @@ def model_and_sampler(
         None if quantities is None else Foreign(quantities, "quantities", in_dimensions=False), simulations,
         draws, alpha, math.inf if seconds is None else seconds, seed,
     )  # fmt: skip
-    report = examine(
+    report = test.report(
         "model_and_sampler",
-        test.fit.name,
         [
-            ("conduct of the fit", test.collect),
-            ("averages of the posterior", test.averages),
-            ("autocorrelation", test.autocorrelation),
-            ("ranks", lambda: test.ranks(False)),
-            ("ranks that see the data", lambda: test.ranks(True)),
+            ("conduct of the fit", FitExamination.collect),
+            ("averages of the posterior", FitExamination.averages),
+            ("autocorrelation", FitExamination.autocorrelation),
+            ("ranks", lambda test: test.ranks(False)),
+            ("ranks that see the data", lambda test: test.ranks(True)),
         ],
-        settings={},
-        seed=seed,
-        foreign=tuple(f for f in (test.prior, test.simulate, test.fit, test.quantities) if f is not None),
-        diagnose=test.diagnose,
+        diagnose=FitExamination.diagnose,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         false_alarm=f"a correct fit FAILs with probability at most {alpha:g}, its draws being independent as thinned",
@@ -110,10 +106,11 @@ class _Fit(NamedTuple):
     draws: np.ndarray
 
 
-class FitExamination:
+class FitExamination(Examination):
     """The simulations, and what they come to."""
 
     def __init__(self, prior, simulate, fit, quantities, simulations, draws, alpha, seconds, seed):
+        super().__init__(fit.name, [f for f in (prior, simulate, fit, quantities) if f is not None], seed)
         self.prior, self.simulate, self.fit, self.quantities = prior, simulate, fit, quantities
         self.simulations, self.draws, self.share, self.seconds = simulations, draws, alpha / 2, seconds
         self.rng, self.rng_ties, self.rng_pilot = (

@@ -2,7 +2,7 @@
 
 A :class:`Foreign` passes copies, converts what comes back to float64 on the host, and notes what it sees: the precision of
 the answers, whether an input was changed, the first exception. What goes wrong is a :class:`SubjectError`, which
-:func:`examine` turns into a row; an exception that a check expects, and passes over, is a note of the report.
+``examination.py`` turns into a row; an exception that a check expects, and passes over, is a note of the report.
 
 Each check runs in a thread of its own with a clock beside it, so that a call that hangs costs its row and no more. (A call
 that hangs inside compiled code *and* holds the interpreter's lock cannot be interrupted: drive such a program from outside,
@@ -16,7 +16,6 @@ import contextlib
 import contextvars
 import ctypes
 import math
-import sys
 import threading
 import time
 import warnings
@@ -25,13 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
-
 SECONDS_PER_CALL = 30.0
-MOST_HANGS = 2  # after so many, what is left is not run
 SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
 SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
-SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
 DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
 
 
@@ -169,7 +164,7 @@ class Foreign:
             raise
         except BaseException as error:  # a foreign sys.exit() too
             case = call_text(self.name, [a for a in arguments if _plain(a)])
-            what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {_first_line(error)}"
+            what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {first_line(error)}"
             own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
             if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
                 self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
@@ -202,7 +197,7 @@ class Foreign:
         except Exception as error:
             kind = type(value).__name__
             raise SubjectError(
-                f"{self.name}: {what} is a {kind} that is no array ({_first_line(error)})", case()
+                f"{self.name}: {what} is a {kind} that is no array ({first_line(error)})", case()
             ) from error
         if array.dtype == object or array.dtype.kind not in "fiubc":
             raise SubjectError(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
@@ -258,7 +253,7 @@ def _plain(value) -> bool:
     return isinstance(value, (np.ndarray, int, float, str, tuple, list, type(None)))
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:200]
 
 
@@ -314,110 +309,3 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
     if "error" in box:
         raise box["error"]
     return box["value"]
-
-
-Check = tuple[str, Callable[[], "Row | Sequence[Row]"]]
-
-
-def examine(
-    check: str,
-    subject: str,
-    checks: Sequence[Check],
-    *,
-    settings: dict,
-    seed: int,
-    foreign: Sequence[Foreign] = (),
-    notes: Callable[[], Sequence[str]] = lambda: (),
-    diagnose: Callable[[dict[str, Row]], Sequence[str]] = lambda rows: (),
-    seconds_per_call: float | None = SECONDS_PER_CALL,
-    seconds: float | None = None,
-    share: float = 1.0,
-    false_alarm: str | None = None,
-) -> Report:
-    """Run ``checks``, pairs of a name and a function without arguments that gives a row (or rows), and report.
-
-    A check may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive` (INCONCLUSIVE).
-    An error of its own is INCONCLUSIVE too, naming it. ``foreign``: whose precision and conduct the report states.
-    ``seconds``: for all of them (None: no limit), of which each may take ``share`` of what those before have left; one that
-    is not done then is INCONCLUSIVE, one for which nothing was left NOT RUN, unless it needs no foreign call.
-    """
-    with quiet():
-        rows = _rows(checks, seconds_per_call, seconds, share)
-    if foreign:
-        changed = next((f.mutated for f in foreign if f.mutated), "")
-        if changed:
-            why = "an argument is not what it was before the call"
-            rows.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
-        elif any(f.calls for f in foreign):
-            rows.append(Row(CONDUCT, PASS))
-    said = list(_guarded(notes, "notes"))
-    for f in foreign:
-        if f.raised is not None and not any(f.raised.what in row.basis for row in rows):
-            at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
-            said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
-    coarse = max((f.epsilon for f in foreign), default=2.0**-52)
-    if coarse > 2.0**-52:
-        bits = -round(np.log2(coarse))
-        kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
-        said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
-    by_name = {row.name: row for row in rows}
-    more = {} if false_alarm is None else {"false_alarm": false_alarm}
-    likely = _guarded(lambda: diagnose(by_name), "diagnosis")
-    return Report(check, subject, settings, seed, tuple(rows), tuple(said), tuple(likely), **more)
-
-
-def _rows(checks: Sequence[Check], seconds_per_call: float | None, seconds: float | None, share: float) -> list[Row]:
-    """The rows of the checks, within their time."""
-    rows: list[Row] = []
-    hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
-    for name, function in checks:
-        if hangs >= MOST_HANGS:
-            rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
-            continue
-        now = time.monotonic()
-        left = max(end - now, 0.0)
-        try:
-            until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
-            found = watched(function, seconds_per_call, until)
-            rows.extend([found] if isinstance(found, Row) else found)
-        except SubjectError as wrong:
-            hangs += isinstance(wrong, SubjectHung)
-            rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
-        except NotApplicable as reason:
-            rows.append(Row(name, NOT_RUN, basis=str(reason)))
-        except Inconclusive as reason:
-            rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
-        except OutOfTime:
-            if left == 0:
-                rows.append(Row(name, NOT_RUN, basis=f"the {seconds:g} s that were given are over"))
-            else:
-                rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
-        except Exception as error:
-            what, whose = f"{type(error).__name__}: {_first_line(error)}", _raised_in(error)
-            if whose:
-                rows.append(Row(name, FAIL, basis=f"{whose} raised {what}", severity=MISCONDUCT))
-            else:
-                rows.append(Row(name, INCONCLUSIVE, basis=f"the check itself met {what}"))
-    return rows
-
-
-def _raised_in(error: BaseException) -> str:
-    """The function outside the kit that an exception came from, where it passed through one that is not watched; else ""."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append((str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_frame.f_code.co_qualname))
-        trace = trace.tb_next
-    frames = [("" if module.startswith("refhmc.check.mutants") else module, name) for module, name in frames]
-    own = max((k for k, (module, _) in enumerate(frames) if module.startswith("refhmc.check")), default=-1)
-    libraries = {"numpy", "scipy", "refhmc", *sys.stdlib_module_names}
-    theirs = [name for module, name in frames[own + 1 :] if module.partition(".")[0] not in libraries]
-    return theirs[0] if theirs and own >= 0 else ""
-
-
-def _guarded(function: Callable[[], Sequence[str]], what: str) -> Sequence[str]:
-    """What ``function`` says, or that it could not: never a traceback from inside the kit."""
-    try:
-        return function()
-    except Exception as error:
-        return [f"the {what} met {type(error).__name__}: {_first_line(error)}"]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from refhmc.check.examination import Examination
 from refhmc.check.subject.foreign import Foreign, NotApplicable, time_left
 from refhmc.check.subject.outcomes import FREE, Outcome
 from refhmc.check.subject.target import TargetDensity
@@ -21,7 +22,7 @@ CLEAR = 3  # so many points must speak against a kernel
 
 
 @dataclasses.dataclass
-class TransitionExamination:
+class TransitionExamination(Examination):
     """One kernel under examination: first what it was called with, then what the rows found.
 
     ``given``: the caller's positions (n, d), or None; ``delta``: the tolerance of the kernel's solver; ``make``,
@@ -44,12 +45,14 @@ class TransitionExamination:
     points: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
     setting: Setting | None = None
     remembers: str = ""  # why the rows that call it out of order do not apply
-    notes: list[str] = dataclasses.field(default_factory=list)
     pairs: list[Pairing] = dataclasses.field(default_factory=list)
     too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, where another way back may exist
     decides: bool = False
     copies: bool | None = None
     cost: float = 0.0  # seconds a call
+
+    def __post_init__(self):
+        super().__init__(self.kernel.name, (self.kernel, *self.target.foreign), self.seed)
 
     def rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])

@@ -23,7 +23,6 @@ Here: the call and the rows in their order. Each is a function of the Case (``tr
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -32,7 +31,7 @@ import numpy as np
 from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.report import Report, Row
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, examine
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign
 from refhmc.check.subject.target import target_density
 from refhmc.check.transitions.calls import answers, deterministic
 from refhmc.check.transitions.detailed_balance import detailed_balance
@@ -102,15 +101,11 @@ def transition(
     slope = gradient or getattr(H, "gradient", None) or getattr(getattr(H, "model", None), "gradient", None)
     part = math.inf if seconds is None else seconds / 3
     test = TransitionExamination(subject, target, dim, given, n_points, float(delta), part, seed, make, base, slope)
-    return examine(
+    test.settings = {"dim": test.dim or "?", "n_points": n_points}
+    return test.report(
         "transition",
-        subject.name,
-        [(row, functools.partial(function, test)) for row, function in ROWS],
-        settings={"dim": test.dim or "?", "n_points": n_points},
-        seed=seed,
-        foreign=(subject, *target.foreign),
-        notes=lambda: test.notes,
-        diagnose=lambda rows: typical(test, rows),
+        ROWS,
+        diagnose=typical,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         share=0.7,

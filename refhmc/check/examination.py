@@ -1,0 +1,149 @@
+"""One examination: the record that the rows of a check share, and the report that they make.
+
+Each check derives its own record from :class:`Examination`. Its rows are functions of that record, run in their order, each
+in a thread with a clock beside it (``subject/foreign.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
+from refhmc.check.subject.foreign import (
+    SECONDS_PER_CALL,
+    Foreign,
+    Inconclusive,
+    NotApplicable,
+    OutOfTime,
+    SubjectError,
+    SubjectHung,
+    first_line,
+    quiet,
+    watched,
+)
+
+MOST_HANGS = 2  # after so many, what is left is not run
+SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
+
+Rows = Sequence[tuple[str, Callable[[Any], "Row | Sequence[Row]"]]]
+
+
+class Examination:
+    """What the rows of one report share.
+
+    ``title`` is what the report calls the subject, ``foreign`` the functions whose precision and conduct it states,
+    ``settings`` and ``seed`` stand in its first line, ``notes`` below its rows.
+    """
+
+    def __init__(self, title: str, foreign: Sequence[Foreign], seed: int):
+        self.title, self.foreign, self.seed = title, list(foreign), seed
+        self.settings: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def report(
+        self,
+        check: str,
+        rows: Rows,
+        *,
+        diagnose: Callable[[Any, dict[str, Row]], Sequence[str]] = lambda test, rows: (),
+        remarks: Callable[[Any], Sequence[str]] = lambda test: test.notes,
+        seconds_per_call: float | None = SECONDS_PER_CALL,
+        seconds: float | None = None,
+        share: float = 1.0,
+        false_alarm: str | None = None,
+    ) -> Report:
+        """Run ``rows``, pairs of a name and a function of this record that gives a row (or rows), and report.
+
+        A function may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive`. An error
+        of its own is INCONCLUSIVE too, naming it. ``seconds``: for all of them (None: no limit), of which each may take
+        ``share`` of what those before have left; one that is not done then is INCONCLUSIVE, one for which nothing was left
+        NOT RUN, unless it needs no foreign call. ``diagnose(record, rows by name)``: what the rows are typical of, a sentence a
+        cause; ``remarks(record)``: the notes, once all rows are there.
+        """
+        with quiet():
+            found = _rows(rows, self, seconds_per_call, seconds, share)
+        changed = next((f.mutated for f in self.foreign if f.mutated), "")
+        if changed:
+            why = "an argument is not what it was before the call"
+            found.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
+        elif any(f.calls for f in self.foreign):
+            found.append(Row(CONDUCT, PASS))
+        said = list(_guarded(functools.partial(remarks, self), "notes"))
+        for f in self.foreign:
+            if f.raised is not None and not any(f.raised.what in row.basis for row in found):
+                at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
+                said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
+        coarse = max((f.epsilon for f in self.foreign), default=2.0**-52)
+        if coarse > 2.0**-52:
+            bits = -round(np.log2(coarse))
+            kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
+            said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
+        likely = _guarded(functools.partial(diagnose, self, {row.name: row for row in found}), "diagnosis")
+        more = {} if false_alarm is None else {"false_alarm": false_alarm}
+        return Report(check, self.title, self.settings, self.seed, tuple(found), tuple(said), tuple(likely), **more)
+
+
+def _rows(
+    checks: Rows, test: Examination, seconds_per_call: float | None, seconds: float | None, share: float
+) -> list[Row]:
+    """The rows of the checks, within their time."""
+    rows: list[Row] = []
+    hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
+    for name, function in checks:
+        if hangs >= MOST_HANGS:
+            rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
+            continue
+        now = time.monotonic()
+        left = max(end - now, 0.0)
+        try:
+            until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
+            found = watched(functools.partial(function, test), seconds_per_call, until)
+            rows.extend([found] if isinstance(found, Row) else found)
+        except SubjectError as wrong:
+            hangs += isinstance(wrong, SubjectHung)
+            rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
+        except NotApplicable as reason:
+            rows.append(Row(name, NOT_RUN, basis=str(reason)))
+        except Inconclusive as reason:
+            rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
+        except OutOfTime:
+            if left == 0:
+                rows.append(Row(name, NOT_RUN, basis=f"the {seconds:g} s that were given are over"))
+            else:
+                rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
+        except Exception as error:
+            what, whose = f"{type(error).__name__}: {first_line(error)}", _raised_in(error)
+            if whose:
+                rows.append(Row(name, FAIL, basis=f"{whose} raised {what}", severity=MISCONDUCT))
+            else:
+                rows.append(Row(name, INCONCLUSIVE, basis=f"the check itself met {what}"))
+    return rows
+
+
+def _raised_in(error: BaseException) -> str:
+    """The function outside the kit that an exception came from, where it passed through one that is not watched; else ""."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_frame.f_code.co_qualname))
+        trace = trace.tb_next
+    frames = [("" if module.startswith("refhmc.check.mutants") else module, name) for module, name in frames]
+    own = max((k for k, (module, _) in enumerate(frames) if module.startswith("refhmc.check")), default=-1)
+    libraries = {"numpy", "scipy", "refhmc", *sys.stdlib_module_names}
+    theirs = [name for module, name in frames[own + 1 :] if module.partition(".")[0] not in libraries]
+    return theirs[0] if theirs and own >= 0 else ""
+
+
+def _guarded(function: Callable[[], Sequence[str]], what: str) -> Sequence[str]:
+    """What ``function`` says, or that it could not: never a traceback from inside the kit."""
+    try:
+        return function()
+    except Exception as error:
+        return [f"the {what} met {type(error).__name__}: {first_line(error)}"]
