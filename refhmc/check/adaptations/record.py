@@ -11,7 +11,7 @@ from refhmc.check import own
 from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
-from refhmc.check.subject.transition import parameters
+from refhmc.check.subject.signature import GENERATORS, parameters
 
 FIELDS = {
     "step_size": ("step_size", "stepsize", "stepsize__", "epsilon", "eps"),
@@ -38,7 +38,7 @@ ROLES = {
     "draws": ("draws", "n_draws", "num_draws", "n", "n_samples", "num_samples", "samples", "n_iter", "iterations"),
     "tune": ("tune", "n_tune", "warmup", "n_warmup", "num_warmup", "burn", "burnin", "burn_in", "n_burn", "n_adapt"),
     "seed": ("seed", "random_seed", "random_state"),
-    "rng": ("rng", "generator"),
+    "rng": tuple(GENERATORS),
 }
 
 

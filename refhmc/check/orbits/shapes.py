@@ -19,6 +19,7 @@ import numpy as np
 
 from refhmc.check import adapters, own
 from refhmc.check.subject.foreign import Foreign, SubjectError
+from refhmc.check.subject.signature import GENERATORS, parameters, required
 
 NAMES = {
     "draws": "draws draw rng generator gen random random_state randomness rand prng source stream state_rng rnd key",
@@ -31,14 +32,6 @@ NAMES = {
     "n": "n n_steps steps num_steps L",
 }
 MEANING = {name: what for what, names in NAMES.items() for name in names.split()}
-GENERATORS = {"rng", "generator", "gen", "random_state", "prng", "rnd"}
-
-
-def _parameters(function: Callable) -> list[inspect.Parameter] | None:
-    try:
-        return [p for p in inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):
-        return None
 
 
 def _meaning(name: str) -> str | None:
@@ -48,7 +41,7 @@ def _meaning(name: str) -> str | None:
 def meanings(function: Callable) -> dict[str, inspect.Parameter]:
     """What the function's parameters are, by their names: "q" -> the parameter, ..."""
     found: dict[str, inspect.Parameter] = {}
-    for parameter in _parameters(function) or []:
+    for parameter in parameters(function).values():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             meaning = _meaning(parameter.name)
             if meaning is not None:
@@ -56,12 +49,10 @@ def meanings(function: Callable) -> dict[str, inspect.Parameter]:
     return found
 
 
-def required(function: Callable) -> int | None:
+def needed_by(function: Callable) -> int | None:
     """How many positional arguments it must have; None where that is not known."""
-    parameters = _parameters(function)
-    if parameters is None or any(p.kind == p.VAR_POSITIONAL for p in parameters):
-        return None
-    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    told = parameters(function).values()
+    return None if not told or any(p.kind == p.VAR_POSITIONAL for p in told) else len(required(function))
 
 
 class Shape(NamedTuple):
@@ -78,12 +69,11 @@ class Shape(NamedTuple):
 
 def shapes_of(transition: Callable) -> list[Shape]:
     """In which ways to try to call it, the likeliest first."""
-    known, needed = meanings(transition), required(transition)
-    parameters = _parameters(transition) or []
+    known, needed, told = meanings(transition), needed_by(transition), parameters(transition).values()
     empty = inspect.Parameter.empty
     named: dict[str, str] = {m: known[m].name for m in ("eps", "depth") if m in known}
     named |= {m: known[m].name for m in ("leap", "target") if m in known and known[m].default is empty}
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [p for p in told if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     meant = [_meaning(p.name) for p in positional]
     first = tuple(m for m in meant if m in ("draws", "q", "p"))
     orders: list[tuple[str, ...]] = []
@@ -94,7 +84,7 @@ def shapes_of(transition: Callable) -> list[Shape]:
             needed is None or needed - sum(known[m].default is empty for m in named) == len(order)
         ):
             orders.append(order)
-    wants = any(p.name.lower() in GENERATORS for p in parameters)
+    wants = any(p.name.lower() in GENERATORS for p in told)
     modes = [(wants, True), (not wants, True), (wants, False), (not wants, False)]
     return [Shape(order, named, generator, symbolic) for order in orders for generator, symbolic in modes]
 
@@ -146,7 +136,7 @@ def energy_of(target, H, like) -> tuple[Foreign, Callable[[np.ndarray, np.ndarra
         if (
             not inspect.isfunction(whole)
             and callable(getattr(whole, name, None))
-            and required(getattr(whole, name)) == 2
+            and needed_by(getattr(whole, name)) == 2
         ):
             foreign = Foreign(getattr(whole, name), f"{type(whole).__name__}.{name}", like)
             return foreign, foreign.number, False
@@ -156,7 +146,7 @@ def energy_of(target, H, like) -> tuple[Foreign, Callable[[np.ndarray, np.ndarra
     if not callable(whole):
         raise TypeError(f"target: something with log_density(q), or a function H(q, p), got {type(whole).__name__}")
     foreign = Foreign(whole, "H" if H is not None else None, like)
-    return _of_density(foreign) if H is None and required(whole) == 1 else (foreign, foreign.number, False)
+    return _of_density(foreign) if H is None and needed_by(whole) == 1 else (foreign, foreign.number, False)
 
 
 def _of_density(density: Foreign) -> tuple[Foreign, Callable, bool]:
@@ -168,7 +158,7 @@ class Steps:
 
     def __init__(self, leap: Callable, like):
         self.foreign = Foreign(leap, None, like)
-        known, needed = meanings(leap), required(leap)
+        known, needed = meanings(leap), needed_by(leap)
         self.takes_eps = "eps" in known or needed == 3 or (needed is not None and needed > 3)
         self.needs_eps = (needed or 2) >= 3
         self.more = (1,) if needed == 4 else ()

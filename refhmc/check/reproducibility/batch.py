@@ -27,7 +27,8 @@ from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
 from refhmc.check.subject.draws import Draws, Question, as_generator
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text
-from refhmc.check.subject.transition import DRAWS, GENERATOR, parameters
+from refhmc.check.subject.signature import required
+from refhmc.check.subject.transition import DRAWS, GENERATOR
 
 FALSE_ALARM = 1e-9
 ROUNDINGS = 256
@@ -136,10 +137,7 @@ class BatchExamination(Examination):
 
 def _answers(test: BatchExamination) -> Row:
     """Step or kernel, and in which dimension; by the number of parameters, then by trying."""
-    needed = [
-        x for x in parameters(test.subject.function).values()
-        if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
+    needed = required(test.subject.function)
     shapes = ["step"] if len(needed) >= 3 else [DRAWS, GENERATOR] if len(needed) == 2 else ["step", DRAWS, GENERATOR]
     errors: list[SubjectError] = []
     for dim in (3, 2, 4, 5, 1) if test.dim is None else (test.dim,):

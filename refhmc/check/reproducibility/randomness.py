@@ -278,7 +278,7 @@ def _counts(test: RandomnessExamination) -> Row:
 
 
 def _scripted(test: RandomnessExamination, transition: Transition, kind: str, place: int, value: float) -> dict:
-    """The script that repeats ``played`` with one number changed."""
+    """The script that repeats ``transition`` with one number changed."""
     script: dict[str, list] = {}
     for question in transition.asked:
         values = list(np.ravel(question.answer)) if question.kind in ("normal", "exponential") else [question.answer]

@@ -15,7 +15,6 @@ friction, p' = p + eps G - eps F p + B w, that B B' = 2 eps F. Welling and Teh (
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,6 @@ import scipy.linalg
 
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
-from refhmc.check.orbits.shapes import GENERATORS
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, judged
 from refhmc.check.subject.draws import Draws, as_generator
 from refhmc.check.subject.foreign import (
@@ -38,6 +36,7 @@ from refhmc.check.subject.foreign import (
     call_text,
     text_of,
 )
+from refhmc.check.subject.signature import GENERATORS, parameters
 
 MOST_BATCHES = 2_000
 SHRINK = 4.0  # of the step size, from one look at the stationary law to the next
@@ -280,7 +279,7 @@ class MinibatchExamination(Examination):
         if self.step is None:
             raise NotApplicable("no step was given")
         d, trouble = self._dim(), None
-        wants = not GENERATORS.isdisjoint(name.lower() for name in inspect.signature(self.step.function).parameters)
+        wants = not GENERATORS.isdisjoint(name.lower() for name in parameters(self.step.function))
         for self.generator, count in itertools.product((wants, not wants), (1, 2)):
             try:
                 self._move(np.zeros(count * d), np.zeros(64 * d), self.eps)

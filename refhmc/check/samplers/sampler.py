@@ -112,7 +112,7 @@ def sampler(
     require_counts(4, chains=chains)
     require_times(seconds=seconds)
     if seconds is None and draws is None:
-        raise ValueError("seconds=None needs draws=: a right kernel would be walked for ever")
+        raise ValueError("seconds=None needs draws=: a right kernel would be run for ever")
     m = int(transitions if transitions is not None else (10 if run is not None else 5))
     made, exact = kernel, targets.resolve(target)
     if make is not None:
@@ -209,9 +209,9 @@ class SamplerExamination(Examination):
     # ------------------------------------------------------------------------------------------------------ collecting
 
     def collect(self) -> Row:
-        """Walk from exact starts until the evidence, the count or the time is enough."""
+        """Apply the kernel to exact starts until the evidence, the count or the time is enough."""
         began = time.monotonic()
-        with contextlib.suppress(OutOfTime):  # what was walked is judged
+        with contextlib.suppress(OutOfTime):  # what there is is judged
             self._ask_twice(began)
             target_n = 16
             while self.n < self.most and not self._decided(time.monotonic() - began):
@@ -242,30 +242,30 @@ class SamplerExamination(Examination):
         return math.log(self.share) / math.log(1 - RARELY)
 
     def _block(self, size: int, began: float) -> bool:
-        """Walk from about ``size`` starts; False when the time is over. What was walked before a mishap is kept."""
+        """Apply the kernel to about ``size`` starts; False when the time is over. What came before a mishap is kept."""
         unit = self.operator.unit
         X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
-        walks: list[tuple[np.ndarray, Iterates]] = []
+        applied: list[tuple[np.ndarray, Iterates]] = []
         try:
             for start in np.split(X, len(X) // unit):
                 if time.monotonic() - began > self.seconds:
                     return False
-                walks.append((start, self.operator.apply(self.rng_kernel, start, self.m)))
+                applied.append((start, self.operator.apply(self.rng_kernel, start, self.m)))
             return True
         finally:
-            if walks:
-                self._add(walks)
+            if applied:
+                self._add(applied)
 
-    def _add(self, walks: list[tuple[np.ndarray, Iterates]]) -> None:
-        """Take what was walked into the evidence."""
-        X = np.concatenate([start for start, _ in walks])
-        paths = np.concatenate([apply.path for _, apply in walks], axis=1)
+    def _add(self, applied: list[tuple[np.ndarray, Iterates]]) -> None:
+        """Add pairs to the evidence."""
+        X = np.concatenate([start for start, _ in applied])
+        paths = np.concatenate([found.path for _, found in applied], axis=1)
         Y = paths[-1]
-        moves = np.concatenate([apply.moves for _, apply in walks])
+        moves = np.concatenate([found.moves for _, found in applied])
         self.n_moves += int(moves.sum())
         self.n_transitions += self.m * len(moves)
         if self.short is None:
-            self.short = next(((x[0], w.stored) for x, w in walks if w.stored not in (self.m, NOT_STORED)), None)
+            self.short = next(((x[0], w.stored) for x, w in applied if w.stored not in (self.m, NOT_STORED)), None)
         with np.errstate(all="ignore"):
             inside = self._inside(X, Y)
             f_X, f_Y = self.functions.values(X), self.functions.values(Y)
@@ -276,8 +276,8 @@ class SamplerExamination(Examination):
         if self.operator.unit > 1 and not self.ensemble:
             self._look_at_chains(to_bins)
         if self.ensemble:  # one chain of each batch, for the others may depend on it
-            one = np.arange(len(walks)) * self.operator.unit + self.rng_repeat.integers(
-                self.operator.unit, size=len(walks)
+            one = np.arange(len(applied)) * self.operator.unit + self.rng_repeat.integers(
+                self.operator.unit, size=len(applied)
             )
             from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
         self.counts += evidence.pair_counts(from_bins, to_bins)

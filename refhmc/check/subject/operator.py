@@ -11,7 +11,6 @@ Answers that are a pair (q, more), or carry their position as ``.position``, ``.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,13 +18,13 @@ import numpy as np
 
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Foreign, SubjectError
+from refhmc.check.subject.signature import RANDOMNESS, parameters
 
-_RNG_NAMES = {"rng", "key", "generator", "random", "random_state", "draws", "rng_key", "gen", "seed"}
 NOT_STORED = -1
 
 
 class Iterates(NamedTuple):
-    """Where the starts went: ``path`` (m, n, d), ``moves`` (n,) transitions that changed the position, ``stored`` draws.
+    """K X, ... K^m X of the starts X: ``path`` (m, n, d), ``moves`` (n,) that changed the position, ``stored`` draws.
 
     In a ``run``, ``moves`` counts draws that differ from the one before, and ``stored`` is the number of rows that came back;
     else it is ``NOT_STORED``.
@@ -43,7 +42,7 @@ class Iterates(NamedTuple):
 
 
 class TransitionOperator(NamedTuple):
-    """``walk(rng, X, m)`` gives a :class:`Iterates` of ``unit`` starts X (unit, d); ``foreign``: the functions it calls."""
+    """K^m: ``apply(rng, X, m)`` gives the :class:`Iterates` of ``unit`` starts X (unit, d); ``foreign``: what it calls."""
 
     apply: Callable[[np.random.Generator, np.ndarray, int], Iterates]
     unit: int
@@ -147,14 +146,11 @@ def _state_of(answer, before):
 
 def rng_first(function: Callable, last: bool = False) -> Callable:
     """``function`` called as (rng, x), however its parameters are named and ordered; ``last``: rng second if in doubt."""
-    try:
-        names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    except (TypeError, ValueError):
-        names = []
+    names = [p.name for p in parameters(function).values() if p.default is p.empty]
     if len(names) == 1:
-        return function if names[0] in _RNG_NAMES else lambda rng, x: function(x)
-    second = names[1] in _RNG_NAMES if len(names) > 1 else False
-    first = bool(names) and names[0] in _RNG_NAMES
+        return function if names[0] in RANDOMNESS else lambda rng, x: function(x)
+    second = names[1] in RANDOMNESS if len(names) > 1 else False
+    first = bool(names) and names[0] in RANDOMNESS
     if second or (last and not first):
         return lambda rng, x: function(x, rng)
     return function

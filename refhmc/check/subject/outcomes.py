@@ -7,7 +7,7 @@ function of one of them, the others held, it is
                           probability is known to rounding though nothing but the answers is seen
     not constant          a number that the move itself depends on, the jitter of a step: held at some value ("free")
 
-A flip and a choice tell their probabilities. The tree of decisions is walked depth first; each leaf is one outcome.
+A flip and a choice tell their probabilities. The tree of decisions is searched depth first; its leaves are the outcomes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_CELLS, MOST_OUTCOMES, MOST_STEPS = 16, 32, 6
 
 
 class Step(NamedTuple):
-    """One question on the way to a leaf: its kind, which of its cells was taken (``key``), and the answer that takes it."""
+    """One question on the way to an outcome: its kind, which of its cells was taken (``key``), and the answer that takes it."""
 
     kind: str
     key: Any
@@ -101,7 +101,7 @@ def outcomes(
 
 
 def _branches(run, path, question: Question, free, takes) -> list[tuple[Step, float]]:
-    """The ways on from a question: steps and their probabilities."""
+    """The answers to a question, as steps with their probabilities."""
     kind = question.kind
     if kind == "flip":
         log_p = float(question.argument)

@@ -7,12 +7,11 @@
 What follows (q, p) in the answer is ignored but for a truth value (``converged``), which is watched: where it differs from
 what it is at ordinary points, the step has reported a failure. NaN is such a report too.
 
-:func:`leaves` finds all the ways in which a step's discrete randomness can fall out, with their probabilities.
+:func:`step_outcomes` finds all outcomes of a step's discrete randomness, with their probabilities.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ import numpy as np
 
 from refhmc.check.subject.draws import Draws, as_generator
 from refhmc.check.subject.foreign import Foreign, SubjectError, to_host
+from refhmc.check.subject.signature import GENERATORS, parameters
 
-RANDOM_NAMES = ("draws", "rng", "generator", "random_state")
 COUNT_NAMES = ("n", "n_steps", "nsteps", "steps", "num_steps", "n_step", "l", "n_leapfrog", "num_leapfrog_steps")
 FLAGS = ("converged", "success", "ok", "failed", "diverging", "diverged")
 
@@ -126,15 +125,12 @@ def _truth(values) -> bool | None:
 
 def call_shape(function: Callable) -> tuple[str, bool | None]:
     """Whether it asks for randomness ("", "draws" or "rng"), and whether it takes n (None: to be found by trying)."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
+    told = list(parameters(function).values())
+    if not told or any(x.kind == x.VAR_POSITIONAL for x in told):
         return "", None
-    if any(x.kind == x.VAR_POSITIONAL for x in parameters):
-        return "", None
-    named = [x for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    named = [x for x in told if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     random = ""
-    if named and named[0].name.lower() in RANDOM_NAMES:
+    if named and named[0].name.lower() in {"draws", *GENERATORS}:
         random = "draws" if named[0].name.lower() == "draws" else "rng"
         named = named[1:]
     if len(named) < 4:
@@ -143,7 +139,7 @@ def call_shape(function: Callable) -> tuple[str, bool | None]:
     return random, required or named[3].name.lower() in COUNT_NAMES
 
 
-# ----------------------------------------------------------------------------------- the ways its randomness falls out
+# ------------------------------------------------------------------------------------------ the outcomes of its randomness
 
 
 class StepOutcome(NamedTuple):
@@ -198,13 +194,13 @@ def _options(kind: str, argument) -> list[tuple[Any, float]] | None:
 
 
 class TooManyOutcomes(Exception):
-    """There are more ways than were asked for."""
+    """There are more outcomes than were asked for."""
 
 
 def step_outcomes(
     step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False
 ) -> Iterator[StepOutcome]:
-    """All the ways in which one step from z can fall out; raises :class:`TooManyOutcomes` beyond ``most``."""
+    """All outcomes of one step from z; raises :class:`TooManyOutcomes` beyond ``most``."""
     if not step.random:
         yield StepOutcome(1.0, step(z, eps), False)
         return

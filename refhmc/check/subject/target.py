@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.foreign import Foreign, Inconclusive
-from refhmc.check.subject.transition import parameters
+from refhmc.check.subject.signature import required
 
 
 class TargetDensity(NamedTuple):
@@ -37,9 +37,9 @@ def target_density(H, log_density=None, like=None) -> TargetDensity:
     own = log_density or getattr(H, "log_density", None) or getattr(model, "log_density", None)
     dim = next((int(d) for d in (getattr(H, "dim", None), getattr(model, "dim", None)) if isinstance(d, int)), None)
     function = energy_of if callable(energy_of) else H if callable(H) else None
-    if own is None and function is not None and _needed(function) == 1:
+    if own is None and function is not None and len(required(function)) == 1:
         own, function = function, None
-    if own is not None and function is not None and _needed(function) == 1:
+    if own is not None and function is not None and len(required(function)) == 1:
         function = None
     if own is None and function is None:
         raise TypeError(f"H: an energy H(q, p), a Hamiltonian or a target, got {type(H).__name__}")
@@ -52,11 +52,6 @@ def target_density(H, log_density=None, like=None) -> TargetDensity:
         log_pi = position_log_density(energy.number)
     parts = tuple(f for f in (density, energy) if f is not None)
     return TargetDensity(log_pi, None if energy is None else energy.number, dim, parts)
-
-
-def _needed(function: Callable) -> int:
-    named = parameters(function)
-    return sum(x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) for x in named.values())
 
 
 def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A kernel of any shape, played on given randomness: the same numbers, the same answer.
+"""One transition of a kernel of any shape on given randomness: the same numbers give the same answer.
 
     kern(q, p0=, u=)      the momentum (d,) and the uniform (or several) of one transition are handed in
     kernel(draws, q)      it asks a :class:`refhmc.check.Draws`
@@ -11,14 +11,13 @@ momentum), or (position, anything else), or an object with ``q`` or ``position``
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.check.subject.draws import Draws, Question, Unscripted, as_generator
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
+from refhmc.check.subject.signature import parameters, required
 
 MOMENTUM, DRAWS, GENERATOR = "kern(q, p0=, u=)", "kernel(draws, q)", "kernel(rng, q)"
 TINY = 2.0**-43
@@ -111,25 +110,13 @@ def _vector(kernel: Foreign, value, dim: int, q) -> np.ndarray:
     return array
 
 
-def parameters(function: Callable) -> dict[str, inspect.Parameter]:
-    """A function's parameters by name; none where it does not tell."""
-    try:
-        return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return {}
-
-
 def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
     """The shape of a kernel, by its parameters and by calls from ``q``; SubjectError if none gives a position."""
     dim = len(q)
-    named = parameters(kernel.function)
-    if {"p0", "u"} <= set(named):
+    if {"p0", "u"} <= set(parameters(kernel.function)):
         attempts = [TransitionRunner(kernel, MOMENTUM, dim), TransitionRunner(kernel, MOMENTUM, dim, uniforms=MANY)]
     else:
-        needed = [
-            x for x in named.values() if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
-        ]
-        keeps = len(needed) == 3
+        keeps = len(required(kernel.function)) == 3
         # A generator's normal(3) means something else than that of Draws, which refuses a generator's size=.
         attempts = [
             TransitionRunner(kernel, DRAWS, dim, keeps),

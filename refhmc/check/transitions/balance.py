@@ -53,7 +53,7 @@ class Setting(NamedTuple):
     takes: float
     seed: int
     delta: float
-    run: Callable | None = None  # in place of player.play: with a history
+    run: Callable | None = None  # in place of runner.run: with a history
 
     def rounding(self, q) -> float:
         """A trajectory that comes back to ``q`` may miss it by so much."""
@@ -70,7 +70,7 @@ class Setting(NamedTuple):
         return (self.run or self.runner.run)(q, script, self.seed)
 
     def gone(self, q, z, path: tuple[Step, ...]) -> np.ndarray:
-        """Where ``played`` goes; NaN where the kernel refuses noise that is far from any it would draw."""
+        """Where :meth:`transition` goes; NaN where the kernel refuses noise that is far from any it would draw."""
         try:
             return self.transition(q, z, path).q
         except SubjectError:
@@ -178,7 +178,7 @@ def outcome_probability(found: list[Outcome], to: np.ndarray, near: float) -> fl
 
 
 def pair(setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found: list[Outcome], rng) -> Pairing:
-    """The way back of ``leaf``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
+    """The way back of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
     to, path = outcome.transition.q, outcome.path
     if not np.isfinite(to).all():
         return Pairing(q, z, outcome, "open", why="it went to a point that is not finite")

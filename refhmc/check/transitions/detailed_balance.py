@@ -148,7 +148,7 @@ def _accepting_end(all_found: Sequence[list[Outcome]]) -> float:
 
 
 def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
-    """One leaf for each point the kernel may move to."""
+    """One outcome for each point the kernel may move to."""
     kept: list[Outcome] = []
     for outcome in sorted(found, key=lambda x: -x.probability):
         if outcome.moved and not any(

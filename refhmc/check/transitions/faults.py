@@ -18,7 +18,8 @@ import numpy as np
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
-from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, parameters
+from refhmc.check.subject.signature import parameters
+from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
@@ -157,7 +158,7 @@ def nan_energy(test: TransitionExamination) -> Row:
 
 
 def _deciding(setting: Setting, outcome: Outcome, z, u: float) -> dict:
-    """The script of ``leaf`` with ``u`` for its decisions; its flips and choices are left to the kernel's probabilities."""
+    """The script of ``outcome`` with ``u`` for its decisions; its flips and choices are left to the kernel's probabilities."""
     kept = [s for s in outcome.path if s.kind not in ("flip", "choice") or s.key == FREE]
     path = tuple(
         s if s.key == FREE else s._replace(answer=-math.log(u) if s.kind == "exponential" else u) for s in kept

@@ -157,7 +157,7 @@ def _root(test: TransitionExamination, q) -> np.ndarray:
 
 
 def _ended(test: TransitionExamination, q, p, z, outcome: Outcome) -> Transition:
-    """The transition along ``leaf`` on other p and z."""
+    """The transition along ``outcome`` on other p and z."""
     assert test.runner is not None
     return test.runner.run(q, {**answers(outcome.path), "normal": list(z)}, test.seed, p)
 
