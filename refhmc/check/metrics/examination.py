@@ -6,34 +6,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.derivatives.claims import Claim
-from refhmc.check.derivatives.points import Frame, inside_test, short
+from refhmc.check.derivatives.examination import DerivativeExamination
+from refhmc.check.derivatives.points import inside_test, short
 from refhmc.check.derivatives.slopes import width_along
-from refhmc.check.examination import Examination
-from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
+from refhmc.check.subject.foreign import Inconclusive, SubjectError
 
 ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
 
 
-class MetricExamination(Examination):
-    """The functions under examination, where they are looked at, and what has been found so far."""
+class MetricExamination(DerivativeExamination):
+    """One metric under examination: G(q), its derivative, and what is made of it."""
+
+    nowhere = "no place is known at which the metric is finite"
 
     def __init__(self, functions, index_order, support, points, seed, like):
-        self.support, self.points, self.like = support, points, like
-        self.rng, self.order = np.random.default_rng(seed), index_order
-        self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
-        self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
-        self.functions = {k: Foreign(f, self.names[k], like) for k, f in functions.items() if f is not None}
-        super().__init__(self.names["G" if "G" in self.functions else "H"], list(self.functions.values()), seed)
-        self.dim: int | None = None
-        self.frame: Frame | None = None
-        self.ordinary: list[np.ndarray] = []
-        self.asymmetric: list[np.ndarray] = []
+        super().__init__(functions, support, points, seed, like)
+        self.title = self.names["G" if "G" in self.functions else "H"]
+        self.order = index_order
         self.simple: list[np.ndarray] = []
-        self.claims: dict[str, list[Claim]] = {}
         self.found: list[str] = []
-        self.broken: set[str] = set()
 
     def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
         d = self.dim or 0
@@ -58,27 +50,12 @@ class MetricExamination(Examination):
         """G(q), read off H where it is not given; NaN where it raises."""
         return self.at("G")(q) if "G" in self.functions else mass_of_energy(self, q)
 
-    def epsilon(self, *keys: str) -> float:
-        return max((self.functions[k].epsilon for k in keys if k in self.functions), default=2.0**-52)
-
-    def call(self, key: str, *arguments: np.ndarray) -> str:
-        return f"{self.names[key]}({', '.join(f'np.array({text_of(a)})' for a in arguments)})"
-
     def within(self, q: np.ndarray) -> bool:
         """Whether q belongs to the domain, as far as that is known."""
         return inside_test(self.support)(q) and ("logp" not in self.functions or bool(np.isfinite(self.at("logp")(q))))
 
     def good(self, q: np.ndarray) -> bool:
         return self.within(q) and bool(np.isfinite(self.mass(q)).all())
-
-    def need(self, *keys: str) -> None:
-        for key in keys:
-            if key not in self.functions:
-                raise NotApplicable(f"no {key} was given")
-            if key in self.broken:
-                raise NotApplicable(f"{key} does not answer as it should: see the row answers")
-        if self.frame is None:
-            raise NotApplicable("no place is known at which the metric is finite")
 
     def test_points(self, most: int) -> list[np.ndarray]:
         found = [*self.asymmetric, *self.ordinary]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from refhmc.check.derivatives.claims import ALL_COORDINATES, Claim, directions_at
-from refhmc.check.derivatives.points import Frame, inside_test
+from refhmc.check.derivatives.examination import DerivativeExamination
+from refhmc.check.derivatives.points import inside_test
 from refhmc.check.derivatives.slopes import noise_along, width_along
-from refhmc.check.examination import Examination
-from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, text_of
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError
 
 
 def functions_of(
@@ -70,26 +70,17 @@ def warm_up(functions: dict[str, Foreign], dim: int) -> None:
 LARGEST_TENSOR = 2**26  # numbers, half a GiB
 
 
-class ModelExamination(Examination):
-    """The functions under examination, where they are looked at, and what has been found so far."""
+class ModelExamination(DerivativeExamination):
+    """One model under examination: a log density, and what is claimed to be derived from it."""
+
+    nowhere = "no place is known at which logp is finite"
 
     def __init__(self, functions, support, points, seed, like, discontinuous=()):
-        self.like, self.support, self.points = like, support, points
+        super().__init__(functions, support, points, seed, like)
         self.discontinuous = sorted({int(k) for k in discontinuous})
-        self.rng = np.random.default_rng(seed)
-        self.names = {k: getattr(f, "__qualname__", k).split(".")[-1] for k, f in functions.items()}
-        self.names = {k: k if "<lambda>" in n else n for k, n in self.names.items()}
-        self.functions = {k: Foreign(f, self.names[k], like) for k, f in functions.items() if f is not None}
-        super().__init__(self.names["logp"], list(self.functions.values()), seed)
-        self.dim: int | None = None
-        self.frame: Frame | None = None
-        self.ordinary: list[np.ndarray] = []
-        self.asymmetric: list[np.ndarray] = []
         self.seen: dict[tuple, Claim] = {}
-        self.claims: dict[str, list[Claim]] = {}
         self.widths: dict[bytes, np.ndarray] = {}
         self.failed: set[str] = set()
-        self.broken: set[str] = set()
         self.too_large: set[str] = set()
         self.reference = None
 
@@ -141,25 +132,15 @@ class ModelExamination(Examination):
 
         return answer
 
-    def call(self, key: str, q: np.ndarray) -> str:
-        return f"{self.names[key]}(np.array({text_of(q)}))"
-
     def good(self, q: np.ndarray) -> bool:
         return inside_test(self.support)(q) and bool(np.isfinite(self.at("logp")(q)))
 
-    def epsilon(self, key: str) -> float:
-        return self.functions[key].epsilon
-
     def need(self, *keys: str) -> None:
-        for key in keys:
-            if key in self.too_large:
-                raise NotApplicable(f"{key} has {self.dim}^3 numbers: look at it in fewer dimensions")
-            if key not in self.functions:
-                raise NotApplicable(f"no {key} was given")
-            if key in self.broken:
-                raise NotApplicable(f"{key} does not answer as it should: see the row answers")
-        if not self.ordinary:  # without a frame too
-            raise NotApplicable("no place is known at which logp is finite")
+        for key in (key for key in keys if key in self.too_large):
+            raise NotApplicable(f"{key} has {self.dim}^3 numbers: look at it in fewer dimensions")
+        super().need(*keys)
+        if not self.ordinary:  # there may be a frame
+            raise NotApplicable(self.nowhere)
 
 
 def noise_of_logp(s: ModelExamination) -> float:

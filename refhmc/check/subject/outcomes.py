@@ -30,7 +30,7 @@ HALVINGS = 60
 MOST_CELLS, MOST_OUTCOMES, MOST_STEPS = 16, 32, 6
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One question on the way to an outcome: its kind, which of its cells was taken (``key``), and the answer that takes it."""
 
     kind: str
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 class Outcome(NamedTuple):
     """An outcome: the way there, its probability, where the kernel went, and whether that is elsewhere than the start."""
 
-    path: tuple[Step, ...]
+    path: tuple[PathStep, ...]
     probability: float
     transition: Transition
     moved: bool
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
         return sum(step.key not in (FREE, WHOLE) for step in self.path)
 
 
-def answers(path: tuple[Step, ...], noise=None) -> dict[str, list]:
+def answers(path: tuple[PathStep, ...], noise=None) -> dict[str, list]:
     """The script that follows ``path``; ``noise``: standard normals z that replace its free numbers, by u = Phi(z)."""
     script: dict[str, list] = {}
     left = None if noise is None else list(scipy.special.ndtr(noise))
@@ -83,7 +83,7 @@ def outcomes(
     ``rounding``: so far from ``q`` is no move. Inconclusive if they are too many: a tree sampler's.
     """
     found: list[Outcome] = []
-    waiting: list[tuple[tuple[Step, ...], float]] = [((), 1.0)]
+    waiting: list[tuple[tuple[PathStep, ...], float]] = [((), 1.0)]
     while waiting:
         path, probability = waiting.pop()
         transition = run(answers(path))
@@ -100,22 +100,22 @@ def outcomes(
     return found
 
 
-def _branches(run, path, question: Question, free, takes) -> list[tuple[Step, float]]:
+def _branches(run, path, question: Question, free, takes) -> list[tuple[PathStep, float]]:
     """The answers to a question, as steps with their probabilities."""
     kind = question.kind
     if kind == "flip":
         log_p = float(question.argument)
         p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
-        return [(Step(kind, True, True), p), (Step(kind, False, False), 1 - p)]
+        return [(PathStep(kind, True, True), p), (PathStep(kind, False, False), 1 - p)]
     if kind == "choice" and len(question.argument) <= MOST_CELLS:
         weights = np.asarray(question.argument) / np.sum(question.argument)
-        return [(Step(kind, k, k), float(w)) for k, w in enumerate(weights)]
+        return [(PathStep(kind, k, k), float(w)) for k, w in enumerate(weights)]
     if kind in ("choice", "permutation"):
-        return [(Step(kind, FREE, question.answer), 1.0)]
+        return [(PathStep(kind, FREE, question.answer), 1.0)]
     return _cells(run, path, kind, free, takes)
 
 
-def _cells(run, path, kind: str, free, takes: float) -> list[tuple[Step, float]]:
+def _cells(run, path, kind: str, free, takes: float) -> list[tuple[PathStep, float]]:
     """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
     script = answers(path)
 
@@ -136,7 +136,7 @@ def _cells(run, path, kind: str, free, takes: float) -> list[tuple[Step, float]]
             if any(step.key not in (FREE, WHOLE) for step in path):
                 raise Inconclusive("a number that says where it goes is asked for after one that decides")
             value = free(sum(step.key == FREE for step in path))
-            return [(Step(kind, FREE, _as_answer(kind, value)), 1.0)]
+            return [(PathStep(kind, FREE, _as_answer(kind, value)), 1.0)]
     jumps: list[float] = []
     for low, high, at_low, at_high in zip(GRID[:-1], GRID[1:], seen[:-1], seen[1:], strict=True):
         while at_low != at_high:
@@ -145,12 +145,12 @@ def _cells(run, path, kind: str, free, takes: float) -> list[tuple[Step, float]]
             if len(jumps) > MOST_CELLS:
                 raise Inconclusive("a uniform decides between too many outcomes to be enumerated")
     if not jumps:
-        return [(Step(kind, WHOLE, _as_answer(kind, takes)), 1.0)]
+        return [(PathStep(kind, WHOLE, _as_answer(kind, takes)), 1.0)]
     edges = [0.0, *jumps, 1.0]
     steps = []
     for k, (a, b) in enumerate(pairwise(edges)):
         key, u = (LOWER, TINY) if k == 0 else (UPPER, 1 - TINY) if k == len(jumps) else (k, 0.5 * (a + b))
-        steps.append((Step(kind, key, _as_answer(kind, u)), b - a))
+        steps.append((PathStep(kind, key, _as_answer(kind, u)), b - a))
     return steps
 
 

@@ -27,7 +27,7 @@ import scipy.optimize
 
 from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
-from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Step, answers, outcomes
+from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, PathStep, answers, outcomes
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
 FLOOR = 1e-7
@@ -62,14 +62,14 @@ class Setting(NamedTuple):
     def normals(self, z: np.ndarray) -> np.ndarray:
         return self.root @ z if self.runner.shape == MOMENTUM else z
 
-    def transition(self, q, z, path: tuple[Step, ...]) -> Transition:
+    def transition(self, q, z, path: tuple[PathStep, ...]) -> Transition:
         """The transition from ``q`` on noise ``z`` along ``path``."""
         script = answers(path, z if self.frees else None)
         if not self.frees:
             script["normal"] = list(self.normals(z))
         return (self.run or self.runner.run)(q, script, self.seed)
 
-    def gone(self, q, z, path: tuple[Step, ...]) -> np.ndarray:
+    def gone(self, q, z, path: tuple[PathStep, ...]) -> np.ndarray:
         """Where :meth:`transition` goes; NaN where the kernel refuses noise that is far from any it would draw."""
         try:
             return self.transition(q, z, path).q
@@ -257,7 +257,7 @@ def _error_of(at: Map) -> float:
     return at.error / max(at.inverse * len(at.jacobian), 1e-300) if math.isfinite(at.inverse) else np.inf
 
 
-def _paths_back(path, found: list[Outcome]) -> list[tuple[Step, ...]]:
+def _paths_back(path, found: list[Outcome]) -> list[tuple[PathStep, ...]]:
     """The same outcome; the other ones; then the same with its free numbers mirrored, or in reversed order."""
     paths = [path, *(outcome.path for outcome in found if outcome.moved and outcome.path != path)][:6]
     free = [step for step in path if step.key == FREE]
@@ -357,5 +357,5 @@ def _is_probability(setting: Setting, start, z, path, outcome: Outcome, goal, ne
     return arrives(min(low, 1 - 1e-15)) and arrives(0.5 * wanted) and (high >= 1 or not arrives(high))
 
 
-def _uniform_of(step: Step) -> float:
+def _uniform_of(step: PathStep) -> float:
     return math.exp(-step.answer) if step.kind == "exponential" else float(step.answer)
