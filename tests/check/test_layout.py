@@ -12,6 +12,7 @@ import pytest
 
 import refhmc.check
 from tests.helpers.places import ROOT
+from validation import architecture
 
 KIT = ROOT / "refhmc" / "check"
 FILES = sorted(KIT.rglob("*.py"))
@@ -46,6 +47,13 @@ def test_only_own_reaches_refhmc(path):
     }
     outside = sorted(name for name in of_refhmc if not inside(name))
     assert bool(outside) == (path == KIT / "own.py"), outside
+
+
+def test_the_kits_rooms_have_no_circle():
+    arrows = architecture.house(architecture.sources_here()).anywhere
+    rooms = architecture.within_rooms(architecture.between(arrows, architecture.room_of_check))
+    assert {"subject", "examination", "models", "orbits", "own"} <= set(rooms)
+    assert architecture.circles(rooms) == []
 
 
 def test_no_folder_or_file_takes_the_place_of_a_public_function():
