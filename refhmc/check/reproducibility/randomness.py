@@ -157,15 +157,15 @@ def _answers(test: RandomnessExamination) -> Row:
         )
     test.notes.append(f"called as {runner.shape}")
     bad = ""
-    transition = []
+    transitions = []
     for k in range(test.n):
         q = test.points[k % len(test.points)]
         got = runner.run(q, seed=k, p=_momentum(test))
         if not np.isfinite(got.q).all():
             bad = call_text(test.kernel.name, [q])
-        transition.append(got)
+        transitions.append(got)
     if runner.shape != MOMENTUM:
-        test.recorded = transition if any(got.asked for got in transition) else []
+        test.recorded = transitions if any(got.asked for got in transitions) else []
     if bad:
         return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
     return Row("answers", PASS, basis=f"positions ({test.dim},), {test.n} times")
