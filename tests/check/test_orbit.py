@@ -11,7 +11,7 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import orbits as cases
 from refhmc.check.orbits.enumeration import Answers, Enumerator, law_of
-from refhmc.check.orbits.states import Walker, at_the_limit
+from refhmc.check.orbits.states import PhaseMap, at_the_limit
 from refhmc.core import compiled
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, TRAJECTORY, one
@@ -130,10 +130,10 @@ def test_orbits_at_the_limit_of_divergence_are_found_for_any_seed(depth, eps):
         return 0.5 * float(p @ p) - cases.log_gaussian(q)
 
     reach, ones = 2**depth - 1, np.ones(2)
-    walker = Walker(leap, lambda q, p, eps: leap(q, p, -eps), energy, 0 * ones, ones, ones, 2.0**-52)
+    phase_map = PhaseMap(leap, lambda q, p, eps: leap(q, p, -eps), energy, 0 * ones, ones, ones, 2.0**-52)
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        orbits = at_the_limit(walker, 2 * reach + 2, reach, [eps], 1000.0, rng)
+        orbits = at_the_limit(phase_map, 2 * reach + 2, reach, [eps], 1000.0, rng)
         assert orbits, seed
         for orbit in orbits:
             rises = orbit.around(reach) - orbit.H(0)

@@ -1,4 +1,4 @@
-"""What the rows of ``check.orbit`` share: the transition, the walker along orbits, and the tables of K.
+"""What the rows of ``check.orbit`` share: the transition, the map and its energy, and the tables of K.
 
 An orbit z_k = leap^k(z_0), k = -n ... n, is walked so far that every start i is on it that can reach a judged state j, and
 every end of it: with a depth of D, 2^D - 1 steps a transition,
@@ -50,7 +50,7 @@ class OrbitExamination(Examination):
         self.more = {"leap": leap, "target": target if target is not None else H}
         self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
         self.phase_map: states.PhaseMap | None = None
-        self.transition: OrbitTransition | None = None  # as it is called, once there is a walker
+        self.transition: OrbitTransition | None = None  # as it is called, once there is a phase map
         self.ready = self.irreversible = False
         self.tables: list[tuple[str, Table]] = []
         self.furthest = 0
@@ -70,7 +70,7 @@ class OrbitExamination(Examination):
         return self.transition
 
     def prepare(self) -> states.PhaseMap:
-        """The walker, made at the first call; the steps to walk with are chosen where none were given."""
+        """The phase map, made at the first call; the steps to walk with are chosen where none were given."""
         if self.phase_map is not None:
             return self.phase_map
         if self.steps.needs_eps and self.list_of_eps == [None]:
