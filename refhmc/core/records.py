@@ -87,8 +87,18 @@ COUNTERS = record_type(
     }
 )
 # Why there is no energy (0: there is); the largest residual of the solves and the largest reversal error; the condition of
-# the metric that the last momentum was drawn from.
-STATUS = record_type({"failure": WHOLE, "residual": REAL, "reversal_error": REAL, "condition": REAL})
+# the metric that the last momentum was drawn from. Of a way back: the iterations of the way there (0: the way back must not be
+# broken off), and whether it was broken off because it is bound to arrive.
+STATUS = record_type(
+    {
+        "failure": WHOLE,
+        "residual": REAL,
+        "reversal_error": REAL,
+        "condition": REAL,
+        "iterations_there": WHOLE,
+        "bound_to_arrive": WHOLE,
+    }
+)
 
 # Of a kernel. ``keep_momentum``: the state has its momentum already.
 SETTINGS = record_type(

@@ -25,7 +25,8 @@ solver_iterations         implicit methods: iterations of all the solves of the 
 solver_residual           largest change of a coordinate in the last iteration of a solve that converged
 solver_failed             a solve did not converge (outcome solver_failed) or the step did not reverse (not_reversible)
 reversibility_error       implicit methods, unless ``reversibility_check=False``: the largest difference of a coordinate after
-                          a step and back, of the steps that passed
+                          a step and back, of the steps that passed and were taken all the way back (0 if none was: a way back
+                          may be broken off once it is bound to arrive)
 metric_cond               metrics that depend on the position: condition number of G where the transition started, from which
                           the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
 n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or

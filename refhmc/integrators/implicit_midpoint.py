@@ -122,7 +122,8 @@ def implicit_midpoint_endpoint(model, metric, z, eps, work, own):
     """I.M.(a), to be called through a pointer; returns H, NaN where it failed."""
     w = rows(own)
     copy_rows(w.x, z[Q : P + 1])
-    if fixed_point(endpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history) != Outcome.CONVERGED:
+    solved = fixed_point(endpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history, w.start)
+    if solved != Outcome.CONVERGED:
         return math.nan
     copy_rows(z[Q : P + 1], w.x)
     return energy(model, metric, z, work)
@@ -131,8 +132,12 @@ def implicit_midpoint_endpoint(model, metric, z, eps, work, own):
 @jit
 def implicit_midpoint_midpoint(model, metric, z, eps, work, own):
     """I.M.(b), to be called through a pointer; returns H, NaN where it failed."""
-    w = rows(own)
+    w, point = rows(own), as_point(z)
     copy_rows(w.x, z[Q : P + 1])
-    if fixed_point(midpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history) != Outcome.CONVERGED:
+    for i in range(z.shape[1]):  # of a way back
+        w.middle[0, i] = 0.5 * (point.q[i] + w.start[0, i])
+        w.middle[1, i] = 0.5 * (point.p[i] + w.start[1, i])
+    solved = fixed_point(midpoint_equation, model, metric, z, eps, work, own, w.x, w.image, w.history, w.middle)
+    if solved != Outcome.CONVERGED:
         return math.nan
     return energy(model, metric, z, work) if leave_midpoint(model, metric, z, eps, work, own) else math.nan

@@ -17,11 +17,23 @@ that is not positive definite). Its result is used in the first case only; the o
 
 An ``equation(model, metric, z, eps, work, own, x, image)`` puts f(x) into ``image``, or returns False where x has none;
 ``x`` and ``image`` are (k, d), k at most 2.
+
+**A known end.** The way back of an implicit step has to arrive at a point x* that is known. The question is only whether it
+does, and after how many iterations. With e_k = max_i |x_k,i - x*_i| and E_k = max(e_k, e_{k-1}), since q and p may take turns,
+plain iteration is broken off after k >= 2 iterations as *bound to arrive* if
+
+    e_1, ..., e_k <= e_0,          E_k <= E_{k-2} / 4,
+    n = k + log(E_k / delta) / log(1 / rho),  rho^2 = E_k / E_{k-2},  differs from n' by a quarter and 2 at most,
+    2 max(n, n') <= max_iterations,
+
+n' the iterations of the way there. *If* two iterations go on reducing E by rho^2 or more, E is below delta after n iterations;
+:mod:`refhmc.integrators.step` says why that is to be expected of a way back, and how often it was found false.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 
 import numpy as np
 
@@ -32,26 +44,33 @@ from refhmc.core.types import as_work
 LAST_BITS = 4 * np.finfo(float).eps
 MAX_MEMORY = 5
 HISTORY_ROWS = 4 + 4 * MAX_MEMORY
+ALIKE = 1.25  # numbers of iterations there and back are alike if the larger is at most so many times the other, and 2
 SPANNED = 1e-10  # of the square of a difference: less left across the others is rounding
 
 
 class Outcome(enum.IntEnum):
-    """Of a solve. FAILED: an iterate that cannot be evaluated, or is not finite."""
+    """Of a solve. FAILED: an iterate that cannot be evaluated, or is not finite. BOUND_TO_ARRIVE: broken off on its way to a
+    known end."""
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
     FAILED = 2
+    BOUND_TO_ARRIVE = 3
 
 
 @jit_template
-def fixed_point(equation, model, metric, z, eps, work, own, x, image, history):
-    """Solve x = f(x) from ``x`` on, in place; the outcome, with the reason noted where it is not CONVERGED.
+def fixed_point(equation, model, metric, z, eps, work, own, x, image, history, end=None):
+    """Solve x = f(x) from ``x`` on, in place; the outcome, with the reason noted where there is no solution.
+
+    ``end``: where the iteration arrives if this is a way back (``status.iterations_there`` is not 0), None if it is not known.
 
     An iterate is not a state of the trajectory: where it overflows, it is the solve that failed. A metric that is finite and
     not positive definite there stays a divergence, since no smaller step mends it.
     """
     _, _, options, cache, counters, status = as_work(work)
     outcome, cache.pairs = Outcome.MAX_ITERATIONS, 0
+    if end is not None:
+        first = last = pair = pair_before = largest_change(x, end)
     for n in range(options.max_iterations):
         if not equation(model, metric, z, eps, work, own, x, image):
             if retreat(x, history, options.anderson_memory, cache, counters, status):
@@ -72,7 +91,16 @@ def fixed_point(equation, model, metric, z, eps, work, own, x, image, history):
         if not_finite(x):
             outcome = Outcome.FAILED
             break
-    if outcome != Outcome.CONVERGED and status.failure != S.DIVERGED:
+        if end is not None and status.iterations_there > 0:
+            distance = largest_change(x, end)
+            now = max(distance, last)
+            if distance > first:
+                status.iterations_there = 0
+            elif n > 0 and is_bound_to_arrive(n + 1, now, pair_before, status.iterations_there, options):
+                outcome, status.bound_to_arrive = Outcome.BOUND_TO_ARRIVE, 1
+                break
+            pair_before, pair, last = pair, now, distance
+    if (outcome == Outcome.MAX_ITERATIONS or outcome == Outcome.FAILED) and status.failure != S.DIVERGED:
         status.failure = S.SOLVER_FAILED
     return outcome
 
@@ -86,6 +114,18 @@ def retreat(x, history, memory, cache, counters, status):
     cache.pairs = status.failure = 0
     copy_rows(x, history[2 : 2 + x.shape[0]])
     return True
+
+
+@jit_part
+def is_bound_to_arrive(k, now, before, there, options):
+    """The criterion of a known end, from k, E_k, E_{k-2} and the iterations of the way there."""
+    if not now <= before / 4:
+        return False
+    back = float(k)
+    if now > options.tolerance:
+        back += 2 * math.log(now / options.tolerance) / math.log(before / now)
+    least, most = min(back, there), max(back, there)
+    return most <= ALIKE * least + 2 and 2 * most <= options.max_iterations
 
 
 @jit_part
