@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core import compiled, types
-from refhmc.core.point import EXTENDED_ROWS, POINT_ROWS
+from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
-from refhmc.integrators import ExplicitTao, Leapfrog
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.leapfrog import leapfrog_diagonal
-from refhmc.metrics import Diagonal, Tridiagonal, base, euclidean, laplace, tridiagonal
+from refhmc.metrics import Diagonal, laplace
 
 
 class Dynamics(NamedTuple):
@@ -69,23 +68,24 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
     composed = part is not integrator
-    inlined = isinstance(part, Leapfrog) and part.pointer(metric) is leapfrog_diagonal and not composed
-    vecs, mats = stacks(model, metric, part)
+    step = part.pointer(metric)
+    inlined = step is leapfrog_diagonal and not composed
+    vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
     return Dynamics(
         metric,
         integrator,
         model.core.tuple_for(metric),
         (
             types.INLINED if inlined else types.THROUGH_POINTERS,
-            refresh_of(metric),
-            part.pointer(metric),
+            metric.refresh,
+            step,
             (int(metric.position_dependent), *metric.geometry),
         ),
         vecs,
         mats,
         options_of(metric, integrator),
         part.layout.n_vectors,
-        EXTENDED_ROWS if isinstance(part, ExplicitTao) else POINT_ROWS,
+        getattr(part, "point_rows", POINT_ROWS),
     )
 
 
@@ -116,29 +116,3 @@ def options_of(metric, integrator) -> np.recarray:
     options.n_substeps = len(parts)
     options.substeps[0, : len(parts)] = parts
     return options
-
-
-def refresh_of(metric):
-    """The compiled momentum draw of a metric."""
-    if metric.position_dependent:
-        return base.refresh
-    return tridiagonal.refresh if isinstance(metric, Tridiagonal) else euclidean.refresh
-
-
-def stacks(model, metric, integrator) -> tuple[np.ndarray, np.ndarray]:
-    """``vecs`` and ``mats``: a Euclidean metric's numbers (:mod:`refhmc.metrics.euclidean`), and the rows needed."""
-    d = model.dim
-    if metric.position_dependent:
-        return np.zeros((metric.layout.n_vectors, d)), np.zeros((metric.n_matrices(model), d, d))
-    layout = base.EUCLIDEAN if isinstance(integrator, Leapfrog) else base.SHARED
-    vecs, mats = np.zeros((layout.n_vectors, d)), np.zeros((0, d, d))
-    if isinstance(metric, Tridiagonal):
-        mats = metric.bands(d)[None]
-        compiled.plain(tridiagonal.factorise_bands)(mats[0], vecs[0], vecs[1])
-        return vecs, mats
-    inverse_mass = metric.inverse_mass(d)
-    if inverse_mass.ndim == 2:
-        mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])
-        inverse_mass = np.diag(inverse_mass)
-    vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
-    return vecs, mats

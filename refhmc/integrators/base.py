@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import Layout
@@ -16,6 +17,27 @@ ANDERSON_MEMORY = 4
 ANDERSON_ITERATIONS = 25
 # The rows of an integrator begin with those of the check (:mod:`refhmc.integrators.step`): where a step began, its end.
 CHECK = Layout(f"start[2] end[{POINT_ROWS}]")
+
+
+class Integrator(Protocol):
+    """What refhmc asks of an integrator, its own or somebody else's (``docs/how_to_add.md``).
+
+    The claims, as in :mod:`refhmc.integrators`. ``pointer(metric)``: the compiled step for a metric, of the signature
+    ``types.STEP``. ``layout``: rows of its own, which begin with :data:`CHECK` if it is to be checked. ``options``: entries
+    of the record of that name. It may say ``constant_metric = True``, that it asks for M^-1 alone, and ``point_rows``.
+    """
+
+    order: int
+    symplectic: bool
+    reversible: bool
+    exact: bool
+    approximation: str
+    implicit: bool
+    cost: int | None
+    layout: Layout
+
+    def pointer(self, metric): ...
+    def options(self) -> dict[str, float]: ...
 
 
 class Implicit:

@@ -10,14 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refhmc.integrators.explicit_tao import ExplicitTao
-from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog
-from refhmc.integrators.implicit_midpoint import ImplicitMidpoint
-from refhmc.integrators.leapfrog import Leapfrog
-from refhmc.integrators.projected_tao import ProjectedTao
 from refhmc.numerics.batched import Array
-
-ORDER_TWO = (Leapfrog, GeneralizedLeapfrog, ImplicitMidpoint, ExplicitTao, ProjectedTao)
 
 
 class Composition:
@@ -27,7 +20,7 @@ class Composition:
     base: Any
 
     def __post_init__(self):
-        if isinstance(self.base, Composition) or not isinstance(self.base, ORDER_TWO):
+        if getattr(self.base, "order", None) != 2 or not hasattr(self.base, "pointer"):
             raise TypeError(f"the base of a composition must be an integrator of order 2, got {self.base!r}")
 
     def __getattr__(self, name: str):

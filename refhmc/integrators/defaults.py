@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from refhmc.integrators import INTEGRATORS, ImplicitMidpoint, Leapfrog
-from refhmc.metrics import METRICS, Diagonal
+from refhmc.integrators import ImplicitMidpoint, Leapfrog
+from refhmc.metrics import Diagonal
 
 
 def resolve(metric, integrator) -> tuple:
     """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
     metric = Diagonal() if metric is None else metric
-    if not isinstance(metric, METRICS):
-        raise TypeError(f"metric must be one of refhmc.metrics, got {type(metric).__name__}")
+    _require(
+        metric, "metric", "refhmc.metrics", ("geometry", "refresh", "reads", "stacks", "options", "position_dependent")
+    )
     if integrator is None:
         integrator = ImplicitMidpoint() if metric.position_dependent else Leapfrog()
-    if not isinstance(integrator, INTEGRATORS):
-        raise TypeError(f"integrator must be one of refhmc.integrators, got {type(integrator).__name__}")
-    if metric.position_dependent and isinstance(getattr(integrator, "base", integrator), Leapfrog):
+    _require(
+        integrator, "integrator", "refhmc.integrators", ("pointer", "layout", "options", "order", "exact", "implicit")
+    )
+    part = getattr(integrator, "base", integrator)
+    if metric.position_dependent and getattr(part, "constant_metric", False):
+        name = "leapfrog" if isinstance(part, Leapfrog) else type(part).__name__
         raise ValueError(
-            f"the leapfrog needs a constant mass matrix: on {type(metric).__name__}, which depends on the position, its steps "
+            f"the {name} needs a constant mass matrix: on {type(metric).__name__}, which depends on the position, its steps "
             "are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
         )
     return metric, integrator
+
+
+def _require(given, what: str, where: str, names: tuple[str, ...]) -> None:
+    lacks = [name for name in names if not hasattr(given, name)]
+    if isinstance(given, type) or lacks:
+        said = f"the class {given.__name__}: call it" if isinstance(given, type) else type(given).__name__
+        missing = f", which lacks {', '.join(lacks)}" if lacks and len(lacks) < len(names) else ""
+        raise TypeError(f"{what} must be one of {where}, got {said}{missing}")

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from refhmc.core.compiled import jit, jit_part
-from refhmc.core.point import COPY_P, COPY_Q, as_point
+from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.integrators.base import CHECK
@@ -47,7 +47,7 @@ class ExplicitTao:
     reversible = False
     exact = False
     implicit = False
-    extended = True
+    point_rows = EXTENDED_ROWS
     cost = 4
     layout = LAYOUT
     approximation = (

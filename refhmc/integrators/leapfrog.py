@@ -21,7 +21,6 @@ from refhmc.core.compiled import jit, jit_inline, jit_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics import Tridiagonal, tridiagonal
 from refhmc.metrics.euclidean import dense, diagonal
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot, symmetric_times
@@ -41,11 +40,13 @@ class Leapfrog:
     implicit = False
     cost = 1
     layout = NO_ROWS
+    constant_metric = True
 
     def pointer(self, metric):
         """The compiled step for that metric."""
-        if isinstance(metric, Tridiagonal):
-            return tridiagonal.leapfrog
+        own = getattr(metric, "leapfrog", None)
+        if own is not None:
+            return own
         return leapfrog_dense if metric.is_dense else leapfrog_diagonal
 
     def options(self) -> dict[str, float]:

@@ -72,6 +72,7 @@ class DHMC:
     target_accept: float | None = None
 
     title = "the DHMC kernel"
+    jumping = True  # its momentum is Laplace's where a coordinate is discontinuous
     integrator = None
 
     def __post_init__(self):

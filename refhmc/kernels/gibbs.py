@@ -22,9 +22,7 @@ import numpy as np
 
 from refhmc.core import sample_stats as S
 from refhmc.core.records import records
-from refhmc.kernels.dhmc import DHMC
-from refhmc.kernels.hmc import HMC
-from refhmc.kernels.nuts import NUTS
+from refhmc.kernels.options import check_kernel
 
 # A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
@@ -58,9 +56,7 @@ class Gibbs:
         if not isinstance(self.blocks, Mapping) or not self.blocks:
             raise ValueError(f"blocks must map names or indices to kernels, got {self.blocks!r}")
         for block, kernel in self.blocks.items():
-            if not isinstance(kernel, HMC | NUTS | DHMC):
-                kinds = "refhmc.HMC(...), NUTS(...) or DHMC(...)"
-                raise TypeError(f"block {block!r}: the kernel must be {kinds}, got {kernel!r}")
+            check_kernel(kernel, f"block {block!r}: the kernel")
         names = self.names
         if len(set(names)) < len(names):
             raise ValueError(f"two blocks have one name: {names}")

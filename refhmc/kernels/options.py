@@ -3,8 +3,37 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Protocol
 
 from refhmc.integrators.defaults import resolve
+
+
+class Kernel(Protocol):
+    """What refhmc asks of a kernel of one transition, its own or somebody else's (``docs/how_to_add.md``).
+
+    ``transition``: the compiled function of the signature ``types.TRANSITION``. ``settings``: entries of the record of that
+    name. ``statistics``: names of those of :mod:`refhmc.core.sample_stats` that it fills in. ``step_size`` None: adapted to
+    ``target_accept``.
+    """
+
+    title: str
+    step_size: float | None
+    target_accept: float | None
+    metric: Any
+    integrator: Any
+
+    @property
+    def transition(self) -> Any: ...
+    @property
+    def statistics(self) -> tuple[str, ...]: ...
+    def settings(self) -> dict[str, float]: ...
+
+
+def check_kernel(kernel, what: str) -> None:
+    """Raise TypeError for what is no kernel of one transition."""
+    names = ("title", "step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
+    if isinstance(kernel, type) or not all(hasattr(kernel, name) for name in names):
+        raise TypeError(f"{what} must be refhmc.HMC(...), NUTS(...), DHMC(...) or one of your own, got {kernel!r}")
 
 
 def check_options(kernel) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,9 +34,32 @@ from refhmc.numerics.linalg import dot
 NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
 
 
+class Metric(Protocol):
+    """What refhmc asks of a metric, its own or somebody else's (``docs/how_to_add.md``).
+
+    ``reads``: the model's functions for the pointers ``metric`` and ``trace``. ``geometry``: the four compiled functions of
+    :mod:`refhmc.core.types`, and ``refresh`` its compiled momentum draw. ``stacks``: ``vecs`` and ``mats`` for a model;
+    ``leapfrog`` says that the integrator asks it for no more than M^-1. ``options``: entries of the record of that name.
+    """
+
+    position_dependent: bool
+    is_dense: bool
+
+    @property
+    def learns(self) -> int: ...
+    @property
+    def reads(self) -> tuple[str | None, str | None]: ...
+    @property
+    def geometry(self) -> tuple: ...
+    @property
+    def refresh(self) -> Any: ...
+    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
+    def options(self) -> dict[str, float]: ...
+
+
 class Riemannian:
     """What the metrics that are functions of the position have in common: ``geometry``, their four pointers, and ``layout``,
-    the rows that they need."""
+    the rows that they need. One of your own may begin with it, too."""
 
     position_dependent = True
     is_dense = True
@@ -47,6 +70,14 @@ class Riemannian:
     @property
     def geometry(self) -> tuple:
         raise NotImplementedError
+
+    @property
+    def refresh(self):
+        return refresh
+
+    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+        """``vecs`` and ``mats``, zeros."""
+        return np.zeros((self.layout.n_vectors, model.dim)), np.zeros((self.n_matrices(model), model.dim, model.dim))
 
     def n_matrices(self, model) -> int:
         """How many matrices it needs for a model."""

@@ -50,6 +50,25 @@ class Euclidean:
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
+    @property
+    def refresh(self):
+        return refresh
+
+    def inverse_mass(self, dim: int) -> np.ndarray:
+        """M^-1, its diagonal (dim,) or all of it (dim, dim)."""
+        raise NotImplementedError
+
+    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+        """``vecs`` and ``mats``: M^-1 and its factor in their rows."""
+        d, inverse_mass = model.dim, self.inverse_mass(model.dim)
+        vecs = np.zeros(((EUCLIDEAN if leapfrog else SHARED).n_vectors, d))
+        mats = np.zeros((0, d, d))
+        if inverse_mass.ndim == 2:
+            mats = np.stack([inverse_mass, np.linalg.cholesky(inverse_mass)])
+            inverse_mass = np.diag(inverse_mass)
+        vecs[0], vecs[1] = inverse_mass, 1 / np.sqrt(inverse_mass)
+        return vecs, mats
+
     def options(self) -> dict[str, float]:
         return {}
 

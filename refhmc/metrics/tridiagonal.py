@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_products
+from refhmc.core.compiled import jit, jit_products, plain
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
@@ -62,6 +62,21 @@ class Tridiagonal(Euclidean):
     @property
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
+
+    @property
+    def refresh(self):
+        return refresh
+
+    @property
+    def leapfrog(self):
+        """The leapfrog's compiled step on it."""
+        return leapfrog
+
+    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+        """``vecs`` and ``mats``: the factors and the bands in their rows."""
+        vecs, mats = np.zeros((SHARED.n_vectors, model.dim)), self.bands(model.dim)[None]
+        plain(factorise_bands)(mats[0], vecs[0], vecs[1])
+        return vecs, mats
 
     def options(self) -> dict[str, float]:
         return {"reads_bands": self.diagonal is None}

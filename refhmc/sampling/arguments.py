@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.sample_stats import N_STATS
-from refhmc.kernels import DHMC, HMC, NUTS, Gibbs
+from refhmc.kernels import Gibbs
+from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.checkpoint import read_run
 
@@ -18,9 +19,8 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seco
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
-    if not isinstance(kernel, HMC | NUTS | DHMC | Gibbs):
-        kinds = "refhmc.HMC(...), NUTS(...), DHMC(...) or Gibbs(...)"
-        raise TypeError(f"kernel must be {kinds}, got {kernel!r}")
+    if not isinstance(kernel, Gibbs):
+        check_kernel(kernel, "kernel")
     for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
         if name == "cores" and value is None:
             continue

@@ -27,7 +27,6 @@ from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, S
 from refhmc.core.types import N_POINTS, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics
 from refhmc.errors import CheckpointError, ShapeError
-from refhmc.kernels.dhmc import DHMC
 from refhmc.kernels.gibbs import Gibbs
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics.base import NOTHING
@@ -148,7 +147,8 @@ def make_plan(model, kernel, tune: int):
 
         return make_gibbs_plan(model, kernel, tune)
     adapt_to_flips, jump_target = False, 0.0
-    if isinstance(kernel, DHMC):
+    jumping = getattr(kernel, "jumping", False)
+    if jumping:
         dynamics = make_discontinuous_dynamics(model, kernel.metric)
     else:
         dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
@@ -156,9 +156,9 @@ def make_plan(model, kernel, tune: int):
     target = kernel.target_accept
     if target is None:
         target = 0.95 if metric.position_dependent else 0.8
-    if isinstance(kernel, DHMC) and len(model.discontinuous) == model.dim:
+    if jumping and len(model.discontinuous) == model.dim:
         target, adapt_to_flips = kernel.target_no_flip, True
-    elif isinstance(kernel, DHMC) and len(model.discontinuous):
+    elif jumping and len(model.discontinuous):
         jump_target = kernel.target_no_flip
     adapt_step = kernel.step_size is None
     warmup, settings = one(PLAN), kernel.settings()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.kernels import HMC, NUTS, Gibbs
+from refhmc.kernels import Gibbs
 from refhmc.models.conditionals import conditional
 
 PARTS, HALVINGS = 16, 30
@@ -95,7 +95,7 @@ def declared(model, kernel, q: np.ndarray) -> str | None:
         blocks = zip(kernel.indices(model), kernel.kernels, strict=True)
         said = (declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
         return next((text for text in said if text), None)
-    if not isinstance(kernel, HMC | NUTS) or len(J) == 0:
+    if getattr(kernel, "jumping", False) or len(J) == 0:
         return None
     jump, probe = None, _Probe(model, 0)
     for reach in (s * r for r in REACH for s in (1, -1)):
@@ -121,7 +121,13 @@ def found(model, kernel, draws: np.ndarray, stats: dict, starts: np.ndarray, gra
     ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began; ``gradients`` of the run, of which a
     fiftieth more, at least 600, is spent on the search.
     """
-    if not isinstance(kernel, HMC | NUTS) or model.core.own or len(model.discontinuous) or draws.shape[1] < 2:
+    if (
+        isinstance(kernel, Gibbs)
+        or getattr(kernel, "jumping", False)
+        or model.core.own
+        or len(model.discontinuous)
+        or draws.shape[1] < 2
+    ):
         return None
     errors = [np.nan_to_num(np.abs(stats[name]), posinf=0.0) for name in ("energy_error", "max_energy_error")]
     largest = np.stack([np.argsort(-e, axis=None, kind="stable")[: SEGMENTS // 2] for e in errors], axis=1).ravel()

@@ -9,7 +9,6 @@ import numpy as np
 from refhmc import diagnostics
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.integrators import GeneralizedLeapfrog
-from refhmc.kernels import DHMC
 from refhmc.metrics import Diagonal, Fisher
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
@@ -116,7 +115,7 @@ def _against_divergences(kernel, fixed: bool) -> str:
         smaller = "take a smaller step_size" if fixed else "raise target_accept"
         return f"Reparametrise (non-centred), or {smaller}."
     euclidean = "reparametrise (non-centred)"
-    if not isinstance(kernel, DHMC):
+    if not getattr(kernel, "jumping", False):
         euclidean += " or use a Riemannian metric, such as refhmc.metrics.SoftAbs()"
     if fixed:
         return (
