@@ -58,6 +58,12 @@ def test_correct_but_odd_kernels_are_in_detailed_balance(name):
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.parametrize("seed", [4, 23, 32, 55])  # eight starts near the middle missed a way back at these
+def test_of_several_ways_back_far_out_none_is_missed(seed):
+    report = PAIRS["M4"].right(seed)
+    assert report.row("detailed balance").status == report.row("acceptance").status == PASS, report
+
+
 ALSO_QUICK = ["floor .02", "noise after acceptance"]
 SWEPT = ["clipped in parts", "slow Langevin"]
 

@@ -32,7 +32,7 @@ from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunn
 
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
-STARTS, THOROUGH = 6, 8
+STARTS, THOROUGH = 6, 24  # searches for a way back: 24 miss one that a quarter of them would find with chance 2e-3
 SLACK = 5.0  # of the energies of two ways
 CLOSE = 1e-9  # so far a probability is confirmed without bisection
 COARSE = 0.05  # a tolerance wider than this decides nothing
@@ -278,6 +278,7 @@ def roots_of(
     roots: list[np.ndarray] = []
     converged = 0
     rounding = setting.runner.kernel.epsilon
+    spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))  # far out, ways back are far apart too
 
     def residual(x):
         full = z.copy()
@@ -290,7 +291,7 @@ def roots_of(
         x = (
             (-z[active], z[active], np.zeros(len(active)))[k]
             if k < 3
-            else (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
+            else spread * (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
         )
         if square:
             solved = scipy.optimize.root(residual, x, method="hybr", options={"xtol": 1e-12, "eps": rounding}).x
