@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 
 import numpy as np
@@ -72,3 +74,35 @@ def test_the_growth_curve_is_a_model():
     x = K / (1 + (K / 0.1 - 1) * np.exp(-r * t))
     exact = -0.5 * np.sum(((names["y"][:, 0] - x) / 0.05) ** 2) - 0.5 * np.sum((q - 1) ** 2)
     np.testing.assert_allclose(model.log_density(q), exact, rtol=1e-7)
+
+
+def top_level(path):
+    """Name -> line of the functions and classes of a file, and the line of its first compiled function."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    named = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    compiled = [node.lineno for node in named if any("jit" in ast.unparse(each) for each in node.decorator_list)]
+    return {node.name: node.lineno for node in named}, min(compiled, default=math.inf)
+
+
+def test_where_to_read_names_texts_that_are_there():
+    """Above what is compiled, and for every metric, integrator and kernel."""
+    rows = re.findall(r"^\| (.+) \| (`refhmc/.+`) \| (`.+`) \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    quoted = re.compile(r"`([^`]+)`")
+    for what, files, names in rows:
+        first, *rest = quoted.findall(files)
+        paths = [ROOT / first, *(ROOT / first).parent.glob("|".join(rest) or "-")]
+        tops = [top_level(path) for path in paths]
+        for name in quoted.findall(names):
+            (line, compiled) = next((lines[name], compiled) for lines, compiled in tops if name in lines)
+            assert line < compiled, (what, name)
+    told = {name for what, _, _ in rows for name in quoted.findall(what)}
+    ours = {*refhmc.metrics.METRICS, *refhmc.integrators.INTEGRATORS, refhmc.HMC, refhmc.NUTS, refhmc.DHMC}
+    assert {each.__name__ for each in ours} <= told
+
+
+def test_the_example_on_arrays_runs():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict = {"np": np, "refhmc": refhmc}
+    exec(compile(next(block for block in blocks if "refhmc.arrays" in block), "README", "exec"), names)
+    assert names["q"].shape == names["p"].shape == (100, 4)
+    assert np.isfinite(names["q"]).all()
