@@ -373,10 +373,14 @@ class Core:
         reads = metric.reads
         if self.model.has_diagonals and getattr(metric, "reads_diagonals", False):
             reads = ("hessian_diagonal", "diagonal_trace")
+        return self.tuple_reading(reads, f"the metric {type(metric).__name__}")
+
+    def tuple_reading(self, reads: tuple, needed_by: str) -> tuple:
+        """``tuple`` with those two derivatives, None for one that is not wanted."""
         if reads not in self._tuples:
             for key in reads:
                 if key is not None:
-                    self.model.require(key, f"the metric {type(metric).__name__}")
+                    self.model.require(key, needed_by)
             self._tuples[reads] = self._make_tuple(*reads)
         return self._tuples[reads]
 

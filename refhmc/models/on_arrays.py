@@ -6,19 +6,59 @@ written in another namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
+from numba import types as nb
 
-from refhmc.core.binding import DERIVATIVES
+from refhmc.core import types
+from refhmc.core.compiled import compile_pointer, entry, jit
+from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 
 
-class ModelOnArrays:
-    """``ModelOnArrays(model)``, on NumPy arrays. Where a position is not finite, all is NaN.
+@jit
+def is_finite(q: Any) -> bool:
+    infinite = 0
+    for i in range(q.shape[0]):
+        infinite += not math.isfinite(q[i])
+    return infinite == 0
 
-    Raises MissingDerivativeError for a derivative that the model lacks.
+
+@entry(
+    lambda: nb.void(types.VALUE_AND_GRADIENT, types.MATRIX, types.DATA, types.VECTOR, types.MATRIX),
+    "log densities of many positions",
+)
+def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradients: Any) -> None:
+    """L and dL/dq of each row of ``q``; rows that are not finite are left alone."""
+    for k in range(q.shape[0]):
+        if is_finite(q[k]):
+            values[k] = value_and_gradient(q[k], data, gradients[k])
+
+
+@entry(lambda: nb.void(types.METRIC, types.MATRIX, types.DATA, types.STACK), "matrices of many positions")
+def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
+    """Fisher metrics, or Hessians, likewise."""
+    for k in range(q.shape[0]):
+        if is_finite(q[k]):
+            out[k] = 0.0
+            matrix(q[k], data, out[k])
+
+
+@entry(lambda: nb.void(types.TRACE, types.MATRIX, types.DATA, types.STACK, types.MATRIX), "traces of many positions")
+def fill_traces(trace: Any, q: Any, data: Any, M: Any, out: Any) -> None:
+    """Contractions with the M of each, likewise."""
+    for k in range(q.shape[0]):
+        if is_finite(q[k]):
+            out[k] = 0.0
+            trace(q[k], data, M[k], out[k])
+
+
+class ModelOnArrays:
+    """``ModelOnArrays(model)``, on NumPy arrays (..., d). Where a position is not finite, all is NaN.
+
+    Raises ShapeError on other shapes, MissingDerivativeError for a derivative that the model lacks.
     """
 
     def __init__(self, model: Model):
@@ -26,53 +66,63 @@ class ModelOnArrays:
 
     def log_density(self, q: np.ndarray) -> np.ndarray:
         """L(q), (...)"""
-        rows = q.reshape(-1, self.dim)
-        L = [self.model.log_density(row) if np.isfinite(row).all() else np.nan for row in rows]
-        return np.array(L).reshape(q.shape[:-1])
+        return self._values(q)[0]
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
         """dL/dq, (..., d)"""
-        return self._each("gradient", q)
+        return self._values(q)[1]
 
     def hessian(self, q: np.ndarray) -> np.ndarray:
         """Second derivatives of L, (..., d, d)"""
-        return self._each("hessian", q)
+        return self._matrices("hessian", q, self.dim)
 
     def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M_ij d hessian_ij / dq, (..., d)"""
-        return self._each("trace", q, M)
+        """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
+        return self._traces(("hessian", "trace"), q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
         """Fisher information plus prior precision, (..., d, d)"""
-        return self._each("fisher", q)
+        return self._matrices("fisher", q, self.dim)
 
     def fisher_trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """sum_ij M_ij d fisher_ij / dq, (..., d)"""
-        return self._each("fisher_trace", q, M)
+        """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
+        return self._traces(("fisher", "fisher_trace"), q, M)
 
     def fisher_bands(self, q: np.ndarray) -> np.ndarray:
         """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
-        return self._fill(self.model._functions["fisher_bands"], (2, self.dim), q)
+        return self._matrices("fisher_bands", q, 2)
 
-    def _each(self, key: str, q: np.ndarray, *M: np.ndarray) -> np.ndarray:
-        model = self.model
-        model.require(key, f"ModelOnArrays.{key}()")
-        if model._functions[key] is not None:
-            function = model.core.in_place(key)
-        else:  # a trace by way of the full tensor
+    def _values(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._rows(q)
+        function, _, _, data = self.model.core.tuple
+        compile_pointer(function, types.VALUE_AND_GRADIENT.signature, f"the model {self.model.name}")
+        values, gradients = np.full(len(rows), np.nan), np.full(rows.shape, np.nan)
+        fill_values(function, rows, data, values, gradients)
+        return values.reshape(q.shape[:-1]), gradients.reshape(q.shape)
 
-            def function(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
-                out[:] = model._derivative(key, q, M)
+    def _matrices(self, key: str, q: np.ndarray, n_rows: int) -> np.ndarray:
+        rows = self._rows(q)
+        _, function, _, data = self._reading((key, None))
+        compile_pointer(function, types.METRIC.signature, f"the metric of the model {self.model.name}")
+        out = np.full((len(rows), n_rows, self.dim), np.nan)
+        fill_matrices(function, rows, data, out)
+        return out.reshape(*q.shape[:-1], n_rows, self.dim)
 
-        return self._fill(function, (self.dim,) * DERIVATIVES[key][1], q, *M)
+    def _traces(self, keys: tuple, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+        rows, matrices = self._rows(q), np.array(M, dtype=float)
+        if matrices.shape != (*q.shape, self.dim):
+            raise ShapeError(f"M of {keys[1]}: expected {(*q.shape, self.dim)}, got {matrices.shape}")
+        _, _, function, data = self._reading(keys)
+        compile_pointer(function, types.TRACE.signature, f"the third derivative of the model {self.model.name}")
+        out = np.full(rows.shape, np.nan)
+        fill_traces(function, rows, data, matrices.reshape(len(rows), self.dim, self.dim), out)
+        return out.reshape(q.shape)
 
-    def _fill(self, function: Callable, shape: tuple, q: np.ndarray, *M: np.ndarray) -> np.ndarray:
-        rows = np.array(q).reshape(-1, self.dim)  # copies: the function may write to them
-        matrices = [np.array(m).reshape(-1, self.dim, self.dim) for m in M]
-        answers, data = np.zeros((len(rows), *shape)), self.model.core.data
-        for k, row in enumerate(rows):
-            if np.isfinite(row).all():
-                function(row, data, *(m[k] for m in matrices), answers[k])
-            else:
-                answers[k] = np.nan
-        return answers.reshape(*q.shape[:-1], *shape)
+    def _reading(self, keys: tuple) -> tuple:
+        return self.model.core.tuple_reading(keys, "a text on arrays")
+
+    def _rows(self, q: np.ndarray) -> np.ndarray:
+        rows = np.array(q, dtype=float, order="C")  # a copy
+        if rows.shape[-1:] != (self.dim,):
+            raise ShapeError(f"positions of {self.model.name!r}: expected (..., {self.dim}), got {rows.shape}")
+        return rows.reshape(-1, self.dim)
