@@ -37,7 +37,7 @@ def fill_values(value_and_gradient: Any, q: Any, data: Any, values: Any, gradien
             values[k] = value_and_gradient(q[k], data, gradients[k])
 
 
-@entry(lambda: nb.void(types.METRIC, types.MATRIX, types.DATA, types.STACK), "matrices of many positions")
+@entry(lambda: nb.void(types.METRIC_OF_MODEL, types.MATRIX, types.DATA, types.STACK), "matrices of many positions")
 def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
     """Fisher metrics, or Hessians, likewise."""
     for k in range(q.shape[0]):
@@ -94,32 +94,32 @@ class ModelOnArrays:
 
     def _values(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = self._rows(q)
-        function, _, _, data = self.model.core.tuple
-        compile_pointer(function, types.VALUE_AND_GRADIENT.signature, f"the model {self.model.name}")
+        f = self._reading((None, None))
+        compile_pointer(f.value_and_gradient, types.VALUE_AND_GRADIENT.signature, f"the model {self.model.name}")
         values, gradients = np.full(len(rows), np.nan), np.full(rows.shape, np.nan)
-        fill_values(function, rows, data, values, gradients)
+        fill_values(f.value_and_gradient, rows, f.data, values, gradients)
         return values.reshape(q.shape[:-1]), gradients.reshape(q.shape)
 
     def _matrices(self, key: str, q: np.ndarray, n_rows: int) -> np.ndarray:
         rows = self._rows(q)
-        _, function, _, data = self._reading((key, None))
-        compile_pointer(function, types.METRIC.signature, f"the metric of the model {self.model.name}")
+        f = self._reading((key, None))
+        compile_pointer(f.metric, types.METRIC_OF_MODEL.signature, f"the metric of the model {self.model.name}")
         out = np.full((len(rows), n_rows, self.dim), np.nan)
-        fill_matrices(function, rows, data, out)
+        fill_matrices(f.metric, rows, f.data, out)
         return out.reshape(*q.shape[:-1], n_rows, self.dim)
 
     def _traces(self, keys: tuple, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         rows, matrices = self._rows(q), np.array(M, dtype=float)
         if matrices.shape != (*q.shape, self.dim):
             raise ShapeError(f"M of {keys[1]}: expected {(*q.shape, self.dim)}, got {matrices.shape}")
-        _, _, function, data = self._reading(keys)
-        compile_pointer(function, types.TRACE.signature, f"the third derivative of the model {self.model.name}")
+        f = self._reading(keys)
+        compile_pointer(f.trace, types.TRACE.signature, f"the third derivative of the model {self.model.name}")
         out = np.full(rows.shape, np.nan)
-        fill_traces(function, rows, data, matrices.reshape(len(rows), self.dim, self.dim), out)
+        fill_traces(f.trace, rows, f.data, matrices.reshape(len(rows), self.dim, self.dim), out)
         return out.reshape(q.shape)
 
-    def _reading(self, keys: tuple) -> tuple:
-        return self.model.core.tuple_reading(keys, "a text on arrays")
+    def _reading(self, keys: tuple) -> types.Model:
+        return types.Model(*self.model.core.tuple_reading(keys, "a text on arrays"))
 
     def _rows(self, q: np.ndarray) -> np.ndarray:
         rows = np.array(q, dtype=float, order="C")  # a copy
