@@ -14,6 +14,7 @@ HMC is adapted to its no-flip rate by the same recursion.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from refhmc.core.compiled import jit
 from refhmc.core.records import REAL, record_type
@@ -24,7 +25,7 @@ DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu":
 
 
 @jit
-def restart_dual_averaging(dual, step_size):
+def restart_dual_averaging(dual: Any, step_size: float) -> None:
     """Begin at ``step_size``, aiming at ten times it at first."""
     dual.log_step = dual.log_step_bar = math.log(step_size)
     dual.mu = math.log(10.0 * step_size)
@@ -32,7 +33,7 @@ def restart_dual_averaging(dual, step_size):
 
 
 @jit
-def update_dual_averaging(dual, acceptance, target):
+def update_dual_averaging(dual: Any, acceptance: float, target: float) -> None:
     """One step of the recursion above; the new step size is exp(``dual.log_step``)."""
     dual.count += 1
     m = dual.count

@@ -4,6 +4,9 @@ acceptance of a single step, or move, crosses its target (Hoffman and Gelman 201
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point, copy_point
@@ -18,7 +21,9 @@ JUMP_SEARCH_TARGET = 0.5  # a start beside the support's end has half of its jum
 
 
 @jit
-def search_step_size(dynamics, model, workspace, randomness, start, control):
+def search_step_size(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, start: float, control: Any
+) -> float:
     """Double or halve the step until the acceptance of a single one crosses 0.8, with a fresh momentum each time."""
     points, _, normals, own, _, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
@@ -41,7 +46,7 @@ def search_step_size(dynamics, model, workspace, randomness, start, control):
 
 
 @jit
-def search_jump_size(model, z, work, start, control):
+def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, control: Any) -> float:
     """Double or halve the jumps of the discontinuous coordinates, from the point ``z`` one at a time and both ways, until
     the average of min(1, exp(change of log density)) crosses 1/2."""
     w, q, n, jump, direction = views(work), as_point(z).q, as_work(work).options.n_discontinuous, start, 0
@@ -63,6 +68,6 @@ def search_jump_size(model, z, work, start, control):
 
 
 @jit
-def set_jump_size(settings, work):
+def set_jump_size(settings: Any, work: tuple) -> None:
     """The masses of the discontinuous coordinates for the step and the jump size in ``settings``."""
     scale_jumps(work, settings.jump_size / settings.step_size)

@@ -50,13 +50,22 @@ ADAPTATION = nb.Tuple(
 
 
 @jit_inline
-def as_adaptation(adaptation):
+def as_adaptation(adaptation: tuple) -> Adaptation:
     mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
     return Adaptation(mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows)
 
 
 @jit
-def adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control):
+def adapt(
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    adaptation: tuple,
+    settings: Any,
+    stats: Any,
+    control: Any,
+) -> None:
     """After a draw of warm-up."""
     mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
     points, _, _, _, _, work = as_workspace(workspace)
@@ -92,7 +101,7 @@ def adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, c
 
 
 @jit
-def take_sizes(dynamics, log_step, log_jump, settings, work):
+def take_sizes(dynamics: tuple, log_step: float, log_jump: float, settings: Any, work: tuple) -> None:
     """The step size, and that of the jumps where they are adapted apart from it, out of dual averaging."""
     settings.step_size = math.exp(log_step)
     if dynamics[0] == JUMPING:
@@ -101,13 +110,15 @@ def take_sizes(dynamics, log_step, log_jump, settings, work):
 
 
 @jit
-def jumps_apart(work):
+def jumps_apart(work: tuple) -> bool:
     """Whether some coordinates of DHMC jump and some do not."""
     return 0 < as_work(work).options.n_discontinuous < as_work(work).vecs.shape[1]
 
 
 @jit
-def begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control):
+def begin_step_size(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, adaptation: tuple, settings: Any, control: Any
+) -> None:
     """A first step size for the metric as it is now, and dual averaging from there."""
     points, _, _, _, _, work = as_workspace(workspace)
     start, learned = settings.step_size, as_adaptation(adaptation)

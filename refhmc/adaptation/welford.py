@@ -12,6 +12,9 @@ realised acceptance is then nearer to its target.
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from refhmc.core.compiled import invariant, jit
 from refhmc.core.types import as_work
@@ -22,7 +25,7 @@ SHRINK_COUNT, SHRINK_TO = 5.0, 1e-3
 
 
 @jit
-def update_welford(mean, scatter, q, count):
+def update_welford(mean: np.ndarray, scatter: np.ndarray, q: np.ndarray, count: int) -> None:
     """Running mean and scatter; ``count`` includes ``q``. ``scatter`` has one row (the diagonal) or d.
 
     mean_n = mean_{n-1} + (q - mean_{n-1}) / n,    scatter_n = scatter_{n-1} + (1 - 1/n) (q - mean_{n-1})(q - mean_{n-1})'
@@ -42,7 +45,7 @@ def update_welford(mean, scatter, q, count):
 
 
 @jit
-def learn_from_gradients(scatter, gradient_scatter, work):
+def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) -> None:
     """M^-1 = diag sqrt(var q / var dL/dq); a coordinate in which either has not moved keeps what it had."""
     w = diagonal(work)
     for i in range(scatter.shape[1]):
@@ -53,7 +56,7 @@ def learn_from_gradients(scatter, gradient_scatter, work):
 
 
 @jit
-def learn_metric(scatter, count, work):
+def learn_metric(scatter: np.ndarray, count: int, work: np.ndarray) -> None:
     """The regularised (co)variance of a window becomes M^-1."""
     w, is_diagonal = diagonal(work), as_work(work).mats.shape[0] == 0
     keep = count / (count + SHRINK_COUNT)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from typing import Any
 
 
-def import_arviz():
+def import_arviz() -> Any:
     """ArviZ, or ``arviz_base`` alone: imported when a result is made, since it takes seconds."""
     for name in ("arviz", "arviz_base"):
         try:

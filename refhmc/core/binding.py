@@ -16,7 +16,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -27,6 +27,9 @@ from refhmc.core import types
 from refhmc.core.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
 from refhmc.core.failures import FailureLog
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
 # What a contraction can be made from, where the model has it not.
@@ -75,11 +78,11 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
 
 
 @numba.njit
-def _no_data(packed):
+def _no_data(packed: Any) -> Any:
     return None
 
 
-def _as_part(value) -> tuple[np.ndarray, tuple, bool] | None:
+def _as_part(value: Any) -> tuple[np.ndarray, tuple, bool] | None:
     array = np.asarray(value)
     if array.dtype.kind in "iub" and array.ndim <= 3:
         return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, True
@@ -138,24 +141,24 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     arguments = (types.VECTOR, types.DATA, *([types.MATRIX] if before_out == 3 else []), out)
     if before_out == 3 and in_place:
 
-        def text(q, data, M, out):
+        def text(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
             out[:] = 0.0
             f(q, unpack(data), M, out)
 
     elif before_out == 3:
 
-        def text(q, data, M, out):
+        def text(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
             out[:] = f(q, unpack(data), M)
 
     elif in_place:
 
-        def text(q, data, out):
+        def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
             out[:] = 0.0
             return f(q, unpack(data), out)
 
     else:
 
-        def text(q, data, out):
+        def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
             out[:] = f(q, unpack(data))
 
     adapted = numba.njit(**OPTIONS)(text)
@@ -177,7 +180,7 @@ def _on_a_copy(function: Callable, contracts: bool) -> Callable:
 def _contract(third_derivative: Callable) -> Callable:
     """``trace`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
 
-    def trace(q, data, M, out):
+    def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
         d = q.shape[0]
         T = np.zeros((d, d, d))
         third_derivative(q, data, T)
@@ -193,7 +196,7 @@ def _contract(third_derivative: Callable) -> Callable:
 def _both(log_density: Callable, gradient: Callable) -> Callable:
     """refhmc's own two functions in one."""
 
-    def value_and_gradient(q, data, out):
+    def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         gradient(q, data, out)
         return log_density(q, data)
 
@@ -203,7 +206,7 @@ def _both(log_density: Callable, gradient: Callable) -> Callable:
 def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
     """A user's two functions in one, each on a copy of the position."""
 
-    def value_and_gradient(q, data, out):
+    def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
         out[:] = q
         value = log_density(out, data)
         gradient(q.copy(), data, out)
@@ -216,17 +219,17 @@ def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
     """``log_density_change`` in the core's protocol."""
     if unpack is None and takes_data:
 
-        def change(q, data, j, new_value, log_density):
+        def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
             return f(q, data, j, new_value)
 
     elif takes_data:
 
-        def change(q, data, j, new_value, log_density):
+        def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
             return f(q.copy(), unpack(data), j, new_value)
 
     else:
 
-        def change(q, data, j, new_value, log_density):
+        def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
             return f(q.copy(), j, new_value)
 
     return numba.njit(**OPTIONS)(change)
@@ -235,7 +238,7 @@ def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
 def _change_from_density(log_density: Any) -> Any:
     """The same from the full density, in its core form; j = -1 asks for the density at q itself less the one given."""
 
-    def change(q, data, j, new_value, present):
+    def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: Any) -> Any:
         if j < 0:
             return log_density(q, data) - present
         before = q[j]
@@ -254,7 +257,7 @@ _handles = itertools.count()
 _handles_lock = threading.Lock()
 
 
-def _call_value_and_gradient(handle, q, out):
+def _call_value_and_gradient(handle: float, q: np.ndarray, out: np.ndarray) -> float:
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
     core.in_place("gradient")(q.copy(), core.data, out)
@@ -262,43 +265,43 @@ def _call_value_and_gradient(handle, q, out):
 
 
 @jit_calling_python
-def python_value_and_gradient(q, data, out):
+def python_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
     handle = data[0, 0]
     with numba.objmode(value="float64"):
         value = _call_value_and_gradient(handle, q, out)
     return value
 
 
-def _call_metric(handle, key, q, out):
+def _call_metric(handle: Any, key: Any, q: np.ndarray, out: np.ndarray) -> None:
     _python_models[int(handle)].model_derivative(int(key), q, out)
 
 
 @jit_calling_python
-def python_metric(q, data, out):
+def python_metric(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     handle, key = data[0, 0], data[0, 1]
     with numba.objmode():
         _call_metric(handle, key, q, out)
 
 
-def _call_trace(handle, key, q, M, out):
+def _call_trace(handle: Any, key: Any, q: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     _python_models[int(handle)].model_derivative(int(key), q, out, M)
 
 
 @jit_calling_python
-def python_trace(q, data, M, out):
+def python_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     handle, key = data[0, 0], data[0, 2]
     with numba.objmode():
         _call_trace(handle, key, q, M, out)
 
 
-def _call_change(handle, q, j, new_value, present):
+def _call_change(handle: Any, q: np.ndarray, j: int, new_value: float, present: Any) -> Any:
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
     return core.python_change(q, j, new_value, present)
 
 
 @jit_calling_python
-def python_change(q, data, j, new_value, present):
+def python_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, present: Any) -> Any:
     handle = data[0, 0]
     with numba.objmode(change="float64"):
         change = _call_change(handle, q, j, new_value, present)
@@ -306,17 +309,17 @@ def python_change(q, data, j, new_value, present):
 
 
 @jit
-def no_metric(q, data, out):
+def no_metric(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     raise NotImplementedError("this model has no metric")
 
 
 @jit
-def no_trace(q, data, M, out):
+def no_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     raise NotImplementedError("this model has no trace")
 
 
 @jit
-def no_change(q, data, j, new_value, log_density):
+def no_change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: Callable) -> Any:
     if q.shape[0] > 0:  # always; Numba takes the type from what is returned
         raise NotImplementedError("the change of this model's log density is not bound")
     return log_density
@@ -328,7 +331,7 @@ def no_change(q, data, j, new_value, log_density):
 class Core:
     """A model's functions in the core's protocol. ``tuple`` is what the kernels take."""
 
-    def __init__(self, model):
+    def __init__(self, model: Model) -> None:
         silence_experimental()
         self.model = model
         self.why_python: str | None = None
@@ -365,7 +368,7 @@ class Core:
         self.tuple = (self.data, value_and_gradient, no_metric, no_trace, no_change)
         self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
 
-    def tuple_for(self, metric) -> tuple:
+    def tuple_for(self, metric: Any) -> tuple:
         """``tuple`` with the derivatives that a metric reads. Raises MissingDerivativeError for one that is not there.
 
         If one of them cannot be compiled, all are called as Python.
@@ -550,7 +553,7 @@ class Core:
         before_out, axes = DERIVATIVES[key]
         in_place = argument_count(function) > before_out
 
-        def call(q, data, *rest):
+        def call(q: np.ndarray, data: np.ndarray, *rest: Any) -> None:
             *M, out = rest
             try:
                 if in_place:

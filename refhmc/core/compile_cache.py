@@ -84,7 +84,7 @@ def cache_directory() -> pathlib.Path | None:
     return path
 
 
-def refuse(path, status: os.stat_result) -> None:
+def refuse(path: Any, status: os.stat_result) -> None:
     """Raise PermissionError, with path and reason, if somebody else can have written what has this owner and mode."""
     if not hasattr(os, "geteuid"):  # Windows, where a user's own directories have access lists instead
         return
@@ -127,12 +127,12 @@ class CompiledCode(FunctionCache):
     time. (Of Numba's class only the hash of bytecode and closure is used.)
     """
 
-    def __init__(self, function: Callable, missed: Callable[[], None]):
+    def __init__(self, function: Callable, missed: Callable[[], None]) -> None:
         self._py_func, self._name, self._cache_path = function, repr(function), None
         self._missed = missed
         self._lock: FileLock | None = None
 
-    def path(self, sig, codegen) -> pathlib.Path | None:
+    def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
         """The file of a signature; None where nothing is kept, or the function's own file is not known."""
         directory = cache_directory()
         code = self._py_func.__code__
@@ -147,7 +147,7 @@ class CompiledCode(FunctionCache):
         name = re.sub(r"[^\w.]", "", name)[:80]
         return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
 
-    def load_overload(self, sig, target_context):
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
         target_context.refresh()
         path, (_, declared) = self.path(sig, target_context.codegen()), normalize_signature(sig)
@@ -180,7 +180,7 @@ class CompiledCode(FunctionCache):
                     self._lock.release()
                 self._lock = outer
 
-    def save_overload(self, sig, data) -> None:
+    def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled for a signature, if it can be kept."""
         path = self.path(sig, data.codegen)
         if path is None or data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
@@ -192,7 +192,7 @@ class CompiledCode(FunctionCache):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
 
 
-def _load(path: pathlib.Path, target_context, declared) -> CompileResult | None:
+def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResult | None:
     """What is kept in that file, if it can be trusted and returns what is ``declared``, where anything is.
 
     What cannot be trusted is warned of and removed.

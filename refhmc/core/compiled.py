@@ -19,7 +19,7 @@ import threading
 import time
 import types as python_types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numba
@@ -35,13 +35,13 @@ CORE = {**OPTIONS, "_nrt": False}
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 
 
-def _kept_njit(function: Callable, **options):
+def _kept_njit(function: Callable, **options: Any) -> Any:
     """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
     dispatcher = numba.njit(**options)(function)
     if not numba.config.DISABLE_JIT:
         cache, compile_or_load = CompiledCode(function, _announce_once), dispatcher.compile
 
-        def compile_in_turn(signature):
+        def compile_in_turn(signature: Any) -> Any:
             with cache.turn():
                 return compile_or_load(signature)
 
@@ -49,17 +49,17 @@ def _kept_njit(function: Callable, **options):
     return dispatcher
 
 
-def jit(function: Callable):
+def jit(function: Callable) -> Any:
     """A function of the compiled core: cached, compiled on first use, allocates nothing."""
     return _kept_njit(function, **CORE)
 
 
-def jit_sum(function: Callable):
+def jit_sum(function: Callable) -> Any:
     """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
     return _kept_njit(function, **CORE, **REORDERED_SUMS)
 
 
-def jit_products(function: Callable):
+def jit_products(function: Callable) -> Any:
     """As :func:`jit_sum`, and a product may be rounded together with the sum it goes into: for matrix products.
 
     (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
@@ -67,41 +67,41 @@ def jit_products(function: Callable):
     return _kept_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
-def jit_part(function: Callable):
+def jit_part(function: Callable) -> Any:
     """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
     return _kept_njit(function, forceinline=True, **CORE)
 
 
-def jit_template(function: Callable):
+def jit_template(function: Callable) -> Any:
     """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
     return numba.njit(forceinline=True, **CORE)(function)
 
 
-def jit_inline(function: Callable):
+def jit_inline(function: Callable) -> Any:
     """As :func:`jit`, copied into its caller before types are inferred: for what depends on the caller's types."""
     return _kept_njit(function, inline="always", **CORE)
 
 
-def jit_allocating(function: Callable):
+def jit_allocating(function: Callable) -> Any:
     """As :func:`jit`, for the few functions that need arrays of their own."""
     return _kept_njit(function, **OPTIONS)
 
 
-def jit_calling_python(function: Callable):
+def jit_calling_python(function: Callable) -> Any:
     """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
     return _kept_njit(function, error_model="numpy")
 
 
 if numba.config.DISABLE_JIT:
 
-    def invariant(holds) -> None:
+    def invariant(holds: bool) -> None:
         """Assert what the text relies on; in compiled code, nothing."""
         assert holds
 
 else:
 
     @numba.njit(forceinline=True, **CORE)
-    def invariant(holds) -> None:
+    def invariant(holds: bool) -> None:
         """Assert what the text relies on, where it is plain Python (``NUMBA_DISABLE_JIT=1``); in compiled code, nothing."""
 
 
@@ -140,7 +140,7 @@ def _announce_once() -> None:
 
 
 @contextlib.contextmanager
-def _logged(title: str):
+def _logged(title: str) -> Iterator[None]:
     global _unannounced
     with _compile_lock:
         silence_experimental()
@@ -153,7 +153,7 @@ def _logged(title: str):
             _unannounced = None
 
 
-def compile_pointer(function: Any, signature, title: str) -> None:
+def compile_pointer(function: Any, signature: Any, title: str) -> None:
     """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
     if not numba.config.DISABLE_JIT and not function.signatures:
         with _logged(title):
@@ -163,7 +163,7 @@ def compile_pointer(function: Any, signature, title: str) -> None:
 class Entry:
     """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
 
-    def __init__(self, function: Callable, signature: Callable[[], object], title: str):
+    def __init__(self, function: Callable, signature: Callable[[], object], title: str) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self.title = title
@@ -180,7 +180,7 @@ class Entry:
                     self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
         return self._compiled
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         compiled = self._compiled or self.compile()
         silence_experimental()
         return compiled(*args)
@@ -199,7 +199,7 @@ def plain(function: Callable, **replace: Callable) -> Callable:
     """
     done: dict[int, Callable] = {}
 
-    def convert(value):
+    def convert(value: Any) -> Any:
         inner = getattr(value, "py_func", None)
         if inner is None:
             return value

@@ -29,7 +29,7 @@ class Failure:
 class FailureLog:
     """The failures of one chain, or of calls outside of any (``control`` None: no iterations are noted)."""
 
-    def __init__(self, control: np.ndarray | None = None):
+    def __init__(self, control: np.ndarray | None = None) -> None:
         self.control = control
         self.found: dict[str, Failure] = {}
         self.last_position: np.ndarray | None = None

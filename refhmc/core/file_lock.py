@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import weakref
-from typing import IO
+from typing import IO, Any
 
 FAR = 1 << 30  # the byte that Windows locks, behind the text, which others are to read
 PAUSE = 0.01  # seconds between two looks at a lock that another process holds
@@ -22,7 +22,7 @@ class HeldError(Exception):
 class FileLock:
     """A lock on ``path``, held from ``acquire`` to ``release``; the file, which names the holder, is there meanwhile."""
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
 
@@ -77,7 +77,7 @@ class FileLock:
         self.acquire()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self.release()
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_inline
 
 
@@ -29,34 +31,34 @@ EXTENDED_ROWS = POINT_ROWS + 2
 
 
 @jit_inline
-def as_point(z):
+def as_point(z: np.ndarray) -> Point:
     return Point(z[0], z[1], z[2], z[3], z[4])
 
 
 # One row at a time: a loop over several rows at once has so many pairs that might overlap that it is not vectorised.
 @jit_inline
-def copy_row(target, source):
+def copy_row(target: np.ndarray, source: np.ndarray) -> None:
     """target <- source"""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
 @jit_inline
-def add_row(target, source):
+def add_row(target: np.ndarray, source: np.ndarray) -> None:
     """target <- target + source"""
     for i in range(source.shape[0]):
         target[i] += source[i]
 
 
 @jit_inline
-def swap_rows(x, y):
+def swap_rows(x: np.ndarray, y: np.ndarray) -> None:
     """x <-> y"""
     for i in range(x.shape[0]):
         x[i], y[i] = y[i], x[i]
 
 
 @jit
-def copy_state(target, source):
+def copy_state(target: np.ndarray, source: np.ndarray) -> None:
     """Position, gradient and log density of a point; the momentum is not part of a chain's state."""
     copy_row(target[Q], source[Q])
     copy_row(target[GRADIENT], source[GRADIENT])
@@ -64,7 +66,7 @@ def copy_state(target, source):
 
 
 @jit
-def copy_point(target, source):
+def copy_point(target: np.ndarray, source: np.ndarray) -> None:
     """All rows of a point."""
     for row in range(LOG_DENSITY):
         copy_row(target[row], source[row])

@@ -27,11 +27,13 @@ a metric that depends on the position is not positive definite.
 
 from __future__ import annotations
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_inline
 
 
 @jit_inline
-def uniform(randomness):
+def uniform(randomness: tuple) -> float:
     """The next uniform on [0, 1): from the tape if there is one, else from the generator."""
     rng, tape, cursor = randomness
     if tape.shape[0] == 0:
@@ -43,13 +45,13 @@ def uniform(randomness):
 
 
 @jit_inline
-def bernoulli(randomness, probability):
+def bernoulli(randomness: tuple, probability: float) -> bool:
     """True with that probability: the one place where a kernel decides anything."""
     return uniform(randomness) < probability
 
 
 @jit
-def fill_normals(rng, out):
+def fill_normals(rng: np.random.Generator, out: np.ndarray) -> None:
     """Standard normals from the generator, first coordinate first."""
     for i in range(out.shape[0]):
         out[i] = rng.standard_normal()

@@ -151,7 +151,7 @@ class Layout:
     n_vectors: int
     n_matrices: int
 
-    def __init__(self, vectors: str, matrices: str = "", after: Layout | None = None):
+    def __init__(self, vectors: str, matrices: str = "", after: Layout | None = None) -> None:
         before = ({}, 0, {}, 0) if after is None else (after.vectors, after.n_vectors, after.matrices, after.n_matrices)
         self.vectors, self.n_vectors = allot(vectors, *before[:2])
         self.matrices, self.n_matrices = allot(matrices, *before[2:])

@@ -44,6 +44,8 @@ was started from: a one-sided test of H - H0 > 1,000, as Stan's, is not reversib
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.core.compiled import jit
@@ -70,19 +72,19 @@ MAX_ENERGY_SPREAD = 1000.0
 
 
 @jit
-def reason(status):
+def reason(status: Any) -> int:
     """Why a step gave no energy: the outcome noted for it, or NAN."""
     return status.failure if status.failure != 0 else NAN
 
 
 @jit
-def is_divergence(outcome):
+def is_divergence(outcome: int) -> bool:
     """Whether an outcome counts as a divergence; the failures of a solver are counted by themselves."""
     return outcome in (DIVERGED, NAN)
 
 
 @jit
-def error_without_energy(H, H0, worst, outcome):
+def error_without_energy(H: float, H0: float, worst: float, outcome: int) -> float:
     """``max_energy_error`` of a trajectory that ended where H is not finite; ``worst`` is that of its states before."""
     if not is_divergence(outcome):
         return worst

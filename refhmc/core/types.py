@@ -35,6 +35,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import types as nb
 
 from refhmc.core import records
@@ -146,31 +147,31 @@ class Randomness(NamedTuple):
 
 
 @jit_inline
-def as_model(model):
+def as_model(model: tuple) -> Model:
     data, value_and_gradient, metric, trace, change = model
     return Model(data, value_and_gradient, metric, trace, change)
 
 
 @jit_inline
-def as_metric(metric):
+def as_metric(metric: tuple) -> Metric:
     kind, factorise, inverse_product, velocity_and_force, draw = metric
     return Metric(kind, factorise, inverse_product, velocity_and_force, draw)
 
 
 @jit_inline
-def as_work(work):
+def as_work(work: tuple) -> Work:
     vecs, mats, options, cache, counters, status = work
     return Work(vecs, mats, options, cache, counters, status)
 
 
 @jit_inline
-def as_dynamics(dynamics):
+def as_dynamics(dynamics: tuple) -> Dynamics:
     kind, refresh, step, metric = dynamics
     return Dynamics(kind, refresh, step, metric)
 
 
 @jit_inline
-def as_workspace(workspace):
+def as_workspace(workspace: tuple) -> Workspace:
     points, tree, normals, own, trajectory, work = workspace
     return Workspace(points, tree, normals, own, trajectory, work)
 
@@ -188,5 +189,5 @@ N_POINTS = len(Points._fields)
 
 
 @jit_inline
-def as_points(points):
+def as_points(points: np.ndarray) -> Points:
     return Points(points[0], points[1], points[2], points[3], points[4])

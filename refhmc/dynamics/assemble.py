@@ -5,7 +5,7 @@ Each combination that has a meaning works; one that has none is refused here, wi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.metrics import Diagonal, laplace
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 
 class Dynamics(NamedTuple):
@@ -63,7 +66,7 @@ class Dynamics(NamedTuple):
         return np.zeros((self.own_rows, self.vecs.shape[1]))
 
 
-def make_dynamics(model, metric, integrator) -> Dynamics:
+def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks."""
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
@@ -89,7 +92,7 @@ def make_dynamics(model, metric, integrator) -> Dynamics:
     )
 
 
-def make_discontinuous_dynamics(model, metric) -> Dynamics:
+def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
     """Those of :class:`refhmc.DHMC`. Raises MetricError or ShapeError for variances that cannot be."""
     metric, integrator = Diagonal() if metric is None else metric, Discontinuous()
     J, d = model.discontinuous, model.dim
@@ -107,7 +110,7 @@ def make_discontinuous_dynamics(model, metric) -> Dynamics:
     return Dynamics(metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, 0, POINT_ROWS)
 
 
-def options_of(metric, integrator) -> np.recarray:
+def options_of(metric: Any, integrator: Any) -> np.recarray:
     """The record of options."""
     options = one(OPTIONS)
     for name, value in {**metric.options(), **integrator.options()}.items():

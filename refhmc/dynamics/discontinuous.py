@@ -8,7 +8,7 @@ with the masses fixed: M_i = 1/s_i^2 on the smooth coordinates I, m_j = 1/s_j on
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -36,20 +36,20 @@ class Step(NamedTuple):
     lambda: nb.float64(types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX),
     "a single step",
 )
-def run_step(dynamics, model, z, eps, work, own):
+def run_step(dynamics: Any, model: Any, z: np.ndarray, eps: float, work: np.ndarray, own: Any) -> Any:
     """The step, called from Python."""
     dyn = as_dynamics(dynamics)
     return dyn.step(model, dyn.metric, z, eps, work, own)
 
 
 @entry(lambda: nb.float64(types.MATRIX, types.WORK), "the energy of discontinuous HMC")
-def run_laplace(z, work):
+def run_laplace(z: np.ndarray, work: np.ndarray) -> Any:
     """H of the point ``z``, with its velocity in ``z``."""
     return laplace.energy(z, work)
 
 
 @entry(lambda: nb.void(types.VECTOR, types.WORK, types.VECTOR), "the momentum draw of discontinuous HMC")
-def run_laplace_draw(normals, work, p):
+def run_laplace_draw(normals: np.ndarray, work: np.ndarray, p: np.ndarray) -> None:
     """The momentum from standard normals, into ``p``."""
     laplace.draw(normals, work, p)
 
@@ -61,7 +61,7 @@ class DiscontinuousHamiltonian:
     Positions and momenta are (d,). Raises ShapeError on other shapes, MetricError for variances that are not positive.
     """
 
-    def __init__(self, model: Model, metric=None):
+    def __init__(self, model: Model, metric: Any = None) -> None:
         self._dynamics = make_discontinuous_dynamics(model, Identity() if metric is None else metric)
         self.model, self.metric = model, self._dynamics.metric
 
@@ -69,21 +69,21 @@ class DiscontinuousHamiltonian:
         names = ", ".join(self.model.names[j] for j in self.model.discontinuous)
         return f"<discontinuous Hamiltonian of {self.model.name!r}, jumps in {names or 'nothing'}>"
 
-    def energy(self, q, p) -> float:
+    def energy(self, q: np.ndarray, p: np.ndarray) -> float:
         """H(q, p)."""
         return float(run_laplace(self._point(q, p), self._dynamics.work()))
 
-    def grad_p(self, q, p) -> np.ndarray:
+    def grad_p(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         """dH/dp, the velocity, (d,): p_i/M_i and sign(p_j)/m_j."""
         z = self._point(q, p)
         run_laplace(z, self._dynamics.work())
         return z[VELOCITY].copy()
 
-    def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
+    def draw_momentum(self, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A momentum from d standard normals of ``rng``, (d,); its law does not depend on ``q``."""
         return self._draw(q, rng.standard_normal(self.model.dim))
 
-    def step(self, q, p, step_size: float, order=None) -> Step:
+    def step(self, q: np.ndarray, p: np.ndarray, step_size: float, order: np.ndarray | None = None) -> Step:
         """One step of size ``step_size`` (negative: backwards), the discontinuous coordinates in the given ``order``.
 
         ``order`` is a permutation of the indices ``model.discontinuous``; default: in order of index. The step is undone by
@@ -106,12 +106,12 @@ class DiscontinuousHamiltonian:
             raise ValueError(f"the log density is not a number on the way from q = {np.asarray(q)}")
         return Step(z[Q].copy(), z[P].copy(), int(counters.tries), int(counters.flips))
 
-    def _draw(self, q, normals: np.ndarray) -> np.ndarray:
+    def _draw(self, q: np.ndarray, normals: np.ndarray) -> np.ndarray:
         p = np.zeros(self.model.dim)
         run_laplace_draw(np.ascontiguousarray(normals), self._dynamics.work(), p)
         return p
 
-    def _point(self, q, p) -> np.ndarray:
+    def _point(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         z = np.zeros((POINT_ROWS, self.model.dim))
         z[Q], z[P] = self.model._position(q), np.asarray(p, dtype=float)
         if np.shape(p) not in ((self.model.dim,), ()) or (np.shape(p) == () and self.model.dim > 1):

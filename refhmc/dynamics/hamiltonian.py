@@ -8,6 +8,8 @@ that the integrators call.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types as nb
 
@@ -23,7 +25,7 @@ from refhmc.models.base import Model
 
 
 @entry(lambda: nb.float64(types.MODEL, types.METRIC, types.MATRIX, types.WORK, types.VECTOR), "the Hamiltonian")
-def run_energy(model, metric, z, work, dH_dq):
+def run_energy(model: tuple, metric: tuple, z: np.ndarray, work: tuple, dH_dq: np.ndarray) -> float:
     """H of the point ``z``, with its velocity in ``z`` and dH/dq in ``dH_dq``."""
     energy = base.energy(model, metric, z, work)
     if as_work(work).cache.factorised > 0:
@@ -33,7 +35,7 @@ def run_energy(model, metric, z, work, dH_dq):
 
 
 @entry(lambda: nb.boolean(types.MODEL, types.METRIC, types.MATRIX, types.WORK, types.VECTOR), "the momentum draw")
-def run_draw(model, metric, z, work, normals):
+def run_draw(model: tuple, metric: tuple, z: np.ndarray, work: tuple, normals: np.ndarray) -> bool:
     """The momentum of ``z`` from standard normals."""
     point = as_point(z)
     factorised = base.factorise(model, metric, point.q, work)
@@ -50,7 +52,7 @@ class Hamiltonian:
     none; MissingDerivativeError for a derivative that the metric reads and the model lacks.
     """
 
-    def __init__(self, model: Model, metric=None):
+    def __init__(self, model: Model, metric: Any = None) -> None:
         # Whichever integrator: only the workspaces' size depends on it.
         self._dynamics = make_dynamics(model, Identity() if metric is None else metric, ImplicitMidpoint())
         self.model, self.metric = model, self._dynamics.metric
@@ -58,29 +60,29 @@ class Hamiltonian:
     def __repr__(self) -> str:
         return f"<Hamiltonian of {self.model.name!r} on {type(self.metric).__name__}>"
 
-    def energy(self, q, p) -> float:
+    def energy(self, q: np.ndarray, p: np.ndarray) -> float:
         """H(q, p)."""
         return self._evaluate(q, p)[0]
 
-    def grad_q(self, q, p) -> np.ndarray:
+    def grad_q(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         """dH/dq, (d,)."""
         return self._evaluate(q, p)[2]
 
-    def grad_p(self, q, p) -> np.ndarray:
+    def grad_p(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         """dH/dp = G^-1 p, the velocity, (d,)."""
         return self._evaluate(q, p)[1]
 
-    def mass(self, q=None) -> np.ndarray:
+    def mass(self, q: np.ndarray | None = None) -> np.ndarray:
         """The mass matrix G(q), (d, d). ``q`` may be left out on a constant metric."""
-        q = np.zeros(self.model.dim) if q is None and not self.metric.position_dependent else q
-        root = np.stack([self._draw(q, unit) for unit in np.eye(self.model.dim)])
+        at: Any = np.zeros(self.model.dim) if q is None and not self.metric.position_dependent else q
+        root = np.stack([self._draw(at, unit) for unit in np.eye(self.model.dim)])
         return root.T @ root  # row k is R e_k, with p = R z and R R' = G
 
-    def draw_momentum(self, q, rng: np.random.Generator) -> np.ndarray:
+    def draw_momentum(self, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """p ~ N(0, G(q)) from d standard normals z of ``rng``, (d,): p = R z with R R' = G, R as the metric's text says."""
         return self._draw(q, rng.standard_normal(self.model.dim))
 
-    def _evaluate(self, q, p) -> tuple[float, np.ndarray, np.ndarray]:
+    def _evaluate(self, q: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """H, dH/dp, dH/dq."""
         z, dH_dq = self._point(q), np.zeros(self.model.dim)
         z[P] = self._momentum(p)
@@ -89,7 +91,7 @@ class Hamiltonian:
         self._check(Work(*work).cache.factorised, z[Q])
         return float(energy), z[VELOCITY].copy(), dH_dq
 
-    def _draw(self, q, normals: np.ndarray) -> np.ndarray:
+    def _draw(self, q: np.ndarray, normals: np.ndarray) -> np.ndarray:
         z = self._point(q)
         model, metric, work = self._core()
         run_draw(model, metric, z, work, np.ascontiguousarray(normals))
@@ -120,12 +122,12 @@ class Hamiltonian:
             f"eigenvalue is {least:.6g}. refhmc.metrics.SoftAbs() is positive definite everywhere."
         )
 
-    def _point(self, q) -> np.ndarray:
+    def _point(self, q: np.ndarray) -> np.ndarray:
         z = np.zeros((POINT_ROWS, self.model.dim))
         z[Q] = self.model._position(q)
         return z
 
-    def _momentum(self, p) -> np.ndarray:
+    def _momentum(self, p: np.ndarray) -> np.ndarray:
         p = np.asarray(p, dtype=float)
         if p.ndim == 0 and self.model.dim == 1:
             p = p.reshape(1)

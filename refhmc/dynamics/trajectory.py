@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -44,7 +44,16 @@ class Trajectory(NamedTuple):
     ),
     "the trajectory",
 )
-def run_trajectory(dynamics, model, z, eps, work, own, states, history):
+def run_trajectory(
+    dynamics: tuple,
+    model: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    states: np.ndarray,
+    history: np.ndarray,
+) -> None:
     """Fill ``states`` (n + 1, 2, d) and ``history``, rows (energy, iterations, whether there is no state), from row 1 on."""
     _, _, _, cache, counters, status = as_work(work)
     point, done = as_point(z), 0
@@ -60,7 +69,9 @@ def run_trajectory(dynamics, model, z, eps, work, own, states, history):
         copy_row(states[n, 1], point.p)
 
 
-def integrate(H: Hamiltonian, integrator, q, p, *, step_size: float, n_steps: int) -> Trajectory:
+def integrate(
+    H: Hamiltonian, integrator: Any, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
+) -> Trajectory:
     """Follow ``integrator`` for ``n_steps`` steps of ``step_size`` (negative: backwards) from (q, p).
 
     The steps go on where the energy is not finite; such energies are in the result. Raises ShapeError on shapes,

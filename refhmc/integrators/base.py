@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import Layout
@@ -36,7 +36,7 @@ class Integrator(Protocol):
     cost: int | None
     layout: Layout
 
-    def pointer(self, metric): ...
+    def pointer(self, metric: Any) -> None: ...
     def options(self) -> dict[str, float]: ...
 
 
@@ -54,7 +54,7 @@ class Implicit:
     reversibility_check: bool
     layout: Layout
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         tolerance, most = self.tolerance, self.max_iterations
         if not (isinstance(tolerance, int | float) and LEAST_TOLERANCE <= tolerance < math.inf):
             raise ValueError(

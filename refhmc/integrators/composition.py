@@ -19,17 +19,17 @@ class Composition:
     order = 4
     base: Any
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if getattr(self.base, "order", None) != 2 or not hasattr(self.base, "pointer"):
             raise TypeError(f"the base of a composition must be an integrator of order 2, got {self.base!r}")
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "base":
             raise AttributeError(name)
         return getattr(self.base, name)
 
     @property
-    def cost(self):
+    def cost(self) -> Any:
         return None if self.base.cost is None else len(self.parts) * self.base.cost
 
     def options(self) -> dict[str, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Diagonal
 
 
-def resolve(metric, integrator) -> tuple:
+def resolve(metric: Any, integrator: Any) -> tuple:
     """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
     metric = Diagonal() if metric is None else metric
     _require(
@@ -27,7 +29,7 @@ def resolve(metric, integrator) -> tuple:
     return metric, integrator
 
 
-def _require(given, what: str, where: str, names: tuple[str, ...]) -> None:
+def _require(given: Any, what: str, where: str, names: tuple[str, ...]) -> None:
     lacks = [name for name in names if not hasattr(given, name)]
     if isinstance(given, type) or lacks:
         said = f"the class {given.__name__}: call it" if isinstance(given, type) else type(given).__name__

@@ -21,8 +21,11 @@ A move asks the model for L(q*) - L(q), or, where the model has only the full de
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
@@ -48,7 +51,7 @@ class Discontinuous:
     cost = 1
     layout = NO_ROWS
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         return discontinuous
 
     def options(self) -> dict[str, float]:
@@ -75,7 +78,7 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, A
 
 
 @jit
-def density_change(model, z, j, new_value, work):
+def density_change(model: tuple, z: np.ndarray, j: int, new_value: float, work: tuple) -> float:
     """L(q with q_j = new_value) - L(q) at the point ``z``, whose own log density must be up to date; j = -1: L less that."""
     f, point = as_model(model), as_point(z)
     as_work(work).counters.densities += 1
@@ -83,7 +86,7 @@ def density_change(model, z, j, new_value, work):
 
 
 @jit
-def coordinate_step(model, z, j, eps, work):
+def coordinate_step(model: tuple, z: np.ndarray, j: int, eps: float, work: tuple) -> bool:
     """Move one discontinuous coordinate, or turn its momentum round; False where the log density is not a number."""
     _, _, _, _, counters, status = as_work(work)
     point, w = as_point(z), views(work)
@@ -106,7 +109,7 @@ def coordinate_step(model, z, j, eps, work):
 
 
 @jit
-def kick(z, half_eps, jumps):
+def kick(z: np.ndarray, half_eps: float, jumps: np.ndarray) -> None:
     """p_I <- p_I + eps/2 dL/dq_I"""
     point = as_point(z)
     for i in range(z.shape[1]):
@@ -115,7 +118,7 @@ def kick(z, half_eps, jumps):
 
 
 @jit
-def drift(z, half_eps, jumps, inverse_mass):
+def drift(z: np.ndarray, half_eps: float, jumps: np.ndarray, inverse_mass: np.ndarray) -> None:
     """q_I <- q_I + eps/2 M_I^-1 p_I"""
     point = as_point(z)
     for i in range(z.shape[1]):
@@ -124,7 +127,7 @@ def drift(z, half_eps, jumps, inverse_mass):
 
 
 @jit
-def discontinuous(model, metric, z, eps, work, own):
+def discontinuous(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """The step of the point ``z`` in place, J in the order ``order``; returns H there, NaN on failure."""
     _, _, options, _, counters, _ = as_work(work)
     f, point, w = as_model(model), as_point(z), views(work)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, as_point
 from refhmc.core.records import Layout
@@ -56,10 +58,10 @@ class ExplicitTao:
         "refhmc.diagnostics.volume_violation measures the error."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_omega(self.omega)
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         return explicit_tao
 
     def options(self) -> dict[str, float]:
@@ -87,13 +89,23 @@ def step(H: Any, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: floa
     return q, p + h * force, x + h * v, y  # A
 
 
-def check_omega(omega) -> None:
+def check_omega(omega: float) -> None:
     if not (isinstance(omega, int | float) and 0 <= omega < math.inf):
         raise ValueError(f"omega must be finite and not negative, got {omega!r}")
 
 
 @jit_part
-def flow(model, metric, h, held_q, held_p, moving_q, moving_p, work, own):
+def flow(
+    model: tuple,
+    metric: tuple,
+    h: float,
+    held_q: np.ndarray,
+    held_p: np.ndarray,
+    moving_q: np.ndarray,
+    moving_p: np.ndarray,
+    work: tuple,
+    own: np.ndarray,
+) -> bool:
     """A, with (held_q, held_p) = (q, y) and (moving_q, moving_p) = (x, p), or B, with (x, p) and (q, y)."""
     w = rows(own)
     if not factorise(model, metric, held_q, work):
@@ -106,7 +118,7 @@ def flow(model, metric, h, held_q, held_p, moving_q, moving_p, work, own):
 
 
 @jit_part
-def binding_rotation(angle, q, p, x, y):
+def binding_rotation(angle: float, q: np.ndarray, p: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
     """C: turn the differences by ``angle`` = 2 omega h."""
     c, s = math.cos(angle), math.sin(angle)
     for i in range(q.shape[0]):
@@ -118,7 +130,17 @@ def binding_rotation(angle, q, p, x, y):
 
 
 @jit
-def tao(model, metric, eps, q, p, x, y, work, own):
+def tao(
+    model: tuple,
+    metric: tuple,
+    eps: float,
+    q: np.ndarray,
+    p: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    work: tuple,
+    own: np.ndarray,
+) -> bool:
     """One step on the doubled phase space; False where there is no metric."""
     h = 0.5 * eps
     if not flow(model, metric, h, q, y, x, p, work, own):
@@ -132,7 +154,7 @@ def tao(model, metric, eps, q, p, x, y, work, own):
 
 
 @jit
-def explicit_tao(model, metric, z, eps, work, own):
+def explicit_tao(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """One step of the point and its copies; returns H of the point alone."""
     point = as_point(z)
     if not tao(model, metric, eps, point.q, point.p, z[COPY_Q], z[COPY_P], work, own):

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import Layout
@@ -49,7 +51,7 @@ class GeneralizedLeapfrog(Implicit):
     variants = ("cached", "naive")
     layout = LAYOUT
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         return generalized_leapfrog_cached if self.variant == "cached" else generalized_leapfrog_naive
 
     def on_arrays(self) -> Callable:
@@ -67,7 +69,17 @@ def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed
 
 
 @jit_part
-def momentum_image(cached, model, metric, z, eps, work, own, x, image):
+def momentum_image(
+    cached: bool,
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     """image = p - eps/2 dH/dq(q, x); ``cached``: with dphi/dq(q) and the metric at q as they are at hand."""
     w, point = rows(own), as_point(z)
     if cached:
@@ -83,7 +95,17 @@ def momentum_image(cached, model, metric, z, eps, work, own, x, image):
 
 
 @jit_part
-def position_image(cached, model, metric, z, eps, work, own, x, image):
+def position_image(
+    cached: bool,
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     """image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); ``cached``: with the first one at hand."""
     w, point, inverse_product = rows(own), as_point(z), as_metric(metric).inverse_product
     if not cached:
@@ -101,27 +123,63 @@ def position_image(cached, model, metric, z, eps, work, own, x, image):
 
 
 @jit_part
-def naive_momentum_equation(model, metric, z, eps, work, own, x, image):
+def naive_momentum_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     return momentum_image(False, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def cached_momentum_equation(model, metric, z, eps, work, own, x, image):
+def cached_momentum_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     return momentum_image(True, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def naive_position_equation(model, metric, z, eps, work, own, x, image):
+def naive_position_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     return position_image(False, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def cached_position_equation(model, metric, z, eps, work, own, x, image):
+def cached_position_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     return position_image(True, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
-def last_kick(model, metric, z, eps, work, own):
+def last_kick(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> bool:
     """The third line, with p+ and q' at hand: z is (q', p')."""
     w, point = rows(own), as_point(z)
     copy_row(point.q, w.x[0])
@@ -134,7 +192,9 @@ def last_kick(model, metric, z, eps, work, own):
 
 
 @jit
-def generalized_leapfrog_naive(model, metric, z, eps, work, own):
+def generalized_leapfrog_naive(
+    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
+) -> float:
     """G.L.F.(a), to be called through a pointer; returns H, NaN where it failed."""
     w, point = rows(own), as_point(z)
     w.phi[:] = 0.0
@@ -151,7 +211,9 @@ def generalized_leapfrog_naive(model, metric, z, eps, work, own):
 
 
 @jit
-def generalized_leapfrog_cached(model, metric, z, eps, work, own):
+def generalized_leapfrog_cached(
+    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
+) -> float:
     """G.L.F.(b), to be called through a pointer; returns H, NaN where it failed."""
     w, point = rows(own), as_point(z)
     if not factorise(model, metric, point.q, work):

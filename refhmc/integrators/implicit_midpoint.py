@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q, as_point
 from refhmc.core.records import Layout
@@ -46,7 +48,7 @@ class ImplicitMidpoint(Implicit):
     variants = ("endpoint", "midpoint")
     layout = LAYOUT
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         return implicit_midpoint_endpoint if self.variant == "endpoint" else implicit_midpoint_midpoint
 
     def on_arrays(self) -> Callable:
@@ -70,7 +72,7 @@ def step_by_midpoint(
 
 
 @jit_part
-def vector_field(model, metric, m, work, own):
+def vector_field(model: tuple, metric: tuple, m: np.ndarray, work: tuple, own: np.ndarray) -> bool:
     """dH/dp and dH/dq at the point ``m`` (2, d), into ``own``; False where there is no metric."""
     if not factorise(model, metric, m[0], work):
         return False
@@ -79,7 +81,16 @@ def vector_field(model, metric, m, work, own):
 
 
 @jit_part
-def endpoint_equation(model, metric, z, eps, work, own, x, image):
+def endpoint_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     """image = z + eps f((z + x)/2)"""
     w, point = rows(own), as_point(z)
     for i in range(x.shape[1]):
@@ -94,7 +105,16 @@ def endpoint_equation(model, metric, z, eps, work, own, x, image):
 
 
 @jit_part
-def midpoint_equation(model, metric, z, eps, work, own, x, image):
+def midpoint_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     """image = z + eps/2 f(x)"""
     w, point = rows(own), as_point(z)
     if not vector_field(model, metric, x, work, own):
@@ -106,7 +126,7 @@ def midpoint_equation(model, metric, z, eps, work, own, x, image):
 
 
 @jit_part
-def leave_midpoint(model, metric, z, eps, work, own):
+def leave_midpoint(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> bool:
     """z' = m + eps/2 f(m)"""
     w, point = rows(own), as_point(z)
     if not vector_field(model, metric, w.x, work, own):
@@ -118,7 +138,9 @@ def leave_midpoint(model, metric, z, eps, work, own):
 
 
 @jit
-def implicit_midpoint_endpoint(model, metric, z, eps, work, own):
+def implicit_midpoint_endpoint(
+    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
+) -> float:
     """I.M.(a), to be called through a pointer; returns H, NaN where it failed."""
     w = rows(own)
     copy_rows(w.x, z[Q : P + 1])
@@ -130,7 +152,9 @@ def implicit_midpoint_endpoint(model, metric, z, eps, work, own):
 
 
 @jit
-def implicit_midpoint_midpoint(model, metric, z, eps, work, own):
+def implicit_midpoint_midpoint(
+    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
+) -> float:
     """I.M.(b), to be called through a pointer; returns H, NaN where it failed."""
     w, point = rows(own), as_point(z)
     copy_rows(w.x, z[Q : P + 1])

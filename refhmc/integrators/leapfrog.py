@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_inline, jit_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
@@ -42,7 +44,7 @@ class Leapfrog:
     layout = NO_ROWS
     constant_metric = True
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         """The compiled step for that metric."""
         own = getattr(metric, "leapfrog", None)
         if own is not None:
@@ -65,7 +67,7 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
 
 
 @jit_inline
-def leapfrog(model, z, eps, work):
+def leapfrog(model: tuple, z: np.ndarray, eps: float, work: tuple) -> float:
     """One leapfrog step of the point ``z`` in place on a diagonal metric; returns H there."""
     f, point, inverse_mass = as_model(model), as_point(z), diagonal(work).inverse_mass
     for i in range(z.shape[1]):
@@ -78,7 +80,7 @@ def leapfrog(model, z, eps, work):
 
 
 @jit_sum
-def last_kick(z, half_eps, inverse_mass):
+def last_kick(z: np.ndarray, half_eps: float, inverse_mass: np.ndarray) -> float:
     """p <- p + eps/2 dL/dq and v = M^-1 p; returns p . v."""
     point, total = as_point(z), 0.0
     for i in range(z.shape[1]):
@@ -91,14 +93,14 @@ def last_kick(z, half_eps, inverse_mass):
 
 
 @jit
-def leapfrog_diagonal(model, metric, z, eps, work, own):
+def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """:func:`leapfrog` to be called through a pointer."""
     as_work(work).counters.gradients += 1
     return leapfrog(model, z, eps, work)
 
 
 @jit
-def leapfrog_dense(model, metric, z, eps, work, own):
+def leapfrog_dense(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """The same step on a dense metric."""
     as_work(work).counters.gradients += 1
     f, point, M_inverse = as_model(model), as_point(z), dense(work).M_inverse

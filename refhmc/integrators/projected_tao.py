@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
@@ -55,11 +57,11 @@ class ProjectedTao(Implicit):
     reversibility_check: bool = True
     layout = LAYOUT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_omega(self.omega)
         super().__post_init__()
 
-    def pointer(self, metric):
+    def pointer(self, metric: Any) -> Callable:
         return projected_tao
 
     def options(self) -> dict[str, float]:
@@ -94,7 +96,16 @@ def step(
 
 
 @jit_part
-def shift_equation(model, metric, z, eps, work, own, mu, image):
+def shift_equation(
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    mu: np.ndarray,
+    image: np.ndarray,
+) -> bool:
     """image = mu - B F(mu); the doubled point after the step stays in ``own``."""
     w, point, d = rows(own), as_point(z), z.shape[1]
     q, p, x, y = w.q, w.p, w.x, w.y
@@ -113,7 +124,7 @@ def shift_equation(model, metric, z, eps, work, own, mu, image):
 
 
 @jit
-def projected_tao(model, metric, z, eps, work, own):
+def projected_tao(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """The step to be called through a pointer: z becomes the mean of the copies, which differ by the solver's tolerance.
 
     Returns H, NaN where it failed.

@@ -33,6 +33,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.point import P, Q, copy_point
@@ -45,7 +47,7 @@ rows = CHECK.rows
 
 
 @jit
-def composition_step(dynamics, model, z, eps, work, own):
+def composition_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """The step through its pointer, once for each part of the composition; NaN as soon as one has no energy."""
     options = as_work(work).options
     energy = math.nan
@@ -62,7 +64,7 @@ def composition_step(dynamics, model, z, eps, work, own):
 
 
 @jit
-def checked_step(dynamics, model, z, eps, work, own):
+def checked_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """A step z -> z' that is used only if the step back from z' returns to z.
 
     An implicit equation may have several solutions, and the way back may find another one than it came from. Two signs say that
@@ -95,7 +97,9 @@ def checked_step(dynamics, model, z, eps, work, own):
 
 
 @jit
-def goes_to(target, dynamics, model, z, eps, work, own):
+def goes_to(
+    target: np.ndarray, dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
+) -> bool:
     """Move ``z`` by a step of ``eps``; whether it arrives at the (q, p) of ``target`` to within the reversal threshold."""
     dyn = as_dynamics(dynamics)
     _, _, options, _, _, status = as_work(work)
@@ -107,7 +111,7 @@ def goes_to(target, dynamics, model, z, eps, work, own):
 
 
 @jit_inline
-def integrator_step(dynamics, model, z, eps, work, own):
+def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """Move the point ``z`` by one step of signed size ``eps``; returns the energy there."""
     if dynamics[0] == INLINED:
         energy = leapfrog(model, z, eps, work)

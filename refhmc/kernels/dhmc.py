@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ class DHMC:
     jumping = True  # its momentum is Laplace's where a coordinate is discontinuous
     integrator = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_options(self)
         if not isinstance(self.metric, Identity | Diagonal | None):
             raise TypeError(
@@ -99,7 +99,7 @@ class DHMC:
         return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", *moves, *counts)
 
     @property
-    def transition(self):
+    def transition(self) -> Callable:
         return dhmc
 
     def settings(self) -> dict[str, float]:
@@ -150,7 +150,7 @@ def random_order(J: Sequence[int], uniforms: Array) -> Array:
 
 
 @jit
-def draw_order(randomness, work, n):
+def draw_order(randomness: tuple, work: tuple, n: int) -> None:
     """A uniformly random order of the n discontinuous coordinates (Fisher and Yates), into ``order``."""
     w, k = views(work), 0
     order = w.order
@@ -165,7 +165,9 @@ def draw_order(randomness, work, n):
 
 
 @jit
-def dhmc(dynamics, model, workspace, randomness, settings, stats, control):
+def dhmc(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
     """One transition from the state, with a fresh momentum; the outcome."""
     points, _, _, own, _, work = as_workspace(workspace)
     _, _, options, _, counters, status = as_work(work)

@@ -16,13 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refhmc.core import sample_stats as S
 from refhmc.core.records import records
 from refhmc.kernels.options import check_kernel
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 # A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
@@ -52,7 +55,7 @@ class Gibbs:
 
     title = "the Gibbs kernel"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.blocks, Mapping) or not self.blocks:
             raise ValueError(f"blocks must map names or indices to kernels, got {self.blocks!r}")
         for block, kernel in self.blocks.items():
@@ -70,7 +73,7 @@ class Gibbs:
     def kernels(self) -> list:
         return list(self.blocks.values())
 
-    def indices(self, model) -> list[np.ndarray]:
+    def indices(self, model: Model) -> list[np.ndarray]:
         """The coordinates of each block. Raises ValueError unless they are a partition of the model's."""
         found = [block_indices(model, block) for block in self.blocks]
         times = np.bincount(np.concatenate(found), minlength=model.dim)
@@ -101,7 +104,7 @@ class Gibbs:
         return whole
 
 
-def block_name(block, place: int) -> str:
+def block_name(block: tuple | str, place: int) -> str:
     """``x``, ``beta_sigma_phi``, or ``block0`` for indices."""
     if isinstance(block, str):
         return block
@@ -110,7 +113,7 @@ def block_name(block, place: int) -> str:
     return f"block{place}"
 
 
-def block_indices(model, block) -> np.ndarray:
+def block_indices(model: Model, block: Any) -> np.ndarray:
     """The coordinates of a block, in the order it names them. Raises ValueError for what the model does not have."""
     parts = [block] if isinstance(block, str | int | np.integer) else list(block)
     if not parts:
@@ -128,7 +131,7 @@ def block_indices(model, block) -> np.ndarray:
     return np.array(found)
 
 
-def coordinates_of(model, name: str) -> list[int]:
+def coordinates_of(model: Model, name: str) -> list[int]:
     """The coordinates called ``name`` or ``name[k]``; else those a constrained variable of that name depends on."""
     called = [i for i, each in enumerate(model.names) if each == name or re.sub(r"\[\d+\]$", "", each) == name]
     if called:

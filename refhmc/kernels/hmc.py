@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import invariant, jit
@@ -28,6 +28,9 @@ from refhmc.kernels.options import check_jitter, check_length, check_options, so
 from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+
+if TYPE_CHECKING:
+    from refhmc.core.types import Points
 
 MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
@@ -57,7 +60,7 @@ class HMC:
     integrator: object = None
     target_accept: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_options(self)
         check_length(self)
         check_jitter(self, "step_jitter", "length_jitter")
@@ -72,7 +75,7 @@ class HMC:
     title = "the HMC kernel"
 
     @property
-    def transition(self):
+    def transition(self) -> Callable:
         return hmc
 
     def settings(self) -> dict[str, float]:
@@ -155,7 +158,7 @@ def accept(q: Array, proposal: Array, energy_error: Array, uniforms: Array, n_st
 
 
 @jit
-def jittered_step(randomness, settings):
+def jittered_step(randomness: tuple, settings: Any) -> float:
     """The step of this trajectory."""
     eps = settings.step_size
     if settings.jitter > 0:
@@ -164,7 +167,7 @@ def jittered_step(randomness, settings):
 
 
 @jit
-def jittered_length(randomness, settings):
+def jittered_length(randomness: tuple, settings: Any) -> int:
     """Steps of this trajectory: those asked for, by the step before jitter, times 1 + l (2u - 1), rounded."""
     length = float(settings.n_steps)
     if settings.n_steps == 0:
@@ -175,7 +178,9 @@ def jittered_length(randomness, settings):
 
 
 @jit
-def hmc(dynamics, model, workspace, randomness, settings, stats, control):
+def hmc(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
     """One transition from the state, with a fresh momentum; the outcome."""
     points, _, _, own, _, work = as_workspace(workspace)
     at = as_points(points)
@@ -204,7 +209,9 @@ def hmc(dynamics, model, workspace, randomness, settings, stats, control):
 
 
 @jit
-def metropolis_accept(at, randomness, energies, eps, nominal, done, status, stats):
+def metropolis_accept(
+    at: Points, randomness: tuple, energies: tuple, eps: float, nominal: float, done: int, status: Any, stats: Any
+) -> int:
     """Take the candidate with probability min(1, exp(H0 - H)), fill in the statistics; the outcome.
 
     ``energies``: H0, H (not finite: rejected), the least and the largest on the trajectory, the largest error.

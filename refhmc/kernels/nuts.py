@@ -29,6 +29,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import invariant, jit, jit_inline, jit_sum
 from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_state, swap_rows
@@ -178,7 +180,7 @@ class NUTS:
     integrator: object = None
     target_accept: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_options(self)
         if int(self.max_treedepth) != self.max_treedepth or not 1 <= self.max_treedepth <= 30:
             raise ValueError(f"max_treedepth must be a whole number from 1 to 30, got {self.max_treedepth!r}")
@@ -204,7 +206,7 @@ class NUTS:
     title = "the NUTS kernel"
 
     @property
-    def transition(self):
+    def transition(self) -> Callable:
         return nuts
 
     def settings(self) -> dict[str, float]:
@@ -229,12 +231,12 @@ class Interval(NamedTuple):
 
 
 @jit_inline
-def as_interval(rows):
+def as_interval(rows: np.ndarray) -> Any:
     return IntervalRows(rows[0], rows[1], rows[2], rows[3], rows[4])
 
 
 @jit_sum
-def is_turning(first, second, v_last):
+def is_turning(first: np.ndarray, second: np.ndarray, v_last: np.ndarray) -> bool:
     """Whether A + B, or A + first of B, or last of A + B turns; ``first`` and ``second`` are the intervals A and B.
 
     ``v_last`` is the velocity at the last state of B, ``v_last`` of B or where that stands before it is put there.
@@ -255,7 +257,7 @@ def is_turning(first, second, v_last):
 
 
 @jit_sum
-def states_are_turning(first, z):
+def states_are_turning(first: np.ndarray, z: np.ndarray) -> bool:
     """:func:`is_turning` for the first state of the interval ``first`` and the state ``z``: its three parts are the same."""
     a, point = as_interval(first), as_point(z)
     whole_a = whole_b = 0.0
@@ -267,7 +269,7 @@ def states_are_turning(first, z):
 
 
 @jit_inline
-def make_leaf(rows, z):
+def make_leaf(rows: np.ndarray, z: np.ndarray) -> None:
     """The interval of the one state ``z``."""
     interval, point = as_interval(rows), as_point(z)
     copy_row(interval.rho, point.p)
@@ -278,7 +280,7 @@ def make_leaf(rows, z):
 
 
 @jit_inline
-def append(first, second):
+def append(first: np.ndarray, second: np.ndarray) -> None:
     """A <- A + B: the interval B comes after A."""
     a, b = as_interval(first), as_interval(second)
     add_row(a.rho, b.rho)
@@ -287,7 +289,7 @@ def append(first, second):
 
 
 @jit_inline
-def reverse(rows):
+def reverse(rows: np.ndarray) -> None:
     """Read the interval from its other end; the criterion is the same in both directions of time."""
     interval = as_interval(rows)
     swap_rows(interval.p_first, interval.p_last)
@@ -295,7 +297,7 @@ def reverse(rows):
 
 
 @jit
-def add_leaf(tree, leaf, z):
+def add_leaf(tree: np.ndarray, leaf: int, z: np.ndarray) -> bool:
     """Add leaf ``z`` and join intervals of the same size, 1, 2, 4, ...; False when a union of two turns.
 
     The completed intervals that wait for another of their size lie in ``tree[0], tree[1], ...``, as many as there are
@@ -333,7 +335,18 @@ def add_leaf(tree, leaf, z):
 
 
 @jit
-def build_subtree(dynamics, model, workspace, randomness, eps, depth, z, candidate, H0, control):
+def build_subtree(
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    eps: float,
+    depth: int,
+    z: np.ndarray,
+    candidate: np.ndarray,
+    H0: float,
+    control: Any,
+) -> tuple[int, float, float, int]:
     """Build a subtree of 2^depth states from the point ``z``, which moves to its far end.
 
     ``tree[0]`` becomes the subtree's interval, ``candidate`` its candidate; ``trajectory`` is added to.
@@ -378,7 +391,9 @@ def build_subtree(dynamics, model, workspace, randomness, eps, depth, z, candida
 
 
 @jit
-def nuts(dynamics, model, workspace, randomness, settings, stats, control):
+def nuts(
+    dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
+) -> int:
     """One transition from the state, with a fresh momentum; the outcome."""
     points, tree, _, _, totals, work = as_workspace(workspace)
     at = as_points(points)

@@ -29,14 +29,14 @@ class Kernel(Protocol):
     def settings(self) -> dict[str, float]: ...
 
 
-def check_kernel(kernel, what: str) -> None:
+def check_kernel(kernel: Any, what: str) -> None:
     """Raise TypeError for what is no kernel of one transition."""
     names = ("title", "step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
     if isinstance(kernel, type) or not all(hasattr(kernel, name) for name in names):
         raise TypeError(f"{what} must be refhmc.HMC(...), NUTS(...), DHMC(...) or one of your own, got {kernel!r}")
 
 
-def check_options(kernel) -> None:
+def check_options(kernel: Any) -> None:
     """Raise ValueError or TypeError, with the name and the value, for an option that cannot be."""
     step_size = kernel.step_size
     if step_size is not None and not (step_size > 0 and math.isfinite(step_size)):
@@ -47,7 +47,7 @@ def check_options(kernel) -> None:
     resolve(kernel.metric, kernel.integrator)
 
 
-def check_length(kernel) -> None:
+def check_length(kernel: Any) -> None:
     """Raise ValueError for a number of steps, or a length of the trajectory, that cannot be."""
     if kernel.n_steps is not None and kernel.trajectory_length is not None:
         raise ValueError("give n_steps or trajectory_length, not both")
@@ -58,14 +58,14 @@ def check_length(kernel) -> None:
         raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
 
 
-def check_jitter(kernel, *names: str) -> None:
+def check_jitter(kernel: Any, *names: str) -> None:
     """Raise ValueError for a relative spread outside [0, 1)."""
     for name in names:
         if not 0 <= getattr(kernel, name) < 1:
             raise ValueError(f"{name} must lie in [0, 1), got {getattr(kernel, name)!r}")
 
 
-def solver_statistics(kernel) -> tuple[str, ...]:
+def solver_statistics(kernel: Any) -> tuple[str, ...]:
     """Names of the statistics that the kernel's metric and integrator add to its own."""
     metric, integrator = resolve(kernel.metric, kernel.integrator)
     names: tuple[str, ...] = ()

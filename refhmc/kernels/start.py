@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
@@ -12,7 +13,7 @@ from refhmc.core.types import as_dynamics, as_points, as_workspace
 
 
 @jit
-def begin(dynamics, model, workspace, randomness, settings):
+def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
     """Draw the momentum of the state, unless ``settings.keep_momentum``; returns H0, not finite where there is none."""
     points, _, normals, _, _, work = as_workspace(workspace)
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
@@ -22,7 +23,7 @@ def begin(dynamics, model, workspace, randomness, settings):
 
 
 @jit
-def not_begun(state, status, settings, stats):
+def not_begun(state: Any, status: Any, settings: Any, stats: Any) -> int:
     """The statistics of a transition that cannot begin, since the state has no finite energy H0; the outcome."""
     outcome = S.reason(status)
     stats.lp = as_point(state).log_density[0]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from refhmc.core.types import as_metric, as_model, as_work
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 # What warm-up learns a metric from.
 NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
@@ -53,7 +56,7 @@ class Metric(Protocol):
     def geometry(self) -> tuple: ...
     @property
     def refresh(self) -> Any: ...
-    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
+    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]: ...
     def options(self) -> dict[str, float]: ...
 
 
@@ -72,14 +75,14 @@ class Riemannian:
         raise NotImplementedError
 
     @property
-    def refresh(self):
+    def refresh(self) -> Any:
         return refresh
 
-    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """``vecs`` and ``mats``, zeros."""
         return np.zeros((self.layout.n_vectors, model.dim)), np.zeros((self.n_matrices(model), model.dim, model.dim))
 
-    def n_matrices(self, model) -> int:
+    def n_matrices(self, model: Model) -> int:
         """How many matrices it needs for a model."""
         return self.layout.n_matrices
 
@@ -87,7 +90,7 @@ class Riemannian:
         return {"alpha": self.alpha} if hasattr(self, "alpha") else {}
 
 
-def check_alpha(alpha) -> None:
+def check_alpha(alpha: float) -> None:
     if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
         raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
 
@@ -149,7 +152,7 @@ views = SHARED.views
 
 
 @jit_part
-def factorise(model, metric, q, work):
+def factorise(model: tuple, metric: tuple, q: np.ndarray, work: tuple) -> bool:
     """Factorise the metric at ``q``, unless that is where it stands; False if it cannot be, with the reason noted.
 
     DIVERGED: the metric is finite and not positive definite (the metric's own ``factorise`` says so). NAN: it is not finite, or
@@ -176,7 +179,7 @@ def factorise(model, metric, q, work):
 
 
 @jit_part
-def log_density_at_metric(model, work):
+def log_density_at_metric(model: tuple, work: tuple) -> float:
     """L at the metric's position, with its gradient in ``gradient``."""
     vecs, mats, _, cache, counters, _ = as_work(work)
     invariant(cache.factorised >= 0)
@@ -189,14 +192,23 @@ def log_density_at_metric(model, work):
 
 
 @jit_part
-def velocity_and_force(model, metric, p, phi, tau, work, velocity, dH_dq):
+def velocity_and_force(
+    model: tuple,
+    metric: tuple,
+    p: np.ndarray,
+    phi: float,
+    tau: float,
+    work: tuple,
+    velocity: np.ndarray,
+    dH_dq: np.ndarray,
+) -> None:
     """dH/dp = G^-1 p, and phi dphi/dq + tau dtau/dq, at the metric's position."""
     as_work(work).counters.fields += 1
     as_metric(metric).velocity_and_force(model, p, phi, tau, work, velocity, dH_dq)
 
 
 @jit_part
-def half_log_det(work):
+def half_log_det(work: tuple) -> float:
     """1/2 log det G at the metric's position; only energies need it, the forces do not.
 
     One logarithm for a product of many scales, taken before it can leave the range of a double.
@@ -219,7 +231,7 @@ def half_log_det(work):
 
 
 @jit
-def energy(model, metric, z, work):
+def energy(model: tuple, metric: tuple, z: np.ndarray, work: tuple) -> float:
     """H = phi + tau of the point ``z``, whose other rows are set from its position and momentum; NaN if there is none."""
     point, status = as_point(z), as_work(work).status
     if not factorise(model, metric, point.q, work):
@@ -235,7 +247,7 @@ def energy(model, metric, z, work):
 
 
 @jit_part
-def condition(scales):
+def condition(scales: np.ndarray) -> float:
     """The ratio of the extreme scales: eigenvalues of G, of ``Fisher`` the pivots of its factorisation."""
     least = largest = scales[0]
     for i in range(scales.shape[0]):
@@ -245,7 +257,7 @@ def condition(scales):
 
 
 @jit
-def refresh(model, metric, z, normals, draws, work):
+def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
     """A momentum made from standard normals into the point ``z``, unless it ``draws`` none; returns H there.
 
     Copies start on the diagonal.
@@ -261,7 +273,7 @@ def refresh(model, metric, z, normals, draws, work):
 
 
 @jit_part
-def put_copies(z):
+def put_copies(z: np.ndarray) -> None:
     """In an extended phase space (:mod:`refhmc.integrators.explicit_tao`) set the copies to the point itself."""
     for row in range(POINT_ROWS, z.shape[0]):
         copy_row(z[row], z[row - POINT_ROWS])

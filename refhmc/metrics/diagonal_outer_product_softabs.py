@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
@@ -35,7 +37,7 @@ class DiagonalOuterProductSoftAbs(Riemannian):
     reads = ("hessian", None)
     layout = LAYOUT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_alpha(self.alpha)
 
     @property
@@ -80,7 +82,7 @@ class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise(model, work):
+def factorise(model: tuple, work: tuple) -> bool:
     """g and f at the metric's position; False if it is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
     w = views(work)
@@ -94,7 +96,7 @@ def factorise(model, work):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     scales = views(work).scales
     for i in range(p.shape[0]):
@@ -102,7 +104,9 @@ def inverse_product(p, work, out):
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
+) -> None:
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq from a product with the Hessian."""
     vecs, mats, options, cache, _, _ = as_work(work)
     of_model, w = as_model(model), views(work)
@@ -119,7 +123,7 @@ def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, G) from standard normals."""
     scales = views(work).scales
     for i in range(p.shape[0]):

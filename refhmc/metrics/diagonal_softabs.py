@@ -11,7 +11,7 @@ trace with a diagonal matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_a
 from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 # ``scales`` is f. The functions of the model's diagonals take a matrix of one row.
 LAYOUT = Layout("diagonal[1] inverse slopes m[1]", after=SHARED)
@@ -38,14 +41,14 @@ class DiagonalSoftAbs(Riemannian):
     reads_diagonals = True  # of both, from a model that gives them by themselves
     layout = LAYOUT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_alpha(self.alpha)
 
     @property
     def geometry(self) -> tuple:
         return factorise, inverse_product, velocity_and_force, draw
 
-    def n_matrices(self, model) -> int:
+    def n_matrices(self, model: Model) -> int:
         return 0 if model.has_diagonals else 1
 
     def on_arrays(self, model: Any) -> HamiltonianOnArrays:
@@ -88,7 +91,7 @@ class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise(model, work):
+def factorise(model: tuple, work: tuple) -> bool:
     """The diagonal of H at the metric's position, and f; False if it is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
     f, w, d = as_model(model), views(work), vecs.shape[1]
@@ -108,7 +111,7 @@ def factorise(model, work):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     inverse = views(work).inverse
     for i in range(p.shape[0]):
@@ -116,7 +119,9 @@ def inverse_product(p, work, out):
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
+) -> None:
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction with a diagonal matrix."""
     vecs, mats, options, cache, counters, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
@@ -142,7 +147,7 @@ def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, G) from standard normals."""
     scales = views(work).scales
     for i in range(p.shape[0]):

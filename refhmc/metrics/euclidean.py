@@ -51,14 +51,14 @@ class Euclidean:
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
-    def refresh(self):
+    def refresh(self) -> Any:
         return refresh
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """M^-1, its diagonal (dim,) or all of it (dim, dim)."""
         raise NotImplementedError
 
-    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """``vecs`` and ``mats``: M^-1 and its factor in their rows."""
         d, inverse_mass = model.dim, self.inverse_mass(model.dim)
         vecs = np.zeros(((EUCLIDEAN if leapfrog else SHARED).n_vectors, d))
@@ -100,7 +100,7 @@ class Diagonal(Euclidean):
     learn_from: str = "draws"
     is_dense = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.learn_from not in ("draws", "draws and gradients"):
             raise ValueError(f"learn_from must be 'draws' or 'draws and gradients', got {self.learn_from!r}")
 
@@ -181,7 +181,7 @@ class EuclideanOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = M^-1 p"""
     if as_work(work).mats.shape[0] == 0:
         inverse_mass = diagonal(work).inverse_mass
@@ -192,7 +192,7 @@ def inverse_product(p, work, out):
 
 
 @jit
-def energy(z, work):
+def energy(z: np.ndarray, work: tuple) -> float:
     """H of the point ``z``, whose velocity is set from its momentum."""
     point = as_point(z)
     inverse_product(point.p, work, point.velocity)
@@ -200,7 +200,7 @@ def energy(z, work):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, M) from standard normals."""
     if as_work(work).mats.shape[0] == 0:
         root = diagonal(work).root
@@ -213,7 +213,7 @@ def draw(normals, work, p):
 
 
 @jit
-def refresh(model, metric, z, normals, draws, work):
+def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
     """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
     if draws:
         draw(normals, work, as_point(z).p)
@@ -223,13 +223,15 @@ def refresh(model, metric, z, normals, draws, work):
 
 # For the integrators that take any metric: nothing depends on the position but the gradient.
 @jit
-def factorise(model, work):
+def factorise(model: Any, work: np.ndarray) -> Any:
     as_work(work).cache.log_det_weight = 0.0
     return True
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
+) -> None:
     inverse_product(p, work, v)
     if phi != 0:
         log_density_at_metric(model, work)

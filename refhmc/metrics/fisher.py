@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import copy_row
@@ -78,7 +80,7 @@ class FisherOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise(model, work):
+def factorise(model: tuple, work: tuple) -> bool:
     """G at the metric's position and its factors; False, with DIVERGED noted if G is indefinite, if it has none."""
     vecs, mats, _, cache, _, status = as_work(work)
     f, w = as_model(model), views(work)
@@ -92,7 +94,7 @@ def factorise(model, work):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     w = views(work)
     copy_row(out, p)
@@ -100,7 +102,9 @@ def inverse_product(p, work, out):
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
+) -> None:
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
     vecs, mats, _, cache, counters, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
@@ -121,7 +125,7 @@ def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, G) from standard normals."""
     w = views(work)
     for i in range(p.shape[0]):

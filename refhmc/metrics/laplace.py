@@ -73,7 +73,7 @@ views = LAYOUT.views
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """dK/dp"""
     w = views(work)
     for i in range(p.shape[0]):
@@ -81,7 +81,7 @@ def inverse_product(p, work, out):
 
 
 @jit
-def energy(z, work):
+def energy(z: np.ndarray, work: tuple) -> float:
     """H = -L + K of the point ``z``, whose velocity is set from its momentum."""
     point, jumps = as_point(z), views(work).jumps
     inverse_product(point.p, work, point.velocity)
@@ -92,14 +92,14 @@ def energy(z, work):
 
 
 @jit
-def exponential(z):
+def exponential(z: float) -> float:
     """-log P(|Z| > |z|) of a standard normal Z: exponential if z is standard normal."""
     x = abs(z) / math.sqrt(2.0)
     return -math.log1p(-math.erf(x)) if x < 0.5 else -math.log(math.erfc(x))
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """The momentum from standard normals."""
     w = views(work)
     for i in range(p.shape[0]):
@@ -108,7 +108,7 @@ def draw(normals, work, p):
 
 
 @jit
-def refresh(model, metric, z, normals, draws, work):
+def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
     """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
     if draws:
         draw(normals, work, as_point(z).p)
@@ -116,7 +116,7 @@ def refresh(model, metric, z, normals, draws, work):
 
 
 @jit
-def scale_jumps(work, factor):
+def scale_jumps(work: tuple, factor: float) -> None:
     """m_j = 1 / (factor s_j)"""
     w = views(work)
     for j in range(w.jumps.shape[0]):
@@ -126,7 +126,7 @@ def scale_jumps(work, factor):
 
 
 @jit
-def take_scales(work):
+def take_scales(work: np.ndarray) -> None:
     """After a new diagonal metric, the estimated variances, was put in ``inverse_mass``: s_j is their root."""
     w = views(work)
     for j in range(w.scale.shape[0]):

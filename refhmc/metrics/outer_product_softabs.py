@@ -59,7 +59,7 @@ class OuterProductSoftAbs(Riemannian):
     reads = ("hessian", None)
     layout = LAYOUT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_alpha(self.alpha)
 
     def options(self) -> dict[str, float]:
@@ -134,7 +134,7 @@ class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def langevin(t):
+def langevin(t: float) -> float:
     """coth t - 1/t"""
     if t < SMALL:
         x = t * t
@@ -143,7 +143,7 @@ def langevin(t):
 
 
 @jit
-def eigenvalues(s, options):
+def eigenvalues(s: float, options: Any) -> tuple[float, float, float, float]:
     """(across, along, b, (along - across)/s) at s = g.g"""
     alpha = options.alpha
     t = alpha * s
@@ -161,7 +161,7 @@ def eigenvalues(s, options):
 
 
 @jit
-def slopes(s, options):
+def slopes(s: float, options: Any) -> tuple[float, float, float]:
     """d/ds of (log across, log along, 1/across)"""
     alpha = options.alpha
     t = alpha * s
@@ -180,7 +180,7 @@ def slopes(s, options):
 
 
 @jit
-def part_across(g, p, r):
+def part_across(g: np.ndarray, p: np.ndarray, r: np.ndarray) -> float:
     """gamma = g.p / s, and the part of p across g into ``r``: taken twice, so that g.r is zero to the rounding of r."""
     s = dot(g, g)
     gamma = dot(g, p) / s if s > 0 else 0.0
@@ -193,7 +193,7 @@ def part_across(g, p, r):
 
 
 @jit
-def factorise(model, work):
+def factorise(model: tuple, work: tuple) -> bool:
     """g at the metric's position; False if G is not finite and positive."""
     vecs, mats, options, cache, _, _ = as_work(work)
     w = views(work)
@@ -207,7 +207,7 @@ def factorise(model, work):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     vecs, mats, options, _, _, _ = as_work(work)
     w = views(work)
@@ -219,7 +219,9 @@ def inverse_product(p, work, out):
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
+) -> None:
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq from two products with the Hessian."""
     vecs, mats, options, cache, _, _ = as_work(work)
     f, w, d = as_model(model), views(work), p.shape[0]
@@ -242,7 +244,7 @@ def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, G) from standard normals."""
     vecs, mats, options, _, _, _ = as_work(work)
     g = views(work).gradient

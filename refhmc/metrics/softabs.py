@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
@@ -50,7 +52,7 @@ class SoftAbs(Riemannian):
     reads = ("hessian", "trace")
     layout = LAYOUT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_alpha(self.alpha)
 
     @property
@@ -104,7 +106,7 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise(model, work):
+def factorise(model: tuple, work: tuple) -> bool:
     """H at the metric's position, its eigenvalues and vectors, f; False if it is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
     f, w = as_model(model), views(work)
@@ -117,14 +119,14 @@ def factorise(model, work):
 
 
 @jit_sum
-def rotate(Q, x, out):
+def rotate(Q: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = Q' x, coordinates in the eigenbasis."""
     for i in range(x.shape[0]):
         out[i] = dot(Q[i], x)
 
 
 @jit_sum
-def rotate_back(Q, x, out):
+def rotate_back(Q: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = Q x"""
     out[:] = 0.0
     for i in range(x.shape[0]):
@@ -133,7 +135,7 @@ def rotate_back(Q, x, out):
 
 
 @jit
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     w = views(work)
     rotate(w.Q, p, w.a)
@@ -143,7 +145,7 @@ def inverse_product(p, work, out):
 
 
 @jit_sum
-def conjugate(Q, inner, product, out):
+def conjugate(Q: np.ndarray, inner: np.ndarray, product: np.ndarray, out: np.ndarray) -> None:
     """out = Q inner Q' for a symmetric ``inner``; Q has its columns as rows."""
     d = Q.shape[0]
     product[:] = 0.0
@@ -164,7 +166,9 @@ def conjugate(Q, inner, product, out):
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
+) -> None:
     """v = G^-1 p, and phi dphi/dq + tau dtau/dq by one contraction."""
     vecs, mats, options, cache, counters, _ = as_work(work)
     of_model, w, d = as_model(model), views(work), p.shape[0]
@@ -190,7 +194,7 @@ def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, G) from standard normals."""
     w = views(work)
     rotate(w.Q, normals, w.a)

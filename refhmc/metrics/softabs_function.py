@@ -23,6 +23,7 @@ f(-x) = f(x).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def divided_difference_on_arrays(x: Array, y: Array, alpha: float) -> Array:
 
 
 @jit
-def soft(x, alpha):
+def soft(x: float, alpha: float) -> float:
     """x coth(alpha x)"""
     t = abs(alpha * x)
     if t > LARGE:
@@ -83,7 +84,7 @@ def soft(x, alpha):
 
 
 @jit
-def soft_derivative(x, alpha):
+def soft_derivative(x: float, alpha: float) -> float:
     """d/dx of x coth(alpha x)"""
     t = alpha * x
     if abs(t) > LARGE:
@@ -92,7 +93,7 @@ def soft_derivative(x, alpha):
 
 
 @jit
-def soft_all(x, alpha, out):
+def soft_all(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
     """out[i] = soft(x[i], alpha): |x| first, in vector registers, then those few for which that is not enough."""
     small = 0
     for i in range(x.shape[0]):
@@ -105,7 +106,7 @@ def soft_all(x, alpha, out):
 
 
 @jit
-def soft_derivatives(x, alpha, out):
+def soft_derivatives(x: np.ndarray, alpha: float, out: np.ndarray) -> None:
     """out[i] = soft_derivative(x[i], alpha), likewise."""
     small = 0
     for i in range(x.shape[0]):
@@ -118,13 +119,13 @@ def soft_derivatives(x, alpha, out):
 
 
 @jit
-def divided_difference(x, y, alpha):
+def divided_difference(x: np.ndarray, y: np.ndarray, alpha: Any) -> Any:
     """(f(x) - f(y)) / (x - y), the derivative where x = y."""
     return divided_difference_of(x, y, soft(x, alpha), soft(y, alpha), alpha)
 
 
 @jit
-def divided_difference_of(x, y, fx, fy, alpha):
+def divided_difference_of(x: float, y: float, fx: float, fy: float, alpha: float) -> float:
     """The same with fx = soft(x, alpha) and fy = soft(y, alpha) at hand: they are computed once, not d times."""
     a, b = abs(x), abs(y)  # J(x, y) = J(a, b) (a - b) / (x - y)
     if alpha * a > LARGE and alpha * b > LARGE:
@@ -139,7 +140,7 @@ def divided_difference_of(x, y, fx, fy, alpha):
 
 
 @jit
-def of_sum_and_difference(M, D):
+def of_sum_and_difference(M: np.ndarray, D: Any) -> Any:
     """J from M and D for 0 <= |D| <= M, M up to 2 or |D| up to 1/2."""
     if M <= 2.0:
         M2, D2 = M * M, D * D

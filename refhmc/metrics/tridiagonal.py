@@ -51,7 +51,7 @@ class Tridiagonal(Euclidean):
     is_dense = False
     learns = NOTHING
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.diagonal is None) != (self.off_diagonal is None):
             raise ValueError("give both diagonal and off_diagonal, or neither")
 
@@ -64,15 +64,15 @@ class Tridiagonal(Euclidean):
         return factorise, inverse_product, velocity_and_force, draw
 
     @property
-    def refresh(self):
+    def refresh(self) -> Any:
         return refresh
 
     @property
-    def leapfrog(self):
+    def leapfrog(self) -> Any:
         """The leapfrog's compiled step on it."""
         return leapfrog
 
-    def stacks(self, model, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
+    def stacks(self, model: Any, leapfrog: bool) -> tuple[np.ndarray, np.ndarray]:
         """``vecs`` and ``mats``: the factors and the bands in their rows."""
         vecs, mats = np.zeros((SHARED.n_vectors, model.dim)), self.bands(model.dim)[None]
         plain(factorise_bands)(mats[0], vecs[0], vecs[1])
@@ -137,7 +137,7 @@ class TridiagonalOnArrays(HamiltonianOnArrays):
 
 
 @jit
-def factorise_bands(bands, r, l):  # noqa: E741
+def factorise_bands(bands: np.ndarray, r: np.ndarray, l: np.ndarray) -> bool:  # noqa: E741
     """1/D and l from the bands (2, d); False if M is not positive definite."""
     pivot = bands[0, 0]
     l[0] = 0.0
@@ -152,7 +152,7 @@ def factorise_bands(bands, r, l):  # noqa: E741
 
 
 @jit
-def make_bands(model, q, work):
+def make_bands(model: tuple, q: np.ndarray, work: tuple) -> bool:
     """The model's bands at ``q``, factorised, where the metric reads them; False if they are not positive definite."""
     _, _, options, _, counters, _ = as_work(work)
     if options.reads_bands == 0:
@@ -164,7 +164,7 @@ def make_bands(model, q, work):
 
 
 @jit_products
-def inverse_product(p, work, out):
+def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = M^-1 p"""
     w = views(work)
     r, l = w.r, w.l  # noqa: E741
@@ -180,7 +180,7 @@ def inverse_product(p, work, out):
 
 
 @jit
-def draw(normals, work, p):
+def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, M) from standard normals."""
     w = views(work)
     before = 0.0
@@ -191,7 +191,7 @@ def draw(normals, work, p):
 
 
 @jit
-def energy(z, work):
+def energy(z: np.ndarray, work: tuple) -> float:
     """H of the point ``z``, whose velocity is set from its momentum."""
     point = as_point(z)
     inverse_product(point.p, work, point.velocity)
@@ -199,7 +199,7 @@ def energy(z, work):
 
 
 @jit
-def refresh(model, metric, z, normals, draws, work):
+def refresh(model: tuple, metric: tuple, z: np.ndarray, normals: np.ndarray, draws: bool, work: tuple) -> float:
     """A momentum made from standard normals, unless it ``draws`` none, with its velocity, into the point ``z``; returns H."""
     point = as_point(z)
     if not make_bands(model, point.q, work):
@@ -212,7 +212,7 @@ def refresh(model, metric, z, normals, draws, work):
 
 
 @jit_products
-def leapfrog(model, metric, z, eps, work, own):
+def leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """One leapfrog step (:mod:`refhmc.integrators.leapfrog`) of the point ``z`` in place; returns H there.
 
     Each kick is made in the same pass as the solution with L, and the drift in that with L'.
@@ -249,13 +249,15 @@ def leapfrog(model, metric, z, eps, work, own):
 
 # For the integrators that take any metric.
 @jit
-def factorise(model, work):
+def factorise(model: Any, work: np.ndarray) -> Any:
     as_work(work).cache.log_det_weight = 0.0
     return make_bands(model, shared(work).position, work)
 
 
 @jit
-def velocity_and_force(model, p, phi, tau, work, v, dH_dq):
+def velocity_and_force(
+    model: Any, p: np.ndarray, phi: Any, tau: Any, work: np.ndarray, v: np.ndarray, dH_dq: Any
+) -> None:
     inverse_product(p, work, v)
     if phi != 0:
         log_density_at_metric(model, work)

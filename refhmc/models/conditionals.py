@@ -53,18 +53,18 @@ POSITION = 4
 
 
 @jit
-def condition_generally(q, data):
+def condition_generally(q: np.ndarray, data: np.ndarray) -> None:
     for i in range(q.shape[0]):
         data[0, POSITION + i] = q[i]
 
 
 @jit
-def condition_nothing(q, data):
+def condition_nothing(q: np.ndarray, data: np.ndarray) -> None:
     """For the block of all coordinates."""
 
 
 @numba.njit(**OPTIONS)
-def parts(data):
+def parts(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The full position, the block's indices (as floats), the gradient's place and the joint data."""
     d, m = int(data[0, JOINT_DIM]), int(data[0, BLOCK_DIM])
     rows, columns = int(data[0, ROWS]), int(data[0, COLUMNS])
@@ -74,7 +74,7 @@ def parts(data):
 
 
 @numba.njit(**OPTIONS)
-def place(x, q, block):
+def place(x: np.ndarray, q: np.ndarray, block: np.ndarray) -> None:
     for i in range(x.shape[0]):
         q[int(block[i])] = x[i]
 
@@ -82,7 +82,7 @@ def place(x, q, block):
 def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, Callable]:
     """log_density, gradient and value_and_gradient of a block from the joint model's pointer."""
 
-    def value_and_gradient(x, data, out):
+    def value_and_gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         q, block, full, joint_data = parts(data)
         place(x, q, block)
         value = joint(q, joint_data, full)
@@ -92,10 +92,10 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
 
     both = numba.njit(**OPTIONS)(value_and_gradient)
 
-    def log_density(x, data):
+    def log_density(x: np.ndarray, data: np.ndarray) -> Any:
         return both(x, data, np.empty_like(x))
 
-    def gradient(x, data, out):
+    def gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         both(x, data, out)
 
     return numba.njit(**OPTIONS)(log_density), numba.njit(**OPTIONS)(gradient), both
@@ -104,7 +104,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
 def restricted_matrix(joint: Callable, code: int) -> Callable:
     """A block of the joint Hessian or Fisher metric. ``code``: a Python model is told which one by its data."""
 
-    def matrix(x, data, out):
+    def matrix(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         q, block, full, joint_data = parts(data)
         place(x, q, block)
         if code >= 0:
@@ -121,7 +121,7 @@ def restricted_matrix(joint: Callable, code: int) -> Callable:
 def restricted_trace(joint: Callable, code: int) -> Callable:
     """The contraction of a block's matrix with the derivative of that of the joint model."""
 
-    def contraction(x, data, M, out):
+    def contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
         q, block, full, joint_data = parts(data)
         place(x, q, block)
         if code >= 0:
@@ -140,7 +140,7 @@ def restricted_trace(joint: Callable, code: int) -> Callable:
 def restricted_change(joint: Callable) -> Callable:
     """``log_density_change`` of a block from the joint model's change, in the protocol of the core."""
 
-    def change(x, data, j, new_value):
+    def change(x: np.ndarray, data: np.ndarray, j: int, new_value: float) -> Any:
         q, block, _, joint_data = parts(data)
         place(x, q, block)
         return joint(q, joint_data, int(block[j]), new_value, 0.0)
@@ -227,7 +227,7 @@ def conditional_of(model: Model, indices: Iterable[int]) -> Conditional:
     return general_conditional(model, indices)
 
 
-def conditional(model: Model, block, q) -> Model:
+def conditional(model: Model, block: Any, q: np.ndarray) -> Model:
     """The model of a block of ``model``'s coordinates, all others held at their values in ``q``, (d,).
 
     ``block`` is a name, a tuple of names or a sequence of indices, as in :class:`refhmc.Gibbs`. The position of the new

@@ -61,7 +61,7 @@ class ModelOnArrays:
     Raises ShapeError on other shapes, MissingDerivativeError for a derivative that the model lacks.
     """
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model) -> None:
         self.model, self.dim, self.discontinuous = model, model.dim, model.discontinuous
 
     def log_density(self, q: np.ndarray) -> np.ndarray:

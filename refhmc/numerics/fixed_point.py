@@ -34,6 +34,8 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +61,19 @@ class Outcome(enum.IntEnum):
 
 
 @jit_template
-def fixed_point(equation, model, metric, z, eps, work, own, x, image, history, end=None):
+def fixed_point(
+    equation: Callable,
+    model: tuple,
+    metric: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    x: np.ndarray,
+    image: np.ndarray,
+    history: np.ndarray,
+    end: Any = None,
+) -> Outcome:
     """Solve x = f(x) from ``x`` on, in place; the outcome, with the reason noted where there is no solution.
 
     ``end``: where the iteration arrives if this is a way back (``status.iterations_there`` is not 0), None if it is not known.
@@ -106,7 +120,7 @@ def fixed_point(equation, model, metric, z, eps, work, own, x, image, history, e
 
 
 @jit_part
-def retreat(x, history, memory, cache, counters, status):
+def retreat(x: np.ndarray, history: np.ndarray, memory: int, cache: Any, counters: Any, status: Any) -> bool:
     """Whether an iterate without an image was an extrapolation: then ``x`` is the plain one before it."""
     if memory == 0 or cache.pairs == 0:
         return False
@@ -117,7 +131,7 @@ def retreat(x, history, memory, cache, counters, status):
 
 
 @jit_part
-def is_bound_to_arrive(k, now, before, there, options):
+def is_bound_to_arrive(k: Any, now: Any, before: Any, there: Any, options: Any) -> Any:
     """The criterion of a known end, from k, E_k, E_{k-2} and the iterations of the way there."""
     if not now <= before / 4:
         return False
@@ -129,7 +143,7 @@ def is_bound_to_arrive(k, now, before, there, options):
 
 
 @jit_part
-def moved(image, x, tolerance):
+def moved(image: np.ndarray, x: np.ndarray, tolerance: float) -> int:
     """How many coordinates have changed by more than the tolerance and their last bits, or are not numbers."""
     count = 0
     for row in range(x.shape[0]):
@@ -141,7 +155,7 @@ def moved(image, x, tolerance):
 
 
 @jit_part
-def largest_change(image, x):
+def largest_change(image: np.ndarray, x: np.ndarray) -> float:
     """max_i |image_i - x_i|"""
     largest = 0.0
     for row in range(x.shape[0]):
@@ -151,7 +165,7 @@ def largest_change(image, x):
 
 
 @jit_part
-def not_finite(x):
+def not_finite(x: np.ndarray) -> bool:
     """Whether there is a number that is not finite: the iteration will not come back from there."""
     count = 0
     for row in range(x.shape[0]):
@@ -161,14 +175,14 @@ def not_finite(x):
 
 
 @jit_part
-def copy_rows(target, source):
+def copy_rows(target: np.ndarray, source: np.ndarray) -> None:
     for row in range(source.shape[0]):
         for i in range(source.shape[1]):
             target[row, i] = source[row, i]
 
 
 @jit_part
-def inner(a, b):
+def inner(a: np.ndarray, b: np.ndarray) -> float:
     """sum of the products of all entries"""
     total = 0.0
     for row in range(a.shape[0]):
@@ -178,7 +192,7 @@ def inner(a, b):
 
 
 @jit_part
-def subtract(target, scale, source):
+def subtract(target: np.ndarray, scale: float, source: np.ndarray) -> None:
     """target <- target - scale source"""
     for row in range(target.shape[0]):
         for i in range(target.shape[1]):
@@ -186,7 +200,7 @@ def subtract(target, scale, source):
 
 
 @jit
-def accelerate(x, image, history, n, memory, cache):
+def accelerate(x: np.ndarray, image: np.ndarray, history: np.ndarray, n: int, memory: int, cache: Any) -> None:
     """The next iterate into ``x``.
 
     A pair is a difference of residuals with the difference of images that belongs to it. Each new one is made

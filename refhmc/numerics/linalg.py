@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from refhmc.core.compiled import jit, jit_sum
 
@@ -10,7 +13,7 @@ EPSILON = 2.0**-52
 
 
 @jit_sum
-def dot(x, y):
+def dot(x: np.ndarray, y: np.ndarray) -> float:
     """sum_i x[i] y[i]"""
     total = 0.0
     for i in range(x.shape[0]):
@@ -19,7 +22,7 @@ def dot(x, y):
 
 
 @jit_sum
-def total(x):
+def total(x: np.ndarray) -> Any:
     """sum_i x[i]"""
     result = 0.0
     for i in range(x.shape[0]):
@@ -28,7 +31,7 @@ def total(x):
 
 
 @jit
-def symmetric_times(A, x, out):
+def symmetric_times(A: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = A x for a symmetric A, summed row by row (A[j] is also column j)."""
     d = x.shape[0]
     for i in range(d):
@@ -39,7 +42,7 @@ def symmetric_times(A, x, out):
 
 
 @jit_sum
-def cholesky(A, L):
+def cholesky(A: np.ndarray, L: np.ndarray) -> bool:
     """Lower L with L L' = A (only A's lower triangle is read); False, with L unfinished, if A is not positive.
 
     On a complex symmetric A (a complex step through this text) it is the factor without conjugation.
@@ -62,7 +65,7 @@ def cholesky(A, L):
 
 
 @jit
-def solve_lower(L, x):
+def solve_lower(L: np.ndarray, x: np.ndarray) -> None:
     """x <- L^-1 x in place."""
     d = x.shape[0]
     for i in range(d):
@@ -73,7 +76,7 @@ def solve_lower(L, x):
 
 
 @jit
-def solve_lower_transposed(L, x):
+def solve_lower_transposed(L: np.ndarray, x: np.ndarray) -> None:
     """x <- L^-T x in place."""
     d = x.shape[0]
     for i in range(d - 1, -1, -1):
@@ -87,7 +90,7 @@ def solve_lower_transposed(L, x):
 
 
 @jit_sum
-def factorise_ldl(G, L, r):
+def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
     """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite."""
     d = G.shape[0]
     for i in range(d):
@@ -108,7 +111,7 @@ def factorise_ldl(G, L, r):
 
 
 @jit
-def is_indefinite(G, L, r):
+def is_indefinite(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
     """Of a G that :func:`factorise_ldl` refused: whether it is finite and the failing pivot is not zero but for rounding."""
     d = G.shape[0]
     for i in range(d):
@@ -121,7 +124,7 @@ def is_indefinite(G, L, r):
 
 
 @jit_sum
-def solve_ldl(L, r, x):
+def solve_ldl(L: np.ndarray, r: np.ndarray, x: np.ndarray) -> None:
     """x <- G^-1 x in place."""
     d = x.shape[0]
     if d == 2:
@@ -142,14 +145,14 @@ def solve_ldl(L, r, x):
 
 
 @jit_sum
-def subtract_multiple(target, c, source):
+def subtract_multiple(target: np.ndarray, c: float, source: np.ndarray) -> None:
     """target <- target - c source"""
     for i in range(target.shape[0]):
         target[i] -= c * source[i]
 
 
 @jit_sum
-def subtract_four(target, c0, c1, c2, c3, rows):
+def subtract_four(target: Any, c0: Any, c1: Any, c2: Any, c3: Any, rows: Any) -> None:
     """target <- target - c0 rows[0] - ... - c3 rows[3]"""
     r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
     for i in range(target.shape[0]):
@@ -157,7 +160,7 @@ def subtract_four(target, c0, c1, c2, c3, rows):
 
 
 @jit
-def invert_ldl(L, r, out):
+def invert_ldl(L: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
     """out = G^-1 = T' diag(r) T with T = L^-1, by rows.
 
     Row i of T, which ends at i, is e_i - sum_k<i L[i, k] T[k]; then diag(r) T is solved for from below, where row k takes

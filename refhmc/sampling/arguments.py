@@ -15,7 +15,9 @@ from refhmc.models.base import Model
 from refhmc.sampling.checkpoint import read_run
 
 
-def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds) -> None:
+def check_arguments(
+    model: Model, kernel: Any, draws: int, tune: int, chains: int, cores: Any, backend: str, max_seconds: float | None
+) -> None:
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
@@ -34,7 +36,7 @@ def check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seco
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
 
-def check_memory(model, kernel, draws: int, kept_warmup: int, chains: int) -> None:
+def check_memory(model: Model, kernel: Any, draws: int, kept_warmup: int, chains: int) -> None:
     """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
     d = model.dim
     parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.result import Result
 from refhmc.sampling.review import failed_evaluations, review
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 
 def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
@@ -54,7 +57,7 @@ def with_partial(error: Any, result: Result) -> BaseException:
         return with_partial(SamplingError(f"{type(error).__name__}: {error}. What was drawn is in .partial"), result)
 
 
-def begun(model, kernel, entropy, draws, tune, preflight) -> Result:
+def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, preflight: bool) -> Result:
     """A result without draws, with the attributes that tell how the run is made."""
     import refhmc
 
@@ -74,7 +77,7 @@ def begun(model, kernel, entropy, draws, tune, preflight) -> Result:
     return Result({}, attributes)
 
 
-def put_draws(result: Result, kernel, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
+def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
     """Draws, statistics and counts of the chains: all of them, or the largest rectangle when some are shorter."""
     result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
     lengths = np.array([len(run.draws) for run in runs])
@@ -123,13 +126,13 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
     }
 
 
-def put_posterior(result: Result, model) -> None:
+def put_posterior(result: Result, model: Model) -> None:
     """The constrained values of all draws."""
     for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
         result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
 
 
-def put_warnings(result: Result, model, kernel, runs: list[ChainRun], jumps: str | None) -> list[Warning]:
+def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None) -> list[Warning]:
     """What of the run deserves a look: into the result, and returned to be warned of.
 
     ``jumps``: what was said of them before the run, which need not be said again.
@@ -192,10 +195,10 @@ def cut_short(attributes: dict[str, Any]) -> list[str]:
     ]
 
 
-def kernel_as_json(kernel) -> str:
+def kernel_as_json(kernel: Any) -> str:
     """``{"kernel": "NUTS", "step_size": null, "metric": {...}, ...}``; arrays as lists."""
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return {"name": type(value).__name__, **fields}
@@ -206,18 +209,18 @@ def kernel_as_json(kernel) -> str:
     return json.dumps(plain(kernel))
 
 
-def statistics(kernel, rows: np.ndarray) -> dict[str, np.ndarray]:
+def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Typed statistics by name from the core's rows."""
     return kernel.named(rows) if isinstance(kernel, Gibbs) else named(rows, kernel.statistics)
 
 
-def inexact_part(kernel):
+def inexact_part(kernel: Any) -> Any:
     """The kernel, or the first of its blocks', whose integrator is not exact; None if there is none."""
     parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
     return next((part for part in parts if not resolve(part.metric, part.integrator)[1].exact), None)
 
 
-def approximate(kernel) -> str:
+def approximate(kernel: Any) -> str:
     """The warning that goes with every result of an integrator that is not exact."""
     return f"The chain is approximate: {resolve(kernel.metric, kernel.integrator)[1].approximation}"
 

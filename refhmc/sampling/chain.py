@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -31,11 +32,14 @@ from refhmc.kernels.gibbs import Gibbs
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics.base import NOTHING
 
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
 ROWS_OF_STATS = nb.Array(numba.from_dtype(S.STATS), 1, "C")
 
 
 @jit
-def reset_counters(counters, status, control):
+def reset_counters(counters: Any, status: Any, control: Any) -> None:
     """Before a transition: what came before it, a search for a step size, goes into the run's counts."""
     control.gradients += counters.gradients
     control.metrics += counters.metrics
@@ -48,7 +52,7 @@ def reset_counters(counters, status, control):
 
 
 @jit
-def record_counters(counters, status, stats, control):
+def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> None:
     """After a transition: what its solves and evaluations came to, as statistics of the draw."""
     stats.solver_iterations = counters.iterations
     stats.solver_residual = status.residual
@@ -76,7 +80,18 @@ def record_counters(counters, status, stats, control):
     ),
     "the sampling loop",
 )
-def run_draws(transition, dynamics, model, workspace, randomness, adaptation, settings, draws, stats, control):
+def run_draws(
+    transition: Callable,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    adaptation: tuple,
+    settings: Any,
+    draws: np.ndarray,
+    stats: np.ndarray,
+    control: Any,
+) -> int:
     """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
     points, _, _, _, _, work = as_workspace(workspace)
     _, _, _, _, counters, status = as_work(work)
@@ -123,10 +138,10 @@ class Plan:
     n_stats = S.N_STATS
 
     @property
-    def metric(self):
+    def metric(self) -> Any:
         return self.dynamics.metric
 
-    def chain(self, model, rng: np.random.Generator) -> Chain:
+    def chain(self, model: Model, rng: np.random.Generator) -> Chain:
         return Chain(model, self, rng)
 
     def compile(self, model_name: str, title: str, alone: bool = True) -> None:
@@ -137,7 +152,7 @@ class Plan:
             run_draws.compile()
 
 
-def make_plan(model, kernel, tune: int):
+def make_plan(model: Model, kernel: Any, tune: int) -> Any:
     """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does.
 
     A :class:`Plan`, or for Gibbs sampling a :class:`refhmc.sampling.gibbs_chain.GibbsPlan`, which is used in the same way.
@@ -184,7 +199,7 @@ class Chain:
         *("jump_dual", "progress", "settings"),
     )
 
-    def __init__(self, model, plan: Plan, rng: np.random.Generator):
+    def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
         d, dynamics = model.dim, plan.dynamics
         dense = dynamics.metric.is_dense and dynamics.metric.learns != NOTHING
         self.model, self.plan, self.rng = model, plan, rng

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from refhmc.models.base import Model
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.checkpoint import Checkpoint, Saved
 from refhmc.sampling.initialization import random_start
+
+if TYPE_CHECKING:
+    pass
 
 CHUNK = 256  # draws at a time in warm-up that is written over
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
@@ -66,7 +70,7 @@ def chain_generator(entropy: int, chain: int) -> np.random.Generator:
 
 def run_chain(
     model: Model,
-    kernel,
+    kernel: Any,
     chain: int,
     entropy: int,
     start: np.ndarray | None,
@@ -187,7 +191,7 @@ def run_chain(
     )
 
 
-def restore(state, saved: Saved, path) -> None:
+def restore(state: Any, saved: Saved, path: Any) -> None:
     """Take on a chain's saved state. Raises CheckpointError with the file's name if it is not this model's and kernel's."""
     try:
         state.restore(saved.state)
@@ -196,7 +200,7 @@ def restore(state, saved: Saved, path) -> None:
 
 
 @contextlib.contextmanager
-def pausing(control: np.ndarray):
+def pausing(control: np.ndarray) -> Iterator[None]:
     """Ask the chain, every half second, to come out of the core after its present draw."""
     over = threading.Event()
 

@@ -24,13 +24,16 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.core.fingerprint import Fingerprint, differences, package_identity, sha256
 from refhmc.errors import CheckpointError, CheckpointWarning
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 FORMAT = 2
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
@@ -64,7 +67,7 @@ def take(lock: FileLock) -> None:
 class Checkpoint:
     """The folder of one run; picklable, so that chains in other processes can use it."""
 
-    def __init__(self, folder, run: dict):
+    def __init__(self, folder: str, run: dict) -> None:
         self.folder = pathlib.Path(folder)
         self.run = run
         self._writer = FileLock(self.folder / "writer.lock")
@@ -182,7 +185,7 @@ class Checkpoint:
         self._next_save[chain] = time.monotonic() + max(SAVE_EVERY, 20 * cost)
 
 
-def describe_run(model, kernel_json: str, parts: Fingerprint, **settings: Any) -> dict[str, Any]:
+def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: Any) -> dict[str, Any]:
     """What ``run.json`` says; ``settings``: warm-up, chains, entropy, starts."""
     import refhmc
 
@@ -210,7 +213,7 @@ def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
     return found + differences(here["parts"], there["parts"])
 
 
-def read_run(folder) -> dict | None:
+def read_run(folder: Any) -> dict | None:
     """What ``run.json`` in the folder says, or None if there is none. Raises CheckpointError if it cannot be read."""
     path = pathlib.Path(folder) / "run.json"
     if not path.exists():

@@ -10,12 +10,15 @@ may lie beyond a jump, and along its trajectory, which may have been turned down
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from refhmc.kernels import Gibbs
 from refhmc.models.conditionals import conditional
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 PARTS, HALVINGS = 16, 30
 LEAST_JUMP = 0.05
@@ -36,7 +39,7 @@ class Jump(NamedTuple):
         q, to = (np.array2string(x, precision=12, threshold=8, separator=", ") for x in (self.before, self.after))
         return f"it is {self.log_density_before:.6g} at q = {q} and {self.log_density_after:.6g} at q = {to}"
 
-    def coordinates(self, model) -> list[int]:
+    def coordinates(self, model: Any) -> list[int]:
         """Those that make the jump by themselves, among the first hundred."""
         found = []
         for i in range(min(model.dim, 100)):
@@ -51,7 +54,7 @@ class Jump(NamedTuple):
 class _Probe:
     """The model's log density and gradient, counted."""
 
-    def __init__(self, model, limit: int):
+    def __init__(self, model: Model, limit: int) -> None:
         self.model, self.left = model, limit
 
     def __call__(self, q: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
@@ -60,13 +63,13 @@ class _Probe:
         return q, value, gradient
 
 
-def _violation(a, b) -> float:
+def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, float, np.ndarray]) -> float:
     """How far the difference of two log densities is from the trapezoidal rule; 0 where one is not finite."""
     difference = b[1] - a[1] - 0.5 * float((a[2] + b[2]) @ (b[0] - a[0]))
     return abs(difference) if np.isfinite(difference) else 0.0
 
 
-def jump_between(probe, a: np.ndarray, b: np.ndarray) -> Jump | None:
+def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray) -> Jump | None:
     """The jump of the log density on the segment from ``a`` to ``b``, (d,) each, if there is one; the largest if several."""
     points = [probe(a + t * (b - a)) for t in np.linspace(0.0, 1.0, PARTS + 1)]
     k = int(np.argmax([_violation(*pair) for pair in itertools.pairwise(points)]))
@@ -85,7 +88,7 @@ def jump_between(probe, a: np.ndarray, b: np.ndarray) -> Jump | None:
     return Jump(low[0], high[0], float(low[1]), float(high[1]))
 
 
-def declared(model, kernel, q: np.ndarray) -> str | None:
+def declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     """What to say when a kernel for smooth densities is given a model that names its discontinuous coordinates; or None.
 
     ``q`` is a start; a jump is looked for from there along the first of those coordinates.
@@ -106,7 +109,7 @@ def declared(model, kernel, q: np.ndarray) -> str | None:
     return message(model, kernel, names, jump, "Use refhmc.DHMC().")
 
 
-def message(model, kernel, names: str, jump: Jump | None, advice: str) -> str:
+def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str) -> str:
     """The warning, the same before a run and after it."""
     return (
         f"The log density of {model.name!r} jumps{f' in {names}' if names else ''}{f': {jump}' if jump else ''}. "
@@ -115,7 +118,7 @@ def message(model, kernel, names: str, jump: Jump | None, advice: str) -> str:
     )
 
 
-def found(model, kernel, draws: np.ndarray, stats: dict, starts: np.ndarray, gradients: int) -> str | None:
+def found(model: Model, kernel: Any, draws: np.ndarray, stats: dict, starts: np.ndarray, gradients: int) -> str | None:
     """What to say when the log density turns out to jump after a run of a kernel for smooth densities; or None.
 
     ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began; ``gradients`` of the run, of which a

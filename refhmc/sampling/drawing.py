@@ -6,13 +6,16 @@ import concurrent.futures
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refhmc.core.records import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, STOP
 from refhmc.sampling.chain_run import ChainRun, Rows, make_rows, run_chain
 from refhmc.sampling.progress import ProgressReport
+
+if TYPE_CHECKING:
+    from refhmc.sampling.progress import _Silent
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 
@@ -30,7 +33,7 @@ class Drawing:
     finished: dict[int, ChainRun] = field(default_factory=dict)
     stopped_by: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.control = np.zeros((len(self.tasks), N_CONTROL), np.int64)
 
     def runs(self) -> list[ChainRun]:
@@ -48,7 +51,7 @@ class Drawing:
         for task in self.tasks:
             self.rows.append(make_rows(task["model"].dim, self.n_stats, *(task[name] for name in names)))
 
-    def take(self, chain: int, future) -> None:
+    def take(self, chain: int, future: Any) -> None:
         """Wait for a chain and keep what it brings back. An exception of the task is the chain's own."""
         try:
             run = future.result()
@@ -71,7 +74,7 @@ class Drawing:
         return ChainRun(*rows.after(int(control[DRAWS_DONE]), keep), start, control, None, None, [])
 
 
-def draw_in_threads(drawing: Drawing, workers: int, display, max_seconds: float | None) -> None:
+def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_seconds: float | None) -> None:
     """Run the chains in threads and watch them.
 
     Ctrl-C and the time limit stop them; a second Ctrl-C, and whatever ``display`` raises, is raised. The chains are waited
@@ -117,7 +120,7 @@ def draw_in_threads(drawing: Drawing, workers: int, display, max_seconds: float 
                 drawing.take(k, future)
 
 
-def draw_in_executor(drawing: Drawing, executor) -> None:
+def draw_in_executor(drawing: Drawing, executor: Any) -> None:
     """Each chain as one task of ``executor``; one that raises does not touch the others.
 
     After Ctrl-C, tasks that have not begun are cancelled, and those that run are waited for: chains in threads of this

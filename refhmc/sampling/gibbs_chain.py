@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import json
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -27,6 +27,9 @@ from refhmc.core.types import as_model, as_points, as_work, as_workspace
 from refhmc.errors import CheckpointError, ShapeError
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.chain import Chain, Plan, control_record, make_plan, record_counters, reset_counters
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 compiled.silence_experimental()
 BLOCK = nb.Tuple(
@@ -45,7 +48,7 @@ ROWS_OF_BLOCKS = nb.Array(numba.from_dtype(S.STATS), 2, "C")
 
 
 @jit
-def take_turn(block, q, randomness, stats, control):
+def take_turn(block: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
     """One transition of a block from the full position ``q``, which it changes; False if it was stopped."""
     indices, transition, dynamics, model, workspace, adaptation, settings, condition = block
     points, _, _, _, _, work = as_workspace(workspace)
@@ -73,7 +76,16 @@ def take_turn(block, q, randomness, stats, control):
     return True
 
 
-def run_blocks(blocks, joint, q, gradient, randomness, draws, stats, control):
+def run_blocks(
+    blocks: tuple[tuple, tuple],
+    joint: tuple,
+    q: np.ndarray,
+    gradient: np.ndarray,
+    randomness: tuple,
+    draws: np.ndarray,
+    stats: np.ndarray,
+    control: Any,
+) -> int:
     """Fill ``draws`` and ``stats``, one row a draw, from the full position ``q`` on; returns how many were made."""
     f = as_model(joint)
     for k in range(draws.shape[0]):
@@ -134,11 +146,11 @@ class GibbsPlan(NamedTuple):
         return len(self.blocks) * S.N_STATS
 
     @property
-    def metric(self):
+    def metric(self) -> Any:
         """What the start is checked for: the blocks' metrics (:func:`refhmc.sampling.initialization.check_metric`)."""
         return tuple((block.conditional.indices, block.plan.metric) for block in self.blocks)
 
-    def chain(self, model, rng: np.random.Generator) -> GibbsChain:
+    def chain(self, model: Model, rng: np.random.Generator) -> GibbsChain:
         return GibbsChain(model, self, rng)
 
     def compile(self, model_name: str, title: str) -> None:
@@ -150,7 +162,7 @@ class GibbsPlan(NamedTuple):
         loop_for(len(self.blocks)).compile()
 
 
-def make_gibbs_plan(model, kernel, tune: int) -> GibbsPlan:
+def make_gibbs_plan(model: Model, kernel: Any, tune: int) -> GibbsPlan:
     """Raises what :func:`refhmc.sampling.chain.make_plan` does for each block, ValueError for blocks that are no partition."""
     blocks = []
     for name, indices, each in zip(kernel.names, kernel.indices(model), kernel.kernels, strict=True):
@@ -162,7 +174,7 @@ def make_gibbs_plan(model, kernel, tune: int) -> GibbsPlan:
 class GibbsChain:
     """The full position and the blocks' chains; used as :class:`refhmc.sampling.chain.Chain` is."""
 
-    def __init__(self, model, plan: GibbsPlan, rng: np.random.Generator):
+    def __init__(self, model: Model, plan: GibbsPlan, rng: np.random.Generator) -> None:
         self.model, self.plan, self.rng = model, plan, rng
         self.chains = [Chain(block.conditional.model, block.plan, rng) for block in plan.blocks]
         # The conditionals' data hold the other blocks' values: each chain has its own.

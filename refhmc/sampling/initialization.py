@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -11,10 +13,14 @@ from refhmc.models.conditionals import conditional
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.user_functions import check_functions, check_variables
 
+if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
+    from refhmc.sampling.gibbs_chain import GibbsPlan
+
 MAX_TRIES = 100
 
 
-def given_starts(model: Model, initvals, chains: int) -> np.ndarray | None:
+def given_starts(model: Model, initvals: np.ndarray | None, chains: int) -> np.ndarray | None:
     """``initvals`` as (chains, d), or the model's own start repeated, or None: to be drawn at random."""
     if initvals is None:
         return None if model.initial is None else np.tile(model.initial, (chains, 1))
@@ -55,7 +61,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
         )
 
 
-def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
+def check_metric(model: Model, metric: Any, q: np.ndarray, chain: int) -> None:
     """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``.
 
     For Gibbs sampling ``metric`` is a tuple of (indices, metric), one for each block.
@@ -73,7 +79,7 @@ def check_metric(model: Model, metric, q: np.ndarray, chain: int) -> None:
         raise MetricError(f"chain {chain}: {error}") from None
 
 
-def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None) -> np.ndarray:
+def random_start(model: Model, rng: np.random.Generator, chain: int, metric: Any = None) -> np.ndarray:
     """Uniform on (-2, 2)^d, drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
     or MetricError where it was the metric that was not positive definite in the last try."""
     not_finite = {"log density": 0, "gradient": 0}
@@ -104,7 +110,12 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric=None
 
 
 def checked_starts(
-    model: Model, plan, initvals, chains: int, rng: np.random.Generator, preflight: bool
+    model: Model,
+    plan: Plan | GibbsPlan,
+    initvals: np.ndarray | None,
+    chains: int,
+    rng: np.random.Generator,
+    preflight: bool,
 ) -> tuple[np.ndarray | None, np.ndarray, str | None]:
     """The given starts (chains, d), each checked, or None for random ones; the first chain's, from its generator ``rng`` if
     need be, where the model is checked; and what to warn of."""

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -24,7 +25,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
     process = os.getpid()
 
-    def interrupt(number, frame) -> None:
+    def interrupt(number: int, frame: Any) -> None:
         if os.getpid() != process:  # a child made by fork, such as a worker, ends as it would have
             signal.signal(number, before)
             signal.raise_signal(number)

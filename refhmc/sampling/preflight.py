@@ -13,7 +13,7 @@ What is called is what the compiled kernel calls: a ``trace`` made from ``third_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from refhmc.core.types import JUMPING
 from refhmc.errors import GradientError, MetricError, ModelError
 from refhmc.models.base import Model
 from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, widths_and_directions
+
+if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
+    from refhmc.sampling.gibbs_chain import GibbsPlan
 
 SEED = 20261121  # of the directions: the same on every run
 LOW_PRECISION = 2.0**-32  # noise of the log density relative to itself; that of double precision is far below
@@ -40,7 +44,7 @@ def check_gradient(model: Model, q: np.ndarray) -> str | None:
         return _check_gradient(_Subject(model, q))
 
 
-def check_derivatives(model: Model, plan, q: np.ndarray) -> None:
+def check_derivatives(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> None:
     """The same of what the metric of a run's ``plan`` reads, and of the change of the log density that DHMC reads.
 
     For Gibbs sampling, of each block with the others at the start. About 14 evaluations of each. Raises GradientError, and
@@ -54,7 +58,7 @@ def check_derivatives(model: Model, plan, q: np.ndarray) -> None:
                 _check_change(_Subject(part, x, pointers))
 
 
-def _parts(model: Model, plan, q: np.ndarray) -> Iterator[tuple[Model, Any, tuple, np.ndarray]]:
+def _parts(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> Iterator[tuple[Model, Any, tuple, np.ndarray]]:
     """The model, its plan, the pointers and the start; for Gibbs sampling, those of each block."""
     if not hasattr(plan, "blocks"):
         yield model, plan, plan.dynamics.model, q
@@ -72,7 +76,7 @@ class _Subject:
     ``pointers`` are those of the compiled core; without them, the model's own functions are called.
     """
 
-    def __init__(self, model: Model, q: np.ndarray, pointers: tuple | None = None):
+    def __init__(self, model: Model, q: np.ndarray, pointers: tuple | None = None) -> None:
         self.model, self.q, self.pointers = model, q, pointers
         self.free = np.setdiff1d(np.arange(model.dim), model.discontinuous)
         self.rng = np.random.default_rng(SEED)
@@ -139,7 +143,7 @@ def _unit(dim: int, j: int) -> np.ndarray:
     return unit
 
 
-def _filled(function: Callable, *arguments, out: np.ndarray) -> np.ndarray:
+def _filled(function: Callable, *arguments: Any, out: np.ndarray) -> np.ndarray:
     """What a function of the core writes."""
     function(*arguments, out)
     return out
@@ -163,7 +167,7 @@ def _check_gradient(s: _Subject) -> str | None:
     single = rounded_to_single(values)
     coarse = 2.0**-24 * np.nanmax(np.abs(values)) if single else 0.0
 
-    def value(q):
+    def value(q: np.ndarray) -> tuple[float, float]:
         return s.log_density(q), abs(s.log_density(q))
 
     noise = s.hold(Claim("gradient", "log density", value, s.gradient, max(model.noise, coarse)))
@@ -191,7 +195,7 @@ def rounded_to_single(values: Any) -> bool:
     return bool(np.any(mantissas * 2.0**16 != np.round(mantissas * 2.0**16)))
 
 
-def _check_metric(s: _Subject, metric) -> None:
+def _check_metric(s: _Subject, metric: Any) -> None:
     """What a metric that depends on the position reads."""
     assert s.pointers is not None
     model, (data, _, matrix, trace, _) = s.model, s.pointers
@@ -206,17 +210,17 @@ def _check_metric(s: _Subject, metric) -> None:
         M = s.rng.standard_normal((model.dim, model.dim)) * np.outer(s.widths, s.widths)
         M = 0.5 * (M + M.T)
 
-    def at(q):
+    def at(q: np.ndarray) -> np.ndarray:
         return _or_nan(lambda: _filled(matrix, q.copy(), data, out=np.zeros(M.shape))) * np.ones(M.shape)
 
-    def contracted(q):
+    def contracted(q: np.ndarray) -> tuple[float, float]:
         G = M * at(q)
         return float(G.sum()), float(np.abs(G).sum())
 
-    def traced(q):
+    def traced(q: np.ndarray) -> np.ndarray:
         return _or_nan(lambda: _filled(trace, q.copy(), data, M.copy(), out=np.zeros(model.dim))) * np.ones(model.dim)
 
-    def along_v(q):
+    def along_v(q: np.ndarray) -> tuple[float, float]:
         terms = v * s.gradient(q)
         return float(terms.sum()), float(np.abs(terms).sum())
 

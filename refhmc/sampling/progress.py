@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class ProgressReport(NamedTuple):
 class _Lines:
     """A line now and then, for logs. A closed pipe ends the lines, not the run."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.last = time.monotonic()
 
     def message(self, text: str) -> None:
@@ -63,7 +63,7 @@ class _Lines:
 class _Terminal:
     """One live bar per chain, by rich."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -97,7 +97,7 @@ class _Terminal:
 class _Notebook:
     """One line of plain text, updated in place: it needs no widgets and survives the notebook's export."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         from IPython.display import display
 
         self.handle = display({"text/plain": ""}, raw=True, display_id=True)
@@ -124,7 +124,7 @@ class _Silent:
 
 
 class _Callback(_Silent):
-    def __init__(self, callback: Callable[[ProgressReport], None]):
+    def __init__(self, callback: Callable[[ProgressReport], None]) -> None:
         self.callback = callback
 
     def report(self, report: ProgressReport) -> None:
@@ -138,7 +138,7 @@ def in_notebook() -> bool:
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def make_display(progressbar: bool | Callable[[ProgressReport], None]):
+def make_display(progressbar: bool | Callable[[ProgressReport], None]) -> Any:
     """The display for ``sample``'s ``progressbar``: False, True, or a function of a :class:`ProgressReport`."""
     if callable(progressbar):
         return _Callback(progressbar)

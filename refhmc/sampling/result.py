@@ -48,7 +48,7 @@ class Result:
     def interrupted(self) -> bool:
         return bool(self.attributes["interrupted"])
 
-    def to_arviz(self):
+    def to_arviz(self) -> Any:
         """An ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` (ArviZ 1.x), whichever is installed.
 
         Raises ImportError, saying what to install, when neither ``arviz`` nor ``arviz-base`` is there.
@@ -75,7 +75,7 @@ class Result:
         return tree
 
 
-def summary_table(result: Result):
+def summary_table(result: Result) -> Any:
     """ArviZ's summary of the posterior, a pandas table, whichever version is installed."""
     az = import_arviz()
     if hasattr(az, "summary"):

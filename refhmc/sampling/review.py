@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,15 @@ def _per_chain(flags: np.ndarray) -> str:
     return ", ".join(f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c)
 
 
-def _divergences(names, draws, before, stats, unevaluated, kernel, fixed) -> list[str]:
+def _divergences(
+    names: list[str],
+    draws: np.ndarray,
+    before: np.ndarray,
+    stats: dict[str, np.ndarray],
+    unevaluated: np.ndarray,
+    kernel: Any,
+    fixed: bool,
+) -> list[str]:
     diverging = stats["diverging"]
     count = int(diverging.sum())
     if not count:
@@ -109,7 +118,7 @@ def _divergences(names, draws, before, stats, unevaluated, kernel, fixed) -> lis
     ]
 
 
-def _against_divergences(kernel, fixed: bool) -> str:
+def _against_divergences(kernel: Any, fixed: bool) -> str:
     """What to do, what helps most first: a smaller step comes last where warm-up chose it, since no step suits a funnel."""
     if kernel.metric is not None and kernel.metric.position_dependent:
         smaller = "take a smaller step_size" if fixed else "raise target_accept"
@@ -147,7 +156,7 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
     return found
 
 
-def _unsolved(stats, kernel) -> list[str]:
+def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     if "solver_failed" not in stats or not stats["solver_failed"].any():
         return []
     failed = stats["solver_failed"]
@@ -167,7 +176,7 @@ def _unsolved(stats, kernel) -> list[str]:
     ]
 
 
-def _stuck(draws, before, stats, fixed) -> list[str]:
+def _stuck(draws: np.ndarray, before: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     accepted = stats["is_accepted"]
     moved = accepted & np.any(draws != before, axis=2)
     found = []
@@ -191,7 +200,7 @@ def _stuck(draws, before, stats, fixed) -> list[str]:
     return found
 
 
-def _max_depth(stats, kernel) -> list[str]:
+def _max_depth(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     if "reached_max_treedepth" not in stats:
         return []
     reached = stats["reached_max_treedepth"]
@@ -208,7 +217,7 @@ def _max_depth(stats, kernel) -> list[str]:
     ]
 
 
-def _flips(stats, fixed) -> list[str]:
+def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     if "no_flip_rate" not in stats:
         return []
     rates = stats["no_flip_rate"].mean(axis=1)
@@ -222,7 +231,7 @@ def _flips(stats, fixed) -> list[str]:
     ]
 
 
-def _energy(stats) -> list[str]:
+def _energy(stats: dict[str, np.ndarray]) -> list[str]:
     bfmi = diagnostics.e_bfmi(stats["energy"])
     low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
     if not low:
@@ -233,14 +242,14 @@ def _energy(stats) -> list[str]:
     ]
 
 
-def _mixing(names, draws) -> list[str]:
+def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
     try:
         return _by_arviz(names, draws)
     except ImportError as missing:  # the draws are worth having without it
         return [f"R-hat and effective sample size are not known: {missing}."]
 
 
-def _by_arviz(names, draws) -> list[str]:
+def _by_arviz(names: list[str], draws: np.ndarray) -> list[str]:
     chains, n, d = draws.shape
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
     x = draws[:, :, columns]

@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import threadpoolctl
@@ -28,10 +28,16 @@ from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.progress import ProgressReport, make_display
 
+if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
+    from refhmc.sampling.gibbs_chain import GibbsPlan
+    from refhmc.sampling.progress import _Silent
+    from refhmc.sampling.result import Result
+
 
 def sample(
     model: Model,
-    kernel=None,
+    kernel: Any = None,
     *,
     draws: int = 1000,
     tune: int = 1000,
@@ -47,7 +53,7 @@ def sample(
     max_seconds: float | None = None,
     raw: bool = False,
     preflight: bool = True,
-):
+) -> Any | Result:
     """Draw from a model's distribution.
 
     Parameters
@@ -157,12 +163,12 @@ def sample(
         raise carrier from error
 
 
-def warm_up(model: Model, kernel, plan) -> None:
+def warm_up(model: Model, kernel: Any, plan: Plan | GibbsPlan) -> None:
     """Compile, or load from the cache, all that the run will call."""
     plan.compile(model.name, kernel.title)
 
 
-def _announcer(display) -> Callable[[str], None]:
+def _announcer(display: _Silent) -> Callable[[str], None]:
     told: list[str] = []
 
     def announce(title: str) -> None:
@@ -175,14 +181,16 @@ def _announcer(display) -> Callable[[str], None]:
     return announce
 
 
-def parts_of_run(model: Model, kernel) -> Fingerprint:
+def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
     """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
     of_model, of_kernel = model.parts(), fingerprint(classes_in("the kernel", kernel))
     packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
     return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
 
 
-def open_checkpoint(folder, model, kernel, parts: Fingerprint, starts, total: int, settings: dict) -> Checkpoint:
+def open_checkpoint(
+    folder: str, model: Model, kernel: Any, parts: Fingerprint, starts: Any, total: int, settings: dict
+) -> Checkpoint:
     """The checkpoint of this run in ``folder``, new or checked to be the same run. ``parts``: from before the first evaluation.
 
     Warns of what a checkpoint cannot compare.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -18,6 +19,9 @@ from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
 from refhmc.kernels import Gibbs
 from refhmc.sampling.chain import Chain, control_record, make_plan, record_counters
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
 
 
 class Transition(NamedTuple):
@@ -46,7 +50,16 @@ class Transition(NamedTuple):
     ),
     "a single transition",
 )
-def run_transition(transition, dynamics, model, workspace, randomness, settings, stats, control):
+def run_transition(
+    transition: Callable,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    randomness: tuple,
+    settings: Any,
+    stats: Any,
+    control: Any,
+) -> int:
     """The transition, called from Python, with its counts in ``stats``."""
     work = as_work(as_workspace(workspace).work)
     outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
@@ -55,7 +68,16 @@ def run_transition(transition, dynamics, model, workspace, randomness, settings,
     return outcome
 
 
-def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, rng=None) -> Transition:
+def transition(
+    model: Model,
+    kernel: Any,
+    q: np.ndarray,
+    *,
+    momentum: np.ndarray | None = None,
+    normals: Any = None,
+    uniforms: np.ndarray | None = None,
+    rng: Any = None,
+) -> Transition:
     """One transition of ``kernel`` from ``q``, with its step size and metric as they are (nothing is adapted).
 
     The momentum is ``momentum``, or made from the standard ``normals``, or drawn from ``rng``. Further randomness is
@@ -102,7 +124,7 @@ def transition(model, kernel, q, *, momentum=None, normals=None, uniforms=None, 
     return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]))
 
 
-def _vector(name: str, value, dim: int) -> np.ndarray:
+def _vector(name: str, value: np.ndarray, dim: int) -> np.ndarray:
     array = np.ascontiguousarray(value, dtype=float)
     if array.shape != (dim,):
         raise ShapeError(f"{name}: expected ({dim},), got {array.shape}")

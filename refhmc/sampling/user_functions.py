@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,16 @@ from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_arr
 from refhmc.errors import EvaluationError, ModelError
 from refhmc.models.base import Model
 
+if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
+    from refhmc.sampling.gibbs_chain import GibbsPlan
+
 NOT_FOR_VARIABLES = ("chain", "draw")  # ArviZ's names for the axes of a result
 NEARBY = 1e-3  # how far the second position is from the start, relative to it
 SPREAD = 0.25  # how far those that ``constrain`` is tried at are
 
 
-def check_functions(model: Model, plan, q: np.ndarray) -> None:
+def check_functions(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> None:
     """Raise ModelError unless the functions that a run's ``plan`` reads return what they should, and change no argument.
 
     At ``q`` (d,), and near it: a function that rounds or bounds its position may leave the start as it is.
@@ -46,7 +50,7 @@ def check_functions(model: Model, plan, q: np.ndarray) -> None:
                 _check_arguments_kept(model, key, call, near)
 
 
-def _calls(model: Model, plan) -> Iterator[tuple[str, Any]]:
+def _calls(model: Model, plan: Plan | GibbsPlan) -> Iterator[tuple[str, Any]]:
     """Each function by its name, as ``call(q)`` with the position itself."""
     core, d, data = model.core, model.dim, model.core.data
     yield "log_density", lambda q: core.as_given("log_density")(q, data)
@@ -67,7 +71,7 @@ def _call(function: Callable, data: np.ndarray, M: tuple, shape: tuple, q: np.nd
     function(q, data, *M, np.zeros(shape))
 
 
-def _check_arguments_kept(model: Model, key: str, call, q: np.ndarray) -> None:
+def _check_arguments_kept(model: Model, key: str, call: Callable, q: np.ndarray) -> None:
     argument, packed, given = q.copy(), model.core.data.tobytes(), _arrays_of(model.data)
     call(argument)
     if not np.array_equal(argument, q, equal_nan=True):
