@@ -87,13 +87,24 @@ def refhmc_step(H, integrator) -> Callable:
 
 def refhmc_kernel(model, kernel) -> Callable:
     """One of refhmc's kernels as ``kernel(rng, q)``, and as ``kernel(q, p0=p, u=u)``; nothing is adapted."""
-
-    def called(*arguments, p0=None, u=None):
-        q = to_host(arguments[-1])
-        if p0 is None:
-            return own.transition(model, kernel, q, rng=arguments[0]).q
-        return own.transition(model, kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
-
+    called = _RefhmcKernel(model, kernel)
     with contextlib.suppress(Exception):  # what it compiles at its first call is not the subject's time
         called(np.random.default_rng(0), np.zeros(model.dim))
     return called
+
+
+class _RefhmcKernel:
+    """Each transition makes a chain of its own: nothing is kept between two, and a copy would only be compiled again."""
+
+    def __init__(self, model, kernel):
+        self.model, self.kernel = model, kernel
+        self.__name__ = f"refhmc's {type(kernel).__name__}"
+
+    def __call__(self, *arguments, p0=None, u=None):
+        q = to_host(arguments[-1])
+        if p0 is None:
+            return own.transition(self.model, self.kernel, q, rng=arguments[0]).q
+        return own.transition(self.model, self.kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
+
+    def __deepcopy__(self, memo):
+        return self

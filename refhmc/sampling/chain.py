@@ -75,6 +75,7 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
         ADAPTATION,
         types.SETTINGS,
         types.MATRIX,
+        types.MATRIX,
         ROWS_OF_STATS,
         types.CONTROL,
     ),
@@ -89,10 +90,14 @@ def run_draws(
     adaptation: tuple,
     settings: Any,
     draws: np.ndarray,
+    rows: np.ndarray,
     stats: np.ndarray,
     control: Any,
 ) -> int:
-    """Fill ``draws`` and ``stats``, one row a draw, from the chain's state on; returns how many were made."""
+    """Fill ``draws`` and ``rows``, one row a draw, from the chain's state on; returns how many were made.
+
+    ``stats`` are the same rows by name.
+    """
     points, _, _, _, _, work = as_workspace(workspace)
     _, _, _, _, counters, status = as_work(work)
     state, learned = as_point(as_points(points).state), as_adaptation(adaptation)
@@ -104,6 +109,7 @@ def run_draws(
         if iteration == 0 and plan.adapt_step:
             begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
         reset_counters(counters, status, control)
+        rows[k] = 0.0
         outcome = transition(dynamics, model, workspace, randomness, settings, stats[k], control)
         if outcome == S.INTERRUPTED:
             return k
@@ -255,7 +261,6 @@ class Chain:
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
         no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
-        stats[:] = 0.0
         return run_draws(
             self.plan.transition,
             self.plan.dynamics.pointers,
@@ -265,6 +270,7 @@ class Chain:
             self.adaptation,
             self.settings[0],
             draws,
+            stats,
             records(stats, S.STATS),
             control_record(control),
         )

@@ -83,14 +83,19 @@ def run_blocks(
     gradient: np.ndarray,
     randomness: tuple,
     draws: np.ndarray,
+    rows: np.ndarray,
     stats: np.ndarray,
     control: Any,
 ) -> int:
-    """Fill ``draws`` and ``stats``, one row a draw, from the full position ``q`` on; returns how many were made."""
+    """Fill ``draws`` and ``rows``, one row a draw, from the full position ``q`` on; returns how many were made.
+
+    ``stats`` (draw, block) are the same rows by name.
+    """
     f = as_model(joint)
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
             return k
+        rows[k] = 0.0
         diverging = False
         for b in range(len(blocks)):
             if not take_turn(blocks[b], q, randomness, stats[k, b], control):
@@ -119,6 +124,7 @@ def loop_for(n_blocks: int) -> Entry:
             types.VECTOR,
             types.VECTOR,
             types.RANDOMNESS,
+            types.MATRIX,
             types.MATRIX,
             ROWS_OF_BLOCKS,
             types.CONTROL,
@@ -191,7 +197,6 @@ class GibbsChain:
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
         blocks = tuple(self._block(k) for k in range(len(self.chains)))
-        stats[:] = 0.0
         return loop_for(len(blocks))(
             blocks,
             self.plan.joint,
@@ -199,6 +204,7 @@ class GibbsChain:
             self.gradient,
             (self.rng, np.zeros(0), np.zeros(1, np.int64)),
             draws,
+            stats,
             records(stats.reshape(len(stats), len(blocks), S.N_STATS), S.STATS),
             control_record(control),
         )

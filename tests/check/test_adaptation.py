@@ -10,17 +10,12 @@ import pytest
 
 import refhmc
 import refhmc.check as rc
-from refhmc.adaptation.dual_averaging import (
-    LOG_STEP,
-    LOG_STEP_BAR,
-    N_DUAL,
-    restart_dual_averaging,
-    update_dual_averaging,
-)
+from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.check.adaptations.windows import stan_windows
 from refhmc.check.mutants import adaptation as mutants
 from refhmc.check.report import INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW
+from refhmc.core.records import one
 
 
 @pytest.mark.parametrize("pair", mutants.PAIRS, ids=lambda pair: pair.id)
@@ -97,11 +92,11 @@ def test_refhmc_s_own_warm_up_passes(kernel):
 
 def test_refhmc_s_recursion_and_schedule_pass():
     def dual_averaging(first, acceptances, target):
-        dual, found = np.zeros(N_DUAL), []
+        dual, found = one(DUAL)[0], []
         restart_dual_averaging(dual, first)
         for a in acceptances:
             update_dual_averaging(dual, a, target)
-            found.append(np.exp(dual[[LOG_STEP, LOG_STEP_BAR]]))
+            found.append(np.exp([dual.log_step, dual.log_step_bar]))
         return tuple(np.array(found).T)
 
     report = rc.adaptation(None, dual_averaging=dual_averaging, schedule=warmup_schedule)

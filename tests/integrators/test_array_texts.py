@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import refhmc
+from refhmc.core.point import EXTENDED_ROWS
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -88,7 +89,7 @@ def time_scale(H, q):
 def text(T, integrator, q, p, eps, step=None):
     """(q, p) after the steps, (..., 2d), the copies of an extended phase space dropped."""
     step = step or integrator.on_arrays()
-    z = (q, p, q, p) if getattr(integrator, "extended", False) else (q, p)
+    z = (q, p, q, p) if getattr(integrator, "point_rows", 0) == EXTENDED_ROWS else (q, p)
     for _ in range(STEPS):
         z = step(T, *z, eps)
     return batched.join(z[0], z[1])

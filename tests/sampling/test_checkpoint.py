@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.core import file_lock
-from refhmc.core.types import DRAWS_DONE, STOP
+from refhmc.core.records import DRAWS_DONE, STOP
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
 from refhmc.sampling import chain_run, checkpoint
 from tests.helpers.random_cases import cases

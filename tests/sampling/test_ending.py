@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.core.types import DRAWS_DONE
+from refhmc.core.records import DRAWS_DONE
 from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling import assembly, chain_run, checkpoint, drawing, interruption
 from tests.helpers.sweeps import swept

@@ -22,7 +22,7 @@ class MetricExamination(DerivativeExamination):
 
     def __init__(self, functions, index_order, support, points, seed, like):
         super().__init__(functions, support, points, seed, like)
-        self.title = self.names["G" if "G" in self.functions else "H"]
+        self.title = self.names.get("G", self.names.get("H", "a metric"))
         self.order = index_order
         self.simple: list[np.ndarray] = []
         self.found: list[str] = []

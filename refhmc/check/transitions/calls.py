@@ -30,6 +30,9 @@ def answers(test: TransitionExamination) -> Row:
         if test.given is None
         else test.given
     )
+    if not np.isfinite(test.target.log_pi(_start(test, test.dim))):
+        # Where the density is zero a kernel may stay without asking for anything.
+        test.runner = runner = find_runner(test.kernel, test.points[0])
     test.setting = _setting(test, runner, test.points[0])
     bad, began = "", time.monotonic()
     for k, q in enumerate(test.points):
@@ -44,11 +47,15 @@ def answers(test: TransitionExamination) -> Row:
     return Row("answers", PASS, basis=f"positions ({test.dim},)")
 
 
+def _start(test: TransitionExamination, dim: int) -> np.ndarray:
+    return 0.1 + 0.1 * np.arange(dim) if test.given is None or dim != test.dim else test.given[0]
+
+
 def _find(test: TransitionExamination) -> tuple[int, TransitionRunner]:
     """The dimension, and how the kernel is called."""
 
     def found(dim: int) -> TransitionRunner:
-        start = 0.1 + 0.1 * np.arange(dim) if test.given is None or dim != test.dim else test.given[0]
+        start = _start(test, dim)
         test.target.log_pi(start)
         return find_runner(test.kernel, start)
 
