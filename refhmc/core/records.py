@@ -54,6 +54,7 @@ OPTIONS = record_type(
         "anderson_memory": WHOLE,
         "reversal_tolerance": REAL,  # 0: steps are not checked
         "omega": REAL,
+        "cached": WHOLE,  # the generalised leapfrog keeps what does not change
         "n_substeps": WHOLE,
         "substeps": (REAL, (5,)),  # parts of a step, of a composition
         "n_discontinuous": WHOLE,

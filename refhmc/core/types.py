@@ -140,12 +140,6 @@ class Workspace(NamedTuple):
     work: Any
 
 
-class Randomness(NamedTuple):
-    rng: Any
-    tape: Any
-    cursor: Any
-
-
 @jit_inline
 def as_model(model: tuple) -> Model:
     data, value_and_gradient, metric, trace, change = model

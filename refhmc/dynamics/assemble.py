@@ -12,6 +12,7 @@ import numpy as np
 from refhmc.core import compiled, types
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
+from refhmc.integrators.base import CHECK
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.integrators.leapfrog import leapfrog_diagonal
@@ -67,13 +68,20 @@ class Dynamics(NamedTuple):
 
 
 def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
-    """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks."""
+    """Raises MetricError or ShapeError for a metric that cannot be, MissingDerivativeError for what the model lacks, TypeError
+    for a metric or an integrator of somebody's own whose options or rows cannot be."""
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
     composed = part is not integrator
     step = part.pointer(metric)
     inlined = step is leapfrog_diagonal and not composed
     vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
+    options = options_of(metric, integrator)
+    if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
+        raise TypeError(
+            f"the rows of {type(part).__name__}, whose steps are checked, must come after those of the check: "
+            "Layout(..., after=refhmc.integrators.base.CHECK)"
+        )
     return Dynamics(
         metric,
         integrator,
@@ -86,7 +94,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         ),
         vecs,
         mats,
-        options_of(metric, integrator),
+        options,
         part.layout.n_vectors,
         getattr(part, "point_rows", POINT_ROWS),
     )
@@ -114,6 +122,10 @@ def options_of(metric: Any, integrator: Any) -> np.recarray:
     """The record of options."""
     options = one(OPTIONS)
     for name, value in {**metric.options(), **integrator.options()}.items():
+        if name not in (OPTIONS.names or ()):
+            raise TypeError(
+                f"{type(metric).__name__} or {type(integrator).__name__} says an option {name!r} that there is not"
+            )
         options[name] = value
     parts = getattr(integrator, "parts", (1.0,))
     options.n_substeps = len(parts)

@@ -52,7 +52,10 @@ class GeneralizedLeapfrog(Implicit):
     layout = LAYOUT
 
     def pointer(self, metric: Any) -> Callable:
-        return generalized_leapfrog_cached if self.variant == "cached" else generalized_leapfrog_naive
+        return generalized_leapfrog
+
+    def options(self) -> dict[str, float]:
+        return {**super().options(), "cached": self.variant == "cached"}
 
     def on_arrays(self) -> Callable:
         """Its step on arrays, (H, q, p, eps) -> (q', p')."""
@@ -69,8 +72,7 @@ def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed
 
 
 @jit_part
-def momentum_image(
-    cached: bool,
+def momentum_equation(
     model: tuple,
     metric: tuple,
     z: np.ndarray,
@@ -80,9 +82,9 @@ def momentum_image(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = p - eps/2 dH/dq(q, x); ``cached``: with dphi/dq(q) and the metric at q as they are at hand."""
+    """image = p - eps/2 dH/dq(q, x); cached: with dphi/dq(q) and the metric at q as they are at hand."""
     w, point = rows(own), as_point(z)
-    if cached:
+    if as_work(work).options.cached:
         velocity_and_force(model, metric, x[0], 0.0, 1.0, work, w.v, w.dH_dq)
     else:
         as_work(work).cache.factorised = 0
@@ -95,8 +97,7 @@ def momentum_image(
 
 
 @jit_part
-def position_image(
-    cached: bool,
+def position_equation(
     model: tuple,
     metric: tuple,
     z: np.ndarray,
@@ -106,9 +107,9 @@ def position_image(
     x: np.ndarray,
     image: np.ndarray,
 ) -> bool:
-    """image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); ``cached``: with the first one at hand."""
+    """image = q + eps/2 (dH/dp(q, p+) + dH/dp(x, p+)); cached: with the first one at hand."""
     w, point, inverse_product = rows(own), as_point(z), as_metric(metric).inverse_product
-    if not cached:
+    if not as_work(work).options.cached:
         as_work(work).cache.factorised = 0
         if not factorise(model, metric, point.q, work):
             return False
@@ -120,62 +121,6 @@ def position_image(
     for i in range(x.shape[1]):
         image[0, i] = point.q[i] + 0.5 * eps * (w.v_start[i] + w.v[i])
     return True
-
-
-@jit_part
-def naive_momentum_equation(
-    model: tuple,
-    metric: tuple,
-    z: np.ndarray,
-    eps: float,
-    work: tuple,
-    own: np.ndarray,
-    x: np.ndarray,
-    image: np.ndarray,
-) -> bool:
-    return momentum_image(False, model, metric, z, eps, work, own, x, image)
-
-
-@jit_part
-def cached_momentum_equation(
-    model: tuple,
-    metric: tuple,
-    z: np.ndarray,
-    eps: float,
-    work: tuple,
-    own: np.ndarray,
-    x: np.ndarray,
-    image: np.ndarray,
-) -> bool:
-    return momentum_image(True, model, metric, z, eps, work, own, x, image)
-
-
-@jit_part
-def naive_position_equation(
-    model: tuple,
-    metric: tuple,
-    z: np.ndarray,
-    eps: float,
-    work: tuple,
-    own: np.ndarray,
-    x: np.ndarray,
-    image: np.ndarray,
-) -> bool:
-    return position_image(False, model, metric, z, eps, work, own, x, image)
-
-
-@jit_part
-def cached_position_equation(
-    model: tuple,
-    metric: tuple,
-    z: np.ndarray,
-    eps: float,
-    work: tuple,
-    own: np.ndarray,
-    x: np.ndarray,
-    image: np.ndarray,
-) -> bool:
-    return position_image(True, model, metric, z, eps, work, own, x, image)
 
 
 @jit_part
@@ -192,41 +137,23 @@ def last_kick(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tupl
 
 
 @jit
-def generalized_leapfrog_naive(
-    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
-) -> float:
-    """G.L.F.(a), to be called through a pointer; returns H, NaN where it failed."""
-    w, point = rows(own), as_point(z)
+def generalized_leapfrog(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
+    """The step to be called through a pointer; returns H, NaN where it failed."""
+    w, point, cached = rows(own), as_point(z), as_work(work).options.cached
     w.phi[:] = 0.0
+    if cached:
+        if not factorise(model, metric, point.q, work):
+            return math.nan
+        velocity_and_force(model, metric, point.p, 1.0, 0.0, work, w.v, w.phi)
     copy_row(w.x[0], point.p)
-    solved = fixed_point(naive_momentum_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    solved = fixed_point(momentum_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
     if solved != Outcome.CONVERGED:
         return math.nan
     copy_row(w.p_half, w.x[0])
+    if cached:
+        as_metric(metric).inverse_product(w.p_half, work, w.v_start)
     copy_row(w.x[0], point.q)
-    solved = fixed_point(naive_position_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
-    if solved != Outcome.CONVERGED:
-        return math.nan
-    return energy(model, metric, z, work) if last_kick(model, metric, z, eps, work, own) else math.nan
-
-
-@jit
-def generalized_leapfrog_cached(
-    model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray
-) -> float:
-    """G.L.F.(b), to be called through a pointer; returns H, NaN where it failed."""
-    w, point = rows(own), as_point(z)
-    if not factorise(model, metric, point.q, work):
-        return math.nan
-    velocity_and_force(model, metric, point.p, 1.0, 0.0, work, w.v, w.phi)
-    copy_row(w.x[0], point.p)
-    solved = fixed_point(cached_momentum_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
-    if solved != Outcome.CONVERGED:
-        return math.nan
-    copy_row(w.p_half, w.x[0])
-    as_metric(metric).inverse_product(w.p_half, work, w.v_start)
-    copy_row(w.x[0], point.q)
-    solved = fixed_point(cached_position_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
+    solved = fixed_point(position_equation, model, metric, z, eps, work, own, w.x, w.image, w.history)
     if solved != Outcome.CONVERGED:
         return math.nan
     return energy(model, metric, z, work) if last_kick(model, metric, z, eps, work, own) else math.nan

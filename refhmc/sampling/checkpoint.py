@@ -1,4 +1,5 @@
-"""Checkpoints: a folder with one file a chain, from which a run goes on bit for bit as if it had not been stopped.
+"""Checkpoints: a folder with one file a chain, from which a run goes on as if it had not been stopped: bit for
+bit, if the processes before and after find the core compiled (``docs/architecture.md``).
 
 ``run.json`` says which run it is: every part of the model (:mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, entropy,
 and the editions of refhmc, Numba, NumPy, Python and the packages that the model's functions reach. ``chain-k.npz`` holds

@@ -195,6 +195,11 @@ def test_an_integrator():
     with pytest.raises(TypeError, match="which lacks options"):
         refhmc.HMC(integrator=half())
 
+    for options, words in (({"reversal_tolerance": 1e-6}, "must come after"), ({"colour": 1.0}, "an option 'colour'")):
+        wrong = type("Wrong", (DriftKickDrift,), {"options": lambda self, options=options: options})()
+        with pytest.raises(TypeError, match=words):
+            refhmc.integrate(H, wrong, Q, P, step_size=0.2, n_steps=1)
+
     def step(q, p, eps):
         path = refhmc.integrate(H, DriftKickDrift(), q, p, step_size=eps, n_steps=1)
         return path.q[-1], path.p[-1]

@@ -1,9 +1,9 @@
 """The speed of the present tree beside that of another commit: ``python -m validation.benchmarks.before_after REV``.
 
 In each of ``--pairs`` rounds (default 30) a new process of each tree does every row, the two in turn on one core, in an
-order that alternates from round to round. The processes are new in each round because where compiled code and arrays come to
-lie in a process makes a difference for its whole life (one pair of processes of one commit, 10 times in turn: 0.94, interval
-0.90 to 0.97), which repeated pairs of the same two processes cannot tell from a difference of the text. The rows are those
+order that alternates from round to round. The processes are new in each round because two processes of one commit can
+differ for their whole life (one such pair, 10 times in turn: 0.94, interval 0.90 to 0.97; where code and arrays lie may be the
+reason), which repeated pairs of the same two processes cannot tell from a difference of the text. The rows are those
 of :mod:`validation.benchmarks.timed_rows`, and start-up. Before anything is timed, each tree's core is compiled; the
 processes that are timed load it.
 
