@@ -24,7 +24,7 @@ from numba import types as nb
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc.core import types
-from refhmc.core.compiled import OPTIONS, jit, jit_calling_python, silence_experimental
+from refhmc.core.compiled import jit, jit_anew, jit_calling_python, silence_experimental
 from refhmc.core.failures import FailureLog
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning
 
@@ -130,9 +130,9 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     It is handed q itself, which it may spoil: :func:`_on_a_copy`. ``out`` holds zeros.
     """
     text: Any
-    f: Any = function if hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+    f: Any = function if hasattr(function, "py_func") else jit_anew(function)
     if key == "log_density":
-        adapted = numba.njit(**OPTIONS)(lambda q, data: f(q, unpack(data)))
+        adapted = jit_anew(lambda q, data: f(q, unpack(data)))
         adapted.compile(nb.float64(types.VECTOR, types.DATA))
         return adapted
     before_out, axes = (2, 1) if key == "value_and_gradient" else DERIVATIVES[key]
@@ -161,7 +161,7 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
         def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
             out[:] = f(q, unpack(data))
 
-    adapted = numba.njit(**OPTIONS)(text)
+    adapted = jit_anew(text)
     adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
     if not in_place and f.signatures:
         returned = f.overloads[f.signatures[-1]].signature.return_type
@@ -173,8 +173,8 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
 def _on_a_copy(function: Callable, contracts: bool) -> Callable:
     """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
     if contracts:
-        return numba.njit(**OPTIONS)(lambda q, data, M, out: function(q.copy(), data, M.copy(), out))
-    return numba.njit(**OPTIONS)(lambda q, data, out: function(q.copy(), data, out))
+        return jit_anew(lambda q, data, M, out: function(q.copy(), data, M.copy(), out))
+    return jit_anew(lambda q, data, out: function(q.copy(), data, out))
 
 
 def _contract(third_derivative: Callable) -> Callable:
@@ -190,7 +190,7 @@ def _contract(third_derivative: Callable) -> Callable:
                 for k in range(d):
                     out[k] += M[i, j] * T[i, j, k]
 
-    return numba.njit(**OPTIONS)(trace)
+    return jit_anew(trace)
 
 
 def _both(log_density: Callable, gradient: Callable) -> Callable:
@@ -200,7 +200,7 @@ def _both(log_density: Callable, gradient: Callable) -> Callable:
         gradient(q, data, out)
         return log_density(q, data)
 
-    return numba.njit(value_and_gradient)
+    return jit_anew(value_and_gradient)
 
 
 def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
@@ -212,7 +212,7 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
         gradient(q.copy(), data, out)
         return value
 
-    return numba.njit(**OPTIONS)(value_and_gradient)
+    return jit_anew(value_and_gradient)
 
 
 def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
@@ -232,7 +232,7 @@ def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
         def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
             return f(q.copy(), j, new_value)
 
-    return numba.njit(**OPTIONS)(change)
+    return jit_anew(change)
 
 
 def _change_from_density(log_density: Any) -> Any:
@@ -247,7 +247,7 @@ def _change_from_density(log_density: Any) -> Any:
         q[j] = before
         return difference
 
-    return numba.njit(**OPTIONS)(change)
+    return jit_anew(change)
 
 
 # ---------------------------------------------------------------------------------------- trampolines into Python
@@ -442,10 +442,10 @@ class Core:
         function = self.model._functions["log_density_change"]
         if function is None:
             density = self._log_density
-            on_a_copy = density if self.own else numba.njit(**OPTIONS)(lambda q, data: density(q.copy(), data))
+            on_a_copy = density if self.own else jit_anew(lambda q, data: density(q.copy(), data))
             adapted = _change_from_density(on_a_copy)
         else:
-            f = function if self.own or hasattr(function, "py_func") else numba.njit(**OPTIONS)(function)
+            f = function if self.own or hasattr(function, "py_func") else jit_anew(function)
             adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
         if not numba.config.DISABLE_JIT:
             adapted.compile(types.CHANGE.signature)

@@ -26,6 +26,7 @@ import numba
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
 from refhmc.core.compile_cache import CompiledCode
+from refhmc.core.linking import SelfContained
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
@@ -37,7 +38,7 @@ REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 
 def _kept_njit(function: Callable, **options: Any) -> Any:
     """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
-    dispatcher = numba.njit(**options)(function)
+    dispatcher = numba.njit(pipeline_class=SelfContained, **options)(function)
     if not numba.config.DISABLE_JIT:
         cache, compile_or_load = CompiledCode(function, _announce_once), dispatcher.compile
 
@@ -90,6 +91,11 @@ def jit_allocating(function: Callable) -> Any:
 def jit_calling_python(function: Callable) -> Any:
     """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
     return _kept_njit(function, error_model="numpy")
+
+
+def jit_anew(function: Callable) -> Any:
+    """For what each process compiles for itself: a user's function, and what is made of one."""
+    return numba.njit(pipeline_class=SelfContained, **OPTIONS)(function)
 
 
 if numba.config.DISABLE_JIT:

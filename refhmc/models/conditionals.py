@@ -21,7 +21,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
@@ -31,7 +30,7 @@ from refhmc.core.binding import (
     python_trace,
     python_value_and_gradient,
 )
-from refhmc.core.compiled import OPTIONS, jit
+from refhmc.core.compiled import jit, jit_anew
 from refhmc.models.base import Model
 
 # What a conditional cannot be made from without forming a tensor of the joint model.
@@ -63,7 +62,7 @@ def condition_nothing(q: np.ndarray, data: np.ndarray) -> None:
     """For the block of all coordinates."""
 
 
-@numba.njit(**OPTIONS)
+@jit_anew
 def parts(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The full position, the block's indices (as floats), the gradient's place and the joint data."""
     d, m = int(data[0, JOINT_DIM]), int(data[0, BLOCK_DIM])
@@ -73,7 +72,7 @@ def parts(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     return data[0, POSITION:first], data[0, first:second], data[0, second:third], joint
 
 
-@numba.njit(**OPTIONS)
+@jit_anew
 def place(x: np.ndarray, q: np.ndarray, block: np.ndarray) -> None:
     for i in range(x.shape[0]):
         q[int(block[i])] = x[i]
@@ -90,7 +89,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
             out[i] = full[int(block[i])]
         return value
 
-    both = numba.njit(**OPTIONS)(value_and_gradient)
+    both = jit_anew(value_and_gradient)
 
     def log_density(x: np.ndarray, data: np.ndarray) -> Any:
         return both(x, data, np.empty_like(x))
@@ -98,7 +97,7 @@ def restricted_value_and_gradient(joint: Callable) -> tuple[Callable, Callable, 
     def gradient(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         both(x, data, out)
 
-    return numba.njit(**OPTIONS)(log_density), numba.njit(**OPTIONS)(gradient), both
+    return jit_anew(log_density), jit_anew(gradient), both
 
 
 def restricted_matrix(joint: Callable, code: int) -> Callable:
@@ -115,7 +114,7 @@ def restricted_matrix(joint: Callable, code: int) -> Callable:
             for j in range(x.shape[0]):
                 out[i, j] = G[int(block[i]), int(block[j])]
 
-    return numba.njit(**OPTIONS)(matrix)
+    return jit_anew(matrix)
 
 
 def restricted_trace(joint: Callable, code: int) -> Callable:
@@ -134,7 +133,7 @@ def restricted_trace(joint: Callable, code: int) -> Callable:
         for i in range(x.shape[0]):
             out[i] = full[int(block[i])]
 
-    return numba.njit(**OPTIONS)(contraction)
+    return jit_anew(contraction)
 
 
 def restricted_change(joint: Callable) -> Callable:
@@ -145,7 +144,7 @@ def restricted_change(joint: Callable) -> Callable:
         place(x, q, block)
         return joint(q, joint_data, int(block[j]), new_value, 0.0)
 
-    return numba.njit(**OPTIONS)(change)
+    return jit_anew(change)
 
 
 class Restricted(NamedTuple):

@@ -30,10 +30,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
-from refhmc.core.compiled import OPTIONS, jit
+from refhmc.core.compiled import jit, jit_anew
 
 FARTHEST = 2**62  # what stands for integers that have no room in 64 bits
 
@@ -70,8 +69,8 @@ def log_log_width(n: int, shift: int) -> float:
 def with_shift(shift: int) -> tuple[Callable, Callable]:
     """:func:`log_integer` and :func:`log_log_width` of one number, to be compiled."""
     return (
-        numba.njit(**OPTIONS)(lambda x: log_integer(x, shift)),
-        numba.njit(**OPTIONS)(lambda n: log_log_width(n, shift)),
+        jit_anew(lambda x: log_integer(x, shift)),
+        jit_anew(lambda n: log_log_width(n, shift)),
     )
 
 

@@ -34,7 +34,7 @@ from scipy.integrate import ODEintWarning, odeint
 
 from refhmc.core import types
 from refhmc.core.binding import argument_count, first_words
-from refhmc.core.compiled import OPTIONS, compile_pointer, jit, plain
+from refhmc.core.compiled import compile_pointer, jit, jit_anew, plain
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.reference import Reference
@@ -88,14 +88,14 @@ def make_equations(functions: tuple[Callable, ...], n: int, p: int) -> Any:
     def equations(u: np.ndarray, t: float, work: np.ndarray) -> None:
         augmented(rhs, jacobian, hessian, third, n, p, u, t, work)
 
-    return numba.njit(**OPTIONS)(equations)
+    return jit_anew(equations)
 
 
 def in_place(function: Callable, compiled: bool) -> Callable:
     """A user's ``f(t, x, theta)`` or ``f(t, x, theta, out)`` as the latter, to be compiled or as Python."""
     f = function
     if compiled and not hasattr(function, "py_func"):
-        f = numba.njit(**OPTIONS)(function)
+        f = jit_anew(function)
     elif not compiled:
         f = plain(function)
     if argument_count(function) > 3:
@@ -104,7 +104,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
     def filling(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
         out[:] = f(t, x, theta)
 
-    return numba.njit(**OPTIONS)(filling) if compiled else filling
+    return jit_anew(filling) if compiled else filling
 
 
 def compiled_equations(functions: tuple[Callable, ...], n: int, p: int, name: str) -> Callable:

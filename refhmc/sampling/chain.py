@@ -2,7 +2,7 @@
 
 The loop runs in *chunks*: chain state in, chain state out, draws and statistics into arrays of the caller. Nothing else
 carries over from one chunk to the next, so that a run cut anywhere, in warm-up too, written to disk and taken up again is
-bit for bit the unbroken run, by the same compiled code.
+bit for bit the unbroken run.
 """
 
 from __future__ import annotations

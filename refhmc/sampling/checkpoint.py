@@ -1,5 +1,4 @@
-"""Checkpoints: a folder with one file a chain, from which a run goes on as if it had not been stopped: bit for
-bit, if the processes before and after find the core compiled (``docs/architecture.md``).
+"""Checkpoints: a folder with one file a chain, from which a run goes on as if it had not been stopped, bit for bit.
 
 ``run.json`` says which run it is: every part of the model (:mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, entropy,
 and the editions of refhmc, Numba, NumPy, Python and the packages that the model's functions reach. ``chain-k.npz`` holds

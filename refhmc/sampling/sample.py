@@ -70,8 +70,7 @@ def sample(
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
     backend : "numba". max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
-        folder it goes on from there, bit for bit as if it had never stopped (if both processes
-        find the core compiled: ``docs/architecture.md``). Model (all that its functions reach:
+        folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
         must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
