@@ -10,12 +10,13 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
-from refhmc.check.report import CONDUCT, FAIL, INCONCLUSIVE, MISCONDUCT, NOT_RUN, PASS, Report, Row
+from refhmc.check.judging import Cases, failed, worst_of
+from refhmc.check.report import CONDUCT, FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
@@ -32,7 +33,8 @@ from refhmc.check.subject.foreign import (
 MOST_HANGS = 2  # after so many, what is left is not run
 SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
 
-Rows = Sequence[tuple[str, Callable[[Any], "Row | Sequence[Row]"]]]
+Function = Callable[[Any], "Row | Sequence[Row] | Cases"]
+Rows = Sequence[tuple[str, Function] | tuple[str, Function, str]]
 
 
 class Examination:
@@ -59,7 +61,7 @@ class Examination:
         share: float = 1.0,
         false_alarm: str | None = None,
     ) -> Report:
-        """Run ``rows``, pairs of a name and a function of this record that gives a row (or rows), and report.
+        """Run ``rows``: of each a name, a function of this record (``judging.py``), and its severity if not WRONG LAW; report.
 
         A function may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive`. An error
         of its own is INCONCLUSIVE too, naming it. ``seconds``: for all of them (None: no limit), of which each may take
@@ -96,35 +98,44 @@ def _rows(
     """The rows of the checks, within their time."""
     rows: list[Row] = []
     hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
-    for name, function in checks:
+    for name, function, *severity in checks:
         if hangs >= MOST_HANGS:
-            rows.append(Row(name, NOT_RUN, basis=f"the subject hung {hangs} times"))
+            rows.append(not_run(name, f"the subject hung {hangs} times"))
             continue
         now = time.monotonic()
         left = max(end - now, 0.0)
+        until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
+        given = f"the {seconds:g} s that were given" if seconds is not None else ""
         try:
-            until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
-            found = watched(functools.partial(function, test), seconds_per_call, until)
-            rows.extend([found] if isinstance(found, Row) else found)
-        except SubjectError as wrong:
-            hangs += isinstance(wrong, SubjectHung)
+            job = functools.partial(rows_of, name, functools.partial(function, test), *severity)
+            rows += watched(job, seconds_per_call, until)
+        except SubjectHung as wrong:
+            hangs += 1
             rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
-        except NotApplicable as reason:
-            rows.append(Row(name, NOT_RUN, basis=str(reason)))
-        except Inconclusive as reason:
-            rows.append(Row(name, INCONCLUSIVE, basis=str(reason)))
         except OutOfTime:
-            if left == 0:
-                rows.append(Row(name, NOT_RUN, basis=f"the {seconds:g} s that were given are over"))
-            else:
-                rows.append(Row(name, INCONCLUSIVE, basis=f"not done in its part of the {seconds:g} s that were given"))
-        except Exception as error:
-            what, whose = f"{type(error).__name__}: {first_line(error)}", _raised_in(error)
-            if whose:
-                rows.append(Row(name, FAIL, basis=f"{whose} raised {what}", severity=MISCONDUCT))
-            else:
-                rows.append(Row(name, INCONCLUSIVE, basis=f"the check itself met {what}"))
+            why = inconclusive(name, f"not done in its part of {given}")
+            rows.append(not_run(name, f"{given} are over") if left == 0 else why)
     return rows
+
+
+def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity: str = WRONG_LAW) -> list[Row]:
+    """What a row's function gives, under its name, and what it raises in words; of :class:`OutOfTime` the caller thinks."""
+    try:
+        found = job()
+        found = worst_of(found) if isinstance(found, Generator) else found
+        rows = [found] if isinstance(found, Row) else list(found)
+    except SubjectError as wrong:
+        rows = [failed(str(wrong), wrong.case, severity=MISCONDUCT)]
+    except NotApplicable as reason:
+        rows = [not_run(name, str(reason))]
+    except Inconclusive as reason:
+        rows = [inconclusive(name, str(reason), reason.number)]
+    except Exception as error:
+        what, whose = f"{type(error).__name__}: {first_line(error)}", _raised_in(error)
+        rows = [inconclusive(name, f"the check itself met {what}")]
+        if whose:
+            rows = [failed(f"{whose} raised {what}", severity=MISCONDUCT)]
+    return [row._replace(name=row.name or name, severity=row.severity or severity) for row in rows]
 
 
 def _raised_in(error: BaseException) -> str:

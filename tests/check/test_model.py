@@ -10,8 +10,9 @@ import pytest
 
 import refhmc
 import refhmc.check as rc
-from refhmc.check.derivatives.points import infer_dim, short, simplest
+from refhmc.check.derivatives.points import infer_dim, short
 from refhmc.check.derivatives.slopes import noise_along, second_along, slope_along, width_along
+from refhmc.check.judging import simplest
 from refhmc.check.mutants import models as mutants
 from refhmc.models.datasets import load_json
 from tests.helpers.riemannian_cases import MODELS

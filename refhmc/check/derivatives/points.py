@@ -1,4 +1,4 @@
-"""Where a function of R^d is looked at, and how a failing place is made simple.
+"""Where a function of R^d is looked at.
 
 Every coordinate has ten bits, so that it is the same number in float32 (and the line to paste is short). Places are
 
@@ -117,36 +117,6 @@ def ascending(dim: int, rng: np.random.Generator) -> np.ndarray:
     """Coordinates of different sizes and mixed signs, from 0.3 to 2.2."""
     sizes = np.linspace(0.3, 2.2, dim) * rng.uniform(0.9, 1.1, dim)
     return rng.permutation(sizes) * np.where(np.arange(dim) % 2, -1.0, 1.0)
-
-
-def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60) -> np.ndarray:
-    """A simpler place at which it still fails: coordinates to 0, 1, -1, a whole number, two digits; at most ``most`` tries."""
-    q, tries = np.array(q, dtype=float), 0
-
-    def still(new):
-        nonlocal tries
-        tries += 1
-        try:
-            return tries <= most and not np.array_equal(new, q) and fails(new)
-        except Exception:  # another failure than the one that is to be shown
-            return False
-
-    for new in (np.zeros_like(q), np.ones_like(q), np.round(q)):
-        if still(new):
-            q = new
-            break
-    for k in range(len(q)):
-        for value in (0.0, 1.0, -1.0, 2.0, np.round(q[k]), _two_digits(q[k])):
-            new = q.copy()
-            new[k] = value
-            if abs(value) <= max(2.0, abs(q[k])) and q[k] not in (0.0,) and still(new):
-                q = new
-                break
-    return q
-
-
-def _two_digits(x: float) -> float:
-    return float(f"{x:.1e}")
 
 
 def infer_dim(

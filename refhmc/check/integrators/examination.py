@@ -27,11 +27,13 @@ import numpy as np
 
 from refhmc.check.examination import Examination
 from refhmc.check.integrators.flow import Energy
+from refhmc.check.judging import Measured, simplest
 from refhmc.check.own import differences
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError
 from refhmc.check.subject.step import Step
 
+MOST_GROWTH = 1e6  # |J| beyond which nothing is measured
 SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
 NEAR = 2e-3  # width of the differences that look at the closest neighbourhood only
 WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions
@@ -178,8 +180,10 @@ class IntegratorExamination(Examination):
             return 0.0 if np.array_equal(a, b, equal_nan=True) else math.inf
         return float(np.abs((a - b) / self.scale(z, a)).max())
 
-    def jacobian(self, z, eps, n, step: Step | None = None, how: str = "", full: bool = False) -> Jacobian | None:
-        """J of n steps, or what is seen of it along a few directions (``full``: never); None where there is none.
+    def jacobian(
+        self, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = "", full: bool = False
+    ) -> Jacobian | None:
+        """J of n steps, or what is seen of it along a few directions (``full``: never); None without, or if |J| is too large.
 
         ``how``: "" by complex step where that can be; "wide" by differences, which do not see what changes below a solver's
         tolerance; "near" by differences that look at the closest neighbourhood only.
@@ -191,23 +195,24 @@ class IntegratorExamination(Examination):
             derivative = self._derivative(z, eps, n, step, how)
             found = None
             if derivative is not None:
-                found = (
-                    _sketch(derivative, 2 * self.d, self.seed) if sketch else _columns(derivative, np.eye(2 * self.d))
-                )
-            self.jacobians[key] = found
+                size = 2 * self.d
+                found = _sketch(derivative, size, self.seed) if sketch else _columns(derivative, np.eye(size))
+            self.jacobians[key] = None if found is None or found.growth > MOST_GROWTH else found
         return self.jacobians[key]
 
-    def _derivative(self, z, eps, n, step: Step, how: str) -> Callable[[np.ndarray], differences.Derivative] | None:
+    def _derivative(
+        self, z: np.ndarray, eps: float, n: int, step: Step, how: str
+    ) -> Callable[[np.ndarray], differences.Derivative] | None:
         """u -> J u, in scaled coordinates; None where the step fails at z."""
         end = step.quiet(z, eps, n)
         if not np.isfinite(end).all():
             return None
         s = self.scale(z, end)
 
-        def scaled(y):
+        def scaled(y: np.ndarray) -> np.ndarray:
             return step.quiet(s * y, eps, n) / s
 
-        def derivative(u):
+        def derivative(u: np.ndarray) -> differences.Derivative:
             length = np.sqrt(u @ u)  # differences are as wide for any direction
             u = u / length
             if self.coarse:  # wide differences, and few: rounding is what limits them
@@ -223,7 +228,7 @@ class IntegratorExamination(Examination):
 
         return derivative
 
-    def turn(self, z, eps) -> float:
+    def turn(self, z: np.ndarray, eps: float) -> float:
         """max |lambda - 1|, lambda the eigenvalues of J; in many dimensions what a few powers of J - 1 find. NaN without J."""
         if not self.wide:
             J = self.jacobian(z, eps, 1)
@@ -250,13 +255,17 @@ class IntegratorExamination(Examination):
                 return eps
         return self.eps  # no size will do
 
-    def noise(self, z, eps, n, step: Step | None = None) -> float:
+    def noise(self, z: np.ndarray, eps: float, n: int, step: Step | None = None) -> float:
         """How much the answer moves when the start moves by two units in the last place."""
         step, rng = step or self.step, np.random.default_rng(1)
         end = step.quiet(z, eps, n)
         moved = [step.quiet(z * (1 + self.unit * rng.integers(-2, 3, 2 * self.d)), eps, n) for _ in range(4)]
         found = [self.apart(end, x, z) for x in moved]
         return max((x for x in found if math.isfinite(x)), default=math.inf)
+
+    def rounding(self, z: np.ndarray, eps: float, n: int, growth: float, step: Step | None = None) -> float:
+        """What rounding may leave of n steps: of each, times the growth |J|, and of the start."""
+        return (1 + growth) * (64 * self.unit * (n + 1) + 20 * self.noise(z, eps, n, step))
 
     def tightened(self, delta: float) -> Step:
         """The step with its solver at another tolerance."""
@@ -265,27 +274,21 @@ class IntegratorExamination(Examination):
         step.flipped = self.step.flipped
         return step
 
-    def shrunk(self, fails: Callable, z: np.ndarray, eps: float, n: int) -> tuple[np.ndarray, float, int]:
-        """A simpler case that fails too: fewer steps, then coordinates of few digits, one after the other."""
-        left = 60 if self.quick and not self.wide else 10
-        for fewer in (1, 2, 3):
-            if fewer < n and fails(z, eps, fewer):
-                n = fewer
-                break
-        for k in range(2 * self.d):
-            for simple in (0.0, 1.0, round(z[k], 1)):
-                if simple == z[k] or left == 0:
-                    break
-                left -= 1
-                trial = z.copy()
-                trial[k] = simple
-                try:
-                    if fails(trial, eps, n):
-                        z = trial
-                        break
-                except Exception:  # not a case then
-                    continue
-        return z, eps, n
+    def simplest(self, measure: Callable[..., Measured | None], z: np.ndarray, eps: float, n: int) -> str:
+        """A simpler case that fails too, by a hundredth of it or more: fewer steps, then coordinates of few digits."""
+        first = measure(z, eps, n)
+
+        def fails(z: np.ndarray, n: int) -> bool:
+            found = measure(z, eps, n)
+            return found is not None and (first is None or found.error > max(found.allowed, 0.01 * first.error))
+
+        n = next((fewer for fewer in (1, 2, 3) if fewer < n and fails(z, fewer)), n)
+        return self.step.case(simplest(z, lambda z: fails(z, n), self.tries), eps, n)
+
+    @property
+    def tries(self) -> int:
+        """How many simpler cases there is time for."""
+        return 60 if self.quick and not self.wide else 10
 
 
 def allowance(n: int, growth: float, delta: float | None, lever: float = 10.0) -> float:

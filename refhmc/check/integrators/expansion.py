@@ -18,7 +18,8 @@ import numpy as np
 
 from refhmc.check.integrators.examination import IntegratorExamination, inverse_mass
 from refhmc.check.integrators.flow import Energy, Term, leading_term, true_flow
-from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, Row, judged
+from refhmc.check.judging import failed, judged, passed
+from refhmc.check.report import NOT_RUN, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 from refhmc.check.subject.step import TooManyOutcomes, step_outcomes
 
@@ -108,37 +109,24 @@ def _mean(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
 def order(test: IntegratorExamination) -> Row:
     """The slope of the error of one step, less one, at the smallest eps at which it stands clear of rounding."""
     test.need_energy()
-    name, found, exact = "order", [], 0
-    for series in followed(test):
-        slope = _slope(test, series)
-        if slope == math.inf:
-            exact += 1
-        elif slope is not None:
-            found.append((slope, series.z))
+    slopes = [(slope, series.z) for series in followed(test) if (slope := _slope(test, series)) is not None]
+    found = [(slope, z) for slope, z in slopes if slope < math.inf]
     test.orders = [order for order, _ in found]
+    if slopes and not found:
+        test.notes.append("the step is the true flow, to rounding")
+        test.order_held = True
+        return passed("the error is at rounding for all eps: exact")
     if not found:
-        if exact:
-            test.notes.append("the step is the true flow, to rounding")
-            test.order_held = True
-            return Row(name, PASS, basis="the error is at rounding for all eps: exact", severity=INEFFICIENT)
         raise Inconclusive("no range of eps in which the error is neither saturated nor rounding or the solver's")
     least, z = min(found, key=lambda pair: pair[0])
     if "order" not in test.claims:
-        return Row(name, NOT_RUN, least, basis="not claimed; measured against the true flow")
+        return Row("", NOT_RUN, least, basis="not claimed; measured against the true flow")
     claimed = test.claims["order"]
     if least > claimed + 0.5:
         test.notes.append(f"of order {least:.2f}, more than the {claimed:g} claimed")
     test.order_held = least >= claimed - 0.25
     basis = f"{claimed:g} claimed; slope against the true flow of H, {len(found)} points"
-    return judged(
-        name,
-        least,
-        claimed - 0.25,
-        basis,
-        relation=">=",
-        severity=INEFFICIENT,
-        case=test.step.case(z, test.small),
-    )
+    return judged(least, claimed - 0.25, basis, test.step.case(z, test.small), relation=">=")
 
 
 def _slope(test: IntegratorExamination, series: Series) -> float | None:
@@ -170,7 +158,6 @@ def small_step(test: IntegratorExamination) -> Row:
     A term is believed when the ranges agree on it; a rounded coefficient shows here long before it does in the slope.
     """
     test.need_energy()
-    name = "small step"
     if "order" not in test.claims:
         raise NotApplicable("no order is claimed")
     order = int(test.claims["order"])
@@ -192,10 +179,10 @@ def small_step(test: IntegratorExamination) -> Row:
     if worst is not None:
         number, limit, z, test.power = worst
         basis = f"term eps^{test.power} of the error, in parts of the step; what the fit resolves"
-        return Row(name, FAIL, number, limit, basis, INEFFICIENT, test.step.case(z, test.small))
+        return failed(basis, test.step.case(z, test.small), number, limit)
     if not finest < 1e-3:
         raise Inconclusive("the terms of the error cannot be told from rounding or the solver's tolerance")
-    return Row(name, PASS, basis=f"no terms up to eps^{order}; seen from {finest:.1g} of a step", severity=INEFFICIENT)
+    return passed(f"no terms up to eps^{order}; seen from {finest:.1g} of a step")
 
 
 def _terms(test: IntegratorExamination, series: Series, power: int) -> list[tuple[float, Term]]:
@@ -210,7 +197,7 @@ def _terms(test: IntegratorExamination, series: Series, power: int) -> list[tupl
     return found
 
 
-def _confirmed(terms, power: int) -> bool:
+def _confirmed(terms: list[tuple[float, Term]], power: int) -> bool:
     """Whether at least two ranges see the same term, and those that do not could not."""
     seen = [(E, c / E**power) for E, (c, error) in terms if np.abs(c).max() > CLEAR * error]
     if len(seen) < 2:
@@ -227,7 +214,7 @@ def _confirmed(terms, power: int) -> bool:
 def elapsed_time(test: IntegratorExamination) -> Row:
     """How fast positions move as eps goes to zero, over how fast they move along the flow of H."""
     test.need_energy()
-    name, d, found = "elapsed time", test.d, []
+    d, found = test.d, []
     for series in followed(test):
         terms = _terms(test, series, 1)
         if not terms:
@@ -252,10 +239,9 @@ def elapsed_time(test: IntegratorExamination) -> Row:
     if abs(several - 1) > max(abs(ahead), 1e-3, error):
         n, ahead, blur = 3, several - 1, max(blur, 1e-3, error)
     if not {"order", "exact time"} & test.claims.keys():
-        return Row(name, NOT_RUN, abs(ahead), basis="not claimed")
+        return Row("", NOT_RUN, abs(ahead), basis="not claimed")
     basis = f"{(1 + ahead) * n * test.small:.4g} where n*eps = {n * test.small:.4g} was asked; error of the expansion"
-    case = test.step.case(series.z, test.small, n)
-    return judged(name, abs(ahead), blur, basis, severity=INEFFICIENT, case=case)
+    return judged(abs(ahead), blur, basis, test.step.case(series.z, test.small, n))
 
 
 def _rate_of_three(test: IntegratorExamination, series: Series) -> tuple[float, float]:

@@ -14,42 +14,47 @@ known, a solver is told from a map that is not symplectic by the defect as a fun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from refhmc.check.integrators.examination import NEAR, SMALL, Defect, IntegratorExamination
 from refhmc.check.integrators.reversal import reversible_in_law
-from refhmc.check.report import FAIL, INEFFICIENT, NOT_RUN, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.judging import Measured, failed, judged, passed
+from refhmc.check.report import NOT_RUN, Row, inconclusive
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime
 from refhmc.check.subject.step import Step
 
 OF_DERIVATIVES = 300.0  # solver's tolerances that a derivative may hold
+Measure = Callable[..., Defect | None]  # of (test, z, eps, n)
 TIGHT = 1e-11  # the tolerance a solver is given to see whether a defect is its own
 
 
-def reversal_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+def reversal_defect(
+    test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
+) -> Defect | None:
     """|F S F S z - z|, largest entry in scaled coordinates; ``how`` does not matter to it."""
     step = step or test.step
     end = step.quiet(z, eps, n)
     back = test.flip(step.quiet(test.flip(end), eps, n)) if np.isfinite(end).all() else end
     J = test.jacobian(z, eps, n, step)
-    if not np.isfinite(back).all() or J is None or J.growth > 1e6:
+    if not np.isfinite(back).all() or J is None:
         return None
-    growth = J.growth
-    s = test.scale(z, end)
-    rounding = 64 * test.unit * (n + 1) * (1 + growth) + 20 * (1 + growth) * test.noise(z, eps, n, step)
-    return Defect(float(np.abs((back - z) / s).max()), rounding, growth, "rounding x |J|")
+    size = float(np.abs((back - z) / test.scale(z, end)).max())
+    return Defect(size, test.rounding(z, eps, n, J.growth, step), J.growth, "rounding x |J|")
 
 
-def symplectic_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
-    """|J' Omega J - Omega|, largest entry; None where there is no derivative, or |J| is above 1e6."""
+def symplectic_defect(
+    test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
+) -> Defect | None:
+    """|J' Omega J - Omega|, largest entry; None where there is no derivative."""
     J = test.jacobian(z, eps, n, step, how)
-    if J is None or J.growth > 1e6:
+    if J is None:
         return None
     d = test.d
 
-    def two_form(V):
+    def two_form(V: np.ndarray) -> np.ndarray:
         return V[:d].T @ V[d:] - V[d:].T @ V[:d]
 
     size = float(np.abs(two_form(J.value) - two_form(J.along)).max())
@@ -57,10 +62,12 @@ def symplectic_defect(test: IntegratorExamination, z, eps, n, step: Step | None 
     return Defect(size, limit, J.growth, J.route, OF_DERIVATIVES * J.length, J.error / J.length)
 
 
-def volume_defect(test: IntegratorExamination, z, eps, n, step: Step | None = None, how: str = "") -> Defect | None:
+def volume_defect(
+    test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
+) -> Defect | None:
     """|log |det J||."""
     J = test.jacobian(z, eps, n, step, how, full=True)
-    if J is None or J.growth > 1e6:
+    if J is None:
         return None
     _, log_det = np.linalg.slogdet(J.value)
     if test.wide:  # the singular values cost more than all the rest
@@ -89,42 +96,60 @@ def volume(test: IntegratorExamination) -> Row:
     return _geometric(test, "volume", volume_defect)
 
 
-def _geometric(test: IntegratorExamination, name: str, measure: Callable[..., Defect | None]) -> Row:
+class Seen(NamedTuple):
+    """A defect, what it is allowed with the solver's part, and where it was met."""
+
+    defect: Defect
+    allowed: float
+    z: np.ndarray
+    eps: float
+    n: int
+    stream: int = 0
+
+    @property
+    def holds(self) -> bool:
+        return self.defect.size <= self.allowed
+
+
+def _met(test: IntegratorExamination, measure: Measure, cases: Iterable[tuple]) -> list[Seen]:
+    """The defects of the cases (z, eps, n, stream), the worst first; those there is time for."""
+    found: list[Seen] = []
+    for z, eps, n, test.step.stream in cases:
+        try:
+            defect = measure(test, z, eps, n)
+        except OutOfTime:
+            if not found:
+                raise
+            break
+        if defect is not None:
+            found.append(Seen(defect, defect.allowed(n, test.delta), z, eps, n, test.step.stream))
+    test.step.stream = 0
+    return sorted(found, key=lambda seen: -seen.defect.size / seen.allowed)
+
+
+def _geometric(test: IntegratorExamination, name: str, measure: Measure) -> Row:
     """The worst case, and whether it is a fault of the map or may be the solver's."""
     test.need()
-    claimed, streams = name in test.claims, (0, 1, 2) if test.step.random else (0,)
-    found: list[tuple] = []
-    for stream in streams:
-        test.step.stream = stream
-        for z, eps, n in _cases(test)[: 1 if test.wide and measure is volume_defect else None]:
-            try:
-                defect = measure(test, z, eps, n)
-            except OutOfTime:
-                if not found:
-                    raise
-                break
-            if defect is not None:
-                limit = defect.allowed(n, test.delta)
-                found.append((defect.size / limit, defect, limit, z, eps, n, stream))
-    test.step.stream = 0
+    places = _places(test)[: 1 if test.wide and measure is volume_defect else None]
+    found = _met(test, measure, [(*x, stream) for stream in ((0, 1, 2) if test.step.random else (0,)) for x in places])
     worst = _believed(test, measure, found)
-    ratio, defect, limit, z, eps, n, test.step.stream = worst
-    try:
-        if not claimed:
-            how = "holds" if ratio <= 1 else "does not hold"
-            return Row(name, NOT_RUN, defect.size, basis=f"not claimed; {how} where measured")
-        basis = defect.route + (", solver's tolerance" if test.delta else "")
-        if ratio <= 1:
-            if name == "reversible":
-                test.floor = defect.size
-            test.held.add(name)
-            return judged(name, defect.size, limit, basis)
-        return _at_fault(test, name, measure, defect, limit, basis, z, eps, n)
-    finally:
-        test.step.stream = 0
+    if name not in test.claims:
+        how = "holds" if worst.holds else "does not hold"
+        return Row(name, NOT_RUN, worst.defect.size, basis=f"not claimed; {how} where measured")
+    basis = worst.defect.route + (", solver's tolerance" if test.delta else "")
+    if not worst.holds:
+        test.step.stream = worst.stream
+        try:
+            return _at_fault(test, name, measure, worst, basis)
+        finally:
+            test.step.stream = 0
+    if name == "reversible":
+        test.floor = worst.defect.size
+    test.held.add(name)
+    return judged(worst.defect.size, worst.allowed, basis)
 
 
-def _cases(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
+def _places(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
     """Where geometric defects are looked for."""
     some = 2 if test.quick else 1
     found = [(z, test.eps, n) for z in test.points for n in ((1, 3) if some == 2 else (1,))]
@@ -132,21 +157,22 @@ def _cases(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
     return found + [(z, test.eps / 3, 1) for z in test.points[:some]]
 
 
-def _believed(test: IntegratorExamination, measure, found: list[tuple]) -> tuple:
+def _believed(test: IntegratorExamination, measure: Measure, found: list[Seen]) -> Seen:
     """The worst of the cases found, but for those that other differences contradict."""
-    found.sort(key=lambda entry: -entry[0])
-    for k, entry in enumerate(found):
-        ratio, defect, limit, z, eps, n, test.step.stream = entry
-        contradicted = ratio > 1 and k < 8 and _contradicted(test, measure, defect, limit, z, eps, n)
-        test.step.stream = 0
-        if k == 8 and ratio > 1:
+    for k, seen in enumerate(found):
+        if seen.holds:
+            return seen
+        if k == 8:
             raise Inconclusive("derivatives taken in different ways do not agree")
+        test.step.stream = seen.stream
+        contradicted = _contradicted(test, measure, seen)
+        test.step.stream = 0
         if not contradicted:
-            return entry
+            return seen
     raise Inconclusive("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
 
 
-def _contradicted(test: IntegratorExamination, measure, defect: Defect, limit: float, z, eps, n) -> bool:
+def _contradicted(test: IntegratorExamination, measure: Measure, seen: Seen) -> bool:
     """Whether differences, taken otherwise, do not see the defect: derivatives are believed if they agree.
 
     The derivative of an iterate that stopped at a tolerance is off by more than the iterate is, and a map with
@@ -154,51 +180,49 @@ def _contradicted(test: IntegratorExamination, measure, defect: Defect, limit: f
     jump / w, so that the error of those of width ``NEAR`` is above jump / ``NEAR``. Wide ones may agree by accident there,
     where the jumps that they cross are in proportion to their widths.
     """
+    defect = seen.defect
     if test.coarse or not defect.route.startswith(("complex step", "Ridders")):
         return False
     for how in ("wide", "near") if defect.route.startswith("complex step") else ("near",):
-        other = measure(test, z, eps, n, how=how)
+        other = measure(test, seen.z, seen.eps, seen.n, how=how)
         if other is None:
             continue
         if how == "near" and defect.route.startswith("Ridders") and other.error * NEAR > SMALL:
             return True  # no solver leaves so much: a jump
-        allowed = other.allowed(n, test.delta)
-        if other.size <= allowed and allowed < max(4 * limit, 0.1 * defect.size):
+        allowed = other.allowed(seen.n, test.delta)
+        if other.size <= allowed and allowed < max(4 * seen.allowed, 0.1 * defect.size):
             return True
     return False
 
 
-def _at_fault(test: IntegratorExamination, name, measure, defect, limit, basis, z, eps, n) -> Row:
+def _at_fault(test: IntegratorExamination, name: str, measure: Measure, seen: Seen, basis: str) -> Row:
     """FAIL with a smaller case; but PASS, or INCONCLUSIVE, where it is the solver that leaves the defect, or may be."""
-    relative = defect.size / (n * (1 + defect.growth) ** 2)
+    defect, _, z, eps, n, _ = seen
+    excused: Row | None = None
     if test.tighter is not None and not test.delta:
         tight = measure(test, z, eps, n, step=test.tightened(TIGHT), how="wide")
         if tight is not None and tight.size <= tight.allowed(n, TIGHT):
-            if name == "reversible":
-                test.floor = defect.size
-            why = f"the solver's: {tight.size:.2g} with its tolerance at {TIGHT:g}"
-            return Row(name, PASS, defect.size, None, why)
-    elif (
-        test.delta is None and relative < SMALL and not any(_power_law(test, measure, x) for x in [z, *test.points[:5]])
-    ):
-        if name == "reversible":
-            test.floor = defect.size
-        why = (
-            "above rounding, and no power of eps: perhaps a solver's tolerance; give tolerance= "
-            "(0 if it solves nothing) or with_tolerance="
-        )
-        return inconclusive(name, why, defect.size)
-
-    def fails(z, eps, n):
-        found = measure(test, z, eps, n)
-        return found is not None and found.size > max(found.allowed(n, test.delta), 0.01 * defect.size)
-
+            excused = passed(f"the solver's: {tight.size:.2g} with its tolerance at {TIGHT:g}", defect.size)
+    elif test.delta is None and defect.size < SMALL * n * (1 + defect.growth) ** 2:
+        smooth = any(_power_law(test, measure, x) for x in [z, *test.points[:5]])
+        why = "perhaps a solver's tolerance; give tolerance= (0 if it solves nothing) or with_tolerance="
+        excused = None if smooth else inconclusive("", f"above rounding, and no power of eps: {why}", defect.size)
+    if excused is not None:
+        test.floor = defect.size if name == "reversible" else test.floor
+        return excused
     test.failed.add(name)
-    case = test.step.case(*test.shrunk(fails, z, eps, n))
-    return Row(name, FAIL, defect.size, limit, basis, WRONG_LAW, case)
+    return failed(basis, _smaller(test, measure, seen), defect.size, seen.allowed)
 
 
-def _power_law(test: IntegratorExamination, measure, z) -> bool:
+def _smaller(test: IntegratorExamination, measure: Measure, seen: Seen) -> str:
+    def measured(z: np.ndarray, eps: float, n: int) -> Measured | None:
+        found = measure(test, z, eps, n)
+        return None if found is None else Measured(found.size, found.allowed(n, test.delta))
+
+    return test.simplest(measured, *seen[2:5])
+
+
+def _power_law(test: IntegratorExamination, measure: Measure, z: np.ndarray) -> bool:
     """Whether the defect of one step grows with eps along a smooth curve, of slope above 0.8 in log-log, to 0.005.
 
     What an iteration leaves that stops at a tolerance jumps with the number of iterations, and stays below about the
@@ -225,46 +249,25 @@ def _power_law(test: IntegratorExamination, measure, z) -> bool:
 def composition(test: IntegratorExamination) -> Row:
     """n steps in one call are n calls."""
     test.need()
-    name = "composition"
     if not test.step.counts:
         raise NotApplicable("the step takes no n")
     if test.step.random:
         raise NotApplicable("the step draws: n steps in one call need not draw as n calls do")
-    worst = None
-    for z in test.points[:3]:
-        for n in (2, 3, 10, 50) if test.quick else (2, 3):
-            try:
-                defect = _composition_defect(test, z, test.eps, n)
-            except OutOfTime:
-                if worst is None:
-                    raise
-                break
-            if defect is not None:
-                limit = defect.allowed(n, test.delta)
-                if worst is None or defect.size / limit > worst[0]:
-                    worst = (defect.size / limit, defect, limit, z, test.eps, n)
-    if worst is None:
+    counts = (2, 3, 10, 50) if test.quick else (2, 3)
+    found = _met(test, composition_defect, [(z, test.eps, n, 0) for z in test.points[:3] for n in counts])
+    if not found:
         raise Inconclusive("not measurable at any of the points")
-    ratio, defect, limit, z, eps, n = worst
-    if ratio <= 1:
-        return judged(name, defect.size, limit, defect.route)
-    if test.delta is None and defect.size < SMALL * n * (1 + defect.growth) ** 2:
-        return inconclusive(name, "above rounding; perhaps a solver's tolerance: give tolerance=", defect.size)
-
-    def fails(z, eps, n):
-        found = _composition_defect(test, z, eps, n)
-        return n > 1 and found is not None and found.size > max(found.limit, 0.01 * defect.size)
-
-    case = test.step.case(*test.shrunk(fails, z, eps, n))
-    return Row(name, FAIL, defect.size, limit, defect.route, INEFFICIENT, case)
+    worst = found[0]
+    size = worst.defect.size
+    if not worst.holds and test.delta is None and size < SMALL * worst.n * (1 + worst.defect.growth) ** 2:
+        raise Inconclusive("above rounding; perhaps a solver's tolerance: give tolerance=", size)
+    return judged(size, worst.allowed, worst.defect.route, lambda: _smaller(test, composition_defect, worst))
 
 
-def _composition_defect(test: IntegratorExamination, z, eps, n) -> Defect | None:
-    step = test.step
+def composition_defect(test: IntegratorExamination, z: np.ndarray, eps: float, n: int) -> Defect | None:
+    """How far n steps in one call are from n calls."""
     J = test.jacobian(z, eps, n)
-    ends = step.quiet(z, eps, n), step.one_at_a_time(z, eps, n)
-    if J is None or J.growth > 1e6 or not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
+    ends = test.step.quiet(z, eps, n), test.step.one_at_a_time(z, eps, n)
+    if J is None or not np.isfinite(ends).all():
         return None
-    growth = J.growth
-    limit = 64 * test.unit * (n + 1) * (1 + growth) + 20 * (1 + growth) * test.noise(z, eps, n)
-    return Defect(test.apart(*ends, z), limit, growth, "rounding x |J|")
+    return Defect(test.apart(*ends, z), test.rounding(z, eps, n, J.growth), J.growth, "rounding x |J|")

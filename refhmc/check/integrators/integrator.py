@@ -13,9 +13,7 @@ is held against rounding, which is measured by moving the start by a few units i
 that it meets; against the error of the derivatives; and against the solver's tolerance where there is one. A solver whose
 tolerance is not known is told from a map that is not symplectic by its defect as a function of eps: a power of it, or not.
 
-Here: the call, what its author claims, and the rows in their order. Each is a function of the Examination
-(``integrator_examination.py``), in the file of its subject: ``integrator_points.py``, ``_geometry``, ``_expansion``,
-``_energy``, ``_invariants``, ``_solver``.
+Here: the call, what its author claims, and the rows in their order, each a function of the :class:`IntegratorExamination`.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ import numpy as np
 from refhmc.check import own
 from refhmc.check.adapters import refhmc_step
 from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.examination import Rows
 from refhmc.check.integrators.energy import energy_error, shadow_energy
 from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.integrators.expansion import elapsed_time, order, small_step
@@ -40,27 +39,27 @@ from refhmc.check.integrators.invariants import conserved, equivariance
 from refhmc.check.integrators.patterns import Findings, typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrators.solver import delta_scaling, solver_failure
-from refhmc.check.report import Report, Row
+from refhmc.check.report import INEFFICIENT, MISCONDUCT, Report
 from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, quiet, watched
 from refhmc.check.subject.step import Step
 
 FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
-ROWS: tuple[tuple[str, Callable[[IntegratorExamination], Row]], ...] = (
-    ("answers", answers),
+ROWS: Rows = (
+    ("answers", answers, MISCONDUCT),
     ("momentum convention", momentum_convention),
     ("deterministic", deterministic),
-    ("gradient of H", gradient),
+    ("gradient of H", gradient, INEFFICIENT),
     ("reversible", reversible),
     ("symplectic", symplectic),
     ("volume", volume),
-    ("composition", composition),
-    ("order", order),
-    ("small step", small_step),
-    ("elapsed time", elapsed_time),
-    ("energy", energy_error),
-    ("shadow energy", shadow_energy),
-    ("invariants", conserved),
-    ("equivariance", equivariance),
+    ("composition", composition, INEFFICIENT),
+    ("order", order, INEFFICIENT),
+    ("small step", small_step, INEFFICIENT),
+    ("elapsed time", elapsed_time, INEFFICIENT),
+    ("energy", energy_error, INEFFICIENT),
+    ("shadow energy", shadow_energy, INEFFICIENT),
+    ("invariants", conserved, INEFFICIENT),
+    ("equivariance", equivariance, INEFFICIENT),
     ("delta scaling", delta_scaling),
     ("solver failure", solver_failure),
 )

@@ -13,6 +13,7 @@ Rows: answers, momentum convention (p' -> p or -p as eps -> 0), deterministic, g
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
@@ -20,7 +21,8 @@ import numpy as np
 
 from refhmc.check.integrators.examination import CALM, IntegratorExamination, inverse_mass, momentum_widths
 from refhmc.check.integrators.flow import Energy
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
+from refhmc.check.report import FAIL, MISCONDUCT, Row
 from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
 
@@ -40,17 +42,17 @@ def answers(test: IntegratorExamination) -> Row:
             raise Inconclusive(test.excluded)
         case = test.step.case((test.given or [candidate(test, np.random.default_rng(test.seed), 0)])[0], test.eps)
         why = f"not finite, or reported as failed, at all of {tried} points"
-        return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=case)
+        return failed(why, case)
     test.excluded = ""
     test.points = found[:4]
     _convention(test)
     test.repeated = _repeated(test)  # before complex numbers are tried, which a cache might keep
     if not test.excluded:
         test.points = _calm(test, found)
-    failed = tried - len(found)
-    if failed:
-        test.notes.append(f"gave no finite answer at {failed} of {tried} points; the others are examined")
-    return Row("answers", PASS, basis=f"{len(found)} of {tried} points", severity=MISCONDUCT)
+    if tried > len(found):
+        lost = f"{tried - len(found)} of {tried} points"
+        test.notes.append(f"gave no finite answer at {lost}; the others are examined")
+    return passed(f"{len(found)} of {tried} points")
 
 
 def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectError], int]:
@@ -190,10 +192,9 @@ def _convention(test: IntegratorExamination) -> None:
 
 def momentum_convention(test: IntegratorExamination) -> Row:
     test.need()
-    name = "momentum convention"
     if test.unclear:
-        return inconclusive(name, "as eps goes to 0, p' tends neither to p nor to -p")
-    return Row(name, PASS, basis="turned round after the step" if test.step.flipped else "kept as it moves")
+        raise Inconclusive("as eps goes to 0, p' tends neither to p nor to -p")
+    return passed("turned round after the step" if test.step.flipped else "kept as it moves")
 
 
 def deterministic(test: IntegratorExamination) -> Row:
@@ -204,7 +205,7 @@ def deterministic(test: IntegratorExamination) -> Row:
 
 
 def _repeated(test: IntegratorExamination) -> Row:
-    name, z = "deterministic", test.points[0]
+    z = test.points[0]
     other = test.points[-1] if len(test.points) > 1 else 0.5 * z
     first = [test.step.quiet(z, test.eps) for _ in range(3)]
     test.step.quiet(other, test.eps)
@@ -212,15 +213,15 @@ def _repeated(test: IntegratorExamination) -> Row:
     limit, case = 64 * test.unit, test.step.case(z, test.eps)
     apart = max(test.apart(first[0], x, z) for x in [*first, *again])
     if apart <= limit:
-        return judged(name, apart, limit, "64 units of rounding")
+        return passed("64 units of rounding", apart, limit)
     test.excluded = "its answer depends on more than its arguments"
     # What is kept between calls settles when the same is asked again and again; what is drawn does not.
     later = [test.step.quiet(z, test.eps) for _ in range(12)][-2:]
     if test.apart(later[0], later[1], z) <= max(limit, 1e-3 * apart):
         why = "the answer depends on what was asked before: something is kept between calls"
-        return Row(name, FAIL, apart, limit, why, WRONG_LAW, case)
+        return failed(why, case, apart, limit)
     why = "two equal calls differ: give its randomness to it, as step(draws, q, p, eps)"
-    return Row(name, FAIL, apart, limit, why, MISCONDUCT, case)
+    return failed(why, case, apart, limit, severity=MISCONDUCT)
 
 
 def gradient(test: IntegratorExamination) -> Row:
@@ -231,29 +232,20 @@ def gradient(test: IntegratorExamination) -> Row:
     if energy is None or not energy.given:
         raise NotApplicable("no gradients were given")
     test.need()
-    worst, limit, at = 0.0, 1e-6, test.points[0]
-    halves = {"grad_q": range(test.d), "grad_p": range(test.d, 2 * test.d)}
-    for z in test.points[:3]:
-        for name, where in halves.items():
-            if name not in energy.given:
-                continue
-            given = energy.given[name].vector((test.d,), z[: test.d], z[test.d :])
-            found = energy.differences(z, where)
-            noise = 1e-15 * abs(energy(z)) / 1e-3
-            size = np.abs(found).max() + np.abs(given).max() + noise * 1e6
-            if np.abs(given - found).max() / size > worst:
-                worst, at = float(np.abs(given - found).max() / size), z
-    limit = max(limit, 100 * energy.error, 1e3 * energy.foreign.epsilon)
+    row = worst_of(_gradients(test, energy))
     energy.error = 1e-14
-    row = judged(
-        "gradient of H",
-        worst,
-        limit,
-        "error of the differences",
-        severity=INEFFICIENT,
-        case=test.step.case(at, test.eps),
-    )
     if row.status == FAIL:
         energy.given = {}
         test.notes.append("the gradients given are not those of H: the flow is that of H")
     return row
+
+
+def _gradients(test: IntegratorExamination, energy: Energy) -> Cases:
+    halves = {"grad_q": range(test.d), "grad_p": range(test.d, 2 * test.d)}
+    for z, name in itertools.product(test.points[:3], energy.given):
+        given = energy.given[name].vector((test.d,), z[: test.d], z[test.d :])
+        found = energy.differences(z, halves[name])
+        size = np.abs(found).max() + np.abs(given).max() + 1e-6 * abs(energy(z))
+        allowed = max(1e-6, 100 * energy.error, 1e3 * energy.foreign.epsilon)
+        yield Measured(np.abs(given - found).max() / size, allowed, test.step.case(z, test.eps))
+    return "error of the differences"

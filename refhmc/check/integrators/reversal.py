@@ -13,55 +13,53 @@ from typing import Any
 import numpy as np
 
 from refhmc.check.integrators.examination import IntegratorExamination, allowance
-from refhmc.check.report import NOT_RUN, Row, judged
+from refhmc.check.judging import judged
+from refhmc.check.report import NOT_RUN, Row
 from refhmc.check.subject.foreign import Inconclusive
-from refhmc.check.subject.step import TooManyOutcomes, step_outcomes
+from refhmc.check.subject.step import StepOutcome, TooManyOutcomes, step_outcomes
 
 
 def reversible_in_law(test: IntegratorExamination) -> Row:
     """For a step that draws: the ways from z to z' have together the probability of the ways back."""
-    name, worst, real = "reversible", (0.0, test.points[0]), False
-    matches = 0
+    found: list[tuple[float, np.ndarray]] = []
+    real = False
     for stream, z in enumerate(test.points[:3]):
         test.step.stream = stream
         try:
             outcomes = list(step_outcomes(test.step, z, test.eps))
+            real = real or outcomes[0].continuous
             for z_new, there in _grouped(test, outcomes, z):
-                back = 0.0
-                for mirrored in (False, True) if outcomes[0].continuous else (False,):
-                    home = [
-                        outcome.probability
-                        for outcome in step_outcomes(test.step, test.flip(z_new), test.eps, mirrored=mirrored)
-                        if test.apart(test.flip(outcome.z), z, z) <= _same(test, z)
-                    ]
-                    back = min((back, sum(home)), key=lambda x: abs(x - there))
-                matches += 1
-                real = real or outcomes[0].continuous
-                if abs(back - there) > worst[0]:
-                    worst = (abs(back - there), z)
+                ways = (_way_back(test, z_new, z, m) for m in ((False, True) if outcomes[0].continuous else (False,)))
+                found.append((min(there, *(abs(back - there) for back in ways)), z))
         except TooManyOutcomes as why:
             raise Inconclusive(str(why)) from None
         finally:
             test.step.stream = 0
-    if matches == 0:
+    if not found:
         raise Inconclusive("no way had a finite end")
-    apart, z = worst
-    basis = f"|P(z -> z') - P(Fz' -> Fz)| over all ways its draws fall out, {matches} pairs"
+    apart, z = max(found, key=lambda pair: pair[0])
+    basis = f"|P(z -> z') - P(Fz' -> Fz)| over all ways its draws fall out, {len(found)} pairs"
     if "reversible" not in test.claims:
-        return Row(name, NOT_RUN, apart, basis="not claimed; " + basis)
+        return Row("", NOT_RUN, apart, basis="not claimed; " + basis)
     if apart > 1e-9 and real:
         raise Inconclusive("no way back with the same real numbers drawn, nor with their mirror images")
-    return judged(name, apart, 1e-9, basis, case=test.step.case(z, test.eps))
+    return judged(apart, 1e-9, basis, test.step.case(z, test.eps))
 
 
-def _same(test: IntegratorExamination, z) -> float:
+def _way_back(test: IntegratorExamination, z_new: np.ndarray, z: np.ndarray, mirrored: bool) -> float:
+    """P(F z' -> F z)."""
+    outcomes = step_outcomes(test.step, test.flip(z_new), test.eps, mirrored=mirrored)
+    return sum(x.probability for x in outcomes if test.apart(test.flip(x.z), z, z) <= _same(test, z))
+
+
+def _same(test: IntegratorExamination, z: np.ndarray) -> float:
     J = test.jacobian(z, test.eps, 1)
     growth = 1.0 if J is None else J.growth
     slack = 64 * test.unit * (1 + growth) ** 2 + 20 * (1 + growth) * test.noise(z, test.eps, 1)
     return max(slack + allowance(1, growth, test.delta), 1e-9 if test.delta is None else 0.0)
 
 
-def _grouped(test: IntegratorExamination, outcomes, z) -> list[tuple[np.ndarray, float]]:
+def _grouped(test: IntegratorExamination, outcomes: list[StepOutcome], z: np.ndarray) -> list[tuple[np.ndarray, float]]:
     """Ends that agree taken together, with their probabilities."""
     groups: list[list[Any]] = []
     for outcome in outcomes:

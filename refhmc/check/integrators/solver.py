@@ -14,6 +14,7 @@ those, where long chains come. Only at a multiple of eps it is a fault of the co
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +22,8 @@ import numpy as np
 from refhmc.check.integrators.examination import SMALL, IntegratorExamination
 from refhmc.check.integrators.geometry import reversal_defect, symplectic_defect
 from refhmc.check.integrators.points import candidate
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.judging import Cases, Measured, failed, passed, simplest
+from refhmc.check.report import INEFFICIENT, WRONG_LAW, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 MULTIPLES = (2.0, 3.0, 4.5, 6.0, 9.0, 13.0, 20.0, 30.0, 45.0)  # of eps
@@ -31,40 +33,27 @@ ABOVE = 12.0  # a chain of e^12 = 160,000 states comes so far
 ENOUGH = 5  # such iterates
 
 
-def delta_scaling(test: IntegratorExamination) -> Row:
+def delta_scaling(test: IntegratorExamination) -> Cases:
     """With the solver ever tighter the defects of reversal and symplecticity fall with its tolerance."""
     test.need()
-    name, z = "delta scaling", test.points[0]
+    z = test.points[0]
     if test.tighter is None:
         raise NotApplicable("with_tolerance= was not given")
     measures = [m for k, m in (("reversible", reversal_defect), ("symplectic", symplectic_defect)) if k in test.claims]
     if not measures or test.step.random:
         raise NotApplicable("neither reversible nor symplectic is claimed, or the step draws")
-    worst, seen = (0.0, 0.0, 1.0), 0
     for delta in (1e-4, 1e-6, 1e-8, 1e-10):
         step = test.tightened(delta)
         for measure in measures:
             defect = measure(test, z, test.eps, 1, step=step, how="wide")
             if defect is not None:
-                seen += 1
-                limit = defect.allowed(1, delta)
-                worst = max(worst, (defect.size / limit, defect.size, limit))
-    if not seen:
-        raise Inconclusive("no finite answer with another tolerance")
-    case = test.step.case(z, test.eps)
-    return judged(
-        name,
-        worst[1],
-        worst[2],
-        "rounding + n delta |J|^2 times 10, of derivatives 300; delta 1e-4 ... 1e-10",
-        case=case,
-    )
+                yield Measured(defect.size, defect.allowed(1, delta), test.step.case(z, test.eps))
+    return "rounding + n delta |J|^2 times 10, of derivatives 300; delta 1e-4 ... 1e-10"
 
 
 def solver_failure(test: IntegratorExamination) -> Row:
     """Where a solver may fail: it says so, or what it gives is still reversible; the grade is that of the step it fails at."""
     test.need()
-    name = "solver failure"
     if test.delta == 0:
         raise NotApplicable("it solves nothing")
     if test.step.random or "reversible" not in test.claims:
@@ -97,11 +86,12 @@ def solver_failure(test: IntegratorExamination) -> Row:
                 f"at {_step_of(multiple)}: {kinds['wrong']} of {looked} {what} get an answer neither reversible nor "
                 f"symplectic, as if it were solved; nothing reported{_before(clear, at_eps) if multiple > 1 else ''}"
             )
-            case = test.step.case(_simpler(test, first, multiple * test.eps), multiple * test.eps)
-            return Row(name, FAIL, basis=why, severity=WRONG_LAW if multiple == 1 else INEFFICIENT, case=case)
+            eps = multiple * test.eps
+            shown = simplest(first, functools.partial(_is_wrong, test, eps), test.tries)
+            return failed(why, test.step.case(shown, eps), severity=WRONG_LAW if multiple == 1 else INEFFICIENT)
         if kinds["other"] and multiple == 1:
             why = f"symplectic but not reversible at {kinds['other']} of {looked} {what}"
-            return inconclusive(name, f"{why}: its equation has several solutions there")
+            raise Inconclusive(f"{why}: its equation has several solutions there")
         at_eps += looked * (what == "points of the law")
         total += kinds
         if looked:
@@ -109,7 +99,7 @@ def solver_failure(test: IntegratorExamination) -> Row:
     if not total["reported"] + total["one way"] + total["fine"]:
         raise Inconclusive("no case could be judged")
     said = [f"{total[kind]} {word}" for kind, word in WORDS.items() if total[kind]]
-    return Row(name, PASS, basis=f"{', '.join(said)}{_before(clear, at_eps)}")
+    return passed(f"{', '.join(said)}{_before(clear, at_eps)}")
 
 
 WORDS = {
@@ -180,16 +170,8 @@ def _energy(test: IntegratorExamination, z: np.ndarray) -> float:
         return np.nan
 
 
-def _simpler(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
-    """A simpler point of the same kind, if there is time."""
-
-    def fails(z, eps, n):
-        return _beyond(test, z, eps) == "wrong"
-
-    try:
-        return test.shrunk(fails, z, eps, 1)[0]
-    except OutOfTime:
-        return z
+def _is_wrong(test: IntegratorExamination, eps: float, z: np.ndarray) -> bool:
+    return _beyond(test, z, eps) == "wrong"
 
 
 def _beyond(test: IntegratorExamination, z: np.ndarray, eps: float) -> str:

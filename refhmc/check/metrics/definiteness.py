@@ -9,8 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from refhmc.check.derivatives.points import ascending, short, simplest
+from refhmc.check.derivatives.points import ascending, short
 from refhmc.check.derivatives.slopes import noise_along
+from refhmc.check.judging import simplest
 from refhmc.check.metrics.examination import ROUNDING, MetricExamination
 from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Inconclusive

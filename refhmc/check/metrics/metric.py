@@ -35,9 +35,9 @@ from refhmc.check.derivatives.points import (
     inside_test,
     place,
     short,
-    simplest,
 )
 from refhmc.check.derivatives.slopes import width_along
+from refhmc.check.judging import simplest
 from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
 from refhmc.check.metrics.examination import MetricExamination

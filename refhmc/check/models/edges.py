@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.derivatives.points import in_box, inside_test, short, simplest
+from refhmc.check.derivatives.points import in_box, inside_test, short
+from refhmc.check.judging import simplest
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of

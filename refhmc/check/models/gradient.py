@@ -10,8 +10,8 @@ from refhmc.check.derivatives.claims import Claim, claim_at, row_of
 from refhmc.check.derivatives.points import (
     ascending,
     short,
-    simplest,
 )
+from refhmc.check.judging import simplest
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.check.derivatives.claims import Claim, claim_at, row_of
-from refhmc.check.derivatives.points import simplest
 from refhmc.check.derivatives.slopes import noise_along, second_along, width_along
+from refhmc.check.judging import simplest
 from refhmc.check.models.examination import ModelExamination, test_points_of, widths_at
 from refhmc.check.report import FAIL, INEFFICIENT, WRONG_LAW, Row, judged
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of

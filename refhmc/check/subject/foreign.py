@@ -47,7 +47,11 @@ class NotApplicable(Exception):
 
 
 class Inconclusive(Exception):
-    """Raised by a check that finds no answer, with the reason: its row is INCONCLUSIVE."""
+    """Raised by a check that finds no answer, with the reason (and a ``number``): its row is INCONCLUSIVE."""
+
+    def __init__(self, why: str, number: float | None = None):
+        super().__init__(why)
+        self.number = number
 
 
 class OutOfTime(BaseException):

@@ -1,0 +1,113 @@
+"""From what a row measures to what it says: the worst of the cases that it looked at, and the verdict on that.
+
+A row is a function of its examination that gives a :class:`~refhmc.check.report.Row` (or several), or that yields its cases,
+
+    error    in some unit      allowed    in the same      case    as Python text, or a function that finds a simple one
+
+and returns its basis in words. Then the case of the largest error / allowed is judged, and made simple if it fails. What a row
+is called, and how grave its failure is where it does not say, stands in its check's table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.check.report import FAIL, PASS, Row, holds
+from refhmc.check.subject.foreign import Inconclusive, OutOfTime
+
+
+class Measured(NamedTuple):
+    """One case: its ``error``, what it is ``allowed``, and the ``case`` itself, which is asked for only if it fails."""
+
+    error: float
+    allowed: float
+    case: str | Callable[[], str] = ""
+
+    @property
+    def ratio(self) -> float:
+        """error / allowed; infinite for NaN, and for any error where none is allowed."""
+        if self.error == 0:
+            return 0.0
+        ratio = float(self.error) / float(self.allowed) if self.allowed else math.inf
+        return math.inf if math.isnan(ratio) else ratio
+
+
+Cases = Generator[Measured, None, str]  # what a row yields and returns
+
+
+def worst_of(cases: Cases) -> Row:
+    """The row of the worst of the cases; Inconclusive where there are none."""
+    basis = ""
+
+    def seen() -> Generator[Measured, None, None]:
+        nonlocal basis
+        basis = yield from cases
+
+    found = max(seen(), key=lambda case: case.ratio, default=None)
+    if found is None:
+        raise Inconclusive("no finite answer")
+    return judged(found.error, found.allowed, basis, found.case)
+
+
+def judged(
+    number: float,
+    tolerance: float,
+    basis: str,
+    case: str | Callable[[], str] = "",
+    *,
+    relation: str = "<=",
+    severity: str = "",
+) -> Row:
+    """A row that passes if ``number relation tolerance``; NaN fails."""
+    measured: dict[str, Any] = {"number": float(number), "tolerance": float(tolerance), "relation": relation}
+    if holds(number, relation, tolerance):
+        return passed(basis, **measured)
+    return failed(basis, case if isinstance(case, str) else case(), severity=severity, **measured)
+
+
+def passed(basis: str = "", number: float | None = None, tolerance: float | None = None, relation: str = "<=") -> Row:
+    """A row that passes."""
+    return Row("", PASS, number, tolerance, basis, "", relation=relation)
+
+
+def failed(
+    basis: str,
+    case: str = "",
+    number: float | None = None,
+    tolerance: float | None = None,
+    *,
+    relation: str = "<=",
+    severity: str = "",
+) -> Row:
+    """A row that fails; ``severity``: where it is not that of the table."""
+    return Row("", FAIL, number, tolerance, basis, severity, case, relation)
+
+
+def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60) -> np.ndarray:
+    """A simpler place at which it still fails: coordinates to 0, 1, -1, a whole number, two digits; at most ``most`` tries."""
+    q, tries = np.array(q, dtype=float), 0
+
+    def still(new: np.ndarray) -> bool:
+        nonlocal tries
+        tries += 1
+        try:
+            return tries <= most and not np.array_equal(new, q) and fails(new)
+        except (Exception, OutOfTime):  # another failure than the one that is to be shown
+            return False
+
+    for new in (np.zeros_like(q), np.ones_like(q), np.round(q)):
+        if still(new):
+            q = new
+            break
+    for k in range(len(q)):
+        for value in dict.fromkeys((0.0, 1.0, -1.0, 2.0, float(np.round(q[k])), float(f"{q[k]:.1e}"))):
+            new = q.copy()
+            new[k] = value
+            if abs(value) <= max(2.0, abs(q[k])) and q[k] != 0.0 and still(new):
+                q = new
+                break
+    return q
