@@ -12,12 +12,13 @@ At a kink the claim must lie between the two one-sided slopes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.check.derivatives.slopes import NOISE_MARGIN, noise_along, slope_along, width_along
-from refhmc.check.report import FAIL, PASS, Row
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive
 
 ALL_COORDINATES = 16  # up to so many, each by itself; beyond, some of them and dense directions
@@ -49,7 +50,7 @@ class Claim(NamedTuple):
         return np.where(self.decided, ratio, 0.0)
 
 
-def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth=None) -> np.ndarray:
+def directions_at(dim: int, scales: np.ndarray, rng: np.random.Generator, smooth: Any = None) -> np.ndarray:
     """Every coordinate; of many, eight and eight dense directions in units of ``scales``: (K, d).
 
     ``smooth`` (d,) is False at coordinates that are not to be moved.
@@ -68,18 +69,20 @@ def claim_at(
     claimed: Callable,
     q: np.ndarray,
     directions: np.ndarray,
-    starts: np.ndarray,
+    scales: np.ndarray,
     *,
-    unit=1.0,
+    start: float = 1.0,
+    unit: Any = 1.0,
     epsilon: float = 2.0**-52,
     claim_epsilon: float = 2.0**-52,
-    least=0.0,
+    least: Any = 0.0,
     growth: float = 2.0**24,
 ) -> Claim:
-    """The claim at q along ``directions`` (K, d); ``starts`` (K,) are lengths to begin at.
+    """The claim at q along ``directions`` (K, d); the lengths to begin at are ``scales`` (d,), along dense ones ``start``.
 
     ``least`` is the least size of f's terms, ``growth`` how far beyond ``starts`` its widths may go.
     """
+    starts = np.where(np.count_nonzero(directions, axis=1) == 1, np.abs(directions) @ scales, start)
     value = np.asarray(np.real(claimed(q)), dtype=float)
     widths = np.array([width_along(f, q, u, unit, w, growth) for u, w in zip(directions, starts, strict=True)])
     # One direction that moves every coordinate by about its own width, for the noise of both.
@@ -115,25 +118,18 @@ def worst(claims: Sequence[Claim], tier: float = COARSE) -> tuple[Claim, tuple[i
 
 
 def row_of(
-    name: str,
-    claims: Sequence[Claim],
-    severity: str,
-    case: Callable[[Claim, tuple[int, ...]], str],
-    tier: float = COARSE,
-    said: str = "",
+    claims: Sequence[Claim], case: Callable[[Claim, tuple[int, ...]], str], tier: float = COARSE, said: str = ""
 ) -> Row:
     """The row of a claim looked at in several places; Inconclusive where none of them decides."""
     if not any(c.decided.any() for c in claims):
         raise Inconclusive(f"at none of {len(claims)} places do differences resolve the derivative")
     claim, index = worst(claims, tier)
-    excess = float(claim.excess(tier)[index])
     size = max(float(claim.size[index]), 1e-300)
+    number, tolerance = np.inf, tier
     if np.isfinite(claim.value[index]):
         number = float(np.abs(claim.value[index] - claim.truth[index]) / size)
         tolerance = float((claim.own[index] + tier * claim.size[index]) / size)
-    else:
-        number, tolerance = np.inf, tier
     basis = f"{BASIS.format(tier=tier)}; {len(claims)} places" + (f"; {said}" if said else "")
-    if excess <= 1.0:
-        return Row(name, PASS, number, tolerance, basis, severity)
-    return Row(name, FAIL, number, tolerance, basis, severity, case(claim, index))
+    if claim.excess(tier)[index] <= 1.0:
+        return passed(basis, number, tolerance)
+    return failed(basis, case(claim, index), number, tolerance)

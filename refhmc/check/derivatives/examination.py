@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from refhmc.check.derivatives.claims import Claim
-from refhmc.check.derivatives.points import Frame
+from refhmc.check.derivatives.claims import Claim, row_of
+from refhmc.check.derivatives.points import LARGEST_TRIED, Frame, as_points, ascending, infer_dim, inside_test, place
 from refhmc.check.examination import Examination
-from refhmc.check.subject.foreign import Foreign, NotApplicable, text_of
+from refhmc.check.judging import simplest
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, text_of
+
+ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 
 
 class DerivativeExamination(Examination):
     """Functions of q, each claimed to be a derivative of another or made of it.
 
     ``names`` are those of the author, ``functions`` the ones that were given. ``ordinary`` and ``asymmetric`` are the test
-    points around the centre of ``frame``. ``broken``: functions that do not answer as they should.
+    points around the centre of ``frame``. ``dim`` is 0 until it is known. ``broken``: functions that do not answer as they
+    should. ``ranks``: of the answers, d^rank numbers each.
     """
 
     nowhere = "no place is known at which the functions are finite"
+    ranks: ClassVar[dict[str, int]]
 
-    def __init__(self, functions: dict[str, Callable | None], support, points, seed: int, like):
+    def __init__(
+        self, functions: dict[str, Callable | None], support: Any, points: Any, seed: int, like: Any, dim: int | None
+    ):
         said = {key: getattr(f, "__qualname__", key).split(".")[-1] for key, f in functions.items()}
         self.names = {key: key if "<lambda>" in name else name for key, name in said.items()}
         self.functions = {key: Foreign(f, self.names[key], like) for key, f in functions.items() if f is not None}
         first = next(iter(self.functions))
         super().__init__(self.names[first], list(self.functions.values()), seed)
         self.support, self.points, self.like, self.rng = support, points, like, np.random.default_rng(seed)
-        self.dim: int | None = None
-        self.frame: Frame | None = None
+        self.dim = dim or 0
+        self.settings = {} if dim is None else {"dim": dim}
+        self.inside = inside_test(support)
+        self.known_frame: Frame | None = None
         self.ordinary: list[np.ndarray] = []
         self.asymmetric: list[np.ndarray] = []
         self.claims: dict[str, list[Claim]] = {}
         self.broken: set[str] = set()
+
+    @property
+    def frame(self) -> Frame:
+        """Where the functions live; NotApplicable where no such place is known."""
+        if self.known_frame is None:
+            raise NotApplicable(self.nowhere)
+        return self.known_frame
 
     def epsilon(self, *keys: str) -> float:
         """The unit of rounding of the coarsest of these functions."""
@@ -50,5 +70,129 @@ class DerivativeExamination(Examination):
                 raise NotApplicable(f"no {key} was given")
             if key in self.broken:
                 raise NotApplicable(f"{key} does not answer as it should: see the row answers")
-        if self.frame is None:
-            raise NotApplicable(self.nowhere)
+        _ = self.frame
+
+    def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
+        """What the function of that name answers, d^rank numbers; SubjectError where it is complex and was not asked so."""
+        answer = self.answer(key, *arguments)
+        if answer.dtype.kind == "c" and not any(np.iscomplexobj(x) for x in arguments):
+            raise SubjectError(
+                f"{self.names[key]} answers a real question with a complex number", self.call(key, *arguments)
+            )
+        return answer
+
+    def answer(self, key: str, *arguments: np.ndarray) -> np.ndarray:
+        """The same, complex or not."""
+        return self.functions[key].vector((self.dim,) * self.ranks[key], *arguments)
+
+    def at(self, key: str) -> Callable[..., np.ndarray]:
+        """The function of that name, its real part if it is not asked otherwise; NaN where it raises."""
+
+        def answer(*arguments: np.ndarray) -> np.ndarray:
+            try:
+                value = self.answer(key, *arguments)
+            except SubjectError:
+                return np.full((self.dim,) * self.ranks[key], np.nan)
+            return value if any(np.iscomplexobj(x) for x in arguments) else value.real
+
+        return answer
+
+    def good(self, q: np.ndarray) -> bool:
+        """Whether q is a place to look at: inside, and finite there."""
+        raise NotImplementedError
+
+    def again(self, key: str) -> Foreign:
+        """The function of that name as if it had not been called."""
+        return Foreign(self.functions[key].function, self.names[key], self.like)
+
+    def find_dimension(self, *ways: Callable[[int], Sequence[tuple[int, ...]]]) -> np.ndarray:
+        """``dim``, from the points or by trial where it was not given; the points, (n, d).
+
+        Each of ``ways`` gives the shapes of answers that ought to be (d,), (d, d) ...; SubjectError where they do not take
+        (d,).
+        """
+        if self.points is not None and not self.dim:
+            self.dim = int(np.shape(self.points)[-1])
+        complaints: list[SubjectError] = []
+
+        def tried(d: int, shapes: Callable[[int], Sequence[tuple[int, ...]]]) -> Sequence[tuple[int, ...]] | None:
+            try:
+                return shapes(d)
+            except SubjectError as wrong:
+                complaints.append(wrong)
+                return None
+
+        if not self.dim:
+            sizes = (range(1, LARGEST_TRIED + 1), range(LARGEST_TRIED + 1, 513))
+            found = (infer_dim(functools.partial(tried, shapes=way), some) for some in sizes for way in ways)
+            self.dim = next(filter(None, found), 0)
+            if not self.dim:
+                first = complaints[0] if complaints else SubjectError("answers of another shape for every dimension")
+                raise SubjectError(
+                    f"no dimension up to 512 is accepted; give dim=. In one dimension: {first}", first.case
+                )
+            self.notes.append(f"looked at in {self.dim} dimensions (found by trial; dim= says otherwise)")
+        self.settings["dim"] = self.dim
+        return as_points(self.points, self.dim)
+
+    def look_around(self, sizes: Iterable[float], points: np.ndarray, asymmetric: int) -> list[np.ndarray]:
+        """Choose the ordinary and the asymmetric places; the offsets from the centre that were tried, over the scales."""
+        offsets = [size * self.rng.standard_normal(self.dim) for size in sizes]
+        self.ordinary += [q for z in offsets if (q := place(self.frame, z, self.good)) is not None]
+        self.ordinary += [q for q in points if self.good(q)][:10]
+        self.ordinary = self.ordinary or [self.frame.centre]
+        ways = (place(self.frame, ascending(self.dim, self.rng), self.good) for _ in range(asymmetric))
+        self.asymmetric += [q for q in ways if q is not None]
+        return offsets
+
+    def claim_row(
+        self, name: str, places: Iterable[np.ndarray], key: str, of: str, claim: Callable[..., Claim], **more: Any
+    ) -> Row:
+        """The row of a function ``key`` that is claimed to be the derivative of ``of``, by ``claim(q)`` or ``claim(q, u)``."""
+        self.claims[name] = [claim(q) for q in places]
+        keep = more.pop("keep", False)
+        most = more.pop("most", 60)
+        order = more.pop("order", "ijk")
+
+        def case(found: Claim, index: tuple[int, ...]) -> str:
+            """The simplest place at which that entry is wrong."""
+            u = found.directions[index[-1]]
+            if np.count_nonzero(u) != 1:
+                numbers = f"{found.value[index]:.9g}; differences of {self.names[of]}: {found.truth[index]:.9g}"
+                return f"{self.call(key, found.q)} @ np.array({text_of(u)})  # {numbers}"
+            entry = index[:-1]
+
+            def fails(q: np.ndarray) -> bool:
+                return self.good(q) and bool(claim(q, u[None]).excess()[entry][0] > 1)
+
+            q = found.q if keep else simplest(found.q, fails, most)
+            final, k = claim(q, u[None]), int(np.argmax(np.abs(u)))
+            placed = dict(zip("ijk", (*entry, k), strict=False))
+            at = ", ".join(str(placed[letter]) for letter in order if letter in placed)
+            said, truth = final.value[entry][0], final.truth[entry][0]
+            return f"{self.call(key, q)}[{at}]  # {said:.9g}; differences of {self.names[of]}: {truth:.9g}"
+
+        return row_of(self.claims[name], case, **more)
+
+
+def warm_up(functions: dict[str, Foreign], dim: int) -> None:
+    """Call each once, off the clock."""
+    q = np.zeros(dim)
+    pair, matrix = (q, q), (q, np.eye(dim))
+    arguments: dict[str, tuple] = {"change": (q, 0, 0.5), "draw_p": (np.random.default_rng(0), q)}
+    arguments |= dict.fromkeys(("trace", "metric_trace"), matrix) | dict.fromkeys(("H", "grad_q", "grad_p"), pair)
+    for key, function in functions.items():
+        with contextlib.suppress(Exception):
+            function.function(*arguments.get(key, (q,)))
+
+
+def least_eigenvalue(G: np.ndarray, epsilon: float) -> tuple[float, float]:
+    """The least eigenvalue of G with its diagonal scaled to one, and what rounding makes of a zero; (-1, .) for a
+    diagonal that is not positive."""
+    rounding = ROUNDING * len(G) * epsilon
+    diagonal = np.diag(G)
+    if not np.all(diagonal > 0):
+        return (-1.0 if np.any(diagonal < -rounding * np.abs(G).max()) else 0.0), rounding
+    root = np.sqrt(diagonal)
+    scaled = G / np.outer(root, root)
+    return float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0]), rounding

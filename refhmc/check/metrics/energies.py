@@ -11,8 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
-from refhmc.check.metrics.examination import ROUNDING, MetricExamination, usable_test_points
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, judged
+from refhmc.check.derivatives.examination import ROUNDING
+from refhmc.check.judging import Cases, Measured, judged, passed, worst_of
+from refhmc.check.metrics.examination import MetricExamination, Usable, usable_test_points
+from refhmc.check.report import FAIL, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
@@ -31,83 +33,71 @@ def log_det_row(s: MetricExamination) -> Row:
     usable = usable_test_points(s)
     said = np.array([float(s.strictly("log_det", q)) for q, _, _ in usable])
     right = np.array([float(np.linalg.slogdet(G)[1]) for _, G, _ in usable])
-    bound = np.array(
-        [blur + ROUNDING * s.epsilon("log_det") * (1 + abs(x)) for (_, _, blur), x in zip(usable, right, strict=True)]
-    )
-    gap = said - right
+    bound = np.array([blur for _, _, blur in usable]) + ROUNDING * s.epsilon("log_det") * (1 + np.abs(right))
+    gap, basis = said - right, "rounding x condition"
     shift = float(np.median(gap))
     if np.all(np.abs(gap) <= bound):
         i = int(np.argmax(np.abs(gap) / bound))
-        return judged("log det", abs(gap[i]), bound[i], "rounding x condition", severity=WRONG_LAW)
+        return passed(basis, abs(gap[i]), bound[i])
     if np.all(np.abs(gap - shift) <= 2 * bound):
         if np.ptp(right) <= 1e-6:
-            raise Inconclusive(
-                f"off by {shift:.6g} on a metric that is constant: no harm there, but not the log determinant"
-            )
-        return Row(
-            "log det", PASS, float(np.ptp(gap)), float(bound.max()), f"up to the constant {shift:.6g}", WRONG_LAW
-        )
+            why = f"off by {shift:.6g} on a metric that is constant: no harm there, but not the log determinant"
+            raise Inconclusive(why)
+        return passed(f"up to the constant {shift:.6g}", np.ptp(gap), bound.max())
     share = _share(gap, right)
-    if share is not None and abs(share + 1.5) < 0.01:
-        s.found.append("log det: minus a half of it is returned")
-    elif share is not None:
-        s.found.append(
-            f"log det: {1 + share:.4g} times the right one (the factor of a sum of logs of a root's diagonal is two)"
-        )
+    if share is not None:
+        many = f"{1 + share:.4g} times the right one (the factor of a sum of logs of a root's diagonal is two)"
+        s.found.append(f"log det: {'minus a half of it is returned' if abs(share + 1.5) < 0.01 else many}")
     i = int(np.argmax(np.abs(gap - shift) / bound))
-    q = usable[i][0]
-    case = f"{s.call('log_det', q)}  # {said[i]:.9g}; log det of G: {right[i]:.9g}"
-    return judged("log det", abs(gap[i] - shift), bound[i], "rounding x condition", severity=WRONG_LAW, case=case)
+    case = f"{s.call('log_det', usable[i][0])}  # {said[i]:.9g}; log det of G: {right[i]:.9g}"
+    return judged(abs(gap[i] - shift), bound[i], basis, case)
 
 
-def solve_row(s: MetricExamination) -> Row:
+def solve_row(s: MetricExamination) -> Cases:
     """G^-1 p as it is said, multiplied by G."""
     s.need("solve")
-    worst = (0.0, 1.0, "")
     for q, G, blur in usable_test_points(s):
         v = s.momenta(q, 1)[0]
         said, right = s.strictly("solve", q, v), np.linalg.solve(G, v)
         size = float(np.sqrt(max(float(v @ right), 1e-300)))
         off = said - right
         number = float(np.sqrt(max(float(off @ G @ off), 0.0))) / size
-        if not number / blur <= worst[0] / worst[1]:
-            worst = (number, blur, f"{s.call('solve', q, v)}  # {text_of(said)}; G^-1 v: {text_of(right)}")
-            if number > blur and np.abs(said - G @ v).max() <= 1e-6 * np.abs(G @ v).max():
-                s.found.append("inverse product: it multiplies by G")
-    return judged(
-        "inverse product",
-        worst[0],
-        worst[1],
-        "relative in the norm of G; rounding x condition",
-        severity=WRONG_LAW,
-        case=worst[2],
-    )
+        if number > blur and np.abs(said - G @ v).max() <= 1e-6 * np.abs(G @ v).max():
+            s.found.append("inverse product: it multiplies by G")
+        yield Measured(number, blur, f"{s.call('solve', q, v)}  # {text_of(said)}; G^-1 v: {text_of(right)}")
+    return "relative in the norm of G; rounding x condition"
 
 
 def kinetic(s: MetricExamination) -> Row:
     """H(q, p) - H(q, 0) = 1/2 p' G^-1 p"""
     s.need("H")
-    worst, tests = (0.0, 1.0, ""), []
+    tests: list[tuple[float, float, float]] = []
+    row = worst_of(_kinetic_energies(s, tests))
+    if row.status == FAIL:
+        if s.main == "H":
+            raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
+        said, right, turned = np.array(tests).T
+        ratio = said / right
+        if np.ptp(ratio) <= 1e-6 * np.abs(ratio).max():
+            s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right one")
+        elif np.all(np.abs(said - turned) <= 1e-6 * np.abs(turned)):
+            s.found.append("kinetic energy: G stands where its inverse should")
+    return row
+
+
+def _kinetic_energies(s: MetricExamination, tests: list[tuple[float, float, float]]) -> Cases:
+    """Adds to ``tests`` what is said, what is right, and 1/2 p' G p."""
     for q, G, blur in usable_test_points(s, 6):
-        here = float(s.strictly("H", q, np.zeros(len(q))))
+        zero = np.zeros(len(q))
+        here = float(s.strictly("H", q, zero))
         for p in s.momenta(q, 3):
             said, right = float(s.strictly("H", q, p)) - here, float(0.5 * p @ np.linalg.solve(G, p))
             # A G read off H carries the rounding of its differences.
-            bound = blur * right + 1e3 * s.epsilon("H") * (abs(here) + right + 1) * (1 if "G" in s.functions else 100)
-            tests.append((said, right, 0.5 * p @ G @ p, bound))
-            if not abs(said - right) / bound <= worst[0] / worst[1]:
-                case = f"{s.call('H', q, p)} - {s.call('H', q, np.zeros(len(q)))}  # {said:.9g}; 1/2 p' G^-1 p: {right:.9g}"
-                worst = (abs(said - right), bound, case)
-    if worst[0] > worst[1]:
-        all_said, all_right, turned, _ = (np.array(x) for x in zip(*tests, strict=True))
-        if "G" not in s.functions:
-            raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
-        ratio = all_said / all_right
-        if np.ptp(ratio) <= 1e-6 * np.abs(ratio).max():
-            s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right one")
-        elif np.all(np.abs(all_said - turned) <= 1e-6 * np.abs(turned)):
-            s.found.append("kinetic energy: G stands where its inverse should")
-    return judged("kinetic energy", worst[0], worst[1], "rounding x condition", severity=WRONG_LAW, case=worst[2])
+            bound = blur * right + 1e3 * s.epsilon("H") * (abs(here) + right + 1) * (1 if s.main == "G" else 100)
+            tests.append((said, right, 0.5 * p @ G @ p))
+            case = f"{s.call('H', q, p)} - {s.call('H', q, zero)}  # {said:.9g}; 1/2 p' G^-1 p: {right:.9g}"
+            yield Measured(abs(said - right), bound, case)
+    return "rounding x condition"
 
 
 def total_energy(s: MetricExamination) -> Row:
@@ -116,15 +106,15 @@ def total_energy(s: MetricExamination) -> Row:
     usable = usable_test_points(s, 10)
     if len(usable) < 3:
         raise Inconclusive("fewer than three places to compare")
-    if "G" not in s.functions:
+    if s.main == "H":
         _quadratic(s, usable)
-    zero = np.zeros(s.dim or 1)
+    zero = np.zeros(s.dim)
     H = np.array([float(s.strictly("H", q, zero)) for q, _, _ in usable])
     L = np.array([float(s.strictly("logp", q)) for q, _, _ in usable])
     half = np.array([0.5 * np.linalg.slogdet(G)[1] for _, G, _ in usable])
     gap = H + L - half
     rounding = 1e3 * s.epsilon("H", "logp", "G") * (np.abs(H) + np.abs(L) + np.abs(half) + 1)
-    bound = rounding * (1 if "G" in s.functions else 1e3) + np.array([blur for _, _, blur in usable])
+    bound = rounding * (1 if s.main == "G" else 1e3) + np.array([blur for _, _, blur in usable])
     middle = float(np.median(gap))
     ratio = np.abs(gap - middle) / bound
     i, j = int(np.argmax(ratio)), int(np.argmin(np.abs(gap - middle)))
@@ -135,18 +125,18 @@ def total_energy(s: MetricExamination) -> Row:
             -1: "1/2 log det G is missing",
             -2: "1/2 log det G is subtracted, not added",
         }
-        if share is not None and round(share) in words and abs(share - round(share)) < 1e-3:
-            s.found.append(f"energy: {words[round(share)]}")
-        elif share is not None:
-            s.found.append(f"energy: {1 + share:.4g} times 1/2 log det G in place of once")
+        if share is not None:
+            plain = words.get(round(share)) if abs(share - round(share)) < 1e-3 else None
+            s.found.append(f"energy: {plain or f'{1 + share:.4g} times 1/2 log det G in place of once'}")
         elif other is not None:
             s.found.append(f"energy: {other - 1:.4g} times the log density in place of minus one times")
     case = f"{s.call('H', usable[i][0], zero)} - {s.call('H', usable[j][0], zero)}  # off by {gap[i] - gap[j]:.9g}"
-    basis = "spread of H + L - 1/2 log det G over places; rounding x condition"
-    return judged("energy", abs(gap[i] - middle), bound[i], basis, severity=WRONG_LAW, case=case)
+    return judged(
+        abs(gap[i] - middle), bound[i], "spread of H + L - 1/2 log det G over places; rounding x condition", case
+    )
 
 
-def _quadratic(s: MetricExamination, usable) -> None:
+def _quadratic(s: MetricExamination, usable: Usable) -> None:
     for q, G, _ in usable[:3]:
         for p in s.momenta(q, 2):
             said = float(s.strictly("H", q, 2 * p)) - float(s.strictly("H", q, np.zeros(len(q))))
@@ -163,7 +153,7 @@ def _total(s: MetricExamination) -> Callable:
         raise NotApplicable("neither H nor logp was given to make it of")
     logp, mass = s.at("logp"), s.at("G")
 
-    def total(q, p):
+    def total(q: np.ndarray, p: np.ndarray) -> float:
         G = mass(q)
         if not np.isfinite(G).all() or np.iscomplexobj(G):
             return np.nan
@@ -177,37 +167,34 @@ def slope_of_energy(s: MetricExamination, name: str, key: str) -> Row:
     """dH/dq or dH/dp as given against differences of H."""
     s.need(key)
     total, found = _total(s), []
-    assert s.frame is not None
-    made_of = ("H",) if "H" in s.functions else ("G", "logp")
+    of = s.epsilon(*(("H",) if "H" in s.functions else ("G", "logp")))
     for q, G, _ in usable_test_points(s, 4):
         p = s.momenta(q, 1)[0]
-        root = np.sqrt(np.diag(G))
-        if key == "grad_q":
-            f, claimed, at, scales = (lambda x, p=p: total(x, p)), (lambda x, p=p: s.at(key)(x, p)), q, s.frame.scales
-        else:
-            f, claimed, at, scales = (lambda x, q=q: total(q, x)), (lambda x, q=q: s.at(key)(q, x)), p, root
-        u = directions_at(len(q), scales, np.random.default_rng([s.seed, 7]))
-        starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ scales, 1.0)
-        claim = claim_at(
-            f, claimed, at, u, starts, epsilon=s.epsilon(*made_of), claim_epsilon=s.epsilon(key), least=1.0
-        )
-        found.append((claim, q, p))
-    claims = [c for c, _, _ in found]
-    s.claims[name] = claims
+        along_q = key == "grad_q"
+        at, scales = (q, s.frame.scales) if along_q else (p, np.sqrt(np.diag(G)))
 
-    def case(c: Claim, index):
+        def both(x: np.ndarray, q: np.ndarray = q, p: np.ndarray = p) -> tuple[np.ndarray, np.ndarray]:
+            return (x, p) if key == "grad_q" else (q, x)
+
+        u = directions_at(len(q), scales, np.random.default_rng([s.seed, 7]))
+        f, claimed = (lambda x, both=both: total(*both(x))), (lambda x, both=both: s.at(key)(*both(x)))
+        claim = claim_at(f, claimed, at, u, scales, epsilon=of, claim_epsilon=s.epsilon(key), least=1.0)
+        found.append((claim, q, p))
+    s.claims[name] = [c for c, _, _ in found]
+
+    def case(c: Claim, index: tuple[int, ...]) -> str:
         _, q, p = next(entry for entry in found if entry[0] is c)
         u = c.directions[index[-1]]
         at = f"[{int(np.argmax(np.abs(u)))}]" if np.count_nonzero(u) == 1 else f" @ np.array({text_of(u)})"
         return f"{s.call(key, q, p)}{at}  # {c.value[index]:.9g}; differences of H: {c.truth[index]:.9g}"
 
-    row = row_of(name, claims, WRONG_LAW, case)
+    row = row_of(s.claims[name], case)
     if row.status == FAIL and key == "grad_q":
         _parts_of_force(s, found)
     return row
 
 
-def _parts_of_force(s: MetricExamination, found) -> None:
+def _parts_of_force(s: MetricExamination, found: list[tuple[Claim, np.ndarray, np.ndarray]]) -> None:
     """How much of -dL/dq, 1/2 tr(G^-1 dG) and -1/2 v' dG v is in the force, by least squares over places."""
     if "logp" not in s.functions or any(len(c.directions) != len(c.q) for c, _, _ in found):
         return
@@ -217,11 +204,8 @@ def _parts_of_force(s: MetricExamination, found) -> None:
         G = s.mass(q)
         dG = np.array([_central(s.mass, q, u) for u in np.eye(len(q))])
         v, inverse = np.linalg.solve(G, p), np.linalg.inv(G)
-        columns.append(
-            np.stack(
-                [-flat, 0.5 * np.einsum("ij,kij->k", inverse, dG), -0.5 * np.einsum("i,kij,j->k", v, dG, v)], axis=1
-            )
-        )
+        trace, square = np.einsum("ij,kij->k", inverse, dG), np.einsum("i,kij,j->k", v, dG, v)
+        columns.append(np.stack([-flat, 0.5 * trace, -0.5 * square], axis=1))
         said.append(claim.value)
     X, y = np.concatenate(columns), np.concatenate(said)
     if not np.isfinite(X).all() or not np.isfinite(y).all() or np.linalg.matrix_rank(X) < 3:

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
-from refhmc.check.derivatives.examination import DerivativeExamination
-from refhmc.check.derivatives.points import inside_test, short
+from refhmc.check.derivatives.examination import ROUNDING, DerivativeExamination
+from refhmc.check.derivatives.points import short
 from refhmc.check.derivatives.slopes import width_along
-from refhmc.check.subject.foreign import Inconclusive, SubjectError
-
-ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
-RANKS = {"G": 2, "hessian": 2, "dG": 3, "H": 0, "logp": 0, "log_det": 0, "grad_q": 1, "grad_p": 1, "solve": 1}
+from refhmc.check.subject.foreign import Inconclusive
 
 
 class MetricExamination(DerivativeExamination):
     """One metric under examination: G(q), its derivative, and what is made of it."""
 
     nowhere = "no place is known at which the metric is finite"
+    ranks: ClassVar = dict.fromkeys(("G", "hessian"), 2) | {"dG": 3, "H": 0, "logp": 0, "log_det": 0}
+    ranks |= dict.fromkeys(("grad_q", "grad_p", "solve"), 1)
 
-    def __init__(self, functions, index_order, support, points, seed, like):
-        super().__init__(functions, support, points, seed, like)
-        self.title = self.names.get("G", self.names.get("H", "a metric"))
+    def __init__(
+        self, functions: dict, index_order: str, support: Any, points: Any, seed: int, like: Any, dim: int | None = None
+    ):
+        super().__init__(functions, support, points, seed, like, dim)
+        self.main = "G" if "G" in self.functions else "H"
+        self.title = self.names.get(self.main, "a metric")
         self.order = index_order
         self.simple: list[np.ndarray] = []
         self.found: list[str] = []
 
-    def strictly(self, key: str, *arguments: np.ndarray) -> np.ndarray:
-        d = self.dim or 0
-        answer = self.functions[key].vector((d,) * RANKS[key], *arguments)
-        if key != "dG":
-            return answer
-        # to [i, j, k]: axis m of the answer is the one named index_order[m]
-        return np.transpose(answer, [self.order.index(letter) for letter in "ijk"])
+    @property
+    def unit(self) -> float:
+        """The unit of rounding of G."""
+        return self.epsilon("G", "H")
 
-    def at(self, key: str) -> Callable:
-        """The function of that name; NaN where it raises."""
-
-        def answer(*arguments):
-            try:
-                return self.strictly(key, *arguments)
-            except SubjectError:
-                return np.full((self.dim or 0,) * RANKS[key], np.nan)
-
-        return answer
+    def answer(self, key: str, *arguments: np.ndarray) -> np.ndarray:
+        answer = super().answer(key, *arguments)
+        # dG to [i, j, k]: axis m of the answer is the one named index_order[m]
+        return np.transpose(answer, [self.order.index(letter) for letter in "ijk"]) if key == "dG" else answer
 
     def mass(self, q: np.ndarray) -> np.ndarray:
         """G(q), read off H where it is not given; NaN where it raises."""
@@ -52,7 +45,7 @@ class MetricExamination(DerivativeExamination):
 
     def within(self, q: np.ndarray) -> bool:
         """Whether q belongs to the domain, as far as that is known."""
-        return inside_test(self.support)(q) and ("logp" not in self.functions or bool(np.isfinite(self.at("logp")(q))))
+        return self.inside(q) and ("logp" not in self.functions or bool(np.isfinite(self.at("logp")(q))))
 
     def good(self, q: np.ndarray) -> bool:
         return self.within(q) and bool(np.isfinite(self.mass(q)).all())
@@ -99,7 +92,10 @@ def condition(G: np.ndarray) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else np.inf
 
 
-def usable_test_points(s: MetricExamination, most: int = 8) -> list[tuple[np.ndarray, np.ndarray, float]]:
+Usable = list[tuple[np.ndarray, np.ndarray, float]]
+
+
+def usable_test_points(s: MetricExamination, most: int = 8) -> Usable:
     """Places with their G and what rounding, through its condition, makes of a relative error."""
     found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
     for q in s.test_points(most):

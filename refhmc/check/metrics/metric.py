@@ -15,6 +15,7 @@ All of this is of the law: a failure is WRONG LAW. Without ``support`` or ``logp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,37 +23,19 @@ import numpy as np
 
 from refhmc.check import own
 from refhmc.check.arguments import require_counts
-from refhmc.check.derivatives.claims import Claim, claim_at, directions_at, row_of
+from refhmc.check.derivatives.claims import Claim, claim_at, directions_at
+from refhmc.check.derivatives.examination import warm_up
 from refhmc.check.derivatives.patterns import pattern_of_tensor
-from refhmc.check.derivatives.points import (
-    LARGEST_TRIED,
-    Frame,
-    as_points,
-    ascending,
-    candidates,
-    find_frame,
-    infer_dim,
-    inside_test,
-    place,
-    short,
-)
+from refhmc.check.derivatives.points import Frame, candidates, find_frame, short
 from refhmc.check.derivatives.slopes import width_along
-from refhmc.check.judging import simplest
+from refhmc.check.examination import Rows
+from refhmc.check.judging import failed, passed
 from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.metrics.momenta import RATE, momentum_law
-from refhmc.check.models.examination import warm_up
-from refhmc.check.report import FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row
-from refhmc.check.subject.foreign import (
-    SECONDS_PER_CALL,
-    Foreign,
-    Inconclusive,
-    NotApplicable,
-    SubjectError,
-    elsewhere,
-    text_of,
-)
+from refhmc.check.report import FAIL, MISCONDUCT, Report, Row
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Inconclusive, NotApplicable, SubjectError, elsewhere
 
 SAME = 1e-9  # eigenvalues closer than that, relatively, are equal
 
@@ -115,11 +98,10 @@ def metric(
         given["grad_p"] = (lambda q, p: _half(dH(q, p), 1)) if grad_p is None else grad_p
     if given["G"] is None and given["H"] is None:
         raise TypeError("a metric G or an energy H must be given")
-    s = MetricExamination(given, index_order, support, points, seed, like)
-    s.dim, s.settings = dim, {} if dim is None else {"dim": dim}
+    s = MetricExamination(given, index_order, support, points, seed, like, dim)
     if label:  # one of ours: what it compiles at its first calls is not the subject's time
         warm_up(s.functions, s.dim or 1)
-    checks = [
+    checks: Rows = [
         ("answers", _answers),
         ("symmetric", symmetric),
         ("positive definite", positive_definite),
@@ -144,7 +126,7 @@ def metric(
     )
 
 
-def _bring_along(given: dict[str, Any], G, dim: int | None) -> tuple[int | None, str]:
+def _bring_along(given: dict[str, Any], G: Any, dim: int | None) -> tuple[int | None, str]:
     """Fill in what a refhmc Hamiltonian, or a model and a metric, has; the dimension and a name for it."""
     if isinstance(G, tuple):
         G = own.Hamiltonian(*G)
@@ -166,32 +148,29 @@ def _bring_along(given: dict[str, Any], G, dim: int | None) -> tuple[int | None,
     return G.model.dim, f"{type(G.metric).__name__} on {G.model.name}"
 
 
-def _half(answer, index: int):
+def _half(answer: Any, index: int) -> Any:
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise TypeError("dH must answer with the pair (dH/dq, dH/dp)")
     return answer[index]
 
 
 def _answers(s: MetricExamination) -> Row:
-    key = "G" if "G" in s.functions else "H"
-    s.dim = _dimension(s, key)
-    s.settings["dim"] = s.dim
-    points = as_points(s.points, s.dim)
-    s.frame = _find_frame(s, points)
-    if s.frame is None:
+    points = s.find_dimension(functools.partial(_shapes, s))
+    s.known_frame = _find_frame(s, points)
+    if s.known_frame is None:
         q = points[0] if len(points) else np.zeros(s.dim)
         try:
-            _ = s.strictly(key, q) if key == "G" else s.strictly(key, q, q)  # raises what it has to say
+            s.strictly(s.main, q, *([q] if s.main == "H" else []))  # raises what it has to say
         except SubjectError as wrong:
 
-            def answers(d: int):
+            def answers(d: int) -> np.ndarray:
                 x = np.full(d, 0.25)
-                return s.functions[key].vector((d, d), x) if key == "G" else s.functions[key].vector((), x, x)
+                return s.functions[s.main].vector(*(((d, d), x) if s.main == "G" else ((), x, x)))
 
             raise elsewhere(wrong, s.dim, answers) from None
-        why = "the metric is finite nowhere it was tried"
-        return Row("answers", FAIL, basis=why, severity=MISCONDUCT, case=s.call(key, q))
-    _look_around(s, points)
+        return failed("the metric is finite nowhere it was tried", s.call(s.main, q), severity=MISCONDUCT)
+    s.look_around((1.0, 1.0, 1.0, 0.03, 2.0), points, 3)
+    s.simple = _simple_places(s)
     complaints: list[SubjectError] = []
     for q in s.test_points(3):
         p = s.momenta(q, 1)[0]
@@ -199,130 +178,62 @@ def _answers(s: MetricExamination) -> Row:
             try:
                 if name == "draw_p":
                     s.functions[name].vector((s.dim,), np.random.default_rng(s.seed), q)
-                elif name in ("H", "grad_q", "grad_p", "solve"):
-                    s.strictly(name, q, p)
                 else:
-                    s.strictly(name, q)
+                    s.strictly(name, q, *([p] if name in ("H", "grad_q", "grad_p", "solve") else []))
             except SubjectError as wrong:
                 s.broken.add(name)
                 complaints.append(wrong)
     if complaints:
         raise complaints[0]
-    return Row("answers", PASS, basis=f"of the right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary places")
+    return passed(f"of the right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary places")
 
 
-def _dimension(s: MetricExamination, key: str) -> int:
-    if s.dim is not None:
-        return int(s.dim)
-    if s.points is not None:
-        return int(np.shape(s.points)[-1])
-    complaint: list[SubjectError] = []
-
-    def tried(d: int):
-        """The shape that the function answers with in ``d`` dimensions; None where it refuses."""
-        q = 0.125 + np.arange(d) / (4.0 * d)
-        try:
-            function = Foreign(s.functions[key].function, s.names[key], s.like)
-            if key == "H":
-                function.number(q, np.ones(d))
-                return []
-            answer = np.shape(function.raw(q))
-            if answer == () and d == 1:
-                answer = (1, 1)
-            return [answer if len(answer) == 2 else (-1,)]
-        except SubjectError as wrong:
-            complaint.append(wrong)
-            return None
-
-    for sizes in (range(1, LARGEST_TRIED + 1), range(LARGEST_TRIED + 1, 513)):
-        found = infer_dim(tried, sizes)
-        if found is not None:
-            s.notes.append(f"looked at in {found} dimensions (found by trial; dim= says otherwise)")
-            return found
-    if complaint:
-        raise SubjectError(
-            f"no dimension up to 512 is accepted; give dim=. In one dimension: {complaint[0]}", complaint[0].case
-        )
-    shape = np.shape(s.functions[key].raw(np.array([0.125])))
-    raise SubjectError(f"{s.names[key]} answers with the shape {shape} for (1,), and never with (d, d) for (d,)")
+def _shapes(s: MetricExamination, d: int) -> list[tuple[int, ...]]:
+    """Those that the function answers with in ``d`` dimensions."""
+    q, function = 0.125 + np.arange(d) / (4.0 * d), s.again(s.main)
+    if s.main == "H":
+        function.number(q, np.ones(d))
+        return []
+    answer = np.shape(function.raw(q))
+    if answer != (d, d) and (answer, d) != ((), 1):
+        raise SubjectError(f"{s.names['G']} answers with the shape {answer} for ({d},), and never with (d, d) for (d,)")
+    return [(d, d)]
 
 
 def _find_frame(s: MetricExamination, points: np.ndarray) -> Frame | None:
-    assert s.dim is not None
     if "logp" in s.functions:
         logp = s.at("logp")
         return find_frame(lambda q: float(np.real(logp(q))), s.dim, s.support, points, s.rng)
-    inside = inside_test(s.support)
-    found = [q for q in candidates(s.dim, s.support, points, s.rng) if inside(q) and np.isfinite(s.mass(q)).all()][:6]
+    tried = (q for q in candidates(s.dim, s.support, points, s.rng) if s.inside(q))
+    found = [q for q in tried if np.isfinite(s.mass(q)).all()][:6]
     if not found:
         return None
     centre = next((q for q in found if np.all(np.diag(s.mass(q)) > 0)), found[0])
-    G = s.mass(centre)
-    root = np.sqrt(np.abs(np.diag(G)))
+    root = np.sqrt(np.abs(np.diag(s.mass(centre))))
     unit = np.outer(root, root) + 1e-300
     widths = [width_along(s.mass, centre, u, unit) for u in np.eye(s.dim)]
     return Frame(short(centre), np.minimum(widths, np.maximum(1.0, 1.0 / (root + 1e-3))))
 
 
-def _look_around(s: MetricExamination, points: np.ndarray) -> None:
-    assert s.dim is not None
-    assert s.frame is not None
+def _simple_places(s: MetricExamination) -> list[np.ndarray]:
     d = s.dim
-    for size in (1.0, 1.0, 1.0, 0.03, 2.0):
-        found = place(s.frame, size * s.rng.standard_normal(d), s.good)
-        if found is not None:
-            s.ordinary.append(found)
-    s.ordinary += [q for q in points if s.good(q)][:10]
-    if not s.ordinary:
-        s.ordinary.append(s.frame.centre)
-    for _ in range(3):
-        found = place(s.frame, ascending(d, s.rng), s.good)
-        if found is not None:
-            s.asymmetric.append(found)
     alternating = np.where(np.arange(d) % 2, -1.0, 1.0)
     twins = np.repeat([0.75, -1.25, 0.5], (d + 2) // 3)[:d]
-    s.simple = [np.zeros(d), np.ones(d), -0.75 * np.ones(d), alternating, twins, s.frame.centre]
-    s.simple += [1.5 * u for u in np.eye(d)[:6]] + [-0.5 * u for u in np.eye(d)[:6]]
-    s.simple = list({q.tobytes(): q for q in s.simple if s.within(q)}.values())
-
-
-def _unit(s: MetricExamination, q: np.ndarray) -> np.ndarray:
-    root = np.sqrt(np.abs(np.diag(s.mass(q))))
-    return np.outer(root, root) + 1e-6 * float(root.max(initial=0.0)) ** 2 + 1e-300
+    simple = [np.zeros(d), np.ones(d), -0.75 * np.ones(d), alternating, twins, s.frame.centre]
+    simple += [1.5 * u for u in np.eye(d)[:6]] + [-0.5 * u for u in np.eye(d)[:6]]
+    return list({q.tobytes(): q for q in simple if s.within(q)}.values())
 
 
 def _claim(s: MetricExamination, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
-    assert s.frame is not None
-    u = directions_at(len(q), s.frame.scales, np.random.default_rng([s.seed, 5])) if directions is None else directions
-    starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
-    epsilon, own = s.epsilon("G", "H"), s.epsilon("dG")
-    return claim_at(s.mass, s.at("dG"), q, u, starts, unit=_unit(s, q), epsilon=epsilon, claim_epsilon=own)
+    scales, root = s.frame.scales, np.sqrt(np.abs(np.diag(s.mass(q))))
+    u = directions_at(len(q), scales, np.random.default_rng([s.seed, 5])) if directions is None else directions
+    unit = np.outer(root, root) + 1e-6 * float(root.max(initial=0.0)) ** 2 + 1e-300
+    return claim_at(s.mass, s.at("dG"), q, u, scales, unit=unit, epsilon=s.unit, claim_epsilon=s.epsilon("dG"))
 
 
-def _derivative(s: MetricExamination, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
+def _derivative(s: MetricExamination, name: str, places: Sequence[np.ndarray], **more: Any) -> Row:
     s.need("dG")
-    found = [_claim(s, q) for q in test_points]
-    s.claims[name] = found
-    return row_of(
-        name, found, WRONG_LAW, lambda c, i: _case(s, c, i, name == "derivative at degenerate points"), said=said
-    )
-
-
-def _case(s: MetricExamination, claim: Claim, index: tuple[int, ...], keep: bool) -> str:
-    u = claim.directions[index[-1]]
-    if np.count_nonzero(u) != 1:
-        return f"{s.call('dG', claim.q)} @ np.array({text_of(u)})"
-    entry = index[:-1]
-
-    def excess(q):
-        return float(_claim(s, q, u[None]).excess()[entry][0])
-
-    q = claim.q if keep else simplest(claim.q, lambda q: s.good(q) and excess(q) > 1, most=30)
-    final, k = _claim(s, q, u[None]), int(np.argmax(np.abs(u)))
-    place_of = dict(zip("ijk", (*entry, k), strict=True))
-    at = ", ".join(str(place_of[letter]) for letter in s.order)
-    said, truth = final.value[entry][0], final.truth[entry][0]
-    return f"{s.call('dG', q)}[{at}]  # {said:.9g}; differences of {s.names['G']}: {truth:.9g}"
+    return s.claim_row(name, places, "dG", s.main, functools.partial(_claim, s), order=s.order, most=30, **more)
 
 
 def _gap(s: MetricExamination, q: np.ndarray) -> float:
@@ -344,30 +255,27 @@ def _degenerate(s: MetricExamination) -> Row:
     rng = np.random.default_rng([s.seed, 6])
     equal = [q for q in s.simple if s.good(q) and _gap(s, q) <= SAME]
     if len(equal) < 2:
-        equal += _search(s, rng)
+        equal += _search(s)
     if not equal:
         raise Inconclusive("no place with equal eigenvalues was found; points= may name one")
     test_points = list(equal[:6])
     for q in equal[:2]:
         z = rng.standard_normal(len(q))
         test_points += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
-    return _derivative(s, "derivative at degenerate points", test_points, f"{len(equal)} places with equal eigenvalues")
+    said = f"{len(equal)} places with equal eigenvalues"
+    return _derivative(s, "derivative at degenerate points", test_points, said=said, keep=True)
 
 
-def _search(s: MetricExamination, rng) -> list[np.ndarray]:
+def _search(s: MetricExamination) -> list[np.ndarray]:
     """Places where two eigenvalues are brought together by a simplex search."""
     from scipy.optimize import minimize
 
-    assert s.frame is not None
-    found = []
-    for start in s.test_points(3):
-        options = {"maxfev": 300, "xatol": 1e-14, "fatol": 1e-16}
-        end = minimize(
-            lambda q: min(_gap(s, q), 1e3) if s.good(q) else 1e3, start, method="Nelder-Mead", options=options
-        )
-        if end.fun <= SAME:
-            found.append(np.asarray(end.x))
-    return found
+    def gap(q: np.ndarray) -> float:
+        return min(_gap(s, q), 1e3) if s.good(q) else 1e3
+
+    options = {"maxfev": 300, "xatol": 1e-14, "fatol": 1e-16}
+    ends = (minimize(gap, start, method="Nelder-Mead", options=options) for start in s.test_points(3))
+    return [np.asarray(end.x) for end in ends if end.fun <= SAME]
 
 
 def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:

@@ -8,10 +8,13 @@ tests of N(0, G) are made, with a stated rate of false alarms: with y = L^-1 p, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from refhmc.check.metrics.examination import MetricExamination, usable_test_points
-from refhmc.check.report import WRONG_LAW, Row, judged
+from refhmc.check.judging import Cases, Measured, judged, worst_of
+from refhmc.check.metrics.examination import MetricExamination, Usable, usable_test_points
+from refhmc.check.report import FAIL, Row
 from refhmc.check.subject.draws import Draws, Unscripted, as_generator
 from refhmc.check.subject.foreign import SubjectError, text_of
 
@@ -28,25 +31,23 @@ def momentum_law(s: MetricExamination) -> Row:
     except _NotRecorded as why:
         s.notes.append(f"draw_p: {why}; its law is tested on {DRAWS} draws a place")
         return _momentum_by_tests(s, usable)
-    worst, covariances = (0.0, 1.0, ""), []
+    row = worst_of(_roots_against_masses(usable, roots))
+    if row.status == FAIL:
+        text = _what_law(
+            [G for _, G, _ in usable], [A @ A.T for A, _ in roots], [np.abs(mean).max() for _, mean in roots]
+        )
+        s.found += [f"momentum: {text}"] if text else []
+    return row
+
+
+def _roots_against_masses(usable: Usable, roots: list[tuple[np.ndarray, np.ndarray]]) -> Cases:
     for (q, G, blur), (A, mean) in zip(usable, roots, strict=True):
         L = np.linalg.cholesky(0.5 * (G + G.T))
         W = np.linalg.solve(L, A)
-        tolerance = 16 * blur
-        number = max(float(np.abs(W @ W.T - np.eye(len(q))).max()), float(np.abs(np.linalg.solve(L, mean)).max()))
-        covariances.append(A @ A.T)
-        if not number / tolerance <= worst[0] / worst[1]:
-            worst = (
-                number,
-                tolerance,
-                f"draw_p(rng, np.array({text_of(q)}))  # covariance {text_of(A @ A.T)}; G: {text_of(G)}",
-            )
-    if not worst[0] <= worst[1]:
-        means = [float(np.abs(mean).max()) for _, mean in roots]
-        text = _what_law([G for _, G, _ in usable], covariances, means)
-        s.found += [f"momentum: {text}"] if text else []
-    basis = "|L^-1 A A' L^-T - 1|, A from recorded normals, G = L L'; rounding x condition"
-    return judged("momentum law", worst[0], worst[1], basis, severity=WRONG_LAW, case=worst[2])
+        number = max(np.abs(W @ W.T - np.eye(len(q))).max(), np.abs(np.linalg.solve(L, mean)).max())
+        case = f"draw_p(rng, np.array({text_of(q)}))  # covariance {text_of(A @ A.T)}; G: {text_of(G)}"
+        yield Measured(number, 16 * blur, case)
+    return "|L^-1 A A' L^-T - 1|, A from recorded normals, G = L L'; rounding x condition"
 
 
 class _NotRecorded(Exception):
@@ -57,7 +58,7 @@ def _root(s: MetricExamination, q: np.ndarray, before: np.ndarray) -> tuple[np.n
     """A and m in p = m + A w, each draw at q made right after one ``before``."""
     rng = np.random.default_rng([s.seed, 8])
 
-    def drawn(w):
+    def drawn(w: np.ndarray) -> tuple[np.ndarray, int]:
         _ask(s, before, rng.standard_normal(64 * len(q)))
         return _ask(s, q, w)
 
@@ -77,7 +78,7 @@ def _root(s: MetricExamination, q: np.ndarray, before: np.ndarray) -> tuple[np.n
     return A, mean
 
 
-def _ask(s: MetricExamination, q: np.ndarray, normals) -> tuple[np.ndarray, int]:
+def _ask(s: MetricExamination, q: np.ndarray, normals: np.ndarray) -> tuple[np.ndarray, int]:
     """The momentum at q from the given normals (more are drawn as needed), and how many were asked for."""
     draws = Draws(np.random.default_rng(s.seed), {"normal": normals})
     try:
@@ -95,35 +96,31 @@ def _ask(s: MetricExamination, q: np.ndarray, normals) -> tuple[np.ndarray, int]
 def _what_law(masses: list[np.ndarray], covariances: list[np.ndarray], means: list[float]) -> str:
     """Which law it is instead, if it is one of the usual ones."""
 
-    def always(candidate) -> bool:
+    def always(candidate: Callable[[int, np.ndarray], np.ndarray]) -> bool:
         return all(
             np.allclose(C, candidate(n, G), rtol=1e-6, atol=1e-9 * np.abs(C).max())
             for n, (C, G) in enumerate(zip(covariances, masses, strict=True))
         )
 
-    inverse = np.linalg.inv
-    root = np.linalg.cholesky
-    known = {
-        "its covariance is G^-1: the metric and its inverse are exchanged": lambda n, G: inverse(G),
-        "its covariance is (L'L)^-1: L^-1 w where L^-T w was meant, with G^-1 = L L' or G = L L'": lambda n, G: inverse(
-            root(G).T @ root(G)
-        ),
-        "its covariance is K^-T K^-1 with the roles of K and K' exchanged, K K' = G^-1": lambda n, G: inverse(
+    inverse, root = np.linalg.inv, np.linalg.cholesky
+    meant = "L^-1 w where L^-T w was meant, with G^-1 = L L' or G = L L'"
+    known: dict[str, Callable[[int, np.ndarray], np.ndarray]] = {
+        "G^-1: the metric and its inverse are exchanged": lambda n, G: inverse(G),
+        f"(L'L)^-1: {meant}": lambda n, G: inverse(root(G).T @ root(G)),
+        "K^-T K^-1 with the roles of K and K' exchanged, K K' = G^-1": lambda n, G: inverse(
             root(inverse(G)).T @ root(inverse(G))
         ),
-        "its covariance is L'L: the root is transposed": lambda n, G: root(G).T @ root(G),
-        "its covariance is G^2: the metric stands where its root should": lambda n, G: G @ G,
-        "its covariance is G's diagonal": lambda n, G: np.diag(np.diag(G)),
-        "its covariance is the identity": lambda n, G: np.eye(len(G)),
-        "its covariance is that of the position before: the metric was not moved along": lambda n, G: masses[
-            (n + 1) % len(masses)
-        ],
+        "L'L: the root is transposed": lambda n, G: root(G).T @ root(G),
+        "G^2: the metric stands where its root should": lambda n, G: G @ G,
+        "G's diagonal": lambda n, G: np.diag(np.diag(G)),
+        "the identity": lambda n, G: np.eye(len(G)),
+        "that of the position before: the metric was not moved along": lambda n, G: masses[(n + 1) % len(masses)],
     }
-    if all(np.allclose(C, G, rtol=1e-6, atol=1e-9 * np.abs(C).max()) for C, G in zip(covariances, masses, strict=True)):
+    if always(lambda n, G: G):
         return f"its mean is not zero (up to {max(means):.3g})"
     for text, candidate in known.items():
         if always(candidate):
-            return text
+            return f"its covariance is {text}"
     ratios = [C / G for C, G in zip(covariances, masses, strict=True) if np.all(G != 0)]
     if ratios and max(np.ptp(r) for r in ratios) < 1e-6 * max(np.abs(r).max() for r in ratios):
         return f"its covariance is {np.mean(ratios[0]):.6g} times G"
@@ -132,7 +129,7 @@ def _what_law(masses: list[np.ndarray], covariances: list[np.ndarray], means: li
     return ""
 
 
-def _momentum_by_tests(s: MetricExamination, usable) -> Row:
+def _momentum_by_tests(s: MetricExamination, usable: Usable) -> Row:
     """Exact tests of N(0, G): whitened, sums of squares along axes and diagonals are chi^2, means are normal."""
     from scipy.stats import chi2, norm
 
@@ -158,4 +155,4 @@ def _momentum_by_tests(s: MetricExamination, usable) -> Row:
                 least, label = float(min(values)), text_of(q)
     case = f"draw_p(rng, np.array({label}))  # seed {s.seed}"
     basis = f"least of {tests} p-values of exact tests; rate at most {RATE:g} in all"
-    return judged("momentum law", least, RATE / tests, basis, relation=">=", severity=WRONG_LAW, case=case)
+    return judged(least, RATE / tests, basis, case, relation=">=")

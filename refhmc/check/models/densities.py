@@ -12,14 +12,16 @@ A change of variables q -> x without its Jacobian in L and gradient alike is suc
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from refhmc.check.derivatives.points import place
 from refhmc.check.derivatives.slopes import slope_along, width_along
+from refhmc.check.judging import judged
 from refhmc.check.models.edges import jump_along
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
-from refhmc.check.report import FAIL, WRONG_LAW, Row, judged
+from refhmc.check.report import FAIL, Row
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 STEIN_DRAWS = 8192
@@ -29,7 +31,7 @@ STEIN_SECONDS = 20.0
 JUMPS_LOOKED_FOR = 20  # draws through which a line is laid where the sums are off
 
 
-def normaliser_row(s: ModelExamination, constrained, normalised: bool) -> Row | list[Row]:
+def normaliser_row(s: ModelExamination, constrained: tuple[Callable, Callable] | None, normalised: bool) -> Row:
     s.need()
     if constrained is not None:
         return _against_constrained(s, *constrained)
@@ -43,51 +45,42 @@ def normaliser_row(s: ModelExamination, constrained, normalised: bool) -> Row | 
     )
 
 
-def _spread(
-    s: ModelExamination, gaps: np.ndarray, errors: np.ndarray, test_points: list[np.ndarray], basis: str
-) -> Row:
+def _spread(s: ModelExamination, known: Sequence[tuple[np.ndarray, float, float]], basis: str) -> Row:
+    """Whether a number is the same at all places; ``known``: place, number and its error."""
+    if len(known) < 4:
+        raise Inconclusive("the density to compare with, or its Jacobian, is known at fewer than four of the places")
+    gaps, errors = (np.array(x) for x in zip(*((gap, error) for _, gap, error in known), strict=True))
     middle = float(np.median(gaps))
-    ratio = np.abs(gaps - middle) / errors
-    i = int(np.argmax(ratio))
-    j = int(np.argmin(np.abs(gaps - middle)))
-    case = f"{s.call('logp', test_points[i])} - {s.call('logp', test_points[j])}  # off by {gaps[i] - gaps[j]:.9g}"
-    return judged("normaliser", abs(gaps[i] - middle), float(errors[i]), basis, severity=WRONG_LAW, case=case)
+    i, j = int(np.argmax(np.abs(gaps - middle) / errors)), int(np.argmin(np.abs(gaps - middle)))
+    case = f"{s.call('logp', known[i][0])} - {s.call('logp', known[j][0])}  # off by {gaps[i] - gaps[j]:.9g}"
+    return judged(abs(gaps[i] - middle), errors[i], basis, case)
 
 
 def _known_test_points(s: ModelExamination) -> list[np.ndarray]:
     rng = np.random.default_rng([s.seed, 8])
-    assert s.frame is not None
-    assert s.dim is not None
     more = [place(s.frame, rng.standard_normal(s.dim) * size, s.good) for size in (0.5, 1.0, 1.0, 2.0, 2.0, 3.0)]
     test_points = [*s.ordinary, *s.asymmetric, *[q for q in more if q is not None]]
     return list({q.tobytes(): q for q in test_points}.values())
 
 
-def _against_density(s: ModelExamination, density) -> Row:
+def _against_density(s: ModelExamination, density: Callable) -> Row:
     other = Foreign(density, "reference", s.like)
-    test_points = _known_test_points(s)
-    ours, theirs = (np.array([f.number(q) for q in test_points]) for f in (s.functions["logp"], other))
-    keep = np.isfinite(ours) & np.isfinite(theirs)
-    if keep.sum() < 4:
-        raise Inconclusive("the reference is finite at fewer than four of the places")
-    test_points = [q for q, k in zip(test_points, keep, strict=True) if k]
-    ours, theirs = ours[keep], theirs[keep]
-    noise = max(noise_of_logp(s), s.epsilon("logp"), other.epsilon)
-    errors = 256 * noise * (np.abs(ours) + np.abs(theirs) + 1.0)
-    return _spread(
-        s, ours - theirs, errors, test_points, "logp - reference is constant; 256 units of rounding of the terms"
-    )
+    values = [(q, s.functions["logp"].number(q), other.number(q)) for q in _known_test_points(s)]
+    noise = 256 * max(noise_of_logp(s), s.epsilon("logp"), other.epsilon)
+    finite = [x for x in values if np.isfinite(x[1:]).all()]
+    known = [(q, ours - theirs, noise * (abs(ours) + abs(theirs) + 1.0)) for q, ours, theirs in finite]
+    return _spread(s, known, "logp - reference is constant; 256 units of rounding of the terms")
 
 
-def _against_constrained(s: ModelExamination, density_of_x, transform) -> Row:
+def _against_constrained(s: ModelExamination, density_of_x: Callable, transform: Callable) -> Row:
     """logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
     density, to_x = Foreign(density_of_x, "density of x", s.like), Foreign(transform, "transform", s.like)
-    gaps, errors, kept, volumes, plain = [], [], [], [], []
+    known, volumes = [], []
     for q in _known_test_points(s):
         x = to_x.vector(None, q).ravel()
         J, off = np.zeros((x.size, q.size)), np.zeros((x.size, q.size))
 
-        def image(q, n=x.size):
+        def image(q: np.ndarray, n: int = x.size) -> np.ndarray:
             try:
                 return to_x.vector(None, q).reshape(n)
             except SubjectError:
@@ -102,50 +95,27 @@ def _against_constrained(s: ModelExamination, density_of_x, transform) -> Row:
         here = float(s.strictly("logp", q))
         if not (np.isfinite(J).all() and np.isfinite(there) and np.isfinite(off).all()):
             continue
-        sign, volume = np.linalg.slogdet(J.T @ J) if x.size != q.size else np.linalg.slogdet(J)
-        volume = 0.5 * volume if x.size != q.size else volume
+        volume = np.linalg.slogdet(J)[1] if x.size == q.size else 0.5 * np.linalg.slogdet(J.T @ J)[1]
         blur = float((np.abs(np.linalg.pinv(J)) * off.T).sum())
-        noise = (
-            256
-            * max(noise_of_logp(s), s.epsilon("logp"), density.epsilon, to_x.epsilon)
-            * (abs(here) + abs(there) + abs(volume) + 1)
-        )
-        if not np.isfinite(volume) or blur > 0.01:
-            continue
-        gaps.append(here - there - volume)
-        plain.append(here - there)
-        volumes.append(volume)
-        errors.append(noise + blur + 1e-9)
-        kept.append(q)
-    if len(kept) < 4:
-        raise Inconclusive("the density of x, or the transform's Jacobian, is known at fewer than four of the places")
-    row = _spread(
-        s,
-        np.array(gaps),
-        np.array(errors),
-        kept,
-        "logp - log p(x) - log|det dx/dq| is constant; error of the Jacobian + rounding",
-    )
+        unit_of_all = max(noise_of_logp(s), s.epsilon("logp"), density.epsilon, to_x.epsilon)
+        noise = 256 * unit_of_all * (abs(here) + abs(there) + abs(volume) + 1)
+        if np.isfinite(volume) and blur <= 0.01:
+            known.append((q, here - there - volume, noise + blur + 1e-9))
+            volumes.append(volume)
+    row = _spread(s, known, "logp - log p(x) - log|det dx/dq| is constant; error of the Jacobian + rounding")
     if row.status == FAIL:
-        centred = np.array(volumes) - np.mean(volumes)
-        if centred @ centred > 1e-12:
-            gap = np.array(gaps) - np.mean(gaps)
-            share = float(centred @ gap / (centred @ centred))
-            left = float(np.abs(gap - share * centred).max())
-            words = {-1: "is missing", -2: "is subtracted, not added", 1: "is added twice"}
-            if (
-                left < 1e-6 * max(1.0, float(np.abs(gap).max()))
-                and round(share) in words
-                and abs(share - round(share)) < 1e-6
-            ):
-                s.failed.add(f"the log Jacobian of the transform {words[round(share)]} in logp")
+        centred, gap = (np.array(x) - np.mean(x) for x in (volumes, [gap for _, gap, _ in known]))
+        share = float(centred @ gap / max(centred @ centred, 1e-300))
+        left = float(np.abs(gap - share * centred).max())
+        words = {-1: "is missing", -2: "is subtracted, not added", 1: "is added twice"}
+        whole = abs(share - round(share)) < 1e-6 and left < 1e-6 * max(1.0, float(np.abs(gap).max()))
+        if centred @ centred > 1e-12 and whole and round(share) in words:
+            s.failed.add(f"the log Jacobian of the transform {words[round(share)]} in logp")
     return row
 
 
 def _integral(s: ModelExamination) -> Row:
     """The integral of exp(logp) by the trapezoidal rule in t, q = centre + scale sinh(t), on three grids."""
-    assert s.frame is not None
-    assert s.dim is not None
     if s.dim > 2:
         raise NotApplicable("quadrature is for one or two dimensions")
     centre, scales, logp = s.frame.centre, s.frame.scales, s.at("logp")
@@ -166,14 +136,8 @@ def _integral(s: ModelExamination) -> Row:
     if not error <= 1e-3 * abs(sums[2]) or abs(sums[2] - sums[1]) > 0.5 * abs(sums[1] - sums[0]) + 1e-9:
         raise Inconclusive(f"quadrature did not settle: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
     case = f"# the integral of exp({s.names['logp']}) is {sums[2]:.9g}"
-    return judged(
-        "normaliser",
-        abs(sums[2] - 1),
-        10 * error + 1e-8,
-        "|integral of exp(logp) - 1|; 10 x change from grid to grid",
-        severity=WRONG_LAW,
-        case=case,
-    )
+    basis = "|integral of exp(logp) - 1|; 10 x change from grid to grid"
+    return judged(abs(sums[2] - 1), 10 * error + 1e-8, basis, case)
 
 
 def exact_draws_row(s: ModelExamination) -> Row:
@@ -182,7 +146,6 @@ def exact_draws_row(s: ModelExamination) -> Row:
     if draw is None:
         raise NotApplicable("no exact draws are known (reference=)")
     s.need("grad")
-    assert s.dim is not None
     gradient, started, n = s.at("grad"), time.monotonic(), STEIN_DRAWS
     q = np.asarray(draw(np.random.default_rng([s.seed, 9]), n), dtype=float)
     if q.shape != (n, s.dim):
@@ -218,14 +181,7 @@ def exact_draws_row(s: ModelExamination) -> Row:
     if worst > limit:
         _no_jump_along(s, at, q[:JUMPS_LOOKED_FOR], 3.0 * float(spread[at]))
     basis = f"largest of {tests} self-normalised sums over {len(g)} exact draws; rate at most {STEIN_RATE:g}"
-    return judged(
-        "exact draws",
-        worst,
-        limit,
-        basis,
-        severity=WRONG_LAW,
-        case=f"# {label}: E[h dL/dq + dh/dq] is not 0; seed {s.seed}",
-    )
+    return judged(worst, limit, basis, f"# {label}: E[h dL/dq + dh/dq] is not 0; seed {s.seed}")
 
 
 def _no_jump_along(s: ModelExamination, k: int, draws: np.ndarray, length: float) -> None:
@@ -237,7 +193,7 @@ def _no_jump_along(s: ModelExamination, k: int, draws: np.ndarray, length: float
             raise Inconclusive(f"logp jumps in {where}: give such coordinates as discontinuous=")
 
 
-def _test_functions(z: np.ndarray, k: int):
+def _test_functions(z: np.ndarray, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Names, values and slopes along z_k of bounded functions with a window exp(-z_k^2/8), which keeps the terms bounded."""
     x = z[:, k]
     window = np.exp(-x * x / 8)

@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.derivatives.points import in_box, inside_test, short
-from refhmc.check.judging import simplest
+from refhmc.check.derivatives.points import in_box, short
+from refhmc.check.judging import failed, passed, simplest
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
-from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, PASS, WRONG_LAW, Row
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def smooth_row(s: ModelExamination) -> Row:
     """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
     s.need()
-    assert s.frame is not None
     some = s.directions()[0]
     rng, logp = np.random.default_rng([s.seed, 5]), s.at("logp")
     lines, found = 0, []
@@ -31,7 +30,7 @@ def smooth_row(s: ModelExamination) -> Row:
         lines += 1
         noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[np.isfinite(values)]).max()))
 
-        def on_line(x, begin=begin, u=u):
+        def on_line(x: float, begin: np.ndarray = begin, u: np.ndarray = u) -> float:
             return float(np.real(logp(begin + x * u)))
 
         kind, at = _sharpest(on_line, t, values, noise)
@@ -41,15 +40,15 @@ def smooth_row(s: ModelExamination) -> Row:
         raise Inconclusive("logp is finite on no line")
     if found:
         why = f"{found[0]} ({len(found)} of {lines} lines): no error in itself; energy errors do not fall with the step there"
-        return Row("smooth", INCONCLUSIVE, basis=why, severity=INEFFICIENT)
-    return Row("smooth", PASS, basis=f"no kink or jump found on {lines} lines", severity=INEFFICIENT)
+        raise Inconclusive(why)
+    return passed(f"no kink or jump found on {lines} lines")
 
 
 def jump_along(s: ModelExamination, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
     """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
     t = np.linspace(-1.0, 1.0, 121)
 
-    def on_line(x):
+    def on_line(x: float) -> float:
         return float(np.real(s.at("logp")(begin + x * u)))
 
     values = np.array([on_line(x) for x in t])
@@ -66,11 +65,8 @@ def _sharpest(f: Callable[[float], float], t: np.ndarray, values: np.ndarray, no
     bend = np.abs(np.diff(values, n=2))
     bend = np.where(np.isfinite(bend), bend, -1.0)
     # Compared with its neighbours: a steep but smooth function bends much, over many intervals.
-    around = (
-        np.maximum(np.roll(bend, 3), np.roll(bend, -3))
-        + 1e-12 * np.nanmax(np.abs(values[np.isfinite(values)]))
-        + 1e-300
-    )
+    largest = np.nanmax(np.abs(values[np.isfinite(values)]))
+    around = np.maximum(np.roll(bend, 3), np.roll(bend, -3)) + 1e-12 * largest + 1e-300
     i = int(np.argmax(np.where(bend > 0, bend / around, -1.0)))
     low, high = t[i], t[i + 2]
     h, first = 0.5 * (high - low), bend[i]
@@ -95,49 +91,31 @@ def support_row(s: ModelExamination) -> Row:
     s.need()
     if s.support is None:
         raise NotApplicable("no support was given")
-    assert s.frame is not None
-    assert s.dim is not None
-    inside = inside_test(s.support)
-    outside = _test_points_outside(s, inside)
+    outside, unknown = _test_points_outside(s), 0
     if not outside:
         raise Inconclusive("no place outside the support was found")
-    unknown = 0
     for q in outside:
         value = float(s.strictly("logp", q))
         if np.isfinite(value) or value == np.inf:
-
-            def not_minus_inf(x):
-                return not inside(x) and float(s.at("logp")(x)) > -np.inf
-
-            simple = simplest(q, not_minus_inf)
-            why = "logp outside the support, where it must be -inf"
-            return Row("support", FAIL, float(value), None, why, WRONG_LAW, s.call("logp", simple))
+            simple = simplest(q, lambda x: not s.inside(x) and float(s.at("logp")(x)) > -np.inf)
+            return failed("logp outside the support, where it must be -inf", s.call("logp", simple), float(value))
         unknown += np.isnan(value)
         if "grad" in s.functions:
             s.functions["grad"].raw(q)  # may answer anything, but must answer
-    box = not callable(s.support)
     rng = np.random.default_rng([s.seed, 6])
-    within = [in_box(s.support, s.dim, rng.uniform(-1, 1, s.dim)) for _ in range(20)] if box else []
+    within = [] if callable(s.support) else [in_box(s.support, s.dim, rng.uniform(-1, 1, s.dim)) for _ in range(20)]
     lost = [q for q in within if not np.isfinite(s.strictly("logp", q))]
+    why = f"logp is not finite at {len(lost)} of 20 places inside"
     if len(lost) > 10:
-        return Row(
-            "support",
-            FAIL,
-            basis=f"logp is not finite at {len(lost)} of 20 places inside",
-            case=s.call("logp", lost[0]),
-        )
-    if unknown or lost:
-        raise Inconclusive(
-            f"logp is NaN at {unknown} of {len(outside)} places outside, where -inf is meant"
-            if unknown
-            else f"logp is not finite at {len(lost)} of 20 places inside, e.g. {s.call('logp', lost[0])}"
-        )
-    return Row("support", PASS, basis=f"-inf at {len(outside)} places outside")
+        return failed(why, s.call("logp", lost[0]))
+    if unknown:
+        raise Inconclusive(f"logp is NaN at {unknown} of {len(outside)} places outside, where -inf is meant")
+    if lost:
+        raise Inconclusive(f"{why}, e.g. {s.call('logp', lost[0])}")
+    return passed(f"-inf at {len(outside)} places outside")
 
 
-def _test_points_outside(s: ModelExamination, inside: Callable) -> list[np.ndarray]:
-    assert s.frame is not None
-    assert s.dim is not None
+def _test_points_outside(s: ModelExamination) -> list[np.ndarray]:
     rng, found = np.random.default_rng([s.seed, 7]), []
     base = [s.frame.centre, *s.ordinary[:4]]
     if not callable(s.support):
@@ -149,10 +127,10 @@ def _test_points_outside(s: ModelExamination, inside: Callable) -> list[np.ndarr
                         new = q.copy()
                         new[k] = edge + sign * gap * (1.0 if gap > 1e-3 else max(1.0, abs(edge)))
                         found.append(new)
-        return [q for q in found if not inside(q)][:200]
+        return [q for q in found if not s.inside(q)][:200]
     for size in (0.3, 1.0, 3.0, 10.0, 100.0, 1000.0):
         for q in base:
             for z in (rng.standard_normal(s.dim), rng.choice([-1.0, 1.0]) * np.eye(s.dim)[int(rng.integers(s.dim))]):
                 found.append(short(q + size * s.frame.scales * z))
                 found.append(short(q + size * z))
-    return [q for q in found if not inside(q)][:100]
+    return [q for q in found if not s.inside(q)][:100]

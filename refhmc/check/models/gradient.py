@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
-from refhmc.check.derivatives.claims import Claim, claim_at, row_of
-from refhmc.check.derivatives.points import (
-    ascending,
-    short,
-)
-from refhmc.check.judging import simplest
+from refhmc.check.derivatives.claims import Claim, claim_at
+from refhmc.check.derivatives.points import ascending, short
+from refhmc.check.judging import failed, passed
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row
-from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
+from refhmc.check.report import FAIL, Row
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 FINE_TIER = 2.0**-40  # below it nothing is said of a derivative's precision
 OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow in honest code
@@ -22,59 +20,28 @@ OVERFLOWING = 1e30  # with numbers of that size, squares and products overflow i
 
 def gradient_claim(s: ModelExamination, q: np.ndarray, directions: np.ndarray | None = None) -> Claim:
     """The gradient at q against differences of logp, along some directions; kept for the next time."""
-    assert s.frame is not None
     key = (q.tobytes(), None if directions is None else directions.tobytes())
     if key not in s.seen:
         rng = np.random.default_rng([s.seed, 1])
         u = s.directions(rng) if directions is None else directions
-        starts = np.where(np.count_nonzero(u, axis=1) == 1, np.abs(u) @ s.frame.scales, 1.0)
-        s.seen[key] = claim_at(
-            s.at("logp"),
-            s.at("grad"),
-            q,
-            u,
-            starts,
-            epsilon=s.epsilon("logp"),
-            claim_epsilon=s.epsilon("grad"),
-            least=1.0,  # a log density is summed from terms of order one
-        )
+        units = {"epsilon": s.epsilon("logp"), "claim_epsilon": s.epsilon("grad")}
+        # A log density is summed from terms of order one.
+        s.seen[key] = claim_at(s.at("logp"), s.at("grad"), q, u, s.frame.scales, least=1.0, **units)
     return s.seen[key]
 
 
 def gradient_row(s: ModelExamination, name: str, test_points: Sequence[np.ndarray], said: str = "") -> Row:
     s.need("grad")
-    found = [gradient_claim(s, q) for q in test_points]
-    s.claims[name] = found
-    row = row_of(name, found, INEFFICIENT, lambda c, i: _gradient_case(s, c, i), said=said)
+    row = s.claim_row(name, test_points, "grad", "logp", functools.partial(gradient_claim, s), said=said)
     if row.status == FAIL:
         s.failed.add("gradient")
     return row
-
-
-def _gradient_case(s: ModelExamination, claim: Claim, index: tuple[int, ...]) -> str:
-    u = claim.directions[index[-1]]
-    if np.count_nonzero(u) != 1:  # of many coordinates: find one that is wrong
-        every = gradient_claim(s, claim.q, s.directions())
-        if not (every.excess() > 1).any():
-            numbers = f"{claim.value[index]:.9g}; differences of {s.names['logp']}: {claim.truth[index]:.9g}"
-            return f"{s.call('grad', claim.q)} @ np.array({text_of(u)})  # {numbers}"
-        u = s.directions()[int(np.argmax(every.excess()))]
-
-    def fails(q):
-        return s.good(q) and bool((gradient_claim(s, q, u[None]).excess() > 1).any())
-
-    q = simplest(claim.q, fails)
-    final = gradient_claim(s, q, u[None])
-    k = int(np.argmax(np.abs(u)))
-    return f"{s.call('grad', q)}[{k}]  # {final.value[0]:.9g}; differences of {s.names['logp']}: {final.truth[0]:.9g}"
 
 
 def large_row(s: ModelExamination) -> Row:
     """Out to a thousand scales, where a clipped or saturated gradient shows."""
     s.need("grad")
     s.directions()
-    assert s.frame is not None
-    assert s.dim is not None
     rng, test_points = np.random.default_rng([s.seed, 2]), []
     rays = [rng.standard_normal(s.dim), ascending(s.dim, rng), np.eye(s.dim)[int(rng.integers(s.dim))]]
     for n, size in enumerate((5.0, 20.0, 60.0, 200.0, 600.0, 2000.0)):
@@ -100,7 +67,6 @@ def _largest_number(s: ModelExamination, q: np.ndarray) -> float:
 
 def precision_row(s: ModelExamination) -> Row:
     """A float64 answer that is good to eight digits only: the same coordinate is off in most places, by more than our error."""
-    name = "gradient precision"
     s.need("grad")
     s.directions()
     if "gradient" in s.failed:
@@ -122,15 +88,14 @@ def precision_row(s: ModelExamination) -> Row:
     number, tolerance = float(np.median(relative[at, k])), float(np.median(allowed[at, k]))
     if off[k] > 0.5 * at.sum() and off[k] >= 3:
         claim = found[int(np.argmax(excess[:, k]))]
-        q = claim.q
-        case = f"{s.call('grad', q)}  # component {k}: {claim.value[k]:.16g}; differences: {claim.truth[k]:.16g}"
+        case = f"{s.call('grad', claim.q)}  # component {k}: {claim.value[k]:.16g}; differences: {claim.truth[k]:.16g}"
         s.failed.add("precision")
-        return Row(name, FAIL, number, min(tolerance, number), basis, INEFFICIENT, case)
+        return failed(basis, case, number, min(tolerance, number))
     # A gradient that is rounded to float32 on its way has noise of that size, everywhere, where logp has none.
     noise = float(np.median([np.max(c.noise / np.maximum(c.size, 1e-300)) for c in found]))
     quiet = noise_of_logp(s) < 2.0**-44
     if noise > 2.0**-30 and quiet and s.epsilon("grad") <= 2.0**-52:
         s.failed.add("precision")
         why = "relative noise of the gradient; logp has none of that size"
-        return Row(name, FAIL, noise, 2.0**-30, why, INEFFICIENT, s.call("grad", found[0].q))
-    return Row(name, PASS, min(number, tolerance), tolerance, basis, INEFFICIENT)
+        return failed(why, s.call("grad", found[0].q), noise, 2.0**-30)
+    return passed(basis, min(number, tolerance), tolerance)
