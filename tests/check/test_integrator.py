@@ -14,7 +14,8 @@ import refhmc.check as rc
 from refhmc.check.integrators.flow import Energy, leading_term, true_flow
 from refhmc.check.integrators.integrator import read_claims
 from refhmc.check.mutants import integrators as foreign
-from refhmc.check.subject.step import Step, call_shape, step_outcomes
+from refhmc.check.subject.shapes import CallShape, step_shape
+from refhmc.check.subject.step import Step, step_outcomes
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -424,20 +425,23 @@ def test_a_claim_that_makes_no_sense_is_refused(claims):
 # ------------------------------------------------------------------------------------------------------ steps, the flow
 
 
+PLAIN = ("q", "p", "eps", "n")
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
     [
-        (lambda q, p, eps, n: 0, ("", True)),
-        (lambda q, p, eps: 0, ("", False)),
-        (lambda q, p, eps, gradient=None: 0, ("", False)),
-        (lambda q, p, eps, n_steps=1: 0, ("", True)),
-        (lambda draws, q, p, eps: 0, ("draws", False)),
-        (lambda rng, q, p, eps, n: 0, ("rng", True)),
-        (lambda *a: 0, ("", None)),
+        (lambda q, p, eps, n: 0, (CallShape(PLAIN), True)),
+        (lambda q, p, eps: 0, (CallShape(PLAIN), False)),
+        (lambda q, p, eps, gradient=None: 0, (CallShape(PLAIN), False)),
+        (lambda q, p, eps, n_steps=1: 0, (CallShape(PLAIN), True)),
+        (lambda draws, q, p, eps: 0, (CallShape(("draws", *PLAIN)), False)),
+        (lambda rng, q, p, eps, n: 0, (CallShape(("draws", *PLAIN), generator=True), True)),
+        (lambda *a: 0, (CallShape(PLAIN), None)),
     ],
 )
 def test_the_shape_of_a_call_is_read_from_the_signature(function, shape):
-    assert call_shape(function) == shape
+    assert step_shape(function) == shape
 
 
 @pytest.mark.parametrize("form", [lambda *a: foreign.position_verlet(*a), lambda *a: foreign.leapfrog(*a[:4])])

@@ -11,7 +11,7 @@ from refhmc.check import own
 from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
 from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
-from refhmc.check.subject.signature import GENERATORS, parameters
+from refhmc.check.subject.shapes import GENERATORS, parameters
 
 FIELDS = {
     "step_size": ("step_size", "stepsize", "stepsize__", "epsilon", "eps"),

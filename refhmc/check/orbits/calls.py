@@ -18,6 +18,7 @@ from refhmc.check.orbits.shapes import shapes_of
 from refhmc.check.report import PASS, Row, judged
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
+from refhmc.check.subject.shapes import CallShape, first_working
 
 
 def leap_reversible(test: OrbitExamination) -> Row:
@@ -27,8 +28,8 @@ def leap_reversible(test: OrbitExamination) -> Row:
     for q, p in test.test_points():
         for eps in test.list_of_eps:
             orbit = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
-            if test.steps.by_sign and not _undone(test, orbit) and eps is not None:
-                test.steps.by_sign = False
+            if test.leap.by_sign and not _undone(test, orbit) and eps is not None:
+                test.leap.by_sign = False
                 turned = states.measured(phase_map, states.orbit_through(phase_map, q, p, 2, eps))
                 orbit = turned if _undone(test, turned) else orbit
             size = float(np.nanmax(np.abs(orbit.q)))
@@ -37,7 +38,7 @@ def leap_reversible(test: OrbitExamination) -> Row:
     if not worst <= tolerance:
         test.irreversible = True
         raise Inconclusive(
-            f"leap and its inverse, by {'a negative step' if test.steps.takes_eps else 'turning the momentum'}, "
+            f"leap and its inverse, by {'a negative step' if test.leap.takes_eps else 'turning the momentum'}, "
             f"miss the start by {worst:.2g} of its size: there is no orbit to test on"
         )
     return judged("leap reversible", worst, tolerance, "two steps ahead and back, relative; 2^16 units of rounding")
@@ -65,29 +66,26 @@ def answers(test: OrbitExamination) -> Row:
 
 def _settle(subject: OrbitTransition, test_points, eps, depth) -> str:
     """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
-    trouble: Exception | None = None
     shapes = shapes_of(subject.foreign.function)
     if not shapes:
         raise NotApplicable("a transition must take draws and q, or draws, q and p")
-    for shape in shapes:
-        subject.shape = shape
+
+    def works(attempt: tuple[CallShape, bool]) -> None:
+        subject.shape, subject.symbolic = attempt
         try:
             for q, p in test_points:
-                source = Answers(symbolic=shape.symbolic)
-                subject.read(subject.call(source, q, p, eps, depth))
-                for seed in range(3):
-                    subject.read(subject.call(Draws(np.random.default_rng(seed)), q, p, eps, depth))
-            if trouble is not None:
-                subject.foreign.forget()
-            return str(shape)
+                for source in (
+                    Answers(symbolic=subject.symbolic),
+                    *(Draws(np.random.default_rng(seed)) for seed in range(3)),
+                ):
+                    subject.read(subject.call(source, q, p, eps, depth))
         except SubjectError as wrong:
             if isinstance(wrong.__cause__, Inconclusive):
-                trouble = wrong.__cause__
-                break
-            better = not isinstance(wrong.__cause__, (AttributeError, TypeError))
-            worse = trouble is None or isinstance(trouble.__cause__, (AttributeError, TypeError))
-            trouble = wrong if trouble is None or (better and worse) else trouble
-    raise trouble if trouble is not None else SubjectError("it cannot be called")
+                raise wrong.__cause__ from None
+            raise
+
+    (shape, _), _ = first_working(shapes, works, subject.foreign)
+    return f"transition({', '.join(shape.order)})" + (" with NumPy's generator" if shape.generator else "")
 
 
 def _repeats(subject: OrbitTransition, test_points, eps, depth) -> bool:

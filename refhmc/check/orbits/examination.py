@@ -23,8 +23,9 @@ from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import OutOfBudget
 from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
 from refhmc.check.orbits.law import Finding, OrbitTransition, Table, worst_of
-from refhmc.check.orbits.shapes import Steps, energy_of, meanings
+from refhmc.check.orbits.shapes import Leap, energy_of
 from refhmc.check.subject.foreign import Foreign, NotApplicable
+from refhmc.check.subject.shapes import meanings
 
 
 class OrbitExamination(Examination):
@@ -38,9 +39,9 @@ class OrbitExamination(Examination):
         self, transition, leap, target, depth, eps, dim, H, p0, points, threshold, seconds, most_runs, seed, like, name
     ):
         self.kernel = Foreign(transition, name, like)
-        self.steps = Steps(leap, like)
+        self.leap = Leap(leap, like)
         self.energy_foreign, self._energy, self.unit_mass = energy_of(target, H, like)
-        super().__init__(self.kernel.name, (self.kernel, self.steps.foreign, self.energy_foreign), seed)
+        super().__init__(self.kernel.name, (self.kernel, self.leap.foreign, self.energy_foreign), seed)
         self.depth, self.asked_dim, self.p0, self.points, self.threshold = depth, dim, p0, list(points), threshold
         self.model_dim = getattr(target, "dim", None)
         self.seconds, self.most_runs = seconds, most_runs
@@ -73,21 +74,20 @@ class OrbitExamination(Examination):
         """The phase map, made at the first call; the steps to walk with are chosen where none were given."""
         if self.phase_map is not None:
             return self.phase_map
-        if self.steps.needs_eps and self.list_of_eps == [None]:
+        if self.leap.needs_eps and self.list_of_eps == [None]:
             if not self.takes_eps:
                 raise NotApplicable("leap takes a step size: give eps, the one the transition walks with")
             self.list_of_eps = [0.25, 0.7, 1.2]
         if self.asked_dim is None:
-            d = dimension(self.energy, self.steps, self.list_of_eps[0], self.points, self.model_dim)
-            for foreign in (self.energy_foreign, self.steps.foreign):
-                foreign.forget()
+            d = dimension(self.energy, self.leap, self.list_of_eps[0], self.points, self.model_dim)
+            self.energy_foreign.forget()
         else:
             d = int(self.asked_dim)
         centre, scale = centre_and_scale(self.energy, d, self.points, np.random.default_rng([self.seed, 1]))
         momentum = momentum_scale(self.energy, centre)
-        coarse = max(self.steps.foreign.epsilon, self.energy_foreign.epsilon)
-        phase_map = states.PhaseMap(self.steps.ahead, self.steps.back, self.energy, centre, scale, momentum, coarse)
-        self.transition = OrbitTransition(self.kernel, d, self.steps.foreign, self.more)
+        coarse = max(self.leap.foreign.epsilon, self.energy_foreign.epsilon)
+        phase_map = states.PhaseMap(self.leap.ahead, self.leap.back, self.energy, centre, scale, momentum, coarse)
+        self.transition = OrbitTransition(self.kernel, d, self.leap.foreign, self.more)
         self.phase_map = phase_map
         return phase_map
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from refhmc.check.orbits.shapes import Steps
-from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError
+from refhmc.check.orbits.shapes import Leap
+from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive
+from refhmc.check.subject.shapes import first_working
 
 Energy = Callable[[np.ndarray, np.ndarray], float]
 
@@ -25,22 +27,19 @@ def is_pair(point) -> bool:
     return isinstance(point, tuple) and len(point) == 2 and np.ndim(point[0]) == 1
 
 
-def dimension(energy: Energy, steps: Steps, eps: float | None, points: Sequence, known) -> int:
+def dimension(energy: Energy, leap: Leap, eps: float | None, points: Sequence, known: Any) -> int:
     """Of the points; else what the target says (``known``); else the first in which energy and leap answer."""
     if points:
         return len(np.atleast_1d(np.asarray(points[0][0] if is_pair(points[0]) else points[0])))
     if isinstance(known, (int, np.integer)):
         return int(known)
-    trouble: Exception | None = None
-    for d in DIMENSIONS:
+
+    def works(d: int) -> None:
         q, p = 0.1 * np.ones(d), 0.2 * np.ones(d)
-        try:
-            energy(q, p)
-            steps.ahead(q, p, eps)
-            return d
-        except SubjectError as wrong:
-            trouble = trouble or wrong
-    raise trouble if trouble is not None else Inconclusive("the dimension is not known: give dim")
+        energy(q, p)
+        leap.ahead(q, p, eps)
+
+    return first_working(DIMENSIONS, works, leap.foreign)[0]
 
 
 def centre_and_scale(

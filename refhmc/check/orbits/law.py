@@ -9,15 +9,16 @@ Every probability the transition computes is off by the rounding of the energies
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.check.orbits import states
 from refhmc.check.orbits.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
-from refhmc.check.orbits.shapes import Shape, read_end
-from refhmc.check.subject.draws import Draws, as_generator
+from refhmc.check.subject.answers import read_position
+from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import Foreign, SubjectError
+from refhmc.check.subject.shapes import CallShape
 
 OFF = "off the orbit"
 NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
@@ -28,62 +29,40 @@ class OrbitTransition:
 
     def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict):
         self.foreign, self.dim, self.leap, self.more = foreign, dim, leap, more
-        self.shape: Shape = Shape(("draws", "q", "p"), {}, False)
+        self.shape, self.symbolic = CallShape(("draws", "q", "p")), True
         self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
 
     def coarseness(self) -> float:
         """How much coarser its arithmetic is than the leap's."""
         return max(1.0, self.foreign.epsilon / self.leap.epsilon)
 
-    def call(self, source, q, p, eps, depth):
+    def call(self, source: Any, q: np.ndarray, p: np.ndarray, eps: float | None, depth: int | None) -> Any:
         """One transition on the randomness of ``source``."""
         if "p" not in self.shape.order:
             source.script["normal"] = list(p)
-        values = {"draws": as_generator(source) if self.shape.generator else source, "q": q, "p": p}
-        named = {"eps": eps, "depth": depth, **self.more}
-        keywords = {name: named[m] for m, name in self.shape.named.items() if named.get(m) is not None}
-        with np.errstate(all="ignore"):
-            return self.foreign.raw(*(values[a] for a in self.shape.order), **keywords)
+        return self.shape.call(self.foreign, draws=source, q=q, p=p, eps=eps, depth=depth, **self.more)
 
-    def read(self, result):
-        q, p, offset = read_end(result, self.dim)
-        if q is None and offset is None:
-            raise SubjectError(
-                f"{self.foreign.name}: the answer is no position of {self.dim} numbers: {_short(result)}"
-            )
-        if q is not None and not np.isfinite(q).all():
-            raise SubjectError(f"{self.foreign.name}: the answer is not finite: {_short(result)}")
-        self.foreign.array(_first_array(result), None, "the answer")
-        return q, p, offset
+    def sample(
+        self, rng: np.random.Generator, q: np.ndarray, p: np.ndarray, eps: float | None, depth: int | None
+    ) -> Any:
+        """One ordinary transition."""
+        recorded = "p" not in self.shape.order  # its momentum is scripted
+        return self.call(Draws(rng) if recorded else self.shape.source(rng), q, p, eps, depth)
 
-    def note_momentum(self, p, there) -> None:
+    def read(self, answer: Any) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:
+        """(position, momentum, offset from the start) as far as the transition's answer holds them."""
+        if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
+            return None, None, int(answer)
+        q, p = read_position(self.foreign, answer, (self.dim,))
+        if not np.isfinite(q).all():
+            raise SubjectError(f"{self.foreign.name}: the answer is not finite: {answer!r:.80}")
+        return q, p, None
+
+    def note_momentum(self, p: np.ndarray, there: np.ndarray) -> None:
+        """Count whether the momentum it returned is that of the state ``there``."""
         size = 1e-6 * (np.abs(there).max() + 1e-300)
         kind = "kept" if np.abs(p - there).max() <= size else "turned" if np.abs(p + there).max() <= size else "another"
         self.momentum[kind] += 1
-
-    def sample(self, rng: np.random.Generator, q, p, eps, depth):
-        """One ordinary transition."""
-        if self.shape.generator and "p" in self.shape.order:
-            values = {"draws": rng, "q": q, "p": p}
-            named = {"eps": eps, "depth": depth, **self.more}
-            keywords = {name: named[m] for m, name in self.shape.named.items() if named.get(m) is not None}
-            with np.errstate(all="ignore"):
-                return self.foreign.raw(*(values[a] for a in self.shape.order), **keywords)
-        return self.call(Draws(rng), q, p, eps, depth)
-
-
-def _first_array(result):
-    while isinstance(result, (tuple, list)) and result and not np.isscalar(result[0]):
-        result = result[0]
-    for name in ("q", "position", "x", "theta"):
-        if hasattr(result, name):
-            return getattr(result, name)
-    return result if not isinstance(result, (dict, tuple)) and hasattr(result, "__array__") else 0.0
-
-
-def _short(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class Table:
@@ -110,7 +89,7 @@ class Table:
         return self.orbit.q[k], -self.orbit.p[k] if self.mirrored else self.orbit.p[k]
 
     def _answers(self, prefix, floor):
-        return Answers(prefix, floor=floor, symbolic=self.subject.shape.symbolic)
+        return Answers(prefix, floor=floor, symbolic=self.subject.symbolic)
 
     def _end(self, source, i: int):
         result = self.subject.call(source, *self.start(i), self.orbit.eps, self.depth)
@@ -121,6 +100,7 @@ class Table:
         q, p, offset = self.subject.read(result)
         if offset is not None:
             return i - offset if self.mirrored else i + offset
+        assert q is not None
         with np.errstate(invalid="ignore"):
             far = np.abs(self.orbit.q - q).max(axis=1)
         if np.isnan(far).all():

@@ -25,15 +25,18 @@ import numpy as np
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
-from refhmc.check.subject.draws import Draws, Question, as_generator
+from refhmc.check.subject.answers import read_phase_point, read_position
+from refhmc.check.subject.draws import Draws, Question, script_of
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text
-from refhmc.check.subject.signature import required
+from refhmc.check.subject.shapes import CallShape, first_working, required
 from refhmc.check.subject.transition import DRAWS, GENERATOR
 
 FALSE_ALARM = 1e-9
 ROUNDINGS = 256
 CALLS = 60
 SHARED_TRIES = 200
+STEP = CallShape(("q", "p", "eps", "n"))
+DRAWN, GENERATED = CallShape(("draws", "q")), CallShape(("draws", "q"), generator=True)
 
 
 def batch(
@@ -92,8 +95,13 @@ class BatchExamination(Examination):
         self.chains = chains if self.given is None else len(self.given)
         self.dim = dim if self.given is None else self.given.shape[1]
         self.rounding = rounding
-        self.shape = ""
+        self.call: CallShape | None = None  # once it is known
         self.owners: list[tuple[str, int, tuple[int, ...]]] | None = None
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step; else a kernel."""
+        return self.call == STEP
 
     def states(self, key: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng([self.seed, key])
@@ -106,30 +114,24 @@ class BatchExamination(Examination):
         return float(unit * (1 + finite.max(initial=0.0)))
 
     def need(self, kernel: bool | None = None) -> None:
-        if not self.shape:
+        if self.call is None:
             raise NotApplicable("it did not answer")
-        if kernel is not None and kernel != (self.shape != "step"):
+        if kernel is not None and kernel == self.is_step:
             raise NotApplicable("for kernels" if kernel else "for steps")
 
     def step(self, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         """(chains, 2d): the new positions and momenta."""
-        result = self.subject.raw(q, p, self.eps, self.n)
-        if not isinstance(result, (tuple, list)) or len(result) < 2:
-            raise SubjectError(f"{self.subject.name}: wanted (q, p), got a {type(result).__name__}")
-        return np.hstack(
-            [self.subject.array(x, q.shape, what, [q, p]) for x, what in zip(result[:2], "qp", strict=True)]
-        )
+        answer = STEP.call(self.subject, q=q, p=p, eps=self.eps, n=self.n)
+        return np.hstack(read_phase_point(self.subject, answer, q.shape, [q, p])[:2])
 
     def kernel(self, q: np.ndarray, draws: Draws) -> np.ndarray:
-        source = draws if self.shape == DRAWS else as_generator(draws)
-        result = self.subject.raw(source, q)
-        if isinstance(result, tuple) and result:
-            result = result[0]
-        return self.subject.array(result, q.shape, "the positions it returned", [q])
+        assert self.call is not None
+        answer = self.call.call(self.subject, draws=draws, q=q)
+        return read_position(self.subject, answer, q.shape, [q])[0]
 
-    def call(self, q: np.ndarray, p: np.ndarray, seed: int) -> tuple[np.ndarray, list]:
+    def ask(self, q: np.ndarray, p: np.ndarray, seed: int) -> tuple[np.ndarray, list]:
         """The answer, and what was asked for it: kinds and sizes."""
-        if self.shape == "step":
+        if self.is_step:
             return self.step(q, p), []
         draws = Draws(np.random.default_rng(seed))
         return self.kernel(q, draws), [(x.kind, np.size(x.answer)) for x in draws.asked]
@@ -138,24 +140,24 @@ class BatchExamination(Examination):
 def _answers(test: BatchExamination) -> Row:
     """Step or kernel, and in which dimension; by the number of parameters, then by trying."""
     needed = required(test.subject.function)
-    shapes = ["step"] if len(needed) >= 3 else [DRAWS, GENERATOR] if len(needed) == 2 else ["step", DRAWS, GENERATOR]
-    errors: list[SubjectError] = []
-    for dim in (3, 2, 4, 5, 1) if test.dim is None else (test.dim,):
-        for shape in shapes:
-            test.shape, test.dim = shape, dim
-            try:
-                answer, _ = test.call(*test.states(0), 0)
-                test.subject.forget()
-                test.notes.append("called as " + ("step(q, p, eps, n)" if shape == "step" else shape) + ", batched")
-                if not np.isfinite(answer).all():
-                    return Row(
-                        "answers", FAIL, basis="not finite, from finite ones", case=_text(test, test.states(0)[0])
-                    )
-                return Row("answers", PASS, basis=f"({test.chains}, {dim})")
-            except SubjectError as wrong:
-                errors.append(wrong)
-    test.shape = ""
-    raise next((w for w in errors if not isinstance(w.__cause__, (AttributeError, TypeError))), errors[0])
+    shapes = [STEP] if len(needed) >= 3 else [DRAWN, GENERATED] if len(needed) == 2 else [STEP, DRAWN, GENERATED]
+
+    def works(attempt: tuple[int, CallShape]) -> np.ndarray:
+        test.dim, test.call = attempt
+        return test.ask(*test.states(0), 0)[0]
+
+    try:
+        attempts = itertools.product((3, 2, 4, 5, 1) if test.dim is None else (test.dim,), shapes)
+        (dim, shape), answer = first_working(attempts, works, test.subject)
+    except SubjectError:
+        test.call = None
+        raise
+    test.notes.append(
+        f"called as {'step(q, p, eps, n)' if test.is_step else GENERATOR if shape.generator else DRAWS}, batched"
+    )
+    if not np.isfinite(answer).all():
+        return Row("answers", FAIL, basis="not finite, from finite ones", case=_text(test, test.states(0)[0]))
+    return Row("answers", PASS, basis=f"({test.chains}, {dim})")
 
 
 def _text(test: BatchExamination, q: np.ndarray) -> str:
@@ -173,15 +175,6 @@ def _recorded(test: BatchExamination, q: np.ndarray, seed: int) -> tuple[np.ndar
     return answer, draws.asked
 
 
-def _flat(asked: list[Question]) -> dict[str, list]:
-    """The answers of each kind, in order."""
-    script: dict[str, list] = {}
-    for x in asked:
-        values = list(np.ravel(x.answer)) if x.kind in ("normal", "exponential") else [x.answer]
-        script.setdefault(x.kind, []).extend(values)
-    return script
-
-
 def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
     """For each number (kind, place): the chains whose answers it can change, over several starts."""
     if test.owners is not None:
@@ -190,7 +183,7 @@ def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
     for key in range(4):
         q, _ = test.states(key)
         before, asked = _recorded(test, q, key)
-        script = _flat(asked)
+        script = script_of(asked)
         for kind in script:
             if kind not in ("normal", "exponential", "uniform"):
                 raise NotApplicable(f"it asks for a {kind}: whose it is cannot be told")
@@ -207,13 +200,13 @@ def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
 def _alone(test: BatchExamination) -> Row:
     test.need()
     worst, tolerance, text = 0.0, 0.0, ""
-    if test.shape != "step":
+    if not test.is_step:
         shared = [x for x in _owners(test) if len(x[2]) > 1]
         if shared:
             raise NotApplicable("a number is shared by several chains (see 'streams independent')")
     for key in range(3):
         q, p = test.states(key)
-        if test.shape == "step":
+        if test.is_step:
             together = test.step(q, p)
             singles = np.vstack([test.step(q[k : k + 1], p[k : k + 1]) for k in range(test.chains)])
         else:
@@ -229,7 +222,7 @@ def _alone(test: BatchExamination) -> Row:
 
 def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
     """Chain ``k`` alone, on the numbers that are its own in the batch."""
-    flat = _flat(asked)
+    flat = script_of(asked)
     mine: dict[str, list] = {}
     for kind, place, rows in _owners(test):
         # What changed nothing in any start (a decision that never was close) belongs where its place says.
@@ -252,11 +245,11 @@ def _order(test: BatchExamination) -> Row:
         order = np.random.default_rng([test.seed, 50, key]).permutation(test.chains)
         if np.array_equal(order, np.arange(test.chains)):
             order = order[::-1]
-        if test.shape == "step":
+        if test.is_step:
             together, permuted = test.step(q, p), test.step(q[order], p[order])
         else:
             together, asked = _recorded(test, q, key)
-            script = _permuted(test, _flat(asked), order)
+            script = _permuted(test, script_of(asked), order)
             permuted = test.kernel(q[order], Draws(np.random.default_rng(key), script))
         gap = float(np.abs(together[order] - permuted).max())
         tolerance = max(tolerance, test.tolerance(together))
@@ -290,14 +283,14 @@ def _neighbour(test: BatchExamination) -> Row:
     for key, bad in enumerate((np.nan, np.inf, 1e150, -1e8)):
         q, p = test.states(key)
         with np.errstate(all="ignore"):
-            healthy, numbers = test.call(q, p, key)
+            healthy, numbers = test.ask(q, p, key)
             try:
                 at = key % test.chains
-                got, used = test.call(_with(q, at, bad), p, key)
+                got, used = test.ask(_with(q, at, bad), p, key)
                 if used != numbers:
                     # It asked for fewer there, which moves the numbers of the chains after it: once more, as the last one.
                     at = test.chains - 1
-                    got, _ = test.call(_with(q, at, bad), p, key)
+                    got, _ = test.ask(_with(q, at, bad), p, key)
             except SubjectError as wrong:
                 refused = str(wrong)
                 continue
@@ -327,7 +320,7 @@ def _numbers(test: BatchExamination) -> Row:
     counts = []
     for rows in (q, np.vstack([q, q])):
         _, asked = _recorded(test, rows, 0)
-        counts.append({kind: len(values) for kind, values in _flat(asked).items()})
+        counts.append({kind: len(values) for kind, values in script_of(asked).items()})
     short = [kind for kind in counts[0] if counts[1].get(kind, 0) < 2 * counts[0][kind] and kind != "permutation"]
     text = "; ".join(
         f"{counts[0][kind]} {kind}s for {test.chains} chains, {counts[1].get(kind, 0)} for twice as many"
@@ -412,7 +405,7 @@ def _shared_uniform(test: BatchExamination) -> Row | None:
             q, _ = test.states(key)
             before, asked = _recorded(test, q, key)
             stayed = np.all(before == q, axis=1)
-            script = _flat(asked)
+            script = script_of(asked)
             if place >= len(script[kind]):
                 continue
             turned = np.zeros(test.chains, dtype=bool)

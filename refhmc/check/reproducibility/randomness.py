@@ -28,6 +28,7 @@ from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
+from refhmc.check.subject.draws import script_of
 from refhmc.check.subject.foreign import (
     DIMENSIONS,
     SECONDS_PER_CALL,
@@ -38,6 +39,7 @@ from refhmc.check.subject.foreign import (
     elsewhere,
 )
 from refhmc.check.subject.outcomes import GRID
+from refhmc.check.subject.shapes import first_working
 from refhmc.check.subject.target import target_density, typical_points
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_runner
 
@@ -134,21 +136,15 @@ class RandomnessExamination(Examination):
 
 
 def _answers(test: RandomnessExamination) -> Row:
-    first: Exception | None = None
-    for dim in DIMENSIONS if test.dim is None else (test.dim,):
-        try:
-            start = 0.1 + 0.1 * np.arange(dim) if test.points is None else test.points[0]
-            test.runner = find_runner(test.kernel, start)
-            test.kernel.forget()
-            test.dim = dim
-            break
-        except SubjectError as wrong:
-            first = first or wrong
-    if test.runner is None:
-        assert isinstance(first, SubjectError)
-        raise elsewhere(first, test.dim, lambda d: find_runner(test.kernel, 0.1 + 0.1 * np.arange(d)))
-    runner, rng = test.runner, np.random.default_rng([test.seed, 1])
-    assert test.dim is not None
+    def found(dim: int) -> TransitionRunner:
+        return find_runner(test.kernel, 0.1 + 0.1 * np.arange(dim) if test.points is None else test.points[0])
+
+    try:
+        dimensions = DIMENSIONS if test.dim is None else (test.dim,)
+        test.dim, runner = first_working(dimensions, found, test.kernel)
+    except SubjectError as wrong:
+        raise elsewhere(wrong, test.dim, lambda d: find_runner(test.kernel, 0.1 + 0.1 * np.arange(d))) from None
+    test.runner, rng = runner, np.random.default_rng([test.seed, 1])
     if test.points is None:
         test.points = (
             0.5 * rng.standard_normal((8, test.dim))
@@ -279,11 +275,7 @@ def _counts(test: RandomnessExamination) -> Row:
 
 def _scripted(test: RandomnessExamination, transition: Transition, kind: str, place: int, value: float) -> dict:
     """The script that repeats ``transition`` with one number changed."""
-    script: dict[str, list] = {}
-    for question in transition.asked:
-        values = list(np.ravel(question.answer)) if question.kind in ("normal", "exponential") else [question.answer]
-        script.setdefault(question.kind, []).extend(values)
-    script[kind] = list(script[kind])
+    script = script_of(transition.asked)
     script[kind][place] = value
     return script
 

@@ -26,7 +26,8 @@ import scipy.linalg
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, judged
-from refhmc.check.subject.draws import Draws, as_generator
+from refhmc.check.subject.answers import read_phase_point
+from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
@@ -36,7 +37,7 @@ from refhmc.check.subject.foreign import (
     call_text,
     text_of,
 )
-from refhmc.check.subject.signature import GENERATORS, parameters
+from refhmc.check.subject.shapes import CallShape, first_working, wants_generator
 
 MOST_BATCHES = 2_000
 SHRINK = 4.0  # of the step size, from one look at the stationary law to the next
@@ -127,7 +128,7 @@ class MinibatchExamination(Examination):
         self.eps = float(eps)
         self.precision = None if precision is None else np.atleast_2d(np.asarray(precision, dtype=float))
         self.points = [] if points is None else [np.atleast_1d(np.asarray(q, dtype=float)) for q in points]
-        self.dim = dim if dim is not None else len(self.points[0]) if self.points else None
+        self.dim: int | None = dim if dim is not None else len(self.points[0]) if self.points else None
         if self.dim is None and self.precision is not None:
             self.dim = len(self.precision)
         self.generator = False
@@ -136,22 +137,19 @@ class MinibatchExamination(Examination):
 
     def _dim(self) -> int:
         if self.dim is None:
-            for d in range(1, 33):
-                try:
-                    if self.full is not None:
-                        self.full.vector((d,), np.full(d, 0.3))
-                    if self.gradient is not None:
-                        self.gradient.vector((d,), np.full(d, 0.3), np.arange(self.size))
-                    self.dim = d
-                    for f in (self.full, self.gradient):
-                        if f is not None:
-                            f.forget()
-                    break
-                except SubjectError:
-                    continue
-            else:
-                raise Inconclusive("the dimension is not known: give dim")
+            functions = [f for f in (self.full, self.gradient) if f is not None]
+            try:
+                self.dim = first_working(range(1, 33), self._answers_in, *functions)[0]
+            except SubjectError:
+                raise Inconclusive("the dimension is not known: give dim") from None
         return int(self.dim)
+
+    def _answers_in(self, d: int) -> None:
+        """SubjectError unless both gradients answer in ``d`` dimensions."""
+        if self.full is not None:
+            self.full.vector((d,), np.full(d, 0.3))
+        if self.gradient is not None:
+            self.gradient.vector((d,), np.full(d, 0.3), np.arange(self.size))
 
     def _test_points(self) -> list[np.ndarray]:
         rng, d = np.random.default_rng([self.seed, 1]), self._dim()
@@ -264,32 +262,26 @@ class MinibatchExamination(Examination):
             raise NotApplicable("no step was given")
         d = self._dim()
         draws = Draws(np.random.default_rng(self.seed), {"normal": w})
-        parts = [x[:d], x[d:]] if len(x) > d else [x]
-        result = self.step.raw(as_generator(draws) if self.generator else draws, *parts, eps)
-        if len(parts) == 1:
-            new = self.step.array(result, (d,), "the answer", (*parts, eps))
-        else:
-            if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise SubjectError(f"{self.step.name}: the answer is a {type(result).__name__}, wanted (q, p)")
-            new = np.concatenate([self.step.array(part, (d,), "the answer", (*parts, eps)) for part in result])
-        return new, draws.count("normal")
+        q, p = x[:d], x[d:] if len(x) > d else None
+        answer = CallShape(("draws", "q", "p", "eps"), generator=self.generator).call(
+            self.step, draws=draws, q=q, p=p, eps=eps
+        )
+        if p is None:
+            return self.step.array(answer, (d,), "the answer", (q, eps)), draws.count("normal")
+        return np.concatenate(read_phase_point(self.step, answer, (d,), (q, p, eps))[:2]), draws.count("normal")
 
     def _states(self) -> int:
         """1, or 2 for a step with momentum."""
         if self.step is None:
             raise NotApplicable("no step was given")
-        d, trouble = self._dim(), None
-        wants = not GENERATORS.isdisjoint(name.lower() for name in parameters(self.step.function))
-        for self.generator, count in itertools.product((wants, not wants), (1, 2)):
-            try:
-                self._move(np.zeros(count * d), np.zeros(64 * d), self.eps)
-                if trouble is not None:
-                    self.step.forget()
-                return count
-            except SubjectError as wrong:
-                other = isinstance(wrong.__cause__, (TypeError, AttributeError))
-                trouble = trouble if trouble is not None and other else wrong
-        raise trouble if trouble is not None else Inconclusive("the step could not be called")
+        d, wants = self._dim(), wants_generator(self.step.function)
+
+        def works(attempt: tuple[bool, int]) -> None:
+            self.generator, count = attempt
+            self._move(np.zeros(count * d), np.zeros(64 * d), self.eps)
+
+        (_, count), _ = first_working(itertools.product((wants, not wants), (1, 2)), works, self.step)
+        return count
 
     def _recursion(self, eps: float) -> tuple[Recursion, float]:
         """A and B at this step size, and how far the step is from linear, in units of what it moves."""

@@ -15,10 +15,14 @@ asked, then from ``rng``.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+MOST_PERMUTED = 6  # of so many things all orders are tried
 
 
 class Question(NamedTuple):
@@ -95,6 +99,28 @@ class Draws:
     def count(self, kind: str) -> int:
         """How many numbers of a kind were given out."""
         return sum(np.size(question.answer) for question in self.asked if question.kind == kind)
+
+
+def script_of(asked: Sequence[Question]) -> dict[str, list]:
+    """The script that gives these answers again: those of each kind, in order."""
+    script: dict[str, list] = {}
+    for kind, _, answer in asked:
+        script.setdefault(kind, []).extend(np.ravel(answer) if kind in ("normal", "exponential") else [answer])
+    return script
+
+
+def discrete_answers(kind: str, argument: Any) -> list[tuple[Any, float]] | None:
+    """The answers to a flip, a choice or a permutation, with their probabilities; None for a question that has too many."""
+    if kind == "flip":
+        p = 0.0 if math.isnan(argument) else math.exp(min(argument, 0.0))
+        return [(True, p), (False, 1.0 - p)]
+    if kind == "choice":
+        weights = np.asarray(argument, dtype=float) / np.sum(argument)
+        return [(k, float(w)) for k, w in enumerate(weights)]
+    if kind == "permutation" and argument <= MOST_PERMUTED:
+        orders = list(itertools.permutations(range(argument)))
+        return [(order, 1.0 / len(orders)) for order in orders]
+    return None
 
 
 class Unscripted(Exception):

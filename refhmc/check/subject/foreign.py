@@ -146,6 +146,12 @@ class Foreign:
         self.raised: Raised | None = None
         self.in_dimensions = in_dimensions
 
+    def another(self, function: Callable | None = None) -> Foreign:
+        """``function`` (left out: its own) under its name and with its arrays; what the other notes is not noted here."""
+        made = Foreign(self.function if function is None else function, self.name)
+        made.convert, made.in_dimensions = self.convert, self.in_dimensions
+        return made
+
     def forget(self) -> None:
         """Forget what it raised: it was called in ways that it need not understand, to find the one that it does."""
         self.raised = None

@@ -5,7 +5,6 @@
     an object with .init and .step   the same; ``rng`` may come first or second, told apart by the parameters' names
     run(rng, q, n) -> (n, d)         a whole chain; its last stored draw is Y
 
-Answers that are a pair (q, more), or carry their position as ``.position``, ``.q``, ``["position"]`` or ``["q"]``, are read.
 ``rng`` is a NumPy Generator, or a :class:`refhmc.check.Draws` if the kernel asks for what only the latter has.
 """
 
@@ -16,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.answers import POSITIONS, field, read_position
 from refhmc.check.subject.foreign import Foreign, SubjectError
-from refhmc.check.subject.signature import RANDOMNESS, parameters
+from refhmc.check.subject.shapes import CALL_ERRORS, CallShape, first_working, order_of_two
 
 NOT_STORED = -1
 
@@ -52,58 +51,67 @@ class TransitionOperator(NamedTuple):
 
 
 def make_operator(
-    kernel, *, run=None, init=None, read=None, batched: bool = False, chains: int = 128, like=None, name=None
+    kernel: Any,
+    *,
+    run: Callable | None = None,
+    init: Callable | None = None,
+    read: Callable | None = None,
+    batched: bool = False,
+    chains: int = 128,
+    like: Any = None,
+    name: str | None = None,
 ) -> TransitionOperator:
     """The :class:`TransitionOperator` of a kernel in any of the shapes above; TypeError if it has none of them."""
     if run is not None:
         return _of_run(Foreign(run, name, like))
     name = name or getattr(kernel, "__qualname__", None) or type(kernel).__name__
+    order: tuple[str, ...] = ("draws", "q")
+    start_order = order
     if init is None and not callable(kernel) and hasattr(kernel, "init") and hasattr(kernel, "step"):
         read = read or getattr(kernel, "read", None)
-        init, kernel = rng_first(kernel.init, last=True), rng_first(kernel.step)
+        init, kernel = kernel.init, kernel.step
+        order, start_order = order_of_two(kernel), order_of_two(init, last=True)
     subject = Foreign(kernel, name, like)
-    ask = _with_either_generator(subject)
-    if init is None:
-        return _of_kernel(subject, ask, read, chains if batched else 0)
-    return _of_states(subject, ask, Foreign(init, f"{name}.init", like), read, chains if batched else 0)
+    start = None if init is None else Foreign(init, f"{name}.init", like)
+    shapes: tuple[CallShape, ...] = (CallShape(order, generator=True), CallShape(order))
 
+    def move(rng: np.random.Generator, state: Any) -> Any:
+        """One move, with NumPy's generator; or with :class:`Draws`, if the kernel wants what NumPy's has not."""
+        nonlocal shapes
+        shape, answer = first_working(
+            shapes,
+            lambda shape: shape.call(subject, draws=shape.source(rng), q=state),
+            subject,
+            goes_on=lambda wrong: isinstance(wrong.__cause__, CALL_ERRORS),
+        )
+        shapes = (shape,)
+        return answer
 
-def _of_kernel(subject: Foreign, ask: Callable, read: Callable | None, chains: int) -> TransitionOperator:
-    def apply(rng, X, m):
-        x = X if chains else X[0]
+    def apply(rng: np.random.Generator, X: np.ndarray, m: int) -> Iterates:
+        x = X if batched else X[0]
         moves, path = np.zeros(len(X), dtype=int), []
+        state = x if start is None else CallShape(start_order, generator=True).call(start, draws=rng, q=x)
         for _ in range(m):
-            y = _real(subject, position_of(ask(rng, x), read), x)
+            answer = move(rng, state)
+            answer = answer if start is None else _state_of(answer, state)
+            if read is None:
+                y, _ = read_position(subject, answer, x.shape, (x,))
+            else:
+                y = subject.array(read(answer), x.shape, "the position", (x,)).real
             moves += (y != x).any(axis=-1)
             path.append(np.atleast_2d(y))
-            x = y
+            x, state = y, y if start is None else answer
         return Iterates(np.stack(path), moves)
 
-    return TransitionOperator(apply, chains or 1, (subject,), subject.name)
-
-
-def _of_states(
-    subject: Foreign, ask: Callable, init: Foreign, read: Callable | None, chains: int
-) -> TransitionOperator:
-    def apply(rng, X, m):
-        x = X if chains else X[0]
-        moves, path = np.zeros(len(X), dtype=int), []
-        state = init.raw(rng, x)
-        for _ in range(m):
-            state = _state_of(ask(rng, state), state)
-            y = _real(subject, position_of(state, read), x)
-            moves += (y != x).any(axis=-1)
-            path.append(np.atleast_2d(y))
-            x = y
-        return Iterates(np.stack(path), moves)
-
-    return TransitionOperator(apply, chains or 1, (subject, init), subject.name)
+    return TransitionOperator(
+        apply, chains if batched else 1, (subject,) if start is None else (subject, start), subject.name
+    )
 
 
 def _of_run(subject: Foreign) -> TransitionOperator:
-    def apply(rng, X, m):
+    def apply(rng: np.random.Generator, X: np.ndarray, m: int) -> Iterates:
         answer = subject.raw(rng, X[0], m)
-        array = subject.array(position_of(answer, None), None, "the draws", (X[0], m)).real
+        array = subject.array(_draws_in(answer), None, "the draws", (X[0], m)).real
         if array.ndim == 1 and X.shape[1] == 1:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != X.shape[1]:
@@ -117,66 +125,18 @@ def _of_run(subject: Foreign) -> TransitionOperator:
     return TransitionOperator(apply, 1, (subject,), subject.name, stores=True)
 
 
-def _real(subject: Foreign, value, x: np.ndarray) -> np.ndarray:
-    return subject.array(value, x.shape, "the position", (x,)).real
+def _draws_in(answer: Any) -> Any:
+    """The draws in what a run gave: themselves, the first of a tuple, or under a position's name."""
+    inner = field(answer, POSITIONS)
+    if inner is None and isinstance(answer, tuple) and answer:
+        inner = answer[0]
+    return answer if inner is None else _draws_in(inner)
 
 
-def position_of(answer: Any, read: Callable | None):
-    """The position in what a kernel gave: by ``read``, or by the names and places that are usual."""
-    if read is not None:
-        return read(answer)
-    for key in ("position", "q"):
-        if hasattr(answer, key):
-            return getattr(answer, key)
-        if isinstance(answer, dict) and key in answer:
-            return answer[key]
-    if isinstance(answer, tuple) and answer:
-        return position_of(answer[0], None) if not np.isscalar(answer[0]) else answer
-    return answer
-
-
-def _state_of(answer, before):
+def _state_of(answer: Any, before: Any) -> Any:
     """The state in an answer: a plain pair (state, info) is unwrapped where the state before was no such pair."""
     if type(answer) is tuple and type(before) is not tuple and answer:
         return answer[0]
     if type(answer) is tuple and type(before) is tuple and len(answer) == 2 and type(answer[0]) is tuple:
         return answer[0]
     return answer
-
-
-def rng_first(function: Callable, last: bool = False) -> Callable:
-    """``function`` called as (rng, x), however its parameters are named and ordered; ``last``: rng second if in doubt."""
-    names = [p.name for p in parameters(function).values() if p.default is p.empty]
-    if len(names) == 1:
-        return function if names[0] in RANDOMNESS else lambda rng, x: function(x)
-    second = names[1] in RANDOMNESS if len(names) > 1 else False
-    first = bool(names) and names[0] in RANDOMNESS
-    if second or (last and not first):
-        return lambda rng, x: function(x, rng)
-    return function
-
-
-def _with_either_generator(subject: Foreign) -> Callable:
-    """Ask with NumPy's generator; or with :class:`Draws`, if the kernel wants ``flip`` or what else NumPy's has not."""
-    draws_wanted = False
-
-    def ask(rng, x):
-        """One move of the subject, whichever way it takes its randomness."""
-        nonlocal draws_wanted
-        if draws_wanted:
-            return subject.raw(Draws(rng), x)
-        try:
-            return subject.raw(rng, x)
-        except SubjectError as wrong:
-            cause = wrong.__cause__
-            if subject.calls > 1 or not isinstance(cause, (AttributeError, TypeError)):
-                raise
-            try:
-                answer = subject.raw(Draws(rng), x)
-            except SubjectError:
-                raise wrong from cause
-            draws_wanted = True
-            subject.forget()
-            return answer
-
-    return ask

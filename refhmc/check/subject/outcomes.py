@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from refhmc.check.subject.draws import Question
+from refhmc.check.subject.draws import Question, discrete_answers
 from refhmc.check.subject.foreign import Inconclusive
 from refhmc.check.subject.transition import TINY, Transition
 
@@ -78,7 +78,7 @@ def open_questions(transition: Transition) -> list[Question]:
 def outcomes(
     run: Callable[[dict], Transition], q: np.ndarray, free: Callable[[int], float], takes: float, rounding: float
 ) -> list[Outcome]:
-    """Every outcome of ``play(script)``; free numbers are held at ``free(k)``, decisions without a jump at ``takes``.
+    """Every outcome of ``run(script)``; free numbers are held at ``free(k)``, decisions without a jump at ``takes``.
 
     ``rounding``: so far from ``q`` is no move. Inconclusive if they are too many: a tree sampler's.
     """
@@ -103,13 +103,9 @@ def outcomes(
 def _branches(run, path, question: Question, free, takes) -> list[tuple[PathStep, float]]:
     """The answers to a question, as steps with their probabilities."""
     kind = question.kind
-    if kind == "flip":
-        log_p = float(question.argument)
-        p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
-        return [(PathStep(kind, True, True), p), (PathStep(kind, False, False), 1 - p)]
-    if kind == "choice" and len(question.argument) <= MOST_CELLS:
-        weights = np.asarray(question.argument) / np.sum(question.argument)
-        return [(PathStep(kind, k, k), float(w)) for k, w in enumerate(weights)]
+    if kind == "flip" or (kind == "choice" and len(question.argument) <= MOST_CELLS):
+        options = discrete_answers(kind, question.argument) or []
+        return [(PathStep(kind, answer, answer), probability) for answer, probability in options]
     if kind in ("choice", "permutation"):
         return [(PathStep(kind, FREE, question.answer), 1.0)]
     return _cells(run, path, kind, free, takes)

@@ -13,18 +13,15 @@ what it is at ordinary points, the step has reported a failure. NaN is such a re
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.subject.draws import Draws, as_generator
-from refhmc.check.subject.foreign import Foreign, SubjectError, to_host
-from refhmc.check.subject.signature import GENERATORS, parameters
-
-COUNT_NAMES = ("n", "n_steps", "nsteps", "steps", "num_steps", "n_step", "l", "n_leapfrog", "num_leapfrog_steps")
-FLAGS = ("converged", "success", "ok", "failed", "diverging", "diverged")
+from refhmc.check.subject.answers import read_phase_point, truth_value
+from refhmc.check.subject.draws import Draws, discrete_answers
+from refhmc.check.subject.foreign import Foreign, SubjectError
+from refhmc.check.subject.shapes import step_shape
 
 
 class Step:
@@ -33,21 +30,27 @@ class Step:
     ``flipped``: its answers' momenta have the other sign, which is undone here. ``stream``: the seed of what it draws.
     """
 
-    def __init__(self, function: Callable, dim: int, name: str | None = None, like=None):
+    def __init__(self, function: Callable, dim: int, name: str | None = None, like: Any = None):
         self.foreign = Foreign(function, name, like)
         self.dim = dim
         self.flipped = False
         self.stream = 0
-        self.usual: Any = None  # its truth value at ordinary points
+        self.usual: bool | None = None  # its truth value at ordinary points
         self.reported = False  # whether the last answer's truth value was another
-        self.random, self.counts = call_shape(function)
+        self.shape, self.counts = step_shape(function)
 
-    def __call__(self, z: np.ndarray, eps: float, n: int = 1, draws: Draws | None = None) -> np.ndarray:
+    @property
+    def random(self) -> bool:
+        """Whether it asks for randomness."""
+        return "draws" in self.shape.order
+
+    def __call__(self, z: np.ndarray, eps: float | None, n: int = 1, draws: Draws | None = None) -> np.ndarray:
+        """n steps; ``eps`` None: of a step that has its own."""
         if self.random and draws is None:
             draws = Draws(np.random.default_rng(self.stream))
         if self.counts is None:  # to be found by trying
             try:
-                end = self._once(z, eps, draws, (int(n),))
+                end = self._once(z, eps, draws, int(n))
                 self.counts = True
                 return end
             except SubjectError as wrong:
@@ -56,9 +59,9 @@ class Step:
                 self.counts = False
                 self.foreign.forget()
         if self.counts:
-            return self._once(z, eps, draws, (int(n),))
+            return self._once(z, eps, draws, int(n))
         for _ in range(int(n)):
-            z = self._once(z, eps, draws, ())
+            z = self._once(z, eps, draws, None)
         return z
 
     def one_at_a_time(self, z: np.ndarray, eps: float, n: int) -> np.ndarray:
@@ -67,76 +70,36 @@ class Step:
             z = self.quiet(z, eps) if np.isfinite(z).all() else z
         return z
 
-    def _once(self, z, eps, draws, count: tuple[int, ...]) -> np.ndarray:
-        d = self.dim
-        q, p = z[:d], z[d:]
-        first = () if not self.random else (draws,) if self.random == "draws" else (as_generator(draws),)
-        answer = self.foreign.raw(*first, q, p, float(eps), *count)
-        position, momentum, flag = self._taken_apart(answer, (q, p, float(eps), *count))
-        if flag is not None and self.usual is None:
-            self.usual = flag
+    def _once(self, z: np.ndarray, eps: float | None, draws: Draws | None, n: int | None) -> np.ndarray:
+        d = len(z) // 2
+        eps, n = (None, None) if eps is None else (float(eps), n)
+        asked = [x for x in (z[:d], z[d:], eps, n) if x is not None]
+        answer = self.shape.call(self.foreign, draws=draws, q=z[:d], p=z[d:], eps=eps, n=n)
+        q, p, more = read_phase_point(self.foreign, answer, (d,), asked)
+        flag = truth_value(more)
+        self.usual = flag if self.usual is None else self.usual
         self.reported = flag is not None and flag != self.usual
-        shape, asked = (d,), (q, p, float(eps), *count)
-        position = self.foreign.array(position, shape, "the position", asked)
-        momentum = self.foreign.array(momentum, shape, "the momentum", asked)
         if self.reported:
             return np.full(2 * d, np.nan)
-        end = np.concatenate([position, -momentum if self.flipped else momentum])
+        end = np.concatenate([q, -p if self.flipped else p])
         if end.dtype.kind == "c" and z.dtype.kind != "c":
             if end.imag.any():
-                raise SubjectError(f"{self.foreign.name} answered with complex numbers to real ones", self.case(z, eps))
+                what = f"{self.foreign.name} answered with complex numbers to real ones"
+                raise SubjectError(what, self.case(z, eps or 0.0))
             end = end.real
         return end
-
-    def _taken_apart(self, answer, asked) -> tuple[Any, Any, bool | None]:
-        if hasattr(answer, "q") and hasattr(answer, "p"):
-            flags = [getattr(answer, name) for name in FLAGS if hasattr(answer, name)]
-            return answer.q, answer.p, _truth(flags)
-        try:
-            parts = list(answer)
-        except TypeError:
-            parts = []
-        if isinstance(answer, dict) or len(parts) < 2:
-            case = self.case(np.concatenate(asked[:2]), asked[2], asked[3] if len(asked) > 3 else 1)
-            raise SubjectError(f"{self.foreign.name} answered with a {type(answer).__name__}, not a pair (q, p)", case)
-        return parts[0], parts[1], _truth(parts[2:])
 
     def quiet(self, z: np.ndarray, eps: float, n: int = 1) -> np.ndarray:
         """The same; where it raises, NaN."""
         try:
             return self(z, eps, n)
         except SubjectError:
-            return np.full(2 * self.dim, np.nan)
+            return np.full(len(z), np.nan)
 
     def case(self, z: np.ndarray, eps: float, n: int = 1) -> str:
         """The arguments as a line to paste."""
-        d = self.dim
+        d = len(z) // 2
         return f"q={z[:d].tolist()}, p={z[d:].tolist()}, eps={float(eps)!r}, n={int(n)}"
-
-
-def _truth(values) -> bool | None:
-    for value in values:
-        if isinstance(value, (bool, np.bool_)):
-            return bool(value)
-        if getattr(value, "dtype", None) is not None and str(value.dtype).endswith("bool") and np.ndim(value) == 0:
-            return bool(to_host(value))
-    return None
-
-
-def call_shape(function: Callable) -> tuple[str, bool | None]:
-    """Whether it asks for randomness ("", "draws" or "rng"), and whether it takes n (None: to be found by trying)."""
-    told = list(parameters(function).values())
-    if not told or any(x.kind == x.VAR_POSITIONAL for x in told):
-        return "", None
-    named = [x for x in told if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
-    random = ""
-    if named and named[0].name.lower() in {"draws", *GENERATORS}:
-        random = "draws" if named[0].name.lower() == "draws" else "rng"
-        named = named[1:]
-    if len(named) < 4:
-        return random, False
-    required = named[3].default is named[3].empty
-    return random, required or named[3].name.lower() in COUNT_NAMES
 
 
 # ------------------------------------------------------------------------------------------ the outcomes of its randomness
@@ -160,37 +123,25 @@ class _Branch(Draws):
         super().__init__(rng)
         self.path, self.probability, self.mirrored = path, 1.0, mirrored
         self.widths: list[int] = []
+        self.continuous = False
 
-    def _answer(self, kind, argument, fresh):
-        options = _options(kind, argument)
+    def _answer(self, kind: str, argument: Any, fresh: Callable) -> Any:
+        options = discrete_answers(kind, argument)
         if options is None:
-            answer = fresh()
+            answer, self.continuous = fresh(), True
             return super()._answer(kind, argument, lambda: 1.0 - answer if self.mirrored else answer)
+        options = [option for option in options if option[1] > 0]
         k = self.path[len(self.widths)] if len(self.widths) < len(self.path) else 0
         self.widths.append(len(options))
         answer, probability = options[k]
         self.probability *= probability
         return super()._answer(kind, argument, lambda: answer)
 
-    def _vector(self, kind, n, fresh):
+    def _vector(self, kind: str, n: int | None, fresh: Callable) -> Any:
+        self.continuous = True
         if kind == "normal" and self.mirrored:
             return super()._vector(kind, n, lambda count: -fresh(count))
         return super()._vector(kind, n, fresh)
-
-
-def _options(kind: str, argument) -> list[tuple[Any, float]] | None:
-    if kind == "flip":
-        p = 0.0 if math.isnan(argument) else math.exp(min(argument, 0.0))
-        return [(answer, chance) for answer, chance in ((True, p), (False, 1.0 - p)) if chance > 0]
-    if kind == "choice":
-        weights = np.asarray(argument, dtype=float) / np.sum(argument)
-        return [(k, float(w)) for k, w in enumerate(weights) if w > 0]
-    if kind == "permutation":
-        if argument > 6:
-            return None
-        every = list(itertools.permutations(range(argument)))
-        return [(order, 1.0 / len(every)) for order in every]
-    return None
 
 
 class TooManyOutcomes(Exception):
@@ -216,5 +167,4 @@ def step_outcomes(
         taken = path + (0,) * (len(draws.widths) - len(path))
         for depth in range(len(path), len(draws.widths)):
             waiting += [(*taken[:depth], k) for k in range(1, draws.widths[depth])]
-        real = any(_options(question.kind, question.argument) is None for question in draws.asked)
-        yield StepOutcome(draws.probability, end, real)
+        yield StepOutcome(draws.probability, end, draws.continuous)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.foreign import Foreign, Inconclusive
-from refhmc.check.subject.signature import required
+from refhmc.check.subject.shapes import required
 
 
 class TargetDensity(NamedTuple):

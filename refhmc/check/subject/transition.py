@@ -5,8 +5,7 @@
     kernel(rng, q)        it asks a NumPy generator, behind which there is one
     kernel(draws, q, p)   the same, with a momentum that is kept from transition to transition; gives (q, p)
 
-Which of them it is is found by its parameters' names, then by trying. The answer is a position (d,), or (position,
-momentum), or (position, anything else), or an object with ``q`` or ``position``.
+Which of them it is is found by its parameters' names, then by trying.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.check.subject.draws import Draws, Question, Unscripted, as_generator
-from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
-from refhmc.check.subject.signature import parameters, required
+from refhmc.check.subject.answers import read_position
+from refhmc.check.subject.draws import Draws, Question, Unscripted
+from refhmc.check.subject.foreign import Foreign, NotApplicable
+from refhmc.check.subject.shapes import CALL_ERRORS, CallShape, first_working, parameters, required
 
 MOMENTUM, DRAWS, GENERATOR = "kern(q, p0=, u=)", "kernel(draws, q)", "kernel(rng, q)"
 TINY = 2.0**-43
@@ -37,101 +37,66 @@ class Transition(NamedTuple):
 
 
 class TransitionRunner(NamedTuple):
-    """``kernel`` in the shape ``shape``, in ``dim`` dimensions; ``uniforms`` of them are handed to a kern(q, p0=, u=).
+    """``kernel``, called in the shape ``call``, in ``dim`` dimensions; a kern(q, p0=, u=) is handed so many ``uniforms``.
 
     Not ``recorded``: it takes the bit generator out of NumPy's, so that only the seed is in our hands.
     """
 
     kernel: Foreign
-    shape: str
+    call: CallShape
     dim: int
-    keeps_momentum: bool = False
     uniforms: int = 1
     recorded: bool = True
 
-    def run(self, q, script: dict[str, Any] | None = None, seed: int = 0, p=None) -> Transition:
+    @property
+    def shape(self) -> str:
+        """The shape of its call, in words."""
+        return MOMENTUM if "u" in self.call.named else GENERATOR if self.call.generator else DRAWS
+
+    @property
+    def keeps_momentum(self) -> bool:
+        """Whether it is given the momentum that it gave at the transition before."""
+        return "p" in self.call.order
+
+    def run(self, q: Any, script: dict[str, Any] | None = None, seed: int = 0, p: Any = None) -> Transition:
         """One transition from ``q`` on the answers of ``script`` (kind -> answers), then those of the seed."""
         if not self.recorded:
             return self.with_generator(np.random.default_rng(seed), q, p)
-        draws = Draws(np.random.default_rng(seed), script)
-        q = np.array(q, dtype=float)
+        draws, u = Draws(np.random.default_rng(seed), script), None
         if self.shape == MOMENTUM:
-            p0 = draws.normal(self.dim)
-            u = [draws.uniform() for _ in range(self.uniforms)]
-            arguments: tuple = (q,)
-            named: dict[str, Any] = {"p0": p0, "u": u[0] if self.uniforms == 1 else np.array(u)}
-        else:
-            source: Any = draws if self.shape == DRAWS else as_generator(draws)
-            arguments, named = (source, q, *([np.array(p, dtype=float)] if self.keeps_momentum else [])), {}
-        with np.errstate(all="ignore"):  # it is asked for extreme noise too
-            result = self.kernel.raw(*arguments, **named)
-        return Transition(*read_answer(self.kernel, result, self.dim, q), draws.asked)
+            p, u = draws.normal(self.dim), np.array([draws.uniform() for _ in range(self.uniforms)])
+        return self._run(draws, q, p, u if self.uniforms > 1 or u is None else float(u[0]), draws.asked)
 
-    def with_generator(self, rng, q, p=None) -> Transition:
+    def with_generator(self, rng: np.random.Generator, q: Any, p: Any = None) -> Transition:
         """One transition with NumPy's own generator ``rng``; nothing is recorded (a Draws shape: from ``rng``)."""
-        if self.shape == DRAWS:
-            source: Any = Draws(rng)
-        elif self.shape == GENERATOR:
-            source = rng
-        else:
+        if self.shape == MOMENTUM:
             raise NotApplicable(f"a {MOMENTUM} has no generator")
-        result = self.kernel.raw(source, np.array(q, dtype=float), *([np.array(p)] if self.keeps_momentum else []))
-        return Transition(*read_answer(self.kernel, result, self.dim, q), [])
+        return self._run(self.call.source(rng), q, p, None, [])
 
-
-def read_answer(kernel: Foreign, result, dim: int, q) -> tuple[np.ndarray, np.ndarray | None]:
-    """(position, momentum or None) of what a kernel returned; SubjectError if there is no position in it."""
-    for name in ("q", "position"):
-        if hasattr(result, name):
-            return _vector(kernel, getattr(result, name), dim, q), _momentum(getattr(result, "p", None), dim)
-    if isinstance(result, (tuple, list)) and result and not _is_vector(result, dim):
-        second = result[1] if len(result) > 1 else None
-        return read_answer(kernel, result[0], dim, q)[0], _momentum(second, dim)
-    return _vector(kernel, result, dim, q), None
-
-
-def _is_vector(value, dim: int) -> bool:
-    try:
-        array = to_host(value)
-    except Exception:
-        return False
-    return array.dtype.kind in "fiu" and (array.shape == (dim,) or (dim == 1 and array.shape == ()))
-
-
-def _momentum(value, dim: int) -> np.ndarray | None:
-    numbers = value is not None and not isinstance(value, (bool, int, float, dict)) and _is_vector(value, dim)
-    return np.asarray(to_host(value), dtype=float).reshape(dim) if numbers else None
-
-
-def _vector(kernel: Foreign, value, dim: int, q) -> np.ndarray:
-    array = kernel.array(value, (dim,), "the position it returned", [np.asarray(q)])
-    if array.dtype.kind == "c":
-        raise SubjectError(f"{kernel.name}: the position it returned is complex")
-    return array
+    def _run(self, source: Any, q: Any, p: Any, u: Any, asked: list[Question]) -> Transition:
+        q = np.array(q, dtype=float)
+        p = None if p is None else np.array(p, dtype=float)
+        answer = self.call.call(self.kernel, draws=source, q=q, p=p, u=u)
+        return Transition(*read_position(self.kernel, answer, (self.dim,), [q]), asked)
 
 
 def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
     """The shape of a kernel, by its parameters and by calls from ``q``; SubjectError if none gives a position."""
     dim = len(q)
     if {"p0", "u"} <= set(parameters(kernel.function)):
-        attempts = [TransitionRunner(kernel, MOMENTUM, dim), TransitionRunner(kernel, MOMENTUM, dim, uniforms=MANY)]
+        momentum = CallShape(("q",), {"p": "p0", "u": "u"})
+        attempts = [TransitionRunner(kernel, momentum, dim, uniforms) for uniforms in (1, MANY)]
     else:
-        keeps = len(required(kernel.function)) == 3
+        order = ("draws", "q", "p") if len(required(kernel.function)) == 3 else ("draws", "q")
         # A generator's normal(3) means something else than that of Draws, which refuses a generator's size=.
-        attempts = [
-            TransitionRunner(kernel, DRAWS, dim, keeps),
-            TransitionRunner(kernel, GENERATOR, dim, keeps),
-            TransitionRunner(kernel, GENERATOR, dim, keeps, recorded=False),
-        ]
-    errors: list[SubjectError] = []
-    for runner in attempts:
-        try:
-            runner.run(q, p=np.ones(dim) if runner.keeps_momentum else None)
-            if errors:
-                kernel.forget()
-            return runner
-        except SubjectError as wrong:
-            errors.append(wrong)
-            if not isinstance(wrong.__cause__, (AttributeError, TypeError, IndexError, ValueError, Unscripted)):
-                break  # it is not the shape that it complains of
-    raise next((w for w in errors if not isinstance(w.__cause__, (AttributeError, TypeError))), errors[0])
+        draws, generator = CallShape(order), CallShape(order, generator=True)
+        attempts = [TransitionRunner(kernel, shape, dim) for shape in (draws, generator)]
+        attempts.append(TransitionRunner(kernel, generator, dim, recorded=False))
+    of_the_shape = (*CALL_ERRORS, IndexError, ValueError, Unscripted)
+    runner, _ = first_working(
+        attempts,
+        lambda runner: runner.run(q, p=np.ones(dim)),
+        kernel,
+        goes_on=lambda wrong: isinstance(wrong.__cause__, of_the_shape),
+    )
+    return runner

@@ -13,7 +13,8 @@ import time
 import numpy as np
 
 from refhmc.check.report import FAIL, PASS, Row, inconclusive
-from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError, call_text, elsewhere
+from refhmc.check.subject.foreign import DIMENSIONS, SubjectError, call_text, elsewhere
+from refhmc.check.subject.shapes import first_working
 from refhmc.check.subject.target import inverse_mass, typical_points
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_runner
 from refhmc.check.transitions.balance import Setting
@@ -59,22 +60,12 @@ def _find(test: TransitionExamination) -> tuple[int, TransitionRunner]:
         test.target.log_pi(start)
         return find_runner(test.kernel, start)
 
-    if test.dim is not None:
-        try:
-            return test.dim, found(test.dim)
-        except SubjectError as wrong:
-            raise elsewhere(wrong, test.dim, found) from wrong.__cause__
-    first: Exception | None = None
-    for dim in DIMENSIONS:
-        try:
-            runner = found(dim)
-            for f in (test.kernel, *test.target.foreign):
-                f.forget()
-            return dim, runner
-        except (SubjectError, Inconclusive) as wrong:
-            first = first or wrong
-    assert first is not None
-    raise first
+    if test.dim is None:
+        return first_working(DIMENSIONS, found, test.kernel, *test.target.foreign, goes_on=lambda wrong: True)
+    try:
+        return test.dim, found(test.dim)
+    except SubjectError as wrong:
+        raise elsewhere(wrong, test.dim, found) from wrong.__cause__
 
 
 def _setting(test: TransitionExamination, runner: TransitionRunner, q) -> Setting:

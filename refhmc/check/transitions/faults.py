@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
-from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, call_text
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
-from refhmc.check.subject.signature import parameters
+from refhmc.check.subject.shapes import meanings
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
@@ -27,13 +27,11 @@ from refhmc.check.transitions.examination import TransitionExamination, moved, n
 def zero_length(test: TransitionExamination) -> Row:
     """A trajectory of next to no length has no energy error: it is taken."""
     runner, setting = test.need()
-    step = next(
-        (x for x in ("eps", "step_size", "epsilon", "stepsize") if x in parameters(runner.kernel.function)), None
-    )
-    if step is None:
+    known = meanings(runner.kernel.function)
+    if "eps" not in known:
         return not_run("zero-length", "it takes no step size (eps=, step_size=)")
-    kernel = Foreign(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}), runner.kernel.name)
-    kernel.convert = runner.kernel.convert
+    step = known["eps"].name
+    kernel = runner.kernel.another(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}))
     short = setting._replace(runner=runner._replace(kernel=kernel))
     least, at = 1.0, test.points[0]
     for k, q in enumerate(test.points):
@@ -92,10 +90,7 @@ def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | N
 
 
 def _rebuilt(runner: TransitionRunner, make, log_density, gradient) -> TransitionRunner:
-    kernel = make(log_density, gradient)
-    foreign = Foreign(kernel, runner.kernel.name)
-    foreign.convert = runner.kernel.convert
-    return runner._replace(kernel=foreign)
+    return runner._replace(kernel=runner.kernel.another(make(log_density, gradient)))
 
 
 def nan_energy(test: TransitionExamination) -> Row:

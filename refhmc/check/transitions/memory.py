@@ -23,7 +23,7 @@ import numpy as np
 import scipy.optimize
 
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, call_text
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import LOWER, Outcome, answers
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
 from refhmc.check.transitions.balance import Setting
@@ -159,10 +159,7 @@ def _fresh(test: TransitionExamination, runner: TransitionRunner) -> TransitionR
         test.copies = _copies_quickly(runner.kernel.function)
     if not test.copies:
         return runner
-    copied = _copy_of(runner.kernel.function)
-    kernel = Foreign(copied, runner.kernel.name)
-    kernel.convert = runner.kernel.convert
-    return runner._replace(kernel=kernel)
+    return runner._replace(kernel=runner.kernel.another(_copy_of(runner.kernel.function)))
 
 
 def _copies_quickly(function) -> bool:
