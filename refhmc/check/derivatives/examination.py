@@ -103,7 +103,7 @@ class DerivativeExamination(Examination):
 
     def again(self, key: str) -> Foreign:
         """The function of that name as if it had not been called."""
-        return Foreign(self.functions[key].function, self.names[key], self.like)
+        return self.functions[key].another()
 
     def find_dimension(self, *ways: Callable[[int], Sequence[tuple[int, ...]]]) -> np.ndarray:
         """``dim``, from the points or by trial where it was not given; the points, (n, d).
