@@ -31,6 +31,7 @@ from refhmc.core.binding import (
     python_value_and_gradient,
 )
 from refhmc.core.compiled import jit, jit_anew
+from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
 
 # What a conditional cannot be made from without forming a tensor of the joint model.
@@ -232,8 +233,6 @@ def conditional(model: Model, block: Any, q: np.ndarray) -> Model:
     ``block`` is a name, a tuple of names or a sequence of indices, as in :class:`refhmc.Gibbs`. The position of the new
     model is the block's part of q. Log densities differ from the joint model's by a constant. Raises ShapeError, ValueError.
     """
-    from refhmc.kernels.gibbs import block_indices
-
     q = model._position(q)
     indices, fresh, condition = conditional_of(model, block_indices(model, block))
     if fresh is model:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.sample_stats import N_STATS
-from refhmc.kernels import Gibbs
+from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.checkpoint import read_run
@@ -21,8 +21,8 @@ def check_arguments(
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a refhmc.Model (or one of refhmc.models, called), got {type(model).__name__}")
-    if not isinstance(kernel, Gibbs):
-        check_kernel(kernel, "kernel")
+    for each in blocks_of(kernel).values():
+        check_kernel(each, "kernel")
     for name, value, least in (("draws", draws, 0), ("tune", tune, 0), ("chains", chains, 1), ("cores", cores, 1)):
         if name == "cores" and value is None:
             continue
@@ -39,7 +39,7 @@ def check_arguments(
 def check_memory(model: Model, kernel: Any, draws: int, kept_warmup: int, chains: int) -> None:
     """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
     d = model.dim
-    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    parts = blocks_of(kernel).values()
     needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS * len(parts)))
     if any(getattr(part.metric, "is_dense", False) for part in parts):
         needed += 8 * chains * 3 * d * d

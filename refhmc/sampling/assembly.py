@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.core.records import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
-from refhmc.core.sample_stats import named
 from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels import Gibbs
+from refhmc.kernels.blocks import blocks_of, kernels_of, statistics, statistics_of_blocks
 from refhmc.sampling import discontinuity
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
@@ -161,10 +160,9 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
         met = [i - tune for failure in runs[k].failures for i in failure.iterations]
         unevaluated[row, [i for i in met if 0 <= i < n]] = True
     rows = np.stack([runs[k].stats[:n] for k in chosen])
-    blocks = kernel.split(rows) if isinstance(kernel, Gibbs) else {"": result.sample_stats}
-    kernels = dict(zip(kernel.names, kernel.kernels, strict=True)) if isinstance(kernel, Gibbs) else {"": kernel}
+    blocks = statistics_of_blocks(kernel, rows)
     starts = np.stack([runs[k].start for k in chosen])
-    found += review(model.names, draws, blocks, kernels, starts, tune, unevaluated)
+    found += review(model.names, draws, blocks, kernels_of(kernel), starts, tune, unevaluated)
     found += failed_evaluations(attributes["evaluation_failures"])
     to_say: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
@@ -209,14 +207,9 @@ def kernel_as_json(kernel: Any) -> str:
     return json.dumps(plain(kernel))
 
 
-def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Typed statistics by name from the core's rows."""
-    return kernel.named(rows) if isinstance(kernel, Gibbs) else named(rows, kernel.statistics)
-
-
 def inexact_part(kernel: Any) -> Any:
     """The kernel, or the first of its blocks', whose integrator is not exact; None if there is none."""
-    parts = kernel.kernels if isinstance(kernel, Gibbs) else [kernel]
+    parts = blocks_of(kernel).values()
     return next((part for part in parts if not resolve(part.metric, part.integrator)[1].exact), None)
 
 

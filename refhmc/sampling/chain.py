@@ -1,5 +1,10 @@
 """One Markov chain: its state as plain data, and the compiled loop that takes the state from draw to draw.
 
+A draw is the position after one turn of each block of the kernel (:mod:`refhmc.kernels.blocks`), on its conditional
+(:mod:`refhmc.models.conditionals`), with workspace, settings, metric and adaptation of its own. All blocks draw from one
+generator, in the order of their turns: for each the randomness of its own kernel (:mod:`refhmc.core.randomness`). A block of
+all coordinates is *alone*: its state is the chain's position, and nothing is handed over.
+
 The loop runs in *chunks*: chain state in, chain state out, draws and statistics into arrays of the caller. Nothing else
 carries over from one chunk to the next, so that a run cut anywhere, in warm-up too, written to disk and taken up again is
 bit for bit the unbroken run.
@@ -7,11 +12,11 @@ bit for bit the unbroken run.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -22,20 +27,35 @@ from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adapt
 from refhmc.adaptation.windows import schedule_array
 from refhmc.core import sample_stats as S
 from refhmc.core import types
-from refhmc.core.compiled import compile_pointer, entry, jit
+from refhmc.core.compiled import Entry, compile_pointer, jit
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
-from refhmc.core.types import N_POINTS, as_points, as_work, as_workspace
+from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics
 from refhmc.errors import CheckpointError, ShapeError
-from refhmc.kernels.gibbs import Gibbs
+from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics.base import NOTHING
+from refhmc.models.conditionals import Conditional, conditional_of
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-ROWS_OF_STATS = nb.Array(numba.from_dtype(S.STATS), 1, "C")
+# A block in the loop. Of one that is alone there are no indices: it takes nothing over.
+BLOCK = nb.Tuple(
+    (
+        types.INTEGERS,
+        types.TRANSITION,
+        types.DYNAMICS,
+        types.MODEL,
+        types.WORKSPACE,
+        ADAPTATION,
+        types.SETTINGS,
+        types.CONDITION,
+    )
+)
+ROWS_OF_STATS = nb.Array(numba.from_dtype(S.STATS), 2, "C")
+NO_INDICES = np.zeros(0, np.int64)
 
 
 @jit
@@ -65,63 +85,92 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
     reset_counters(counters, status, control)
 
 
-@entry(
-    lambda: nb.int64(
-        types.TRANSITION,
-        types.DYNAMICS,
-        types.MODEL,
-        types.WORKSPACE,
-        types.RANDOMNESS,
-        ADAPTATION,
-        types.SETTINGS,
-        types.MATRIX,
-        types.MATRIX,
-        ROWS_OF_STATS,
-        types.CONTROL,
-    ),
-    "the sampling loop",
-)
+@jit
+def take_turn(block: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
+    """One transition of a block from the full position ``q``, which it changes; False if it was stopped."""
+    indices, transition, dynamics, model, workspace, adaptation, settings, condition = block
+    points, _, _, _, _, work = as_workspace(workspace)
+    _, _, _, cache, counters, status = as_work(work)
+    state, learned = as_point(as_points(points).state), as_adaptation(adaptation)
+    progress, plan = learned.progress, learned.plan
+    if indices.shape[0] > 0:
+        f = as_model(model)
+        condition(q, f.data)
+        for i in range(indices.shape[0]):
+            state.q[i] = q[indices[i]]
+        state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
+        control.gradients += 1
+        cache.factorised = 0
+    if progress.iteration == 0 and plan.adapt_step:
+        begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
+    reset_counters(counters, status, control)
+    outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
+    if outcome == S.INTERRUPTED:
+        return False
+    stats.outcome = outcome
+    record_counters(counters, status, stats, control)
+    for i in range(indices.shape[0]):
+        q[indices[i]] = state.q[i]
+    if progress.iteration < plan.tune:
+        adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control)
+    progress.iteration += 1
+    return True
+
+
 def run_draws(
-    transition: Callable,
-    dynamics: tuple,
-    model: tuple,
-    workspace: tuple,
+    blocks: tuple[tuple, ...],
+    joint: tuple,
+    q: np.ndarray,
+    gradient: np.ndarray,
     randomness: tuple,
-    adaptation: tuple,
-    settings: Any,
     draws: np.ndarray,
     rows: np.ndarray,
     stats: np.ndarray,
     control: Any,
 ) -> int:
-    """Fill ``draws`` and ``rows``, one row a draw, from the chain's state on; returns how many were made.
+    """Fill ``draws`` and ``rows``, one row a draw, from the full position ``q`` on; returns how many were made.
 
-    ``stats`` are the same rows by name.
+    ``stats`` (draw, block) are the same rows by name.
     """
-    points, _, _, _, _, work = as_workspace(workspace)
-    _, _, _, _, counters, status = as_work(work)
-    state, learned = as_point(as_points(points).state), as_adaptation(adaptation)
-    progress, plan = learned.progress, learned.plan
+    f, indices = as_model(joint), blocks[0][0]
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
             return k
-        iteration = progress.iteration
-        if iteration == 0 and plan.adapt_step:
-            begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
-        reset_counters(counters, status, control)
         rows[k] = 0.0
-        outcome = transition(dynamics, model, workspace, randomness, settings, stats[k], control)
-        if outcome == S.INTERRUPTED:
-            return k
-        stats[k].outcome = outcome
-        record_counters(counters, status, stats[k], control)
-        copy_row(draws[k], state.q)
-        if iteration < plan.tune:
-            adapt(dynamics, model, workspace, randomness, adaptation, settings, stats[k], control)
-        progress.iteration += 1
+        diverging = False
+        for b in range(len(blocks)):
+            if not take_turn(blocks[b], q, randomness, stats[k, b], control):
+                return k
+            diverging = diverging or stats[k, b].diverging > 0
+        if indices.shape[0] > 0:  # a conditional's log density lacks what does not depend on the block
+            lp = f.value_and_gradient(q, f.data, gradient)
+            control.gradients += 1
+            for b in range(len(blocks)):
+                stats[k, b].lp = lp
+        copy_row(draws[k], q)
         control.draws_done += 1
-        control.divergences += int(stats[k].diverging)
+        control.divergences += int(diverging)
     return draws.shape[0]
+
+
+@functools.cache
+def loop_for(n_blocks: int) -> Entry:
+    """The loop, compiled once for each number of blocks."""
+    return Entry(
+        run_draws,
+        lambda: nb.int64(
+            nb.UniTuple(BLOCK, n_blocks),
+            types.MODEL,
+            types.VECTOR,
+            types.VECTOR,
+            types.RANDOMNESS,
+            types.MATRIX,
+            types.MATRIX,
+            ROWS_OF_STATS,
+            types.CONTROL,
+        ),
+        "the sampling loop" if n_blocks == 1 else f"the sampling loop for {n_blocks} blocks",
+    )
 
 
 def control_record(control: np.ndarray | None) -> np.record:
@@ -130,10 +179,13 @@ def control_record(control: np.ndarray | None) -> np.record:
     return row.view(CONTROL).view(np.recarray)[0]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run of a kernel on a model needs beside the chain's state: pointers, schedule, options."""
+class BlockPlan(NamedTuple):
+    """What a run needs of a block beside the chain's state: conditional, pointers, schedule, options."""
 
+    name: str
+    title: str
+    conditional: Conditional
+    alone: bool
     transition: Callable
     dynamics: Dynamics
     windows: np.ndarray
@@ -141,32 +193,58 @@ class Plan:
     initial_step_size: float
     settings: dict
     max_depth: int
-    n_stats = S.N_STATS
+
+    def compile(self, model_name: str) -> None:
+        """Compile, or load from the cache, all that the block's turn will call."""
+        of_block = f", block {self.name}" if self.name else ""
+        self.dynamics.compile(model_name + of_block)
+        compile_pointer(self.transition, types.TRANSITION.signature, self.title + of_block)
+        compile_pointer(self.conditional.condition, types.CONDITION.signature, f"the condition{of_block}")
+
+    def pointers(self) -> tuple:
+        """The conditional, ``types.MODEL``, for one chain, with data of its own where they change."""
+        pointers = self.dynamics.model
+        if self.dynamics.metric.position_dependent:
+            pointers = self.conditional.model.core.with_room(pointers)
+        return pointers if self.alone else (pointers[0].copy(), *pointers[1:])
+
+    def pointers_at(self, q: np.ndarray) -> tuple:
+        """The same, given that the other coordinates are those of the full position ``q``."""
+        pointers = self.pointers()
+        if not self.alone:
+            self.conditional.condition(q, pointers[0])
+        return pointers
+
+
+class Plan(NamedTuple):
+    """What a run of a kernel on a model needs beside the chain's state; ``joint``: the model, ``types.MODEL``."""
+
+    blocks: tuple[BlockPlan, ...]
+    joint: tuple
 
     @property
-    def metric(self) -> Any:
-        return self.dynamics.metric
+    def n_stats(self) -> int:
+        return len(self.blocks) * S.N_STATS
 
-    def chain(self, model: Model, rng: np.random.Generator) -> Chain:
-        return Chain(model, self, rng)
-
-    def compile(self, model_name: str, title: str, alone: bool = True) -> None:
-        """Compile, or load from the cache, all that the run will call. ``alone``: in the loop of one kernel."""
-        self.dynamics.compile(model_name)
-        compile_pointer(self.transition, types.TRANSITION.signature, title)
-        if alone:
-            run_draws.compile()
+    def compile(self, model_name: str) -> None:
+        """Compile, or load from the cache, all that the run will call."""
+        compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
+        for block in self.blocks:
+            block.compile(model_name)
+        loop_for(len(self.blocks)).compile()
 
 
-def make_plan(model: Model, kernel: Any, tune: int) -> Any:
-    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does.
+def make_plan(model: Model, kernel: Any, tune: int) -> Plan:
+    """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does for each block,
+    ValueError for blocks that are no partition."""
+    kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
+    blocks = tuple(make_block(model, *each, i, tune) for each, i in zip(kernels, indices, strict=True))
+    return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
 
-    A :class:`Plan`, or for Gibbs sampling a :class:`refhmc.sampling.gibbs_chain.GibbsPlan`, which is used in the same way.
-    """
-    if isinstance(kernel, Gibbs):
-        from refhmc.sampling.gibbs_chain import make_gibbs_plan
 
-        return make_gibbs_plan(model, kernel, tune)
+def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: int) -> BlockPlan:
+    conditional = conditional_of(joint, indices)
+    model = conditional.model
     adapt_to_flips, jump_target = False, 0.0
     jumping = getattr(kernel, "jumping", False)
     if jumping:
@@ -184,7 +262,11 @@ def make_plan(model: Model, kernel: Any, tune: int) -> Any:
     adapt_step = kernel.step_size is None
     warmup, settings = one(PLAN), kernel.settings()
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
-    return Plan(
+    return BlockPlan(
+        name,
+        kernel.title,
+        conditional,
+        model is joint,
         kernel.transition,
         dynamics,
         schedule_array(tune, metric.learns != NOTHING),
@@ -195,26 +277,24 @@ def make_plan(model: Model, kernel: Any, tune: int) -> Any:
     )
 
 
-class Chain:
-    """A chain's state (plain arrays and a generator) with the scratch space it works in."""
+class BlockState:
+    """A block's state (plain arrays) with the scratch space it works in."""
 
     # The arrays that are the state; everything else is scratch. (The cache says what the metric's work holds, and counts are
     # taken over by the next draw.)
-    STATE_ARRAYS = (
+    ARRAYS = (
         *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "dual"),
         *("jump_dual", "progress", "settings"),
     )
 
-    def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
-        d, dynamics = model.dim, plan.dynamics
+    def __init__(self, plan: BlockPlan) -> None:
+        d, dynamics = plan.conditional.model.dim, plan.dynamics
         dense = dynamics.metric.is_dense and dynamics.metric.learns != NOTHING
-        self.model, self.plan, self.rng = model, plan, rng
+        self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
         self.normals, self.own, self.trajectory = np.zeros(d), np.zeros((dynamics.own_rows, d)), one(TRAJECTORY)
-        self.pointers = dynamics.model
-        if dynamics.metric.position_dependent:
-            self.pointers = model.core.with_room(dynamics.model)
+        self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
         self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)
         self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
@@ -229,14 +309,11 @@ class Chain:
     def state(self) -> np.ndarray:
         return self.points[0]
 
-    @property
-    def position(self) -> np.ndarray:
-        return self.state[Q]
-
     def start(self, q: np.ndarray) -> None:
-        """Put the chain at ``q``, with its log density and gradient."""
+        """Put the block at ``q``, with its log density and gradient."""
         self.state[Q] = q
-        self.state[LOG_DENSITY, 0], self.state[GRADIENT] = self.model.core.value_and_gradient(q)
+        model = self.plan.conditional.model
+        self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
 
     @property
     def work(self) -> tuple:
@@ -251,53 +328,83 @@ class Chain:
         arrays = self.mean, self.scatter, self.gradient_scatter
         return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.plan.warmup[0], self.plan.windows)
 
+    @property
+    def in_loop(self) -> tuple:
+        """``BLOCK``"""
+        indices, _, condition = self.plan.conditional
+        return (
+            NO_INDICES if self.plan.alone else indices,
+            self.plan.transition,
+            self.plan.dynamics.pointers,
+            self.pointers,
+            self.workspace,
+            self.adaptation,
+            self.settings[0],
+            condition,
+        )
+
+
+class Chain:
+    """A chain's state: the full position, the blocks' states and a generator."""
+
+    def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
+        self.model, self.plan, self.rng = model, plan, rng
+        self.blocks = [BlockState(block) for block in plan.blocks]
+        alone = plan.blocks[0].alone
+        self.position = self.blocks[0].state[Q] if alone else np.zeros(model.dim)
+        self.gradient = np.zeros(model.dim)
+
+    def start(self, q: np.ndarray) -> None:
+        """Put the chain at ``q``."""
+        self.position[:] = q
+        if self.plan.blocks[0].alone:
+            self.blocks[0].start(q)
+
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
         """Make ``len(draws)`` more draws; returns how many were made: fewer when ``control[STOP]`` or ``[PAUSE]`` was set.
 
         After a pause the chain can go on. After a stop the generator may stand in the middle of a draw: continue from a saved
         state instead.
         """
-        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, S.N_STATS)):
+        for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
         no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
-        return run_draws(
-            self.plan.transition,
-            self.plan.dynamics.pointers,
-            self.pointers,
-            self.workspace,
+        return loop_for(len(self.blocks))(
+            tuple(block.in_loop for block in self.blocks),
+            self.plan.joint,
+            self.position,
+            self.gradient,
             (self.rng, no_tape, cursor),
-            self.adaptation,
-            self.settings[0],
             draws,
             stats,
-            records(stats, S.STATS),
+            records(stats.reshape(len(stats), len(self.blocks), S.N_STATS), S.STATS),
             control_record(control),
         )
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays that are the state, by name."""
+        blocks = enumerate(self.blocks)
+        of_blocks = {f"{name}{k or ''}": getattr(block, name) for k, block in blocks for name in block.ARRAYS}
+        return {**of_blocks, "position": self.position}
 
     def to_bytes(self) -> bytes:
         """The state as an ``.npz`` archive (no pickle): arrays, and the bit generator's state as JSON."""
         buffer = io.BytesIO()
-        generator = json.dumps(self.rng.bit_generator.state)
-        np.savez(buffer, generator=np.array(generator), **{name: getattr(self, name) for name in self.STATE_ARRAYS})
+        np.savez(buffer, generator=np.array(json.dumps(self.rng.bit_generator.state)), **self.arrays())
         return buffer.getvalue()
 
     def restore(self, saved: bytes) -> Chain:
         """Take on a saved state. Raises CheckpointError if it does not belong to this model and kernel."""
         try:
             with np.load(io.BytesIO(saved), allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in self.STATE_ARRAYS}
+                arrays = {name: archive[name] for name in self.arrays()}
                 generator = json.loads(str(archive["generator"]))
         except Exception as error:
             raise CheckpointError(f"the saved chain state cannot be read: {error}") from error
-        self.take_on(arrays)
+        for name, own in self.arrays().items():
+            if own.shape != arrays[name].shape or own.dtype != arrays[name].dtype:
+                raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {arrays[name].shape}")
+            own[...] = arrays[name]
         self.rng.bit_generator.state = generator
         return self
-
-    def take_on(self, arrays: dict[str, np.ndarray]) -> None:
-        """The saved ``STATE_ARRAYS``. Raises CheckpointError if they do not belong to this model and kernel."""
-        for name, array in arrays.items():
-            own = getattr(self, name)
-            if own.shape != array.shape or own.dtype != array.dtype:
-                raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {array.shape}")
-            own[...] = array

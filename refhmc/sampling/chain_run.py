@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from refhmc.core.failures import Failure, FailureLog
 from refhmc.core.records import DRAWS_DONE, N_CONTROL, PAUSE, STOP
 from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
-from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain import Chain, make_plan
 from refhmc.sampling.checkpoint import Checkpoint, Saved
 from refhmc.sampling.initialization import random_start
-
-if TYPE_CHECKING:
-    pass
 
 CHUNK = 256  # draws at a time in warm-up that is written over
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
@@ -89,7 +86,7 @@ def run_chain(
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
     plan = make_plan(model, kernel, tune)
-    state = plan.chain(model, rng)
+    state = Chain(model, plan, rng)
     total = tune + draws
     rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows
     dropped, kept = rows.dropped, rows.kept
@@ -104,8 +101,8 @@ def run_chain(
         while done < end:
             limit = end if done >= dropped else min(end, dropped, done + CHUNK)
             at = slice(done - dropped, limit - dropped)
-            target = (rows.draws[at], rows.stats[at]) if done >= dropped else [each[: limit - done] for each in scratch]
-            done += state.run(*target, control)
+            draws, stats = (rows.draws[at], rows.stats[at]) if done >= dropped else (x[: limit - done] for x in scratch)
+            done += state.run(draws, stats, control)
             if done == tune:
                 start_of_draws = state.position.copy()
             if done < limit:
@@ -155,7 +152,7 @@ def run_chain(
                 held.enter_context(checkpoint.writing(chain))
                 there = checkpoint.load(chain)
             if there is None:
-                state.start(random_start(model, rng, chain, plan.metric) if start is None else start)
+                state.start(random_start(model, plan, rng, chain) if start is None else start)
             else:
                 restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
                 done, start_of_draws = there.done, there.start_of_draws

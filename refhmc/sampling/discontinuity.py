@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from refhmc.kernels import Gibbs
+from refhmc.kernels.blocks import blocks_of, indices_of
 from refhmc.models.conditionals import conditional
 
 if TYPE_CHECKING:
@@ -91,13 +91,17 @@ def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray) -> Jump | None:
 def declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     """What to say when a kernel for smooth densities is given a model that names its discontinuous coordinates; or None.
 
-    ``q`` is a start; a jump is looked for from there along the first of those coordinates.
+    ``q`` is a start; in each block a jump is looked for from there along the first of those coordinates.
     """
+    if len(model.discontinuous) == 0:
+        return None
+    blocks = zip(indices_of(model, kernel), blocks_of(kernel).values(), strict=True)
+    said = (_declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
+    return next((text for text in said if text), None)
+
+
+def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     J = model.discontinuous
-    if isinstance(kernel, Gibbs):
-        blocks = zip(kernel.indices(model), kernel.kernels, strict=True)
-        said = (declared(conditional(model, block, q), each, q[block]) for block, each in blocks)
-        return next((text for text in said if text), None)
     if getattr(kernel, "jumping", False) or len(J) == 0:
         return None
     jump, probe = None, _Probe(model, 0)
@@ -125,7 +129,7 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: dict, starts: np.
     fiftieth more, at least 600, is spent on the search.
     """
     if (
-        isinstance(kernel, Gibbs)
+        len(blocks_of(kernel)) > 1
         or getattr(kernel, "jumping", False)
         or model.core.own
         or len(model.discontinuous)

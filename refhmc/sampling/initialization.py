@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from refhmc.sampling.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
-    from refhmc.sampling.gibbs_chain import GibbsPlan
 
 MAX_TRIES = 100
 
@@ -61,25 +60,19 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
         )
 
 
-def check_metric(model: Model, metric: Any, q: np.ndarray, chain: int) -> None:
-    """Raise MetricError, naming the least eigenvalue, unless a metric that depends on the position is positive at ``q``.
-
-    For Gibbs sampling ``metric`` is a tuple of (indices, metric), one for each block.
-    """
-    if isinstance(metric, tuple):
-        for indices, each in metric:
-            if each.position_dependent:
-                check_metric(conditional(model, indices, q), each, q[indices], chain)
-        return
-    if metric is None or not metric.position_dependent:
-        return
-    try:
-        Hamiltonian(model, metric).energy(q, np.zeros(model.dim))
-    except MetricError as error:
-        raise MetricError(f"chain {chain}: {error}") from None
+def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
+    """Raise MetricError, naming the least eigenvalue, unless each metric that depends on the position is positive at ``q``."""
+    for block in plan.blocks:
+        indices, metric = block.conditional.indices, block.dynamics.metric
+        if not metric.position_dependent:
+            continue
+        try:
+            Hamiltonian(conditional(model, indices, q), metric).energy(q[indices], np.zeros(len(indices)))
+        except MetricError as error:
+            raise MetricError(f"chain {chain}: {error}") from None
 
 
-def random_start(model: Model, rng: np.random.Generator, chain: int, metric: Any = None) -> np.ndarray:
+def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int) -> np.ndarray:
     """Uniform on (-2, 2)^d, drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
     or MetricError where it was the metric that was not positive definite in the last try."""
     not_finite = {"log density": 0, "gradient": 0}
@@ -95,7 +88,7 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric: Any
             not_finite["gradient"] += 1
         else:
             try:
-                check_metric(model, metric, q, chain)
+                check_metrics(model, plan, q, chain)
                 return q
             except MetricError as error:
                 not_positive = error
@@ -111,7 +104,7 @@ def random_start(model: Model, rng: np.random.Generator, chain: int, metric: Any
 
 def checked_starts(
     model: Model,
-    plan: Plan | GibbsPlan,
+    plan: Plan,
     initvals: np.ndarray | None,
     chains: int,
     rng: np.random.Generator,
@@ -120,16 +113,16 @@ def checked_starts(
     """The given starts (chains, d), each checked, or None for random ones; the first chain's, from its generator ``rng`` if
     need be, where the model is checked; and what to warn of."""
     starts = given_starts(model, initvals, chains)
-    first = random_start(model, rng, 0, plan.metric) if starts is None else starts[0]
+    first = random_start(model, plan, rng, 0) if starts is None else starts[0]
     check_functions(model, plan, first)
     for chain, start in enumerate([] if starts is None else starts):
         check_start(model, start, chain)
-        check_metric(model, plan.metric, start, chain)
+        check_metrics(model, plan, start, chain)
     check_variables(model, first)
     imprecise = None
     if preflight:
         imprecise = check_gradient(model, first)
-        check_derivatives(model, plan, first)
+        check_derivatives(plan, first)
     return starts, first, imprecise
 
 

@@ -12,7 +12,7 @@ What is called is what the compiled kernel calls: a ``trace`` made from ``third_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from refhmc.numerics.line_integrals import TOLERANCE, Claim, disagreement, width
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
-    from refhmc.sampling.gibbs_chain import GibbsPlan
 
 SEED = 20261121  # of the directions: the same on every run
 LOW_PRECISION = 2.0**-32  # noise of the log density relative to itself; that of double precision is far below
@@ -44,30 +43,19 @@ def check_gradient(model: Model, q: np.ndarray) -> str | None:
         return _check_gradient(_Subject(model, q))
 
 
-def check_derivatives(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> None:
+def check_derivatives(plan: Plan, q: np.ndarray) -> None:
     """The same of what the metric of a run's ``plan`` reads, and of the change of the log density that DHMC reads.
 
-    For Gibbs sampling, of each block with the others at the start. About 14 evaluations of each. Raises GradientError, and
+    Of each block, with the others at the start. About 14 evaluations of each. Raises GradientError, and
     MetricError for a Hessian or Fisher metric that is not symmetric.
     """
     with np.errstate(all="ignore"):
-        for part, its_plan, pointers, x in _parts(model, plan, q):
-            if its_plan.metric.position_dependent:
-                _check_metric(_Subject(part, x, part.core.with_room(pointers)), its_plan.metric)
-            elif its_plan.dynamics.pointers[0] == JUMPING and part._functions["log_density_change"] is not None:
+        for block in plan.blocks:
+            part, x, pointers = block.conditional.model, q[block.conditional.indices], block.pointers_at(q)
+            if block.dynamics.metric.position_dependent:
+                _check_metric(_Subject(part, x, pointers), block.dynamics.metric)
+            elif block.dynamics.pointers[0] == JUMPING and part._functions["log_density_change"] is not None:
                 _check_change(_Subject(part, x, pointers))
-
-
-def _parts(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> Iterator[tuple[Model, Any, tuple, np.ndarray]]:
-    """The model, its plan, the pointers and the start; for Gibbs sampling, those of each block."""
-    if not hasattr(plan, "blocks"):
-        yield model, plan, plan.dynamics.model, q
-        return
-    for _, (indices, part, condition), block_plan in plan.blocks:
-        data, *pointers = block_plan.dynamics.model
-        data = data.copy()
-        condition(q, data)
-        yield part, block_plan, (data, *pointers), q[indices].copy()
 
 
 class _Subject:

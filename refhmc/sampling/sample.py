@@ -29,8 +29,6 @@ from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.progress import ProgressReport, make_display
 
 if TYPE_CHECKING:
-    from refhmc.sampling.chain import Plan
-    from refhmc.sampling.gibbs_chain import GibbsPlan
     from refhmc.sampling.progress import _Silent
     from refhmc.sampling.result import Result
 
@@ -103,7 +101,7 @@ def sample(
         # Before any function of the model is called, which may change what it reads.
         parts = None if checkpoint is None else parts_of_run(model, kernel)
         plan = make_plan(model, kernel, tune)
-        warm_up(model, kernel, plan)
+        plan.compile(model.name)
         begin = time.perf_counter()
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
@@ -161,11 +159,6 @@ def sample(
         if carrier is error:
             raise
         raise carrier from error
-
-
-def warm_up(model: Model, kernel: Any, plan: Plan | GibbsPlan) -> None:
-    """Compile, or load from the cache, all that the run will call."""
-    plan.compile(model.name, kernel.title)
 
 
 def _announcer(display: _Silent) -> Callable[[str], None]:

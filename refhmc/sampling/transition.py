@@ -17,8 +17,8 @@ from refhmc.core.types import as_work, as_workspace
 from refhmc.dynamics.discontinuous import DiscontinuousHamiltonian
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import ShapeError
-from refhmc.kernels import Gibbs
-from refhmc.sampling.chain import Chain, control_record, make_plan, record_counters
+from refhmc.kernels.blocks import ALL, blocks_of
+from refhmc.sampling.chain import BlockState, control_record, make_plan, record_counters
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -87,7 +87,7 @@ def transition(
     Raises ShapeError on shapes, ValueError when the kernel has no step size or there is no source of randomness,
     IndexError when ``uniforms`` is too short.
     """
-    if isinstance(kernel, Gibbs):
+    if ALL not in blocks_of(kernel):
         raise TypeError("a single transition is of one kernel: replay a block's on refhmc.conditional(model, block, q)")
     if kernel.step_size is None:
         raise ValueError("a single transition needs the kernel's step_size")
@@ -96,9 +96,10 @@ def transition(
     if uniforms is not None and np.size(uniforms) == 0:
         raise ValueError("uniforms must not be empty; leave it out to draw from rng")
     rng = np.random.default_rng(0) if rng is None else rng
-    chain = Chain(model, make_plan(model, kernel, 0), rng)
-    chain.start(model._position(q))
-    z, dynamics = chain.state, chain.plan.dynamics
+    (block,) = make_plan(model, kernel, 0).blocks
+    own = BlockState(block)
+    own.start(model._position(q))
+    z, dynamics = own.state, block.dynamics
     H = (DiscontinuousHamiltonian if dynamics.pointers[0] == types.JUMPING else Hamiltonian)(model, dynamics.metric)
     dynamics.compile(model.name)
     if momentum is not None:
@@ -107,16 +108,16 @@ def transition(
         normals = rng.standard_normal(model.dim) if normals is None else _vector("normals", normals, model.dim)
         z[P] = H._draw(z[Q], normals)
     begun_with = z[P].copy()
-    chain.settings.keep_momentum = 1
+    own.settings.keep_momentum = 1
     tape = np.zeros(0) if uniforms is None else np.ascontiguousarray(uniforms, dtype=float).ravel()
     cursor, stats = np.zeros(1, np.int64), one(STATS)
     outcome = run_transition(
-        chain.plan.transition,
+        block.transition,
         dynamics.pointers,
         dynamics.model,
-        chain.workspace,
+        own.workspace,
         (rng, tape, cursor),
-        chain.settings[0],
+        own.settings[0],
         stats[0],
         control_record(None),
     )

@@ -19,14 +19,13 @@ from refhmc.models.base import Model
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
-    from refhmc.sampling.gibbs_chain import GibbsPlan
 
 NOT_FOR_VARIABLES = ("chain", "draw")  # ArviZ's names for the axes of a result
 NEARBY = 1e-3  # how far the second position is from the start, relative to it
 SPREAD = 0.25  # how far those that ``constrain`` is tried at are
 
 
-def check_functions(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> None:
+def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
     """Raise ModelError unless the functions that a run's ``plan`` reads return what they should, and change no argument.
 
     At ``q`` (d,), and near it: a function that rounds or bounds its position may leave the start as it is.
@@ -50,13 +49,13 @@ def check_functions(model: Model, plan: Plan | GibbsPlan, q: np.ndarray) -> None
                 _check_arguments_kept(model, key, call, near)
 
 
-def _calls(model: Model, plan: Plan | GibbsPlan) -> Iterator[tuple[str, Any]]:
+def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Each function by its name, as ``call(q)`` with the position itself."""
     core, d, data = model.core, model.dim, model.core.data
     yield "log_density", lambda q: core.as_given("log_density")(q, data)
     keys = ["gradient", "value_and_gradient"]
-    for part in [block.plan for block in plan.blocks] if hasattr(plan, "blocks") else [plan]:
-        keys += [key for key in part.metric.reads if key is not None]
+    for block in plan.blocks:
+        keys += [key for key in block.dynamics.metric.reads if key is not None]
     for key in dict.fromkeys(keys):
         if key in FULL_TENSOR and model._functions[key] is None:
             key = FULL_TENSOR[key]

@@ -22,7 +22,7 @@ from refhmc.core.records import one
 from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.core.types import Points
 from refhmc.metrics import euclidean
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chain import BlockState, Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
 
@@ -250,19 +250,19 @@ def gaussian(d: int):
 
 def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
     """The text of the search as Python, with the same normals for each step it tries; the step, and the counts."""
-    chain = Chain(model, make_plan(model, refhmc.NUTS(metric=metric), 0), None)
-    chain.start(q)
+    block = BlockState(make_plan(model, refhmc.NUTS(metric=metric), 0).blocks[0])
+    block.start(q)
 
     def fill(rng, out):
         out[:] = normals
 
-    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(model.core.tuple)
+    dynamics, core = plain_dynamics(block.plan.dynamics), plain_model(model.core.tuple)
     control = control_row()
     text = compiled.plain(search_step_size, fill_normals=fill)
-    state = chain.state.copy()
-    eps = text(dynamics, core, chain.workspace, (None,), start, control)
-    assert np.array_equal(chain.state, state)
-    control.gradients = counters_of(chain).gradients
+    state = block.state.copy()
+    eps = text(dynamics, core, block.workspace, (None,), start, control)
+    assert np.array_equal(block.state, state)
+    control.gradients = counters_of(block).gradients
     return eps, control
 
 
@@ -299,19 +299,19 @@ def test_the_compiled_search_tries_fresh_momenta():
     found = []
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        chain = Chain(model, make_plan(model, refhmc.NUTS(), 0), rng)
-        chain.start(np.random.default_rng(100 + seed).normal(size=d))
+        block = BlockState(make_plan(model, refhmc.NUTS(), 0).blocks[0])
+        block.start(np.random.default_rng(100 + seed).normal(size=d))
         control = control_row()
         randomness = (rng, np.zeros(0), np.zeros(1, np.int64))
         text = compiled.plain(search_step_size)
         core = plain_model(model.core.tuple)
         dynamics = (1, compiled.plain(euclidean.refresh), None, None)
-        found.append(text(dynamics, core, chain.workspace, randomness, 1.0, control))
-        assert not np.array_equal(Points(*chain.points).candidate[P], np.zeros(d))
+        found.append(text(dynamics, core, block.workspace, randomness, 1.0, control))
+        assert not np.array_equal(Points(*block.points).candidate[P], np.zeros(d))
         again = np.random.default_rng(seed)
-        for _ in range(counters_of(chain).gradients):
+        for _ in range(counters_of(block).gradients):
             last = again.standard_normal(d)
-        assert np.array_equal(chain.normals, last)  # fresh ones for each step tried
+        assert np.array_equal(block.normals, last)  # fresh ones for each step tried
     assert set(found) <= {0.25, 0.5}
 
 
@@ -325,17 +325,17 @@ def flat_gradient(q, data, out):
 
 def test_a_search_without_end_keeps_the_start():
     flat = refhmc.Model(2, flat_log_density, flat_gradient, name="flat")
-    chain = Chain(flat, make_plan(flat, refhmc.NUTS(), 0), np.random.default_rng(1))
-    chain.start(np.zeros(2))
+    block = BlockState(make_plan(flat, refhmc.NUTS(), 0).blocks[0])
+    block.start(np.zeros(2))
     control = control_row()
     data, density, *rest = flat.core.tuple
     core = (data, lambda q, data, out: density(q, data, out), *rest)
     text = compiled.plain(search_step_size)
-    randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
+    randomness = (np.random.default_rng(1), np.zeros(0), np.zeros(1, np.int64))
     dynamics = (1, compiled.plain(euclidean.refresh), None, None)
-    assert text(dynamics, core, chain.workspace, randomness, 0.3, control) == 0.3
+    assert text(dynamics, core, block.workspace, randomness, 0.3, control) == 0.3
     assert control.search_failed == 1
-    assert counters_of(chain).gradients == MAX_DOUBLINGS
+    assert counters_of(block).gradients == MAX_DOUBLINGS
 
 
 # ----------------------------------------------------------------------------------------------- warm-up as a whole
@@ -351,17 +351,17 @@ KERNELS = {
 
 
 def run(model, kernel, tune: int, draws: int, seed: int = 1):
-    """The chain after warm-up and draws; warm-up's draws and statistics, and the metric at the end of each phase."""
+    """The block's state after warm-up and draws; warm-up's draws and statistics, and the metric at the end of each phase."""
     chain = Chain(model, make_plan(model, kernel, tune), np.random.default_rng(seed))
     chain.start(np.full(model.dim, 0.1))
     q, stats = np.zeros((tune + draws, model.dim)), np.zeros((tune + draws, N_STATS))
     ends = [stop for _, _, stop in warmup_schedule(tune)] + [tune + draws]
-    at, metrics = 0, []
+    at, metrics, (block,) = 0, [], chain.blocks
     for end in ends:
         chain.run(q[at:end], stats[at:end])
-        metrics.append((chain.mats[0] if len(chain.mats) else chain.vecs[0]).copy())
+        metrics.append((block.mats[0] if len(block.mats) else block.vecs[0]).copy())
         at = end
-    return chain, q, stats, metrics
+    return block, q, stats, metrics
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
@@ -413,10 +413,10 @@ def test_what_is_given_is_not_adapted():
     assert np.all(stats[:, STEP_SIZE] == 0.05)
     assert all(np.array_equal(metric, variances) for metric in metrics)
     kernel = refhmc.NUTS(metric=refhmc.metrics.Identity())
-    chain, _, stats, metrics = run(model, kernel, 200, 50)
+    block, _, stats, metrics = run(model, kernel, 200, 50)
     assert all(np.array_equal(metric, np.ones(3)) for metric in metrics)
     assert len(np.unique(stats[:200, STEP_SIZE])) > 100
-    assert chain.progress.in_window[0] == 0
+    assert block.progress.in_window[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -431,8 +431,8 @@ def test_adapted_variances(metric):
     truth = np.logspace(-2, 2, d)
     model = refhmc.models.Gaussian(np.zeros(d), np.diag(truth))
     for seed in range(3):
-        chain, _, stats, _ = run(model, refhmc.NUTS(metric=metric), 1000, 200, seed)
-        learned = np.diag(chain.mats[0]) if metric.is_dense else chain.vecs[0]
+        block, _, stats, _ = run(model, refhmc.NUTS(metric=metric), 1000, 200, seed)
+        learned = np.diag(block.mats[0]) if metric.is_dense else block.vecs[0]
         assert np.abs(np.log(learned / truth)).max() < (1e-9 if metric is GRADIENTS_TOO else 0.8)
         assert 0.3 < stats[-1, STEP_SIZE] < 1.8  # that of a standard normal
         assert stats[1000:, ACCEPTANCE_RATE].mean() > 0.7

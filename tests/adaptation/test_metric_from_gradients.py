@@ -23,8 +23,8 @@ def test_it_is_exact_for_independent_normals_whatever_the_draws():
     chain = Chain(model, make_plan(model, refhmc.NUTS(metric=METRIC), 120), np.random.default_rng(3))
     chain.start(np.arange(5.0) + sd)
     chain.run(np.zeros((120, 5)), np.zeros((120, N_STATS)))
-    np.testing.assert_allclose(chain.vecs[0], sd**2, rtol=1e-6)
-    np.testing.assert_allclose(chain.vecs[1], 1 / sd, rtol=1e-6)
+    np.testing.assert_allclose(chain.blocks[0].vecs[0], sd**2, rtol=1e-6)
+    np.testing.assert_allclose(chain.blocks[0].vecs[1], 1 / sd, rtol=1e-6)
 
 
 def test_the_formula_on_given_draws():

@@ -15,7 +15,7 @@ from refhmc.core.point import P, Q
 from refhmc.integrators import discontinuous as step_text
 from refhmc.kernels.dhmc import dhmc
 from refhmc.metrics import laplace
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, stats_row
 
 # ------------------------------------------------------------------------------------------- one smooth, one integer
@@ -147,8 +147,8 @@ class Integrated:
 
     def __init__(self, model, step_size: float, n_steps: int, bug=None):
         kernel = refhmc.DHMC(step_size=step_size, n_steps=n_steps, step_jitter=0.0, length_jitter=0.0)
-        self.model, self.n_steps, self.chain = model, n_steps, Chain(model, make_plan(model, kernel, 0), None)
-        tuple_ = self.chain.plan.dynamics.model
+        self.model, self.n_steps, self.block = model, n_steps, BlockState(make_plan(model, kernel, 0).blocks[0])
+        tuple_ = self.block.plan.dynamics.model
         self.core = (tuple_[0], compiled.plain(tuple_[1]), *tuple_[2:4], compiled.plain(tuple_[4]))
         plain_change = compiled.plain(step_text.density_change)
         self.moves: list[tuple[int, float, float]] = []
@@ -166,16 +166,16 @@ class Integrated:
     def run(self, q, kinetic, signs, uniforms):
         """Where a transition goes, with what probability, and the largest kinetic energies below which, and above which, its
         moves would have gone otherwise, coordinate by coordinate: bounds (d, 2) of a box in which they do not."""
-        chain, d = self.chain, self.model.dim
+        block, d = self.block, self.model.dim
         self.moves.clear()
-        chain.start(np.asarray(q, dtype=float))
-        chain.state[P] = kinetic * signs  # all masses are one
-        chain.settings.keep_momentum = 1
+        block.start(np.asarray(q, dtype=float))
+        block.state[P] = kinetic * signs  # all masses are one
+        block.settings.keep_momentum = 1
         stats, tape = stats_row(), np.array([*uniforms, 0.0])  # a uniform of zero accepts what can be
         cursor = np.zeros(1, np.int64)
         dynamics = (2, compiled.plain(laplace.refresh), self.step, None)
         randomness = (None, tape, cursor)
-        self.transition(dynamics, self.core, chain.workspace, randomness, chain.settings[0], stats, control_row())
+        self.transition(dynamics, self.core, block.workspace, randomness, block.settings[0], stats, control_row())
         assert cursor[0] == len(tape)
         box = np.tile([0.0, np.inf], (d, 1))
         for j, p, change in self.moves:  # the kinetic energy spent so far is the same in the whole box
@@ -184,7 +184,7 @@ class Integrated:
                 box[j, 0] = max(box[j, 0], threshold)
             else:
                 box[j, 1] = min(box[j, 1], threshold)
-        return chain.state[Q].copy(), stats.acceptance_rate, box
+        return block.state[Q].copy(), stats.acceptance_rate, box
 
     def from_place(self, q, box_limit: int = 10_000):
         """All ends of transitions from ``q``: yields (end, probability), over signs, orders and kinetic energies."""

@@ -9,7 +9,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import records
 from refhmc.core.types import as_model, as_points, as_work, as_workspace
-from refhmc.sampling.chain import ROWS_OF_STATS, Chain, control_record, make_plan, record_counters, reset_counters
+from refhmc.sampling.chain import BlockState, control_record, make_plan, record_counters, reset_counters
 
 
 @compiled.entry(
@@ -21,7 +21,7 @@ from refhmc.sampling.chain import ROWS_OF_STATS, Chain, control_record, make_pla
         types.RANDOMNESS,
         types.SETTINGS,
         types.MATRIX,
-        ROWS_OF_STATS,
+        types.nb.Array(types.STATS_ROW, 1, "C"),
         types.CONTROL,
         types.nb.int64,
     ),
@@ -44,17 +44,17 @@ def run_from_each(transition, dynamics, model, workspace, randomness, settings, 
 
 def from_each(model, kernel, starts: np.ndarray, seed: int, n_transitions: int = 1) -> tuple[np.ndarray, dict]:
     """Where ``n_transitions`` take each of the starts (n, d), and the last one's statistics."""
-    chain = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(seed))
-    chain.plan.dynamics.compile(model.name)
-    q, stats, plan = np.array(starts), np.zeros((len(starts), S.N_STATS)), chain.plan
-    randomness = (chain.rng, np.zeros(0), np.zeros(1, np.int64))
+    (block,) = make_plan(model, kernel, 0).blocks
+    block.compile(model.name)
+    q, stats, own = np.array(starts), np.zeros((len(starts), S.N_STATS)), BlockState(block)
+    randomness = (np.random.default_rng(seed), np.zeros(0), np.zeros(1, np.int64))
     run_from_each(
-        plan.transition,
-        plan.dynamics.pointers,
-        plan.dynamics.model,
-        chain.workspace,
+        block.transition,
+        block.dynamics.pointers,
+        block.dynamics.model,
+        own.workspace,
         randomness,
-        chain.settings[0],
+        own.settings[0],
         q,
         records(stats, S.STATS),
         control_record(None),

@@ -20,7 +20,7 @@ import refhmc
 import refhmc.check as rc
 from refhmc.core import compiled
 from refhmc.core import sample_stats as S
-from refhmc.core.point import LOG_DENSITY, P, Q
+from refhmc.core.point import LOG_DENSITY, P
 from refhmc.core.records import records
 from refhmc.core.sample_stats import N_STATS
 from refhmc.core.types import Work
@@ -447,9 +447,9 @@ def test_the_scales_are_learned():
     plan = make_plan(model, refhmc.DHMC(), 1000)
     chain = Chain(model, plan, np.random.default_rng(3))
     chain.start(np.array([100.5]))
-    refhmc.sampling.sample.warm_up(model, refhmc.DHMC(), plan)
+    plan.compile(model.name)
     chain.run(np.zeros((1000, 1)), np.zeros((1000, N_STATS)))
-    rows = compiled.plain(laplace.LAYOUT.rows)(chain.vecs)
+    rows = compiled.plain(laplace.LAYOUT.rows)(chain.blocks[0].vecs)
     assert 25 < rows.scale[0] < 60
     assert rows.inverse_mass[0] == pytest.approx(rows.scale[0], rel=1e-12)
     assert rows.root[0] == pytest.approx(1 / rows.scale[0], rel=1e-12)
@@ -460,7 +460,7 @@ def test_jumps_are_adapted_apart_from_the_smooth_step():
     plan = make_plan(narrow(), refhmc.DHMC(metric=refhmc.metrics.Identity()), 600)
     chain = Chain(narrow(), plan, np.random.default_rng(3))
     chain.start(np.array([0.0, 50.5]))
-    refhmc.sampling.sample.warm_up(narrow(), refhmc.DHMC(), plan)
+    plan.compile("narrow")
     stats = np.zeros((600, N_STATS))
     chain.run(np.zeros((600, 2)), stats)
     after = np.zeros((400, N_STATS))
@@ -712,6 +712,6 @@ def test_the_recorded_log_density_is_the_models():
     chain.start(model.initial)
     draws, stats = np.zeros((200, 3)), np.zeros((200, N_STATS))
     chain.run(draws, stats)
-    assert chain.state[LOG_DENSITY, 0] == model.log_density(chain.state[Q])
+    assert chain.blocks[0].state[LOG_DENSITY, 0] == model.log_density(chain.position)
     assert [model.log_density(q) for q in draws] == records(stats, S.STATS).lp.tolist()
-    assert counters_of(chain).tries == 3 * records(stats, S.STATS).n_steps[-1]
+    assert counters_of(chain.blocks[0]).tries == 3 * records(stats, S.STATS).n_steps[-1]

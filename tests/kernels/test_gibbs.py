@@ -16,9 +16,9 @@ import refhmc
 from refhmc import HMC, NUTS, Gibbs
 from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators import ExplicitTao
-from refhmc.kernels.gibbs import block_indices
+from refhmc.kernels.blocks import block_indices, kernels_of
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
-from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain import Chain, make_plan
 from refhmc.sampling.chain_run import chain_generator
 from tests.helpers.laws import LAWS
 from tests.helpers.leapfrog_cases import model as model_of_law
@@ -43,7 +43,7 @@ def test_names_and_indices():
     assert block_indices(garch, "beta1").tolist() == [2, 3]  # of logit_alpha1 and logit_r
     volatility = refhmc.models.StochasticVolatility(T=5)
     assert block_indices(volatility, ("beta", "sigma", "phi")).tolist() == [5, 6, 7]
-    assert Gibbs({"x": NUTS(), ("beta", "phi"): NUTS(), (6,): NUTS()}).names == ["x", "beta_phi", "block2"]
+    assert list(kernels_of(Gibbs({"x": NUTS(), ("beta", "phi"): NUTS(), (6,): NUTS()}))) == ["x", "beta_phi", "block2"]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_draws_keep_the_exact_law(name, which):
     kernel, n = Gibbs(LAW_KERNELS[name][which]), 3000
     starts = draw(np.random.default_rng(5).normal(size=(n, model.dim)))
     plan = make_plan(model, kernel, 0)
-    plan.compile("test", "test")
-    chain, ends = plan.chain(model, chain_generator(6, 0)), np.empty_like(starts)
+    plan.compile("test")
+    chain, ends = Chain(model, plan, chain_generator(6, 0)), np.empty_like(starts)
     draws, stats = np.zeros((2, model.dim)), np.zeros((2, plan.n_stats))
     for k, start in enumerate(starts):
         chain.start(start)
@@ -295,14 +295,14 @@ def test_each_block_adapts_by_itself():
 def test_the_metric_of_a_block_is_learned_from_its_own_draws():
     model = refhmc.models.Gaussian(np.zeros(3), np.diag([1e-4, 1e4, 1.0]))
     plan = make_plan(model, Gibbs({(2, 1): NUTS(metric=Dense()), (0,): NUTS()}), 600)
-    plan.compile("test", "test")
-    chain = plan.chain(model, chain_generator(1, 0))
+    plan.compile("test")
+    chain = Chain(model, plan, chain_generator(1, 0))
     chain.start(np.zeros(3))
     chain.run(np.zeros((600, 3)), np.zeros((600, plan.n_stats)))
-    learned = np.diag(chain.chains[0].mats[0])
+    learned = np.diag(chain.blocks[0].mats[0])
     # The last window has over 300 draws: a variance's relative error is about 10 %, six of which are allowed.
     np.testing.assert_allclose(learned, [1.0, 1e4], rtol=0.6)
-    np.testing.assert_allclose(chain.chains[1].vecs[0], [1e-4], rtol=0.6)
+    np.testing.assert_allclose(chain.blocks[1].vecs[0], [1e-4], rtol=0.6)
 
 
 def test_statistics_of_the_draw_and_of_the_blocks(unbroken):

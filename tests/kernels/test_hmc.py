@@ -18,7 +18,7 @@ from refhmc.core.point import P, Q
 from refhmc.core.records import one
 from refhmc.kernels.hmc import MAX_STEPS, hmc
 from refhmc.metrics import Diagonal, euclidean
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model
 from tests.helpers.laws import (
     JUST_BELOW_ONE,
@@ -112,16 +112,16 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step, n_step
     kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=H.metric, step_jitter=0.2, length_jitter=0.5)
     uniforms = np.array([0.7, 0.2, u])
     got = refhmc.transition(H.model, kernel, q, momentum=p, uniforms=uniforms)
-    chain = Chain(H.model, make_plan(H.model, kernel, 0), None)
-    chain.start(q)
-    chain.state[P] = p
-    chain.settings.keep_momentum = 1
-    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(H.model.core.tuple)
+    block = BlockState(make_plan(H.model, kernel, 0).blocks[0])
+    block.start(q)
+    block.state[P] = p
+    block.settings.keep_momentum = 1
+    dynamics, core = plain_dynamics(block.plan.dynamics), plain_model(H.model.core.tuple)
     stats, randomness = one(S.STATS), (None, uniforms, np.zeros(1, np.int64))
-    settings, control = chain.settings[0], control_row()
-    outcome = compiled.plain(hmc)(dynamics, core, chain.workspace, randomness, settings, stats[0], control)
+    settings, control = block.settings[0], control_row()
+    outcome = compiled.plain(hmc)(dynamics, core, block.workspace, randomness, settings, stats[0], control)
     assert S.OUTCOMES[outcome] == got.outcome
-    np.testing.assert_allclose(chain.state[Q], got.q, rtol=1e-11, atol=1e-11 * np.abs(got.q).max())
+    np.testing.assert_allclose(block.state[Q], got.q, rtol=1e-11, atol=1e-11 * np.abs(got.q).max())
     for key, value in S.named(stats.view(float), kernel.statistics).items():
         if key != "outcome":
             assert got.stats[key] == pytest.approx(value, rel=1e-11, abs=1e-10), key

@@ -32,7 +32,7 @@ from refhmc.core.records import SETTINGS, TRAJECTORY, one
 from refhmc.core.types import N_POINTS
 from refhmc.kernels import nuts as module
 from refhmc.metrics import Diagonal
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chain import BlockState, make_plan
 from tests.helpers.core_records import control_row, plain_dynamics, plain_model, stats_row, work_of
 from tests.helpers.laws import LAWS, assert_law_is_kept, normal_gradient, normal_with_a_wall, normals
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, model
@@ -588,20 +588,20 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
     got = refhmc.transition(m, kernel, q, momentum=p, uniforms=uniforms)
     assume(got.stats["max_energy_error"] < 1)  # where the trajectory is not unstable
 
-    chain = Chain(m, make_plan(m, kernel, 0), None)
-    chain.start(q)
-    chain.state[P] = p
-    chain.settings.keep_momentum = 1
-    dynamics, core = plain_dynamics(chain.plan.dynamics), plain_model(m.core.tuple)
+    block = BlockState(make_plan(m, kernel, 0).blocks[0])
+    block.start(q)
+    block.state[P] = p
+    block.settings.keep_momentum = 1
+    dynamics, core = plain_dynamics(block.plan.dynamics), plain_model(m.core.tuple)
     stats, cursor = one(S.STATS), np.zeros(1, np.int64)
-    randomness, settings = (None, uniforms, cursor), chain.settings[0]
+    randomness, settings = (None, uniforms, cursor), block.settings[0]
     with np.errstate(all="ignore"):
         outcome = compiled.plain(module.nuts)(
-            dynamics, core, chain.workspace, randomness, settings, stats[0], control_row()
+            dynamics, core, block.workspace, randomness, settings, stats[0], control_row()
         )
     assert S.OUTCOMES[outcome] == got.outcome
     assert cursor[0] == got.uniforms_used
-    np.testing.assert_allclose(chain.state[Q], got.q, rtol=1e-12, atol=1e-12 * np.abs(got.q).max())
+    np.testing.assert_allclose(block.state[Q], got.q, rtol=1e-12, atol=1e-12 * np.abs(got.q).max())
     for key, value in S.named(stats.view(float), kernel.statistics).items():
         if key != "outcome":
             assert got.stats[key] == pytest.approx(value, rel=1e-11, abs=1e-11, nan_ok=True), key

@@ -365,4 +365,4 @@ def test_the_default_target_is_that_of_betancourt():
         (refhmc.NUTS(), 0.8),
         (refhmc.NUTS(metric=SoftAbs(), target_accept=0.7), 0.7),
     ):
-        assert make_plan(model, kernel, 100).warmup.target[0] == target
+        assert make_plan(model, kernel, 100).blocks[0].warmup.target[0] == target

@@ -222,14 +222,15 @@ def test_logistic_chains_do_not_share_their_room():
     np.testing.assert_array_equal(in_turn, at_once)
     chain = Chain(model, make_plan(model, kernel, 0), np.random.default_rng(1))
     without = Chain(model, chain.plan, np.random.default_rng(1))
-    without.pointers = chain.plan.dynamics.model
-    chain.plan.dynamics.compile(model.name)
+    with_room, alone = (each.blocks[0] for each in (chain, without))
+    alone.pointers = alone.plan.dynamics.model
+    chain.plan.compile(model.name)
     draws = []
     for each in (chain, without):
         each.start(in_turn[0, -1])
         draws.append(np.zeros((10, model.dim)))
         assert each.run(draws[-1], np.zeros((10, N_STATS))) == 10
-    assert not np.shares_memory(chain.pointers[0], without.pointers[0])
+    assert not np.shares_memory(with_room.pointers[0], alone.pointers[0])
     np.testing.assert_array_equal(*draws)
 
 

@@ -314,7 +314,7 @@ SOFTABS, FISHER = refhmc.metrics.SoftAbs(), refhmc.metrics.Fisher()
 def preflight(metric, q=HERE, **functions):
     """The checks of what ``metric`` reads of a model with these derivatives."""
     model = refhmc.Model(3, log_density, gradient, **functions, in_python=PYTHON, name="three")
-    check_derivatives(model, make_plan(model, refhmc.HMC(n_steps=1, metric=metric), 0), q)
+    check_derivatives(make_plan(model, refhmc.HMC(n_steps=1, metric=metric), 0), q)
 
 
 def scaled(function, entry, by=1.02):
@@ -395,10 +395,10 @@ def test_sample_refuses_a_wrong_third_derivative(sample):
 def test_each_block_of_gibbs_sampling():
     blocks = refhmc.Gibbs({(0, 2): refhmc.HMC(n_steps=1, metric=SOFTABS), (1,): refhmc.NUTS()})
     right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)
-    check_derivatives(right, make_plan(right, blocks, 0), HERE)
+    check_derivatives(make_plan(right, blocks, 0), HERE)
     wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
     with pytest.raises(GradientError, match="coordinates': the trace is not the derivative of the hessian"):
-        check_derivatives(wrong, make_plan(wrong, blocks, 0), HERE)
+        check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
 
 def test_a_hessian_of_the_wrong_number_of_axes():
@@ -445,7 +445,7 @@ def test_the_change_that_dhmc_reads(sample):
             in_python=PYTHON,
         )
         check_gradient(model, np.array([0.3, 2.5]))
-        check_derivatives(model, make_plan(model, refhmc.DHMC(), 0), np.array([0.3, 2.5]))
+        check_derivatives(make_plan(model, refhmc.DHMC(), 0), np.array([0.3, 2.5]))
 
     checked(stairs_change)
     with pytest.raises(GradientError, match=r"log_density_change is not the change .* where q\[1\] becomes .* it says"):

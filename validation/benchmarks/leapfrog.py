@@ -159,7 +159,7 @@ def measure(title, model, by_hand, eps, start, loop, pairs: int) -> dict[str, ob
     from refhmc.sampling.chain import make_plan
 
     d = model.dim
-    dynamics = make_plan(model, NUTS(), 0).dynamics
+    dynamics = make_plan(model, NUTS(), 0).blocks[0].dynamics
     dynamics.compile(model.name)
     pointers, work, own = dynamics.pointers, dynamics.work(), dynamics.own()
     inverse_mass = work[0][0]

@@ -135,7 +135,7 @@ def sampler_run(model, metric, step_size: float, n_steps: int, start):
     unchecked = refhmc.integrators.ImplicitMidpoint(reversibility_check=False)  # an evaluation's cost, not a step's
     kernel = refhmc.HMC(step_size=step_size, n_steps=n_steps, metric=metric, integrator=unchecked)
     chain = Chain(model, make_plan(model, kernel, 0), None)
-    chain.plan.dynamics.compile(model.name)
+    chain.plan.compile(model.name)
     chain.rng = np.random.default_rng(2)
     chain.start(start)
     counts = np.zeros(2)

@@ -1,0 +1,118 @@
+"""The blocks of a kernel: the coordinates that are moved together, and the kernel that moves them.
+
+A kernel with ``blocks``, a mapping from blocks to kernels, moves one after the other (:mod:`refhmc.kernels.gibbs`). A kernel
+of one transition is the case of one block, ``ALL``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refhmc.core import sample_stats as S
+from refhmc.core.records import records
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+ALL = ""  # the block of all coordinates, and its name
+# A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
+NOT_OF_BLOCKS = ("lp", "energy")
+
+
+def blocks_of(kernel: Any) -> Mapping[Any, Any]:
+    """Block -> the kernel that moves it, in the order of their turns."""
+    return getattr(kernel, "blocks", {ALL: kernel})
+
+
+def kernels_of(kernel: Any) -> dict[str, Any]:
+    """The same by the blocks' names."""
+    return {block_name(block, place): each for place, (block, each) in enumerate(blocks_of(kernel).items())}
+
+
+def indices_of(model: Model, kernel: Any) -> list[np.ndarray]:
+    """The coordinates of each block. Raises ValueError unless they are a partition of the model's."""
+    found = [block_indices(model, block) for block in blocks_of(kernel)]
+    times = np.bincount(np.concatenate(found), minlength=model.dim)
+    for wrong, what in ((times > 1, "more than one block"), (times == 0, "no block")):
+        if wrong.any():
+            first = [model.names[i] for i in np.flatnonzero(wrong)[:3]]
+            more = f" and {wrong.sum() - 3} more" if wrong.sum() > 3 else ""
+            raise ValueError(f"{type(kernel).__name__} on model {model.name!r}: {', '.join(first)}{more} in {what}")
+    return found
+
+
+def statistics_of_blocks(kernel: Any, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+    """Typed statistics of each block by its name, from the core's rows (..., blocks * N_STATS)."""
+    kernels = kernels_of(kernel)
+    parts = np.moveaxis(_by_block(rows, len(kernels)), -2, 0)
+    return {name: S.named(part, each.statistics) for part, (name, each) in zip(parts, kernels.items(), strict=True)}
+
+
+def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """All statistics of the draws by name: where there are several blocks, of all together and of each with its name."""
+    by_name = statistics_of_blocks(kernel, rows)
+    if ALL in by_name:
+        return by_name[ALL]
+    of_blocks = records(_by_block(rows, len(by_name)), S.STATS)
+    whole: dict[str, Any] = {
+        "lp": of_blocks.lp[..., -1].copy(),
+        "acceptance_rate": of_blocks.acceptance_rate.mean(axis=-1),
+        "n_steps": of_blocks.n_steps.sum(axis=-1).astype(np.int64),
+        "diverging": np.any(of_blocks.diverging != 0, axis=-1),
+        "is_accepted": np.any(of_blocks.is_accepted != 0, axis=-1),
+    }
+    for block, part in by_name.items():
+        whole |= {f"{name}_{block}": value for name, value in part.items() if name not in NOT_OF_BLOCKS}
+    return whole
+
+
+def _by_block(rows: np.ndarray, n_blocks: int) -> np.ndarray:
+    return rows.reshape(*rows.shape[:-1], n_blocks, S.N_STATS)
+
+
+def block_name(block: tuple | str, place: int) -> str:
+    """``x``, ``beta_sigma_phi``, or ``block0`` for indices."""
+    if isinstance(block, str):
+        return block
+    if isinstance(block, Iterable) and all(isinstance(part, str) for part in block):
+        return "_".join(block)
+    return f"block{place}"
+
+
+def block_indices(model: Model, block: Any) -> np.ndarray:
+    """The coordinates of a block, in the order it names them. Raises ValueError for what the model does not have."""
+    if isinstance(block, str) and block == ALL:
+        return np.arange(model.dim)
+    parts = [block] if isinstance(block, str | int | np.integer) else list(block)
+    if not parts:
+        raise ValueError("a block must have at least one coordinate")
+    found: list[int] = []
+    for part in parts:
+        if isinstance(part, str):
+            found += coordinates_of(model, part)
+        elif isinstance(part, bool) or not isinstance(part, int | np.integer) or not 0 <= part < model.dim:
+            raise ValueError(f"block {block!r}: coordinates are whole numbers from 0 to {model.dim - 1}, got {part!r}")
+        else:
+            found.append(int(part))
+    if len(set(found)) < len(found):
+        raise ValueError(f"block {block!r} has a coordinate twice")
+    return np.array(found)
+
+
+def coordinates_of(model: Model, name: str) -> list[int]:
+    """The coordinates called ``name`` or ``name[k]``; else those a constrained variable of that name depends on."""
+    called = [i for i, each in enumerate(model.names) if each == name or re.sub(r"\[\d+\]$", "", each) == name]
+    if called:
+        return called
+    rng = np.random.default_rng(1)
+    base = rng.uniform(-1, 1, model.dim)
+    there = model.constrain(base)
+    if name not in there:
+        known = ", ".join(dict.fromkeys([*(re.sub(r"\[\d+\]$", "", each) for each in model.names), *there]))
+        raise ValueError(f"model {model.name!r} has no variable {name!r}; it has {known}")
+    moved = model.constrain(base + np.diag(rng.uniform(0.1, 0.5, model.dim)))[name]
+    return [i for i in range(model.dim) if not np.array_equal(moved[i], there[name])]
