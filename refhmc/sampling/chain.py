@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types as nb
 
@@ -27,7 +26,7 @@ from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adapt
 from refhmc.adaptation.windows import schedule_array
 from refhmc.core import sample_stats as S
 from refhmc.core import types
-from refhmc.core.compiled import Entry, compile_pointer, jit
+from refhmc.core.compiled import Entry, compile_pointer, entry, jit, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
@@ -41,21 +40,8 @@ from refhmc.models.conditionals import Conditional, conditional_of
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# A block in the loop. Of one that is alone there are no indices: it takes nothing over.
-BLOCK = nb.Tuple(
-    (
-        types.INTEGERS,
-        types.TRANSITION,
-        types.DYNAMICS,
-        types.MODEL,
-        types.WORKSPACE,
-        ADAPTATION,
-        types.SETTINGS,
-        types.CONDITION,
-    )
-)
-ROWS_OF_STATS = nb.Array(numba.from_dtype(S.STATS), 2, "C")
-NO_INDICES = np.zeros(0, np.int64)
+# A block that is moved, as the loops take it.
+BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL, types.WORKSPACE, ADAPTATION))
 
 
 @jit
@@ -85,22 +71,25 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
     reset_counters(counters, status, control)
 
 
-@jit
-def take_turn(block: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
-    """One transition of a block from the full position ``q``, which it changes; False if it was stopped."""
-    indices, transition, dynamics, model, workspace, adaptation, settings, condition = block
-    points, _, _, _, _, work = as_workspace(workspace)
-    _, _, _, cache, counters, status = as_work(work)
-    state, learned = as_point(as_points(points).state), as_adaptation(adaptation)
+@jit_part
+def take_turn(
+    settings: Any,
+    transition: Callable,
+    dynamics: tuple,
+    model: tuple,
+    workspace: tuple,
+    adaptation: tuple,
+    randomness: tuple,
+    stats: Any,
+    control: Any,
+) -> bool:
+    """One transition of a block from its state, and what warm-up learns from it; False if it was stopped.
+
+    (The parts of ``BLOCK`` one by one: the tuple would be copied in each draw, which takes 80 ns.)
+    """
+    _, _, _, _, counters, status = as_work(as_workspace(workspace).work)
+    learned = as_adaptation(adaptation)
     progress, plan = learned.progress, learned.plan
-    if indices.shape[0] > 0:
-        f = as_model(model)
-        condition(q, f.data)
-        for i in range(indices.shape[0]):
-            state.q[i] = q[indices[i]]
-        state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
-        control.gradients += 1
-        cache.factorised = 0
     if progress.iteration == 0 and plan.adapt_step:
         begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
     reset_counters(counters, status, control)
@@ -109,15 +98,45 @@ def take_turn(block: tuple, q: np.ndarray, randomness: tuple, stats: Any, contro
         return False
     stats.outcome = outcome
     record_counters(counters, status, stats, control)
-    for i in range(indices.shape[0]):
-        q[indices[i]] = state.q[i]
     if progress.iteration < plan.tune:
         adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control)
     progress.iteration += 1
     return True
 
 
+@entry(
+    lambda: nb.int64(
+        BLOCK,
+        types.RANDOMNESS,
+        types.MATRIX,
+        types.MATRIX,
+        nb.Array(types.STATS_ROW, 1, "C"),
+        types.CONTROL,
+    ),
+    "the sampling loop",
+)
 def run_draws(
+    block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: Any
+) -> int:
+    """Fill ``draws`` and ``rows``, one row a draw, from the state of a block that is alone; returns how many were made.
+
+    ``stats`` are the same rows by name.
+    """
+    settings, transition, dynamics, model, workspace, adaptation = block
+    state = as_point(as_points(as_workspace(workspace).points).state)
+    for k in range(draws.shape[0]):
+        if control.stop or control.pause:
+            return k
+        rows[k] = 0.0
+        if not take_turn(settings, transition, dynamics, model, workspace, adaptation, randomness, stats[k], control):
+            return k
+        copy_row(draws[k], state.q)
+        control.draws_done += 1
+        control.divergences += int(stats[k].diverging)
+    return draws.shape[0]
+
+
+def run_blocks(
     blocks: tuple[tuple, ...],
     joint: tuple,
     q: np.ndarray,
@@ -128,48 +147,65 @@ def run_draws(
     stats: np.ndarray,
     control: Any,
 ) -> int:
-    """Fill ``draws`` and ``rows``, one row a draw, from the full position ``q`` on; returns how many were made.
-
-    ``stats`` (draw, block) are the same rows by name.
-    """
-    f, indices = as_model(joint), blocks[0][0]
+    """The same of several blocks, from the full position ``q`` on; ``stats`` (draw, block)."""
+    f = as_model(joint)
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
             return k
         rows[k] = 0.0
         diverging = False
         for b in range(len(blocks)):
-            if not take_turn(blocks[b], q, randomness, stats[k, b], control):
+            if not take_turn_from(blocks[b], q, randomness, stats[k, b], control):
                 return k
             diverging = diverging or stats[k, b].diverging > 0
-        if indices.shape[0] > 0:  # a conditional's log density lacks what does not depend on the block
-            lp = f.value_and_gradient(q, f.data, gradient)
-            control.gradients += 1
-            for b in range(len(blocks)):
-                stats[k, b].lp = lp
+        # A conditional's log density lacks what does not depend on the block.
+        lp = f.value_and_gradient(q, f.data, gradient)
+        control.gradients += 1
+        for b in range(len(blocks)):
+            stats[k, b].lp = lp
         copy_row(draws[k], q)
         control.draws_done += 1
         control.divergences += int(diverging)
     return draws.shape[0]
 
 
+@jit
+def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
+    """A block's turn from the full position ``q``, which it changes; False if it was stopped."""
+    indices, condition, block = part
+    settings, transition, dynamics, model, workspace, adaptation = block
+    points, _, _, _, _, work = as_workspace(workspace)
+    f, state = as_model(model), as_point(as_points(points).state)
+    condition(q, f.data)
+    for i in range(indices.shape[0]):
+        state.q[i] = q[indices[i]]
+    state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
+    control.gradients += 1
+    as_work(work).cache.factorised = 0
+    if not take_turn(settings, transition, dynamics, model, workspace, adaptation, randomness, stats, control):
+        return False
+    for i in range(indices.shape[0]):
+        q[indices[i]] = state.q[i]
+    return True
+
+
 @functools.cache
 def loop_for(n_blocks: int) -> Entry:
-    """The loop, compiled once for each number of blocks."""
+    """:func:`run_blocks`, compiled once for each number of blocks."""
     return Entry(
-        run_draws,
+        run_blocks,
         lambda: nb.int64(
-            nb.UniTuple(BLOCK, n_blocks),
+            nb.UniTuple(nb.Tuple((types.INTEGERS, types.CONDITION, BLOCK)), n_blocks),
             types.MODEL,
             types.VECTOR,
             types.VECTOR,
             types.RANDOMNESS,
             types.MATRIX,
             types.MATRIX,
-            ROWS_OF_STATS,
+            nb.Array(types.STATS_ROW, 2, "C"),
             types.CONTROL,
         ),
-        "the sampling loop" if n_blocks == 1 else f"the sampling loop for {n_blocks} blocks",
+        f"the sampling loop for {n_blocks} blocks",
     )
 
 
@@ -231,7 +267,7 @@ class Plan(NamedTuple):
         compile_pointer(self.joint[1], types.VALUE_AND_GRADIENT.signature, f"the model {model_name}")
         for block in self.blocks:
             block.compile(model_name)
-        loop_for(len(self.blocks)).compile()
+        (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
 
 
 def make_plan(model: Model, kernel: Any, tune: int) -> Plan:
@@ -331,16 +367,10 @@ class BlockState:
     @property
     def in_loop(self) -> tuple:
         """``BLOCK``"""
-        indices, _, condition = self.plan.conditional
+        plan = self.plan
         return (
-            NO_INDICES if self.plan.alone else indices,
-            self.plan.transition,
-            self.plan.dynamics.pointers,
-            self.pointers,
-            self.workspace,
-            self.adaptation,
-            self.settings[0],
-            condition,
+            *(self.settings[0], plan.transition, plan.dynamics.pointers, self.pointers),
+            *(self.workspace, self.adaptation),
         )
 
 
@@ -350,14 +380,14 @@ class Chain:
     def __init__(self, model: Model, plan: Plan, rng: np.random.Generator) -> None:
         self.model, self.plan, self.rng = model, plan, rng
         self.blocks = [BlockState(block) for block in plan.blocks]
-        alone = plan.blocks[0].alone
-        self.position = self.blocks[0].state[Q] if alone else np.zeros(model.dim)
+        self.alone = plan.blocks[0].alone
+        self.position = self.blocks[0].state[Q] if self.alone else np.zeros(model.dim)
         self.gradient = np.zeros(model.dim)
 
     def start(self, q: np.ndarray) -> None:
         """Put the chain at ``q``."""
         self.position[:] = q
-        if self.plan.blocks[0].alone:
+        if self.alone:
             self.blocks[0].start(q)
 
     def run(self, draws: np.ndarray, stats: np.ndarray, control: np.ndarray | None = None) -> int:
@@ -369,18 +399,14 @@ class Chain:
         for name, array, columns in (("draws", draws, self.model.dim), ("stats", stats, self.plan.n_stats)):
             if array.shape != (len(draws), columns) or array.dtype != float or not array.flags.c_contiguous:
                 raise ShapeError(f"{name}: expected a contiguous float64 array ({len(draws)}, {columns})")
-        no_tape, cursor = np.zeros(0), np.zeros(1, np.int64)
-        return loop_for(len(self.blocks))(
-            tuple(block.in_loop for block in self.blocks),
-            self.plan.joint,
-            self.position,
-            self.gradient,
-            (self.rng, no_tape, cursor),
-            draws,
-            stats,
-            records(stats.reshape(len(stats), len(self.blocks), S.N_STATS), S.STATS),
-            control_record(control),
-        )
+        blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
+        randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
+        if self.alone:
+            return run_draws(blocks[0], randomness, draws, stats, records(stats, S.STATS), run)
+        conditionals = [block.plan.conditional for block in self.blocks]
+        parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
+        by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)
+        return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
 
     def arrays(self) -> dict[str, Any]:
         """The arrays that are the state, by name."""
