@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check import own, targets
+from refhmc.check.operations import OPERATIONS
 from refhmc.check.protocol import names
 from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
 from refhmc.check.protocol.program import Program, ProgramStopped
@@ -185,30 +186,30 @@ class Remote:
     # -- the operations ---------------------------------------------------------------------------------------------
 
     def logp(self, q) -> float:
-        return self._ask("logp", {"logp": ()}, q=q)[0]
+        return self._ask("logp", "logp", q=q)[0]
 
     def grad(self, q) -> np.ndarray:
-        return self._ask("grad", {"grad": (self.dim,)}, q=q)[0]
+        return self._ask("grad", "grad", q=q)[0]
 
     def hess(self, q) -> np.ndarray:
-        return self._ask("hess", {"hess": (self.dim, self.dim)}, q=q)[0]
+        return self._ask("hess", "hess", q=q)[0]
 
     def G(self, q) -> np.ndarray:
-        return self._ask("metric", {"G": (self.dim, self.dim)}, q=q)[0]
+        return self._ask("metric", "G", q=q)[0]
 
     def dG(self, q) -> np.ndarray:
-        return self._ask("metric", {"dG": (self.dim,) * 3}, q=q, derivative=True)[0]
+        return self._ask("metric", "dG", q=q, derivative=True)[0]
 
     def energy(self, q, p) -> float:
-        return self._ask("dH", {"H": ()}, q=q, p=p)[0]
+        return self._ask("dH", "H", q=q, p=p)[0]
 
     def dH(self, q, p) -> tuple[np.ndarray, np.ndarray]:
         """(dH/dq, dH/dp)."""
-        dHdq, dHdp = self._ask("dH", {"dHdq": (self.dim,), "dHdp": (self.dim,)}, q=q, p=p)
+        dHdq, dHdp = self._ask("dH", "dHdq", "dHdp", q=q, p=p)
         return dHdq, dHdp
 
     def step(self, q, p, eps, n):
-        new_q, new_p = self._ask("step", {"q": (self.dim,), "p": (self.dim,)}, q=q, p=p, eps=float(eps), n=int(n))
+        new_q, new_p = self._ask("step", "q", "p", q=q, p=p, eps=float(eps), n=int(n))
         return new_q, new_p
 
     def transition(self, q, *, p0, u):
@@ -216,7 +217,7 @@ class Remote:
         answer = self._request("transition", q=q, p0=p0, u=np.atleast_1d(u), **self._steps())
         if "ask" in answer:
             raise IndexError(f"the transition asks for another {answer['ask']}")
-        return self._numbers(answer, "transition", "q", (self.dim,))
+        return self._numbers(answer, "transition", "q")
 
     def kernel(self, rng, q):
         """One transition on the randomness of a NumPy generator."""
@@ -225,7 +226,7 @@ class Remote:
 
     def draw_p(self, rng, q) -> np.ndarray:
         """A momentum that the program makes of standard normals."""
-        return self._ask("momentum", {"p": (self.dim,)}, q=q, normals=rng.standard_normal(self.dim))[0]
+        return self._ask("momentum", "p", q=q, normals=rng.standard_normal(self.dim))[0]
 
     def tree(self, draws, q, p):
         """One transition on a given momentum and the randomness of a :class:`refhmc.check.Draws`."""
@@ -246,7 +247,7 @@ class Remote:
             elif asked == "bit":
                 bits.append(int(flip(min(number(answer.get("log_p", math.log(0.5))), 0.0))))
             else:
-                return self._numbers(answer, "transition", "q", (self.dim,))
+                return self._numbers(answer, "transition", "q")
         raise RuntimeError(f"one transition asked for more than {MOST_ASKED} numbers")
 
     def _steps(self) -> dict:
@@ -259,20 +260,22 @@ class Remote:
         }
         return self.program.ask(op, **self.common, **coded)
 
-    def _ask(self, op: str, wanted: dict[str, tuple], **fields) -> list:
+    def _ask(self, op: str, *wanted: str, **fields: Any) -> list:
+        """These fields of the answer; NaN where it says that it failed."""
         try:
             answer = self._request(op, **fields)
         except Refusal as refusal:
             if refusal.code != FAILED:
                 raise
-            return [self.dtype.type(np.nan) if shape == () else np.full(shape, np.nan) for shape in wanted.values()]
-        return [self._numbers(answer, op, name, shape) for name, shape in wanted.items()]
+            ranks = [OPERATIONS[op].ranks[name] for name in wanted]
+            return [np.full((self.dim,) * rank, np.nan) if rank else self.dtype.type(np.nan) for rank in ranks]
+        return [self._numbers(answer, op, name) for name in wanted]
 
-    def _numbers(self, answer: dict, op: str, name: str, shape: tuple):
+    def _numbers(self, answer: dict, op: str, name: str) -> Any:
         if name not in answer:
             raise ValueError(f"the answer to {op!r} has no field {name!r}")
         value = array(answer[name]).astype(self.dtype)
-        return value[()] if shape == () and value.shape == () else value
+        return value[()] if OPERATIONS[op].ranks[name] == 0 and value.shape == () else value
 
     def missing(self, op: str, function: Callable, *arguments) -> str | None:
         """Why an operation cannot be examined, or None: whether it is listed, and else by asking for it once."""

@@ -1,22 +1,8 @@
 """``refhmc oracle``: a program that answers, line by line, what a correct implementation gives.
 
-The format of the lines is ``protocol/messages.py``; ``target``, ``metric`` and ``method`` are named as in
-``protocol/names.py``. L is the log density up to a constant, H = -L + p' G^-1 p / 2 + log det G / 2 (without the log
-det where G is constant).
-
-    op            reads                                      answers
-    capabilities                                             ops, targets, metrics, methods, limits
-    logp          target, q                                  logp = L(q)
-    grad, hess    target, q                                  grad = dL/dq; hess [i][j]
-    metric        target, q, metric                          G [i][j]; dG [i][j][k] = dG_ij/dq_k with "derivative": true
-    dH            target, q, p, metric                       H, dHdq, dHdp
-    step          target, q, p, eps, n, method, metric       q, p after n steps (the momentum is not reversed), H there
-    orbit         as step, with n_back                       q, p, H of the states -n_back ... n, a row each
-    transition    target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
-                  eps, n, kernel ("hmc", "nuts")             uniforms_used
-    draw_exact    target, n, seed                            q, n rows of independent exact draws
-    batch         requests                                   answers, one for each request
-    evidence      key, target, starts, ends                  e, log_e: of all pairs given for that key so far
+The format of the lines is ``protocol/messages.py``, the operations are those of ``operations.py``; ``target``, ``metric``
+and ``method`` are named as in ``protocol/names.py``. L is the log density up to a constant,
+H = -L + p' G^-1 p / 2 + log det G / 2 (without the log det where G is constant).
 
 Each answer has ``digits``, the significant digits of its decimal strings; ``hex``, the same numbers as hex floats; and
 ``tol``, what a correct program in float64 may differ by in any number of the answer (``protocol/conditions.py``). It
@@ -33,13 +19,14 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 import numpy as np
 
 from refhmc import __version__
 from refhmc.check import own
+from refhmc.check.operations import OPERATIONS
 from refhmc.check.protocol import conditions, names
 from refhmc.check.protocol.messages import (
     BAD_REQUEST,
@@ -186,19 +173,9 @@ def capabilities(request: dict) -> dict:
     }
 
 
-def logp(request: dict) -> dict:
-    """L(q)."""
-    return _of_q(request, "logp", _model(request).log_density)
-
-
-def grad(request: dict) -> dict:
-    """dL/dq."""
-    return _of_q(request, "grad", _model(request).gradient)
-
-
-def hess(request: dict) -> dict:
-    """The second derivatives of L."""
-    return _of_q(request, "hess", _model(request).hessian)
+def of_model(op: str) -> Callable[[dict], dict]:
+    """What a model answers by one of its methods: L(q), dL/dq, the second derivatives of L."""
+    return lambda request: _of_q(request, op, getattr(_model(request), OPERATIONS[op].attribute))
 
 
 def metric(request: dict) -> dict:
@@ -294,9 +271,7 @@ def draw_exact(request: dict) -> dict:
 
 OPS = {
     "capabilities": capabilities,
-    "logp": logp,
-    "grad": grad,
-    "hess": hess,
+    **{op: of_model(op) for op in ("logp", "grad", "hess")},
     "metric": metric,
     "dH": dH,
     "step": step,

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.check.operations import ADAPTATION, BUILT_ON
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, not_run
 
 FILES = ("models", "metrics", "forces", "steps", "discontinuous", "transitions", "adaptation")
@@ -31,7 +32,6 @@ UNITS = {"float64": 1.0, "float32": 2.0**29}  # rounding units in those of float
 EXACT_ZERO = 1e-14  # in units of double precision's tolerances
 SAFE_MARGIN = 10.0
 BASIS = "in units of the records' tolerances, 64 simulated roundings"
-ADAPTATION = ("dual_averaging", "warmup_schedule", "welford")
 
 
 class Record(NamedTuple):
@@ -313,7 +313,7 @@ def _diagnosis(rows) -> tuple[str, ...]:
         texts.append("a little beyond rounding: a formula that loses digits" if max(numbers) < 1e5 else low)
     kinds = {row.name.split("/")[0] for row in failed}
     passed = {row.name.split("/")[0] for row in rows if row.status == PASS} - kinds
-    chain = [kind for kind in ("logp", "grad", "hess", "third", "metric", "dH", "step", "transition") if kind in kinds]
+    chain = [kind for kind in BUILT_ON if kind in kinds]
     if chain and passed:
         texts.append(f"the first to fail is {chain[0]}; look there before what is built on it")
     return tuple(texts)

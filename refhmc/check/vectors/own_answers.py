@@ -6,10 +6,13 @@ import functools
 import itertools
 import json
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from refhmc.check import own
+from refhmc.check.operations import OPERATIONS
+from refhmc.check.protocol import names
 from refhmc.check.report import Report
 from refhmc.check.vectors import golden
 
@@ -41,23 +44,20 @@ def metric(args):
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
-    return own.vocabulary.metric_class(args["metric"])(**options)
+    return names.metric({"name": args["metric"], **options})
 
 
 def integrator(args):
     """refhmc's own integrator with these arguments, solved tightly."""
-    options = {"omega": args["omega"]} if "omega" in args else {}
-    make = own.vocabulary.integrator_class(args["integrator"])
-    if make.implicit:
-        options |= {"tolerance": SOLVER_TOLERANCE, "max_iterations": 1000}
-    base = make(**options)
-    compositions = {"yoshida": own.integrators.Yoshida, "suzuki": own.integrators.Suzuki}
-    return compositions[args["composition"]](base) if "composition" in args else base
+    wanted = {"name": args["integrator"], **({"omega": args["omega"]} if "omega" in args else {})}
+    if "composition" in args:
+        wanted = {"name": args["composition"], "base": wanted}
+    return names.method(wanted, tolerance=SOLVER_TOLERANCE, max_iterations=1000)
 
 
-def derivative(name):
-    """The answer to a request for the model's derivative of that name."""
-    return lambda r: {r.op: getattr(model(r.target), name)(r.inputs["q"])}
+def of_model(op: str) -> Callable[[golden.Record], dict]:
+    """What a model answers by one of its methods."""
+    return lambda r: {op: getattr(model(r.target), OPERATIONS[op].attribute)(r.inputs["q"])}
 
 
 def logp(r):
@@ -163,11 +163,7 @@ def welford(r):
 
 ANSWERS = {
     "logp": logp,
-    "grad": derivative("gradient"),
-    "hess": derivative("hessian"),
-    "third": derivative("third_derivative"),
-    "fisher": derivative("fisher"),
-    "fisher_derivative": derivative("fisher_derivative"),
+    **{op: of_model(op) for op in ("grad", "hess", "third", "fisher", "fisher_derivative")},
     "metric": mass,
     "dH": force,
     "step": step,
