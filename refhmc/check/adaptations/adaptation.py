@@ -36,7 +36,8 @@ from refhmc.check.adaptations.windows import (
     windows_row,
 )
 from refhmc.check.arguments import require_counts
-from refhmc.check.report import FAIL, Report, Row
+from refhmc.check.examination import Rows
+from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.foreign import Foreign
 
 CLAIMS = ("dual_averaging", "windows", "variance")
@@ -83,17 +84,17 @@ def adaptation(
     if not foreign:
         raise TypeError("adaptation: give run, dual_averaging, schedule or variance")
     test = AdaptationExamination(foreign, draws, tune, seed, Constants(target, gamma, t0, kappa), set(claims.split()))
-    checks = [
+    checks: Rows = [
         ("answers", answers_row),
         ("frozen after warm-up", frozen_row),
         ("draw count", draw_count_row),
-        ("dual averaging", dual_averaging_row),
-        ("final step is the averaged one", final_step_row),
-        ("dual averaging function", dual_averaging_function_row),
-        ("windows", windows_row),
-        ("variance estimate", variance_row),
-        ("variance function", variance_function_row),
-        ("metric used as inverse mass", direction_row),
+        ("dual averaging", dual_averaging_row, INEFFICIENT),
+        ("final step is the averaged one", final_step_row, INEFFICIENT),
+        ("dual averaging function", dual_averaging_function_row, INEFFICIENT),
+        ("windows", windows_row, INEFFICIENT),
+        ("variance estimate", variance_row, INEFFICIENT),
+        ("variance function", variance_function_row, INEFFICIENT),
+        ("metric used as inverse mass", direction_row, INEFFICIENT),
     ]
     test.settings = {"draws": draws, "tune": tune, "target": target}
     return test.report(

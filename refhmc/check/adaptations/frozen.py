@@ -7,8 +7,10 @@ import math
 import numpy as np
 import scipy.stats
 
-from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up, record
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
+from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up, changes_of, record
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Inconclusive
 
 NEEDED_Z = 7.0  # two-sided below 3e-12 for each of the four statistics
 
@@ -16,89 +18,76 @@ NEEDED_Z = 7.0  # two-sided below 3e-12 for each of the four statistics
 def frozen_row(test: AdaptationExamination) -> Row:
     """After warm-up: one metric, and a step that is constant or varies without memory."""
     test.need()
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
     for name in ("inverse_metric", "metric"):
         if name in test.record:
-            metric = after_warm_up(test, test.record[name])
-            changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1))
-            if len(changes) and changes.tolist() != [0]:
-                why = f"{name} changes {len(changes)} times after warm-up, first at draw {changes[0] + 1}"
-                return Row("frozen after warm-up", FAIL, len(changes), 0.0, why, WRONG_LAW, text)
+            changes = changes_of(after_warm_up(test, test.record[name]))
+            if len(changes) and changes.tolist() != [1]:
+                why = f"{name} changes {len(changes)} times after warm-up, first at draw {changes[0]}"
+                return failed(why, test.call, len(changes), 0.0)
             if len(changes):
                 test.notes.append(f"{name}: the first draw still has that of warm-up")
     if "step_size" not in test.record:
-        return Row("frozen after warm-up", PASS, 0.0, 0.0, "changes of the metric")
+        return passed("changes of the metric", 0.0, 0.0)
     steps = after_warm_up(test, test.record["step_size"])
-    changes = np.flatnonzero(steps[1:] != steps[:-1])
+    changes = changes_of(steps)
     if len(changes) == 0:
-        return Row("frozen after warm-up", PASS, 0.0, 0.0, f"changes of the step in {test.draws} draws")
-    if changes.tolist() == [0]:
+        return passed(f"changes of the step in {test.draws} draws", 0.0, 0.0)
+    if changes.tolist() == [1]:
         test.notes.append("the first draw still has warm-up's last step")
-        return Row("frozen after warm-up", PASS, 1.0, 1.0, "change of the step, at the first draw")
-    return _without_memory(test, steps, len(changes), text)
+        return passed("change of the step, at the first draw", 1.0, 1.0)
+    return _without_memory(test, steps, len(changes))
 
 
-def _without_memory(test: AdaptationExamination, steps: np.ndarray, changes: int, text: str) -> Row:
+def _without_memory(test: AdaptationExamination, steps: np.ndarray, changes: int) -> Row:
     """A step that varies: by jitter or in a cycle, or by adaptation?"""
     other = after_warm_up(test, record(test, test.draws, test.tune, test.seed + 1)["step_size"])
     if len(other) == len(steps) and np.allclose(steps / steps[0], other / other[0], rtol=1e-9):
         test.notes.append("the step runs through a cycle that does not depend on the chain")
-        return Row("frozen after warm-up", PASS, basis="the step varies, in the same way for every seed")
-    if len(steps) < 50:
-        return inconclusive("frozen after warm-up", "the step varies; with 50 draws or more it could be told why")
-    few = len(np.unique(steps)) <= max(3, len(steps) // 50) and changes <= len(steps) // 20
-    if few:
-        why = f"the step changes {changes} times after warm-up and stands still between"
-        return Row("frozen after warm-up", FAIL, changes, 0.0, why, WRONG_LAW, text)
+        return passed("the step varies, in the same way for every seed")
     n = len(steps)
-    ranks = scipy.stats.rankdata(steps)
-    found = {
-        "from draw to draw": abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) * math.sqrt(n - 1),
-        "with time": abs(np.corrcoef(ranks, np.arange(n))[0, 1]) * math.sqrt(n - 1),
-    }
+    if n < 50:
+        raise Inconclusive("the step varies; with 50 draws or more it could be told why")
+    if len(np.unique(steps)) <= max(3, n // 50) and changes <= n // 20:
+        why = f"the step changes {changes} times after warm-up and stands still between"
+        return failed(why, test.call, changes, 0.0)
     spread = np.abs(np.log(steps / np.median(steps)))
-    if np.ptp(spread) > 0:
-        found["of its spread with time"] = abs(
-            np.corrcoef(scipy.stats.rankdata(spread), np.arange(n))[0, 1]
-        ) * math.sqrt(n - 1)
-    if "acceptance_rate" in test.record and len(test.record["acceptance_rate"]) >= n:
-        before = after_warm_up(test, test.record["acceptance_rate"])[:-1]
-        if np.ptp(before) > 0:
-            rank = scipy.stats.rankdata(before)
-            found["with the acceptance before"] = abs(np.corrcoef(ranks[1:], rank)[0, 1]) * math.sqrt(n - 1)
-    what = max(found, key=lambda key: found[key])
-    number = found[what]
+    beside = {
+        "from draw to draw": (steps[1:], steps[:-1]),
+        "with time": (steps, np.arange(n)),
+        "of its spread with time": (spread, np.arange(n)),
+    }
+    acceptances = test.record.get("acceptance_rate", np.zeros(0))
+    if len(acceptances) >= n:
+        beside["with the acceptance before"] = (steps[1:], after_warm_up(test, acceptances)[:-1])
+    varying = {what: pair for what, pair in beside.items() if all(np.ptp(x) > 0 for x in pair)}
+    found = {what: _correlation(*pair) * math.sqrt(n - 1) for what, pair in varying.items()}
+    what, number = max(found.items(), key=lambda item: item[1])
     if number > NEEDED_Z:
-        why = f"z of the step's correlation {what}: it is adapted still"
-        return Row("frozen after warm-up", FAIL, number, NEEDED_Z, why, WRONG_LAW, text)
+        return failed(f"z of the step's correlation {what}: it is adapted still", test.call, number, NEEDED_Z)
     test.notes.append("the step varies from draw to draw without memory: a jitter")
     if number > 4.0:
-        return inconclusive("frozen after warm-up", f"the step varies, z of its correlation {what}", number)
-    return Row(
-        "frozen after warm-up",
-        PASS,
-        number,
-        NEEDED_Z,
-        f"largest z of the step's correlations ({what}); jitter has none",
-    )
+        raise Inconclusive(f"the step varies, z of its correlation {what}", number)
+    return passed(f"largest z of the step's correlations ({what}); jitter has none", number, NEEDED_Z)
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """|correlation of the ranks|."""
+    return float(abs(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1]))
 
 
 def draw_count_row(test: AdaptationExamination) -> Row:
     """One draw an iteration, repeated where the proposal was rejected."""
     (q,) = test.need("q")
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
     if len(q) not in (test.draws, test.draws + test.tune):
         why = f"{len(q)} draws recorded where {test.draws} (or {test.draws + test.tune}) were asked"
-        return Row("draw count", FAIL, len(q), test.draws, why, WRONG_LAW, text)
+        return failed(why, test.call, len(q), test.draws)
     after = after_warm_up(test, q)
-    repeats = int(np.sum(np.all(after[1:] == after[:-1], axis=1))) if len(after) > 1 else 0
-    rejected = None
-    if "acceptance_rate" in test.record:
-        rejected = float(np.sum(1 - np.clip(after_warm_up(test, test.record["acceptance_rate"]), 0, 1)))
+    repeats = len(after) - 1 - len(changes_of(after))
     test.notes.append(f"{repeats} of {len(after)} draws repeat the one before")
-    if repeats == 0 and rejected is not None and rejected > 40:
-        # Metropolis's chain repeats about as many as the acceptances say; a tree sampler's seldom does.
-        return inconclusive(
-            "draw count", f"no draw is a repeat, though the acceptances say {rejected:.0f} rejections: a tree sampler?"
-        )
-    return Row("draw count", PASS, len(after), test.draws, f"draws, {repeats} of them repeats", relation=">=")
+    if repeats == 0 and "acceptance_rate" in test.record:
+        rejected = float(np.sum(1 - np.clip(after_warm_up(test, test.record["acceptance_rate"]), 0, 1)))
+        if rejected > 40:
+            # Metropolis's chain repeats about as many as the acceptances say; a tree sampler's seldom does.
+            why = f"no draw is a repeat, though the acceptances say {rejected:.0f} rejections: a tree sampler?"
+            raise Inconclusive(why)
+    return passed(f"draws, {repeats} of them repeats", len(after), test.draws, ">=")

@@ -9,28 +9,19 @@ import numpy as np
 
 from refhmc.check import own
 from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, to_host
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, to_host
 from refhmc.check.subject.shapes import GENERATORS, parameters
 
 FIELDS = {
     "step_size": ("step_size", "stepsize", "stepsize__", "epsilon", "eps"),
     "inverse_metric": (
-        "inverse_metric",
-        "inv_metric",
-        "inverse_mass_matrix",
-        "inv_mass_matrix",
-        "variance",
-        "covariance",
+        *("inverse_metric", "inv_metric", "inverse_mass_matrix", "inv_mass_matrix", "variance", "covariance"),
     ),
     "metric": ("metric", "mass_matrix", "mass"),
     "acceptance_rate": (
-        "acceptance_rate",
-        "acceptance",
-        "accept_prob",
-        "accept_stat",
-        "accept_stat__",
-        "acceptance_prob",
+        *("acceptance_rate", "acceptance", "accept_prob", "accept_stat", "accept_stat__", "acceptance_prob"),
     ),
     "q": ("q", "draws", "position", "positions", "samples"),
 }
@@ -52,14 +43,16 @@ class Constants(NamedTuple):
 class AdaptationExamination(Examination):
     """What the rows of one report share."""
 
-    def __init__(self, functions: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims):
-        super().__init__(
-            functions.get("run", next(iter(functions.values()))).name, tuple(functions.values()), int(seed)
-        )
+    def __init__(
+        self, functions: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims: set
+    ):
+        first = functions.get("run", next(iter(functions.values())))
+        super().__init__(first.name, tuple(functions.values()), int(seed))
         self.functions, self.draws, self.tune = functions, int(draws), int(tune)
         self.constants, self.claims = constants, claims
         self.record: dict[str, np.ndarray] = {}
         self.segments: list[tuple[int, int]] | None = None
+        self.call = f"run({self.draws}, {self.tune}, {self.seed})"
 
     def need(self, *names: str) -> list[np.ndarray]:
         if "run" not in self.functions:
@@ -83,17 +76,17 @@ class AdaptationExamination(Examination):
             raise NotApplicable(f"no {name}= was given")
         return self.functions[name]
 
-    def mismatch(self, row: str, claim: str, number: float, tolerance: float, why: str, test: str = "") -> Row:
+    def mismatch(self, claim: str, number: float, tolerance: float, why: str) -> Row:
         """A FAIL of what is claimed; of what is not, a difference is only said."""
         if claim in self.claims:
-            return Row(row, FAIL, number, tolerance, why, INEFFICIENT, test)
-        return inconclusive(row, f"{why}; not claimed, so not judged", number)
+            return failed(why, self.call, number, tolerance)
+        raise Inconclusive(f"{why}; not claimed, so not judged", number)
 
 
-def refhmc_run(model, kernel) -> Callable:
+def refhmc_run(model: Any, kernel: Any) -> Callable:
     """One of refhmc's kernels as ``run(draws, tune, seed)``."""
 
-    def run(draws, tune, seed):
+    def run(draws: int, tune: int, seed: int) -> Any:
         options: dict[str, Any] = {"chains": 1, "save_warmup": True, "raw": True, "progressbar": False}
         return own.sample(model, kernel, draws=draws, tune=tune, random_seed=seed, **options)
 
@@ -119,13 +112,12 @@ def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dic
                 break
     if "step_size" not in found and "inverse_metric" not in found and "metric" not in found:
         kind = type(result).__name__
-        raise SubjectError(
-            f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}", f"run({draws}, {tune}, {seed})"
-        )
+        why = f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}"
+        raise SubjectError(why, f"run({draws}, {tune}, {seed})")
     return found
 
 
-def _called(run: Foreign, draws: int, tune: int, seed: int):
+def _called(run: Foreign, draws: int, tune: int, seed: int) -> Any:
     """``run`` by its parameters' names where it has some that say it, else by position."""
     named = parameters(run.function)
     values = {"draws": draws, "tune": tune, "seed": seed, "rng": np.random.default_rng(seed)}
@@ -155,22 +147,24 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
 def answers_row(test: AdaptationExamination) -> Row:
     """The run is made once, and what it recorded is read."""
     if "run" not in test.functions:
-        return not_run("answers", "no run was given")
+        raise NotApplicable("no run was given")
     test.record = record(test, test.draws, test.tune, test.seed)
     test.notes.append(f"the run records {', '.join(test.record)}")
+    odd = next((name for name, x in test.record.items() if not np.isfinite(x).all()), None)
+    if odd is not None:
+        return failed(f"{odd} is not finite", test.call)
     lengths = {name: len(x) for name, x in test.record.items()}
-    if any(not np.isfinite(x).all() for x in test.record.values()):
-        which = next(name for name, x in test.record.items() if not np.isfinite(x).all())
-        return Row("answers", FAIL, basis=f"{which} is not finite", case=f"run({test.draws}, {test.tune}, {test.seed})")
-    allowed = {test.draws + test.tune, test.draws}
-    wrong = {name: n for name, n in lengths.items() if n not in allowed and name != "q"}
+    wrong = {name: n for name, n in lengths.items() if n not in (test.draws + test.tune, test.draws) and name != "q"}
     if wrong:
         why = f"wanted {test.draws + test.tune} iterations (or the {test.draws} draws), got {wrong}"
-        return Row(
-            "answers", FAIL, basis=why, severity="misconduct", case=f"run({test.draws}, {test.tune}, {test.seed})"
-        )
-    return Row("answers", PASS, basis=f"{max(lengths.values())} iterations")
+        return failed(why, test.call, severity=MISCONDUCT)
+    return passed(f"{max(lengths.values())} iterations")
 
 
 def after_warm_up(test: AdaptationExamination, x: np.ndarray) -> np.ndarray:
     return x[-test.draws :]
+
+
+def changes_of(x: np.ndarray) -> np.ndarray:
+    """The rows that are not as the row before."""
+    return np.flatnonzero(np.any((x[1:] != x[:-1]).reshape(max(len(x) - 1, 0), -1), axis=1)) + 1

@@ -9,16 +9,19 @@ Restarts are found by themselves: where the recursion stops explaining the steps
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from refhmc.check.adaptations.record import AdaptationExamination, Constants, after_warm_up
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
+from refhmc.check.judging import Cases, Measured, failed, passed
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 LEAST = 8  # iterations of a segment that count as explained
 
 
-def recursion(first: float, acceptances, c: Constants) -> tuple[np.ndarray, np.ndarray]:
+def recursion(first: float, acceptances: Sequence[float] | np.ndarray, c: Constants) -> tuple[np.ndarray, np.ndarray]:
     """(steps, averaged steps) after each of the acceptances, from a start at ``first``."""
     a = np.asarray(acceptances, dtype=float)
     m = np.arange(1, len(a) + 1)
@@ -57,9 +60,9 @@ def dual_averaging_row(test: AdaptationExamination) -> Row:
     """Is each step of warm-up what the recursion makes of the acceptances before it?"""
     steps, _ = test.whole("step_size", "acceptance_rate")
     if test.tune < 3 * LEAST:
-        return not_run("dual averaging", f"warm-up has fewer than {3 * LEAST} iterations")
+        raise NotApplicable(f"warm-up has fewer than {3 * LEAST} iterations")
     if np.all(steps[: test.tune] == steps[0]):
-        return not_run("dual averaging", "the step is not adapted")
+        raise NotApplicable("the step is not adapted")
     parts = _segments(test)
     explained = sum(b - a for a, b in parts if b - a >= LEAST) / test.tune
     starts = [a for a, b in parts if b - a >= LEAST]
@@ -67,59 +70,45 @@ def dual_averaging_row(test: AdaptationExamination) -> Row:
     basis = f"share of warm-up explained to 1e-6 with gamma {c.gamma:g}, t0 {c.t0:g}, kappa {c.kappa:g}, target {c.target:g}"
     if explained >= 0.9:
         test.notes.append(f"dual averaging starts at the iterations {starts}")
-        return Row("dual averaging", PASS, explained, 0.9, basis, INEFFICIENT, relation=">=")
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
-    return test.mismatch("dual averaging", "dual_averaging", explained, 0.9, basis, text)
+        return passed(basis, explained, 0.9, ">=")
+    return test.mismatch("dual_averaging", explained, 0.9, basis)
 
 
 def final_step_row(test: AdaptationExamination) -> Row:
     """The step after warm-up: eps_bar of the last part, not the last eps."""
     steps, a = test.whole("step_size", "acceptance_rate")
-    parts = _segments(test)
-    row = "final step is the averaged one"
+    start, stop = _segments(test)[-1]
     if np.all(steps[: test.tune] == steps[0]):
-        return not_run(row, "the step is not adapted")
-    start, stop = parts[-1]
+        raise NotApplicable("the step is not adapted")
     if stop - start < LEAST or stop != test.tune:
-        return not_run(row, "the end of warm-up is not this recursion's")
+        raise NotApplicable("the end of warm-up is not this recursion's")
     raw, averaged = recursion(steps[start], a[start : test.tune], test.constants)
     after = float(np.median(after_warm_up(test, steps)))
-    gaps = {"averaged": abs(math.log(after / averaged[-1])), "last": abs(math.log(after / raw[-1]))}
+    of_average, of_last = abs(math.log(after / averaged[-1])), abs(math.log(after / raw[-1]))
     before = recursion(steps[start], a[start : test.tune - 1], test.constants)[1]
-    if min(gaps["averaged"], abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
-        return Row(
-            row, PASS, gaps["averaged"], 1e-6, "|log| of its ratio to eps_bar; rounding of the recursion", INEFFICIENT
-        )
-    is_last = min(gaps["last"], abs(math.log(after / steps[test.tune - 1]))) <= 1e-6
-    why = (
-        "the last step of warm-up is used, not the average"
-        if is_last
-        else "it is neither the averaged step nor the last"
-    )
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
+    if min(of_average, abs(math.log(after / before[-1])) if len(before) else math.inf) <= 1e-6:
+        return passed("|log| of its ratio to eps_bar; rounding of the recursion", of_average, 1e-6)
+    is_last = min(of_last, abs(math.log(after / steps[test.tune - 1]))) <= 1e-6
+    used = "the last step of warm-up is used, not the average"
+    why = used if is_last else "it is neither the averaged step nor the last"
     if is_last or "dual_averaging" in test.claims:
-        return Row(row, FAIL, gaps["averaged"], 1e-6, why, INEFFICIENT, text)
-    return inconclusive(row, why, gaps["averaged"])
+        return failed(why, test.call, of_average, 1e-6)
+    raise Inconclusive(why, of_average)
 
 
-def dual_averaging_function_row(test: AdaptationExamination) -> Row:
+def dual_averaging_function_row(test: AdaptationExamination) -> Cases:
     """The caller's own recursion against the published one, on given acceptances."""
-    f = test.function("dual_averaging")
+    f, target = test.function("dual_averaging"), test.constants.target
     rng = np.random.default_rng(test.seed)
-    worst, at, least = 0.0, "", math.inf
     for first in (1e-3, 0.5, 20.0):
         for a in (np.clip(rng.normal(0.75, 0.2, 60), 0, 1), np.zeros(12), np.ones(12)):
-            target = test.constants.target
             result = f.raw(first, a, target)
             pair = np.ndim(result) != 1 and len(result) == 2 and np.size(result[0]) == len(a)
-            parts = result if pair else [result]
             wanted = recursion(first, a, test.constants)
-            for part, want, what in zip(parts, wanted, ("the steps", "the averaged steps"), strict=False):
+            words = ("the steps", "the averaged steps")
+            for part, want, what in zip(result if pair else [result], wanted, words, strict=False):
                 got = f.array(part, (len(a),), what, [first, a, target])
                 gap = float(np.max(np.abs(np.log(got / want)))) if np.all(got > 0) else math.inf
-                if not gap <= worst:
-                    worst, at = gap, f"{f.name}({first}, {a.tolist()}, {target})  # {what}"
-                least = min(least, gap)
-    tolerance = 1e-9 + 64 * f.epsilon * 60 * 60
-    basis = "|log| of the ratio to the recursion; 60 iterations' rounding"
-    return judged("dual averaging function", worst, tolerance, basis, case=at[:400], severity=INEFFICIENT)
+                case = f"{f.name}({first}, {a.tolist()}, {target})  # {what}"
+                yield Measured(gap, 1e-9 + 64 * f.epsilon * 60 * 60, case[:400])
+    return "|log| of the ratio to the recursion; 60 iterations' rounding"

@@ -11,9 +11,10 @@ import math
 
 import numpy as np
 
-from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, Row, inconclusive, judged, not_run
-from refhmc.check.subject.foreign import NotApplicable, SubjectError
+from refhmc.check.adaptations.record import AdaptationExamination, after_warm_up, changes_of
+from refhmc.check.judging import Cases, Measured, failed, judged, passed
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 
 LENGTHS = (150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 5000)
 
@@ -46,19 +47,13 @@ def windows_row(test: AdaptationExamination) -> Row:
     """Where the metric changes during warm-up against Stan's windows."""
     if "schedule" in test.functions:
         return schedule_function_row(test)
-    metric = _recorded_metric(test)
-    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= test.tune]
-    if len(changes) == 0:
-        return not_run("windows", "the metric does not change in warm-up")
+    _, changes = _recorded_metric(test)
     wanted = [stop for _, stop in stan_windows(test.tune)]
     for late in (0, -1, 1):  # recorded with the iteration that it was learned after, or the next
         if changes.tolist() == [w + late for w in wanted]:
-            return Row(
-                "windows", PASS, basis=f"a new metric after {wanted} iterations, as Stan's", severity=INEFFICIENT
-            )
+            return passed(f"a new metric after {wanted} iterations, as Stan's")
     why = f"the metric changes after {changes[:8].tolist()} iterations, Stan's after {wanted}"
-    return test.mismatch("windows", "windows", float(len(changes)), float(len(wanted)), why)
+    return test.mismatch("windows", float(len(changes)), float(len(wanted)), why)
 
 
 def schedule_function_row(test: AdaptationExamination) -> Row:
@@ -67,22 +62,29 @@ def schedule_function_row(test: AdaptationExamination) -> Row:
     for tune in LENGTHS:
         phases = f.raw(tune)
         try:
-            slow = [
-                (int(x[-2]), int(x[-1])) for x in phases if len(x) == 2 or str(x[0]).lower() in ("slow", "1", "true")
-            ]
+            learnt = [x for x in phases if len(x) == 2 or str(x[0]).lower() in ("slow", "1", "true")]
+            slow = [(int(x[-2]), int(x[-1])) for x in learnt]
         except Exception as error:
             raise SubjectError(f"{f.name}: wanted phases (kind, start, stop): {error}", f"{f.name}({tune})") from error
         if slow not in _allowed_windows(tune):
-            why = f"for {tune}: {slow[:8]}, Stan's {stan_windows(tune)}"
-            return Row("windows", FAIL, basis=why, severity=INEFFICIENT, case=f"{f.name}({tune})")
-    return Row("windows", PASS, basis=f"Stan's, for {', '.join(map(str, LENGTHS))} iterations", severity=INEFFICIENT)
+            return failed(f"for {tune}: {slow[:8]}, Stan's {stan_windows(tune)}", f"{f.name}({tune})")
+    return passed(f"Stan's, for {', '.join(map(str, LENGTHS))} iterations")
 
 
-def _recorded_metric(test: AdaptationExamination) -> np.ndarray:
-    """M^-1 at each iteration."""
+def _recorded_metric(test: AdaptationExamination) -> tuple[np.ndarray, np.ndarray]:
+    """M^-1 at each iteration, and where it changes in warm-up."""
     if "inverse_metric" in test.record:
-        return test.whole("inverse_metric")[0]
-    (metric,) = test.whole("metric")
+        (metric,) = test.whole("inverse_metric")
+    else:
+        metric = _inverse(*test.whole("metric"))
+    changes = changes_of(metric)
+    changes = changes[changes <= test.tune]
+    if len(changes) == 0:
+        raise NotApplicable("the metric does not change in warm-up")
+    return metric, changes
+
+
+def _inverse(metric: np.ndarray) -> np.ndarray:
     return 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
 
 
@@ -100,7 +102,9 @@ def _close(metric: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.max(np.abs(metric - wanted) / np.outer(scale, scale)))
 
 
-def _worst_window(test: AdaptationExamination, q, metric, changes) -> tuple[float, int]:
+def _worst_window(
+    test: AdaptationExamination, q: np.ndarray, metric: np.ndarray, changes: np.ndarray
+) -> tuple[float, int]:
     """How far the metrics are from the estimates of some window that ends there, and where the worst is."""
     worst, at = 0.0, 0
     for k, change in enumerate(changes):
@@ -115,82 +119,55 @@ def _worst_window(test: AdaptationExamination, q, metric, changes) -> tuple[floa
 def variance_row(test: AdaptationExamination) -> Row:
     """Each new metric against the draws of some window that ends with it."""
     (q,) = test.whole("q")
-    metric = _recorded_metric(test)
-    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= test.tune]
-    if len(changes) == 0:
-        return not_run("variance estimate", "the metric does not change in warm-up")
-    worst, at = _worst_window(test, q, metric, changes)
+    worst, at = _worst_window(test, q, *_recorded_metric(test))
     basis = f"relative difference to n/(n+5) S + 1e-3 5/(n+5) I, worst at iteration {at}"
     if worst <= 1e-8:
-        return Row("variance estimate", PASS, worst, 1e-8, basis + "; rounding of the sums", INEFFICIENT)
-    return test.mismatch("variance estimate", "variance", worst, 1e-8, basis)
+        return passed(basis + "; rounding of the sums", worst, 1e-8)
+    return test.mismatch("variance", worst, 1e-8, basis)
 
 
-def variance_function_row(test: AdaptationExamination) -> Row:
+def variance_function_row(test: AdaptationExamination) -> Cases:
     """Stan's numbers, also far from the origin and for two draws."""
     f = test.function("variance")
     rng = np.random.default_rng(test.seed)
-    worst, at = 0.0, ""
     for n, offset in ((2, 0.0), (3, 0.0), (25, 0.0), (500, 0.0), (100, 1e6)):
         draws = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 3.0, 0.1], [0.0, 0.0, 0.05]]) + offset
         got = f.array(f.raw(draws), None, "the estimate", [draws])
         if got.shape not in ((3,), (3, 3)):
-            raise SubjectError(
-                f"{f.name}: wanted (3,) or (3, 3), got {got.shape}", f"{f.name}(draws of shape {draws.shape})"
-            )
-        centred = draws - draws.mean(axis=0)
+            why = f"{f.name}: wanted (3,) or (3, 3), got {got.shape}"
+            raise SubjectError(why, f"{f.name}(draws of shape {draws.shape})")
         tolerance = 1e-10 + 64 * f.epsilon * (1 + offset) / 0.05
-        gap = _close(got, shrunk(centred)) / tolerance
-        if not gap <= worst:
-            worst, at = gap, f"{f.name}(draws)  # {n} draws about {offset:g}"
-    basis = "in units of 1e-10 + 64 units of rounding of the draws; n/(n+5) S + 1e-3 5/(n+5) I"
-    return judged("variance function", worst, 1.0, basis, case=at, severity=INEFFICIENT)
+        gap = _close(got, shrunk(draws - draws.mean(axis=0)))
+        yield Measured(gap / tolerance, 1.0, f"{f.name}(draws)  # {n} draws about {offset:g}")
+    return "in units of 1e-10 + 64 units of rounding of the draws; n/(n+5) S + 1e-3 5/(n+5) I"
 
 
 def direction_row(test: AdaptationExamination) -> Row:
     """M^-1 goes with the variances of the draws, not with their inverses."""
-    row = "metric used as inverse mass"
     test.need()
     if "q" not in test.record or not {"inverse_metric", "metric"} & set(test.record):
-        return not_run(row, "the run records no q, or no metric")
-    found = _exchanged(test)
-    if found is not None:
-        return found
-    q = after_warm_up(test, test.record["q"])
+        raise NotApplicable("the run records no q, or no metric")
+    if _is_exchanged(test):
+        return failed("M^-1 is the inverse of the variances of its window's draws", test.call)
     name = "inverse_metric" if "inverse_metric" in test.record else "metric"
     last = test.record[name][-1]
     diagonal = np.diag(last) if last.ndim == 2 else np.atleast_1d(last)
-    variances = q.var(axis=0)
-    if name == "metric":
-        diagonal = 1 / diagonal
+    diagonal = 1 / diagonal if name == "metric" else diagonal
+    variances = after_warm_up(test, test.record["q"]).var(axis=0)
     if len(variances) != len(diagonal) or np.any(variances <= 0) or np.ptp(np.log(variances)) < math.log(9):
-        return not_run(row, "needs coordinates of different scales (a factor of 3 or more) in the run's target")
+        raise NotApplicable("needs coordinates of different scales (a factor of 3 or more) in the run's target")
     slope = float(np.polyfit(np.log(variances), np.log(diagonal), 1)[0])
     basis = "slope of log M^-1 over the log variances of the draws; 1 if used rightly, -1 if exchanged"
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
-    if slope < -0.4:
-        return Row(row, FAIL, slope, 0.0, basis, INEFFICIENT, text, ">")
-    if slope > 0.4:
-        return Row(row, PASS, slope, 0.4, basis, INEFFICIENT, relation=">")
-    return inconclusive(row, basis, slope)
+    if abs(slope) <= 0.4:
+        raise Inconclusive(basis, slope)
+    return judged(slope, 0.4 if slope > 0 else 0.0, basis, test.call, relation=">")
 
 
-def _exchanged(test: AdaptationExamination) -> Row | None:
-    """FAIL if each new M^-1 is the inverse of what its window's draws give."""
+def _is_exchanged(test: AdaptationExamination) -> bool:
+    """Whether each new M^-1 is the inverse of what its window's draws give."""
     try:
         (q,) = test.whole("q")
-        metric = _recorded_metric(test)
+        metric, changes = _recorded_metric(test)
     except NotApplicable:
-        return None
-    changes = np.flatnonzero(np.any((metric[1:] != metric[:-1]).reshape(len(metric) - 1, -1), axis=1)) + 1
-    changes = changes[changes <= test.tune]
-    if len(changes) == 0 or len(q) != len(metric):
-        return None
-    inverse = 1 / metric if metric.ndim == 2 else np.linalg.inv(metric)
-    gap, _ = _worst_window(test, q, inverse, changes)
-    if not gap <= 1e-8:
-        return None
-    why = "M^-1 is the inverse of the variances of its window's draws"
-    text = f"run({test.draws}, {test.tune}, {test.seed})"
-    return Row("metric used as inverse mass", FAIL, basis=why, severity=INEFFICIENT, case=text)
+        return False
+    return len(q) == len(metric) and _worst_window(test, q, _inverse(metric), changes)[0] <= 1e-8

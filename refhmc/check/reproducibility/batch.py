@@ -19,20 +19,23 @@ the chain's own frequency; times the number of pairs, that is the chance of a fa
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
 from refhmc.check.arguments import require_counts
-from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, inconclusive, judged
+from refhmc.check.examination import Examination, Rows
+from refhmc.check.judging import Cases, Measured, failed, passed
+from refhmc.check.report import FAIL, Report, Row
 from refhmc.check.subject.answers import read_phase_point, read_position
 from refhmc.check.subject.draws import Draws, Question, script_of
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, NotApplicable, SubjectError, call_text
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.shapes import CallShape, first_working, required
 from refhmc.check.subject.transition import DRAWS, GENERATOR
 
 FALSE_ALARM = 1e-9
 ROUNDINGS = 256
+ENDS = (1e-12, 1 - 1e-12)  # uniforms that decide
 CALLS = 60
 SHARED_TRIES = 200
 STEP = CallShape(("q", "p", "eps", "n"))
@@ -66,7 +69,7 @@ def batch(
     require_counts(dim=dim, chains=chains, n=n)
     subject = Foreign(step_or_kernel, name, like)
     test = BatchExamination(subject, dim, max(int(chains), 3), float(eps), int(n), points, rounding, seed)
-    checks = [
+    checks: Rows = [
         ("answers", _answers),
         ("alone equals batch", _alone),
         ("order of chains", _order),
@@ -88,7 +91,17 @@ def batch(
 class BatchExamination(Examination):
     """One batched step or kernel under examination, and how it is called."""
 
-    def __init__(self, subject: Foreign, dim, chains: int, eps, n, points, rounding, seed):
+    def __init__(
+        self,
+        subject: Foreign,
+        dim: int | None,
+        chains: int,
+        eps: float,
+        n: int,
+        points: Any,
+        rounding: float | None,
+        seed: int,
+    ):
         super().__init__(subject.name, (subject,), seed)
         self.subject, self.eps, self.n = subject, eps, n
         self.given = None if points is None else np.asarray(points, dtype=float)
@@ -152,12 +165,11 @@ def _answers(test: BatchExamination) -> Row:
     except SubjectError:
         test.call = None
         raise
-    test.notes.append(
-        f"called as {'step(q, p, eps, n)' if test.is_step else GENERATOR if shape.generator else DRAWS}, batched"
-    )
+    called = "step(q, p, eps, n)" if test.is_step else GENERATOR if shape.generator else DRAWS
+    test.notes.append(f"called as {called}, batched")
     if not np.isfinite(answer).all():
-        return Row("answers", FAIL, basis="not finite, from finite ones", case=_text(test, test.states(0)[0]))
-    return Row("answers", PASS, basis=f"({test.chains}, {dim})")
+        return failed("not finite, from finite ones", _text(test, test.states(0)[0]))
+    return passed(f"({test.chains}, {dim})")
 
 
 def _text(test: BatchExamination, q: np.ndarray) -> str:
@@ -183,27 +195,22 @@ def _owners(test: BatchExamination) -> list[tuple[str, int, tuple[int, ...]]]:
     for key in range(4):
         q, _ = test.states(key)
         before, asked = _recorded(test, q, key)
-        script = script_of(asked)
-        for kind in script:
+        for kind, values in script_of(asked).items():
             if kind not in ("normal", "exponential", "uniform"):
                 raise NotApplicable(f"it asks for a {kind}: whose it is cannot be told")
-            for place, value in enumerate(script[kind]):
-                for new in {"normal": (value + 1.5, -value), "exponential": (1e-9, 30.0)}.get(kind, (1e-12, 1 - 1e-12)):
-                    changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
-                    after = test.kernel(q, Draws(np.random.default_rng(key), changed))
+            for place, value in enumerate(values):
+                for new in {"normal": (value + 1.5, -value), "exponential": (1e-9, 30.0)}.get(kind, ENDS):
+                    after = test.kernel(q, Draws(np.random.default_rng(key), script_of(asked, **{kind: (place, new)})))
                     rows = np.flatnonzero(np.any(after != before, axis=1))
                     moved.setdefault((kind, place), set()).update(rows.tolist())
     test.owners = [(kind, place, tuple(sorted(rows))) for (kind, place), rows in moved.items()]
     return test.owners
 
 
-def _alone(test: BatchExamination) -> Row:
+def _alone(test: BatchExamination) -> Cases:
     test.need()
-    worst, tolerance, text = 0.0, 0.0, ""
-    if not test.is_step:
-        shared = [x for x in _owners(test) if len(x[2]) > 1]
-        if shared:
-            raise NotApplicable("a number is shared by several chains (see 'streams independent')")
+    if not test.is_step and any(len(rows) > 1 for _, _, rows in _owners(test)):
+        raise NotApplicable("a number is shared by several chains (see 'streams independent')")
     for key in range(3):
         q, p = test.states(key)
         if test.is_step:
@@ -212,12 +219,8 @@ def _alone(test: BatchExamination) -> Row:
         else:
             together, asked = _recorded(test, q, key)
             singles = np.vstack([_single(test, q, k, asked, key) for k in range(test.chains)])
-        gap = np.abs(together - singles)
-        tolerance = max(tolerance, test.tolerance(together))
-        if not gap.max() <= worst:
-            worst, text = float(gap.max()), _text(test, q)
-    basis = f"{ROUNDINGS} units of rounding, for sums in another order"
-    return judged("alone equals batch", worst, tolerance, basis, case=text)
+        yield Measured(np.abs(together - singles).max(), test.tolerance(together), _text(test, q))
+    return f"{ROUNDINGS} units of rounding, for sums in another order"
 
 
 def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question], key: int) -> np.ndarray:
@@ -236,10 +239,9 @@ def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question]
     return test.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
 
 
-def _order(test: BatchExamination) -> Row:
+def _order(test: BatchExamination) -> Cases:
     """Permuted chains, and for a kernel their numbers with them."""
     test.need()
-    worst, tolerance, text = 0.0, 0.0, ""
     for key in range(3):
         q, p = test.states(key)
         order = np.random.default_rng([test.seed, 50, key]).permutation(test.chains)
@@ -251,11 +253,8 @@ def _order(test: BatchExamination) -> Row:
             together, asked = _recorded(test, q, key)
             script = _permuted(test, script_of(asked), order)
             permuted = test.kernel(q[order], Draws(np.random.default_rng(key), script))
-        gap = float(np.abs(together[order] - permuted).max())
-        tolerance = max(tolerance, test.tolerance(together))
-        if not gap <= worst:
-            worst, text = gap, _text(test, q)
-    return judged("order of chains", worst, tolerance, f"{ROUNDINGS} units of rounding", case=text)
+        yield Measured(np.abs(together[order] - permuted).max(), test.tolerance(together), _text(test, q))
+    return f"{ROUNDINGS} units of rounding"
 
 
 def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) -> dict[str, list]:
@@ -276,10 +275,10 @@ def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) 
     return script
 
 
-def _neighbour(test: BatchExamination) -> Row:
+def _neighbour(test: BatchExamination) -> Cases:
     """One chain where nothing is finite: the others must not notice."""
     test.need()
-    worst, tolerance, text, refused, tried = 0.0, 0.0, "", "", 0
+    refused, tried = "", 0
     for key, bad in enumerate((np.nan, np.inf, 1e150, -1e8)):
         q, p = test.states(key)
         with np.errstate(all="ignore"):
@@ -296,15 +295,12 @@ def _neighbour(test: BatchExamination) -> Row:
                 continue
         tried += 1
         gap = np.abs(got - healthy)[np.arange(test.chains) != at]
-        tolerance = max(tolerance, test.tolerance(healthy))
-        if not np.max(gap, initial=0.0) <= worst:
-            worst, text = float(np.max(gap)), _text(test, _with(q, at, bad))
+        yield Measured(np.max(gap, initial=0.0), test.tolerance(healthy), _text(test, _with(q, at, bad)))
     if not tried:
-        return inconclusive("divergent neighbour", f"it stops: {refused}")
+        raise Inconclusive(f"it stops: {refused}")
     if refused:
         test.notes.append(f"divergent neighbour: {refused}")
-    basis = f"change of the other chains; {tried} kinds of disaster"
-    return judged("divergent neighbour", worst, tolerance, basis, case=text)
+    return f"change of the other chains; {tried} kinds of disaster"
 
 
 def _with(q: np.ndarray, at: int, bad: float) -> np.ndarray:
@@ -327,8 +323,8 @@ def _numbers(test: BatchExamination) -> Row:
         for kind in counts[0]
     )
     if short:
-        return inconclusive("numbers scale", f"{text}: some are shared (rightly so for a common step size)")
-    return Row("numbers scale", PASS, basis=text)
+        raise Inconclusive(f"{text}: some are shared (rightly so for a common step size)")
+    return passed(text)
 
 
 def _streams(test: BatchExamination) -> Row:
@@ -345,17 +341,15 @@ def _streams(test: BatchExamination) -> Row:
             both[i, j] += moved[i] and moved[j]
             equal[i, j] += moved[i] and moved[j] and np.array_equal(got[i], got[j])
     if both.max() == 0:
-        return inconclusive("streams independent", "no two chains moved in the same call")
+        raise Inconclusive("no two chains moved in the same call")
     if equal.max() > 0:
         i, j = (int(x) for x in np.unravel_index(np.argmax(equal), equal.shape))
         why = f"chains {i} and {j}, from the same point, went to the same one in {equal[i, j]} of {both[i, j]} calls"
         # A proposal of a few values only (a walk on a grid) can coincide; one with normals cannot.
         if equal[i, j] == both[i, j] and both[i, j] >= 3:
-            return Row(
-                "streams independent", FAIL, float(equal[i, j]), 0.0, why, WRONG_LAW, _text(test, test.states(0)[0])
-            )
-        return inconclusive("streams independent", why)
-    return Row("streams independent", PASS, 0.0, 0.0, f"equal answers from equal starts, in {int(both.max())} calls")
+            return failed(why, _text(test, test.states(0)[0]), float(equal[i, j]), 0.0)
+        raise Inconclusive(why)
+    return passed(f"equal answers from equal starts, in {int(both.max())} calls", 0.0, 0.0)
 
 
 def _decisions(test: BatchExamination) -> Row:
@@ -376,10 +370,9 @@ def _decisions(test: BatchExamination) -> Row:
     found = _shared_uniform(test)
     if found is not None:
         return found
+    accepting = f"{rates.min():.2g} to {rates.max():.2g}"
     if rates.min() < 0.05 or rates.max() > 0.95:
-        return inconclusive(
-            "decisions independent", f"chains accept in {rates.min():.2g} to {rates.max():.2g} of the calls"
-        )
+        raise Inconclusive(f"chains accept in {accepting} of the calls")
     pairs = list(itertools.combinations(range(test.chains), 2))
     alike = [(np.mean(moved[:, i] == moved[:, j]), i, j) for i, j in pairs]
     share, i, j = max(alike)
@@ -387,9 +380,8 @@ def _decisions(test: BatchExamination) -> Row:
     chance = len(pairs) * max(a, 1 - a) ** calls
     if share == 1.0 and chance <= FALSE_ALARM:
         why = f"chains {i} and {j} decide alike in all of {calls} calls: by chance {chance:.1g}"
-        return Row("decisions independent", FAIL, share, 1.0, why, WRONG_LAW, _text(test, test.states(0)[0]), "<")
-    basis = f"largest share of equal decisions, {calls} calls, accepting {rates.min():.2g} to {rates.max():.2g}"
-    return Row("decisions independent", PASS, share, 1.0, basis, relation="<")
+        return failed(why, _text(test, test.states(0)[0]), share, 1.0, relation="<")
+    return passed(f"largest share of equal decisions, {calls} calls, accepting {accepting}", share, 1.0, "<")
 
 
 def _shared_uniform(test: BatchExamination) -> Row | None:
@@ -405,21 +397,19 @@ def _shared_uniform(test: BatchExamination) -> Row | None:
             q, _ = test.states(key)
             before, asked = _recorded(test, q, key)
             stayed = np.all(before == q, axis=1)
-            script = script_of(asked)
-            if place >= len(script[kind]):
+            if place >= len(script_of(asked)[kind]):
                 continue
             turned = np.zeros(test.chains, dtype=bool)
             shifted = np.zeros(test.chains, dtype=bool)
-            for new in (1e-12, 1 - 1e-12):
-                changed = {**script, kind: [*script[kind][:place], new, *script[kind][place + 1 :]]}
-                after = test.kernel(q, Draws(np.random.default_rng(key), changed))
+            for new in ENDS:
+                after = test.kernel(q, Draws(np.random.default_rng(key), script_of(asked, **{kind: (place, new)})))
                 stays = np.all(after == q, axis=1)
                 turned |= stays != stayed
                 shifted |= ~stays & ~stayed & np.any(after != before, axis=1)
             if turned.sum() >= 2 and not shifted.any():
                 who = np.flatnonzero(turned).tolist()
                 why = f"one uniform (number {place + 1} of the call) decides for the chains {who}"
-                return Row("decisions independent", FAIL, float(len(who)), 1.0, why, WRONG_LAW, _text(test, q))
+                return failed(why, _text(test, q), float(len(who)), 1.0)
     return None
 
 

@@ -16,23 +16,27 @@ What is asked of a generator's bit stream by compiled code cannot be recorded: t
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts
-from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, INEFFICIENT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
+from refhmc.check.examination import Examination, Rows
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.draws import script_of
 from refhmc.check.subject.foreign import (
     DIMENSIONS,
     SECONDS_PER_CALL,
     Foreign,
+    Inconclusive,
     NotApplicable,
     SubjectError,
     call_text,
@@ -40,9 +44,10 @@ from refhmc.check.subject.foreign import (
 )
 from refhmc.check.subject.outcomes import GRID
 from refhmc.check.subject.shapes import first_working
-from refhmc.check.subject.target import target_density, typical_points
+from refhmc.check.subject.target import TargetDensity, target_density, typical_points
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_runner
 
+KINDS = ("normal", "exponential", "uniform")
 USED = (1e-6, 0.2, 0.4, 0.6, 0.8, 0.95, 1 - 1e-9)
 NOTHING = (
     "no number was asked for in a way that can be recorded (compiled code on the bit stream, or a generator of its own)"
@@ -77,10 +82,10 @@ def randomness(
     subject = Foreign(kernel, name, like)
     target = None if H is None and log_density is None else target_density(H, log_density, like)
     test = RandomnessExamination(subject, target, dim, points, n, seed)
-    checks = [
+    checks: Rows = [
         ("answers", _answers),
-        ("respects the generator", _respects),
-        ("global state", _global),
+        ("respects the generator", _respects, INEFFICIENT),
+        ("global state", _global, INEFFICIENT),
         ("fresh every call", _fresh),
         ("kinds and counts", _counts),
         ("momentum", _rank),
@@ -105,7 +110,7 @@ def randomness(
 class RandomnessExamination(Examination):
     """One kernel under examination: where it starts, what it drew, and what came of it."""
 
-    def __init__(self, kernel: Foreign, target, dim, points, n: int, seed: int):
+    def __init__(self, kernel: Foreign, target: TargetDensity | None, dim: int | None, points: Any, n: int, seed: int):
         super().__init__(kernel.name, (kernel, *(target.foreign if target else ())), seed)
         self.kernel, self.target, self.n = kernel, target, max(int(n), 4)
         self.dim = dim if dim is not None or target is None else target.dim
@@ -126,6 +131,30 @@ class RandomnessExamination(Examination):
         assert self.points is not None
         return self.points
 
+    @property
+    def text(self) -> str:
+        """A call from the first start."""
+        return call_text(self.kernel.name, [self.starts()[0]])
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of numbers that it asked for."""
+        return {x.kind for transition in self.recorded for x in transition.asked}
+
+    def _momentum(self) -> np.ndarray | None:
+        return np.ones(self.dim or 1) if self.need().keeps_momentum else None
+
+    def run(self, seed: int, q: np.ndarray, script: dict | None = None) -> Transition:
+        """A transition on the numbers of ``script``, and those of the seed."""
+        return self.need().run(q, script, seed, self._momentum())
+
+    def again(self, q: np.ndarray, seed: int) -> np.ndarray:
+        """The answer with a generator made from a seed: NumPy's own where the kernel takes one."""
+        runner = self.need()
+        if runner.shape == MOMENTUM:
+            return runner.run(q, seed=seed).q
+        return runner.with_generator(np.random.default_rng([self.seed, seed]), q, self._momentum()).q
+
     def need_recorded(self) -> TransitionRunner:
         runner = self.need()
         if runner.shape == MOMENTUM:
@@ -136,76 +165,52 @@ class RandomnessExamination(Examination):
 
 
 def _answers(test: RandomnessExamination) -> Row:
+    given = test.points
+
     def found(dim: int) -> TransitionRunner:
-        return find_runner(test.kernel, 0.1 + 0.1 * np.arange(dim) if test.points is None else test.points[0])
+        return find_runner(test.kernel, 0.1 + 0.1 * np.arange(dim) if given is None else given[0])
 
     try:
-        dimensions = DIMENSIONS if test.dim is None else (test.dim,)
-        test.dim, runner = first_working(dimensions, found, test.kernel)
+        dim, runner = first_working(DIMENSIONS if test.dim is None else (test.dim,), found, test.kernel)
     except SubjectError as wrong:
         raise elsewhere(wrong, test.dim, lambda d: find_runner(test.kernel, 0.1 + 0.1 * np.arange(d))) from None
-    test.runner, rng = runner, np.random.default_rng([test.seed, 1])
-    if test.points is None:
-        test.points = (
-            0.5 * rng.standard_normal((8, test.dim))
-            if test.target is None
-            else typical_points(test.target.log_pi, test.dim, 8, rng)
-        )
+    test.dim, test.runner, rng = dim, runner, np.random.default_rng([test.seed, 1])
+    if test.points is None and test.target is None:
+        test.points = 0.5 * rng.standard_normal((8, dim))
+    elif test.points is None and test.target is not None:
+        test.points = typical_points(test.target.log_pi, dim, 8, rng)
     test.notes.append(f"called as {runner.shape}")
-    bad = ""
-    transitions = []
-    for k in range(test.n):
-        q = test.points[k % len(test.points)]
-        got = runner.run(q, seed=k, p=_momentum(test))
-        if not np.isfinite(got.q).all():
-            bad = call_text(test.kernel.name, [q])
-        transitions.append(got)
+    starts = [q for _, q in zip(range(test.n), itertools.cycle(test.starts()), strict=False)]
+    transitions = [test.run(k, q) for k, q in enumerate(starts)]
     if runner.shape != MOMENTUM:
         test.recorded = transitions if any(got.asked for got in transitions) else []
-    if bad:
-        return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
-    return Row("answers", PASS, basis=f"positions ({test.dim},), {test.n} times")
-
-
-def _momentum(test: RandomnessExamination):
-    return np.ones(test.dim or 1) if test.runner is not None and test.runner.keeps_momentum else None
-
-
-def _again(test: RandomnessExamination, runner: TransitionRunner, q, seed: int) -> np.ndarray:
-    """The answer with a generator made from a seed: NumPy's own where the kernel takes one."""
-    if runner.shape == MOMENTUM:
-        return runner.run(q, seed=seed).q
-    return runner.with_generator(np.random.default_rng([test.seed, seed]), q, _momentum(test)).q
+    bad = next((q for q, got in zip(starts, transitions, strict=True) if not np.isfinite(got.q).all()), None)
+    if bad is not None:
+        return failed("a position that is not finite, from a finite one", call_text(test.kernel.name, [bad]))
+    return passed(f"positions ({test.dim},), {test.n} times")
 
 
 def _respects(test: RandomnessExamination) -> Row:
     """Same generator, same answer, whatever the state of the global ones."""
     runner = test.need()
+
+    def asked_again(k: int, q: np.ndarray, state: int) -> np.ndarray:
+        _set_global(state)
+        return test.again(q, k)
+
     for k, q in enumerate(test.starts()[:6]):
-        _set_global(1)
-        first = _again(test, runner, q, k)
-        _set_global(2)
-        second = _again(test, runner, q, k)
-        if np.array_equal(first, second, equal_nan=True):
+        if np.array_equal(asked_again(k, q, 1), asked_again(k, q, 2), equal_nan=True):
             continue
         text = f"{call_text(test.kernel.name, [q])}  # twice, each time with default_rng({[test.seed, k]})"
-        _set_global(1)
-        third = _again(test, runner, q, k)
-        _set_global(1)
-        fourth = _again(test, runner, q, k)
-        _set_global(2)
-        elsewhere = not np.array_equal(
-            fourth, _again(test, runner, q, k)
-        )  # and is it not just the call before that matters?
-        if np.array_equal(third, fourth) and elsewhere:
-            why = "the same generator, another answer after np.random.seed or random.seed: it reads a global generator"
-            return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
+        why = "the same generator, another answer"
+        third, fourth, other = (asked_again(k, q, state) for state in (1, 1, 2))
+        # The last, lest it be just the call before that matters.
+        if np.array_equal(third, fourth) and not np.array_equal(fourth, other):
+            return failed(f"{why} after np.random.seed or random.seed: it reads a global generator", text)
         if runner.shape != MOMENTUM and not test.recorded:
-            why = "the same generator, another answer: its randomness is its own"
-            return Row("respects the generator", FAIL, basis=why, severity=INEFFICIENT, case=text)
-        why = "the same generator, another answer: it remembers earlier calls (a momentum kept inside?) or draws elsewhere too"
-        return inconclusive("respects the generator", why)
-    return Row("respects the generator", PASS, basis="the same generator gives the same answer, bit for bit")
+            return failed(f"{why}: its randomness is its own", text)
+        raise Inconclusive(f"{why}: it remembers earlier calls (a momentum kept inside?) or draws elsewhere too")
+    return passed("the same generator gives the same answer, bit for bit")
 
 
 def _set_global(seed: int) -> None:
@@ -220,37 +225,33 @@ def _state() -> tuple:
 
 def _global(test: RandomnessExamination) -> Row:
     """The global generators are left as they were."""
-    runner = test.need()
+    test.need()
     _set_global(123456789)
     before = _state()
     for k, q in enumerate(test.starts()[:6]):
-        _again(test, runner, q, k)
-    numpy_changed, python_changed = (a != b for a, b in zip(before, _state(), strict=True))
-    if numpy_changed or python_changed:
-        why = f"the state of the global {'np.random' if numpy_changed else 'random'} is another after its calls"
-        text = call_text(test.kernel.name, [test.starts()[0]])
-        return Row("global state", FAIL, basis=why, severity=INEFFICIENT, case=text)
-    return Row("global state", PASS, basis="np.random and random are left as they were")
+        test.again(q, k)
+    changed = [name for name, a, b in zip(("np.random", "random"), before, _state(), strict=True) if a != b]
+    if changed:
+        return failed(f"the state of the global {changed[0]} is another after its calls", test.text)
+    return passed("np.random and random are left as they were")
 
 
 def _fresh(test: RandomnessExamination) -> Row:
     """Different numbers, different answers: at least one of 20 calls from some point moves, and two moves differ."""
-    runner = test.need()
+    test.need()
     moves = 0
     for q in test.starts()[:4]:
         seen = set()
         for k in range(20):
-            got = _again(test, runner, q, 1000 + k)
+            got = test.again(q, 1000 + k)
             if not np.array_equal(got, q):
                 seen.add(got.tobytes())
                 moves += 1
             if len(seen) > 1:
-                return Row("fresh every call", PASS, basis="different numbers lead to different points")
+                return passed("different numbers lead to different points")
     if moves > 3:
-        why = f"{moves} calls with different generators moved, to the same point from each start"
-        text = call_text(test.kernel.name, [test.starts()[0]])
-        return Row("fresh every call", FAIL, basis=why, severity=WRONG_LAW, case=text)
-    return inconclusive("fresh every call", f"it moved {moves} times in 80 calls")
+        return failed(f"{moves} calls with different generators moved, to the same point from each start", test.text)
+    raise Inconclusive(f"it moved {moves} times in 80 calls")
 
 
 def _counts(test: RandomnessExamination) -> Row:
@@ -269,15 +270,8 @@ def _counts(test: RandomnessExamination) -> Row:
     test.notes.append(f"asks for {text} a transition{'' if constant else ' (not always as many)'}")
     empty = sum(not transition.asked for transition in test.recorded)
     if empty:
-        return inconclusive("kinds and counts", f"{text}; nothing at all in {empty} of {test.n} transitions")
-    return Row("kinds and counts", PASS, basis=text)
-
-
-def _scripted(test: RandomnessExamination, transition: Transition, kind: str, place: int, value: float) -> dict:
-    """The script that repeats ``transition`` with one number changed."""
-    script = script_of(transition.asked)
-    script[kind][place] = value
-    return script
+        raise Inconclusive(f"{text}; nothing at all in {empty} of {test.n} transitions")
+    return passed(text)
 
 
 def _moving(test: RandomnessExamination) -> list[tuple[int, np.ndarray, Transition]]:
@@ -287,19 +281,19 @@ def _moving(test: RandomnessExamination) -> list[tuple[int, np.ndarray, Transiti
     return [x for x in found if not np.array_equal(x[2].q, x[1]) and np.isfinite(x[2].q).all()]
 
 
-def _responses(
-    test: RandomnessExamination, runner: TransitionRunner, k: int, q, transition: Transition, kind: str
-) -> np.ndarray:
+def _responses(test: RandomnessExamination, k: int, q: np.ndarray, transition: Transition, kind: str) -> np.ndarray:
     """dq' for a small change of each of the numbers of a kind, (d, count)."""
-    numbers = transition.numbers(kind)
     h = 1e-4 if test.kernel.epsilon < 1e-10 else 1e-2
-    columns = []
-    for place, value in enumerate(numbers):
-        to = value + (h if kind == "normal" or value < 0.5 else -h)
-        got = runner.run(q, _scripted(test, transition, kind, place, to), seed=k, p=_momentum(test))
-        rejected = np.array_equal(got.q, q)
-        columns.append(np.zeros(len(q)) if rejected else (got.q - transition.q) / h)
-    return np.stack(columns, axis=-1) if columns else np.zeros((len(q), 0))
+    columns = [np.zeros((len(q), 0))]
+    for place, value in enumerate(transition.numbers(kind)):
+        got = test.run(k, q, script_of(transition.asked, **{kind: (place, value + _inward(kind, value) * h)})).q
+        columns.append((np.zeros(len(q)) if np.array_equal(got, q) else (got - transition.q) / h)[:, None])
+    return np.hstack(columns)
+
+
+def _inward(kind: str, value: float) -> float:
+    """1 or -1: to which side there is room."""
+    return 1.0 if kind == "normal" or value < 0.5 else -1.0
 
 
 def _rank(test: RandomnessExamination) -> Row:
@@ -307,9 +301,7 @@ def _rank(test: RandomnessExamination) -> Row:
     runner = test.need_recorded()
     directions, most, shared = [], 0, 0
     for k, q, transition in _moving(test)[:12]:
-        J = np.hstack(
-            [_responses(test, runner, k, q, transition, kind) for kind in ("normal", "exponential", "uniform")]
-        )
+        J = np.hstack([_responses(test, k, q, transition, kind) for kind in KINDS])
         sizes = np.linalg.norm(J, axis=0)
         J = J[:, sizes > 1e-9 * max(sizes.max(initial=0.0), 1e-300)]
         if J.size:
@@ -320,102 +312,82 @@ def _rank(test: RandomnessExamination) -> Row:
             rest = (transition.q - q) - left[:, :rank] @ (left[:, :rank].T @ (transition.q - q))
             shared += np.linalg.norm(rest) > 1e-6 * np.linalg.norm(transition.q - q)
     if not directions:
-        moved = len(_moving(test))
-        return inconclusive("momentum", f"no move depends smoothly on its numbers ({moved} moves)")
+        raise Inconclusive(f"no move depends smoothly on its numbers ({len(_moving(test))} moves)")
     values = np.linalg.svd(np.hstack(directions), compute_uv=False)
     spanned = int(np.sum(values > 1e-6 * values[0]))
     d = len(test.starts()[0])
-    discrete = {"choice", "permutation", "flip"} & {x.kind for transition in test.recorded for x in transition.asked}
+    discrete = {"choice", "permutation", "flip"} & test.kinds
     if 2 * shared > len(directions) and most < d and spanned == d and not discrete and not runner.keeps_momentum:
         # A part of the coordinates, or one direction, goes no further than its noise; a deterministic move in between does.
         test.shared = f"{most} numbers move it at a time, in {d} dimensions, and it goes further than they lead"
-        return inconclusive("momentum", f"{test.shared}: is one used for several coordinates?")
+        raise Inconclusive(f"{test.shared}: is one used for several coordinates?")
     if spanned == d:
-        return Row(
-            "momentum", PASS, basis=f"its numbers move it in {most} directions at a time, in all {d} over several moves"
-        )
-    chosen = any(x.kind in ("choice", "permutation") for transition in test.recorded for x in transition.asked)
-    if chosen or spanned > most or runner.keeps_momentum:  # some coordinates at a time
-        return inconclusive("momentum", f"its numbers move it in {most} directions at a time, {spanned} of {d} so far")
+        return passed(f"its numbers move it in {most} directions at a time, in all {d} over several moves")
+    if test.kinds & {"choice", "permutation"} or spanned > most or runner.keeps_momentum:  # some coordinates at a time
+        raise Inconclusive(f"its numbers move it in {most} directions at a time, {spanned} of {d} so far")
     kinds = sum(len(transition.numbers("normal")) for transition in test.recorded) / len(test.recorded)
     why = f"its numbers move it in {spanned} of {d} directions only: {kinds:g} normals a transition"
-    text = call_text(test.kernel.name, [test.starts()[0]])
-    return Row("momentum", FAIL, spanned, d, why, WRONG_LAW, text, ">=")
+    return failed(why, test.text, spanned, d, relation=">=")
 
 
 def _used(test: RandomnessExamination) -> Row:
     """Which numbers change nothing? Reported; a fault only where no number decides or moves."""
-    runner = test.need_recorded()
+    test.need_recorded()
     idle: Counter = Counter()
     seen: Counter = Counter()
     for k, q, transition in _moving(test)[:8]:
-        for kind in ("normal", "exponential", "uniform"):
+        for kind in KINDS:
             for place, value in enumerate(transition.numbers(kind)):
-                name = f"{kind} {place + 1}"
-                seen[name] += 1
-                idle[name] += not _matters(test, runner, k, q, transition, kind, place, value)
+                seen[kind, place + 1] += 1
+                idle[kind, place + 1] += not _matters(test, k, q, transition, kind, place, value)
     if not seen:
-        return inconclusive("depends on every draw", "no move was recorded")
+        raise Inconclusive("no move was recorded")
     unused = [name for name in seen if idle[name] == seen[name]]
-    of_use = {name.split()[0] for name in seen if name not in unused}
-    test.idle = {name.split()[0] for name in unused} - of_use
-    if len(unused) == len(seen) and not any(x.kind == "flip" for transition in test.recorded for x in transition.asked):
-        why = "no number that it asks for changes where it goes"
-        text = call_text(test.kernel.name, [test.starts()[0]])
-        return inconclusive("depends on every draw", f"{why}: {text}")
+    test.idle = {kind for kind, _ in unused} - {name[0] for name in seen if name not in unused}
+    if len(unused) == len(seen) and "flip" not in test.kinds:
+        raise Inconclusive(f"no number that it asks for changes where it goes: {test.text}")
     if unused:
-        shown = ", ".join(unused[:6]) + (" ..." if len(unused) > 6 else "")
+        shown = ", ".join(f"{kind} {place}" for kind, place in unused[:6]) + (" ..." if len(unused) > 6 else "")
         test.notes.append(f"asked for, and of no consequence in {len(_moving(test)[:8])} moves: {shown}")
-        return inconclusive("depends on every draw", f"of no consequence: {shown}")
-    return Row("depends on every draw", PASS, basis=f"{len(seen)} numbers, each of consequence")
+        raise Inconclusive(f"of no consequence: {shown}")
+    return passed(f"{len(seen)} numbers, each of consequence")
 
 
 def _matters(
-    test: RandomnessExamination,
-    runner: TransitionRunner,
-    k: int,
-    q,
-    transition: Transition,
-    kind: str,
-    place: int,
-    value: float,
+    test: RandomnessExamination, k: int, q: np.ndarray, transition: Transition, kind: str, place: int, value: float
 ) -> bool:
-    values = (value + 0.05, value + 0.5, value - 2.0, 10 * value + 5) if kind == "normal" else (0.5 * value, *GRID)
-    if kind == "exponential":
-        values = tuple(-math.log(u) for u in GRID)
-    for new in values:
-        got = runner.run(q, _scripted(test, transition, kind, place, float(new)), seed=k, p=_momentum(test))
-        if not np.array_equal(got.q, transition.q):
-            return True
-    return False
+    of_kind = {
+        "normal": (value + 0.05, value + 0.5, value - 2.0, 10 * value + 5),
+        "uniform": (0.5 * value, *GRID),
+        "exponential": tuple(-math.log(u) for u in GRID),
+    }
+    scripts = (script_of(transition.asked, **{kind: (place, float(new))}) for new in of_kind[kind])
+    return any(not np.array_equal(test.run(k, q, script).q, transition.q) for script in scripts)
 
 
 def _one_use(test: RandomnessExamination) -> Row:
     """What decides whether to move must not say whereto; what was used in a call must not be in the next."""
-    runner = test.need_recorded()
-    kinds = {x.kind for transition in test.recorded for x in transition.asked}
+    test.need_recorded()
     if test.shared:
-        return inconclusive("one use of each number", test.shared)
-    if not (kinds - {"normal"} - test.idle) and _rejects(test, runner):
+        raise Inconclusive(test.shared)
+    if not (test.kinds - {"normal"} - test.idle) and _rejects(test):
         why = (
             "it rejects, and no number but those of the proposal decides that: right only for a law that is flat there"
         )
-        return inconclusive("one use of each number", why)
-    again = _comes_back(test, runner)
+        raise Inconclusive(why)
+    again = _comes_back(test)
     if again:
         why = f"another {again} in a call that ends at the same point changes the answer of the next call"
-        return inconclusive("one use of each number", why + ": it is used again, or a momentum is kept inside")
+        raise Inconclusive(why + ": it is used again, or a momentum is kept inside")
     double: dict[int, int] = {}
     decides_only = False
     for k, q, transition in _moving(test)[:6]:
         uniforms = transition.numbers("uniform")
         if len(uniforms) > 16:
-            return not_run("one use of each number", "more than 16 uniforms a transition")
+            raise NotApplicable("more than 16 uniforms a transition")
         for place, _ in enumerate(uniforms):
-            answers = [
-                runner.run(q, _scripted(test, transition, "uniform", place, float(u)), seed=k, p=_momentum(test)).q
-                for u in np.linspace(0.02, 0.98, 33)
-            ]
+            tried = (script_of(transition.asked, uniform=(place, float(u))) for u in np.linspace(0.02, 0.98, 33))
+            answers = [test.run(k, q, script).q for script in tried]
             stays = [np.array_equal(a, q) for a in answers]
             places = {a.tobytes() for a, s in zip(answers, stays, strict=True) if not s}
             changes = sum(a != b for a, b in pairwise(stays))
@@ -428,25 +400,21 @@ def _one_use(test: RandomnessExamination) -> Row:
     if double and not decides_only:
         place = max(double, key=lambda x: double[x])
         why = f"uniform {place + 1} decides whether it moves, and moves the proposal too ({double[place]} moves)"
-        return inconclusive("one use of each number", why + ": right only if it is rescaled after the decision")
-    return Row(
-        "one use of each number",
-        PASS,
-        basis="nothing that decides moves the proposal too, or comes back in the next call",
-    )
+        raise Inconclusive(why + ": right only if it is rescaled after the decision")
+    return passed("nothing that decides moves the proposal too, or comes back in the next call")
 
 
-def _rejects(test: RandomnessExamination, runner: TransitionRunner) -> bool:
+def _rejects(test: RandomnessExamination) -> bool:
     """Whether some noise, perhaps a large one, leaves it where it is."""
     for k, (q, transition) in enumerate(zip(test.starts(), test.recorded, strict=False)):
         for size in (1.0, 2.0, 4.0, 8.0):
             script = {"normal": list(size * transition.numbers("normal"))}
-            if np.array_equal(runner.run(q, script, seed=k, p=_momentum(test)).q, q):
+            if np.array_equal(test.run(k, q, script).q, q):
                 return True
     return False
 
 
-def _comes_back(test: RandomnessExamination, runner: TransitionRunner) -> str:
+def _comes_back(test: RandomnessExamination) -> str:
     """Which number of a call matters to the next one, though the call ends at the same point without it; "" if none does.
 
     Calls in which large noise is rejected, or a move is taken, whatever the uniform; the call after them is always the same.
@@ -458,13 +426,11 @@ def _comes_back(test: RandomnessExamination, runner: TransitionRunner) -> str:
         for size in (0.1, 1.0, 3.0, 6.0):
             z = size * rng.standard_normal(count)
             ends: dict[bytes, tuple[str, bytes]] = {}
-            for what, noise, u in [
-                *(("uniform", z, u) for u in USED),
-                *(("normal", s * z, 0.9) for s in (0.9, 1.0, 1.2)),
-            ]:
+            calls = [("uniform", z, u) for u in USED] + [("normal", s * z, 0.9) for s in (0.9, 1.0, 1.2)]
+            for what, noise, u in calls:
                 script = {"normal": list(noise), "uniform": [u] * 8, "exponential": [-math.log(u)] * 8}
-                end = runner.run(q, script, seed=k, p=_momentum(test)).q
-                then = runner.run(end, after, seed=k, p=_momentum(test)).q.tobytes()
+                end = test.run(k, q, script).q
+                then = test.run(k, end, after).q.tobytes()
                 if ends.setdefault(end.tobytes(), (what, then))[1] != then:
                     return what
     return ""

@@ -101,11 +101,13 @@ class Draws:
         return sum(np.size(question.answer) for question in self.asked if question.kind == kind)
 
 
-def script_of(asked: Sequence[Question]) -> dict[str, list]:
-    """The script that gives these answers again: those of each kind, in order."""
+def script_of(asked: Sequence[Question], **changed: tuple[int, Any]) -> dict[str, list]:
+    """The script that gives these answers again; ``changed``: by kind, the place of one to be another, and which."""
     script: dict[str, list] = {}
     for kind, _, answer in asked:
         script.setdefault(kind, []).extend(np.ravel(answer) if kind in ("normal", "exponential") else [answer])
+    for kind, (place, value) in changed.items():
+        script[kind][place] = value
     return script
 
 

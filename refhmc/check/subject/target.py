@@ -66,6 +66,16 @@ def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:
     return found
 
 
+def momentum_root(energy: Callable | None, q: np.ndarray) -> np.ndarray:
+    """L of the momentum's covariance L L' at q, (d, d), 1 where no energy is known; Inconclusive if there is none."""
+    if energy is None:
+        return np.eye(len(q))
+    try:
+        return np.linalg.cholesky(np.linalg.inv(inverse_mass(energy, q)))
+    except np.linalg.LinAlgError:
+        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
+
+
 def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
     """log pi(q), up to a constant, of an energy H(q, p). Inconclusive if K is neither Gaussian nor free of q."""
     found: dict[str, Any] = {}

@@ -17,19 +17,20 @@ answers and the solver's delta can do to them, |J^-1| times each.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
+import scipy.special
 
 from refhmc.check.own import differences
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, PathStep, answers, outcomes
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
+Path = tuple[PathStep, ...]
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
 STARTS, THOROUGH = 6, 24  # searches for a way back: 24 miss one that a quarter of them would find with chance 2e-3
@@ -55,51 +56,47 @@ class Setting(NamedTuple):
     delta: float
     run: Callable | None = None  # in place of runner.run: with a history
 
-    def rounding(self, q) -> float:
+    def rounding(self, q: np.ndarray) -> float:
         """A trajectory that comes back to ``q`` may miss it by so much."""
         return 1e3 * self.runner.kernel.epsilon * (1 + float(np.abs(q).max()))
 
     def normals(self, z: np.ndarray) -> np.ndarray:
         return self.root @ z if self.runner.shape == MOMENTUM else z
 
-    def transition(self, q, z, path: tuple[PathStep, ...]) -> Transition:
+    def transition(self, q: np.ndarray, z: np.ndarray, path: Path) -> Transition:
         """The transition from ``q`` on noise ``z`` along ``path``."""
         script = answers(path, z if self.frees else None)
         if not self.frees:
             script["normal"] = list(self.normals(z))
         return (self.run or self.runner.run)(q, script, self.seed)
 
-    def gone(self, q, z, path: tuple[PathStep, ...]) -> np.ndarray:
+    def gone(self, q: np.ndarray, z: np.ndarray, path: Path) -> np.ndarray:
         """Where :meth:`transition` goes; NaN where the kernel refuses noise that is far from any it would draw."""
         try:
             return self.transition(q, z, path).q
         except SubjectError:
             return np.full(len(q), np.nan)
 
-    def outcomes(self, q, z, frees: tuple[float, ...] = ()) -> list[Outcome]:
+    def outcomes(self, q: np.ndarray, z: np.ndarray, frees: tuple[float, ...] = ()) -> list[Outcome]:
         """Every outcome from ``q`` on ``z``; ``frees`` are the free numbers' values, as uniforms."""
         if not self.runner.recorded:
             raise Inconclusive("its randomness cannot be recorded (compiled code on the bit stream)")
         if self.runner.uniforms > 1:
             raise Inconclusive("it wants several uniforms: as kernel(draws, q) its decisions can be enumerated")
         fixed = [] if self.frees else list(self.normals(z))
-        values = tuple(_phi(z)) if self.frees else frees
+        values = tuple(scipy.special.ndtr(z)) if self.frees else frees
 
-        def run(script):
+        def run(script: dict) -> Transition:
             return (self.run or self.runner.run)(q, {**script, "normal": [*fixed]}, self.seed)
 
-        def free(k):
+        def free(k: int) -> float:
             return values[k] if k < len(values) else 0.25 + 0.5 * ((0.37 + 0.618034 * k) % 1.0)
 
         return outcomes(run, q, free, self.takes, self.rounding(q))
 
-    def log_density(self, q, z) -> float:
+    def log_density(self, q: np.ndarray, z: np.ndarray) -> float:
         """log pi(q) phi(q, w), up to a constant."""
         return self.log_pi(q) - 0.5 * z @ z if self.frees else self.log_noise(q, self.normals(z))
-
-
-def _phi(z):
-    return 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in np.atleast_1d(z)]))
 
 
 class Map(NamedTuple):
@@ -111,10 +108,10 @@ class Map(NamedTuple):
     inverse: float
 
 
-def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Map:
+def map_of(setting: Setting, q: np.ndarray, z: np.ndarray, path: Path, active: Any = None, quick: bool = False) -> Map:
     """The derivative of the outcome ``path`` by its noise."""
 
-    def moved(x):
+    def moved(x: np.ndarray) -> np.ndarray:
         to = setting.gone(q, x, path)
         return np.full(len(q), np.nan) if np.array_equal(to, q) else to
 
@@ -125,21 +122,19 @@ def map_of(setting: Setting, q, z, path, active=None, quick: bool = False) -> Ma
             near, far = (moved(z + k * h * unit) - moved(z - k * h * unit) for k in (1, 2))
             columns.append((8 * near - far) / (12 * h))
         else:
-            slope = differences.ridders(functools.partial(_along, moved, z, unit), WIDTH, LEVELS)
+            slope = differences.ridders(on_line(moved, z, unit), WIDTH, LEVELS)
             columns.append(np.broadcast_to(slope.value, q.shape))
             error = max(error, slope.error)
     return volume_of(np.stack(columns, axis=-1), error, active)
 
 
-def _along(f, z, unit, t: float):
-    return f(z + t * unit)
+def on_line(f: Callable, at: np.ndarray, direction: np.ndarray) -> Callable[[float], np.ndarray]:
+    return lambda t: f(at + t * direction)
 
 
-def volume_of(jacobian: np.ndarray, error: float, active=None) -> Map:
+def volume_of(jacobian: np.ndarray, error: float, active: Any = None) -> Map:
     J = jacobian if active is None else jacobian[:, active]
-    if not J.size or not np.isfinite(J).all():
-        return Map(jacobian, -np.inf, np.inf, np.inf)
-    sizes = np.linalg.svd(J, compute_uv=False)
+    sizes = np.linalg.svd(J, compute_uv=False) if J.size and np.isfinite(J).all() else np.zeros(1)
     if J.shape[1] > J.shape[0] or sizes[-1] <= 1e-9 * sizes[0]:
         return Map(jacobian, -np.inf, np.inf, np.inf)
     inverse = 1 / sizes[-1]
@@ -166,18 +161,19 @@ class Pairing(NamedTuple):
     why: str = ""
 
 
-def outcome_probability(found: list[Outcome], to: np.ndarray, near: float) -> float:
+def probability_at(found: list[Outcome], to: np.ndarray, near: float) -> float:
     """The probability of all outcomes at ``to``."""
-    return float(
-        sum(
-            outcome.probability
-            for outcome in found
-            if outcome.moved and np.abs(outcome.transition.q - to).max() <= near
-        )
-    )
+    return float(sum(x.probability for x in found if np.abs(x.transition.q - to).max() <= near))
 
 
-def pair(setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found: list[Outcome], rng) -> Pairing:
+def pair(
+    setting: Setting,
+    q: np.ndarray,
+    z: np.ndarray,
+    outcome: Outcome,
+    found: list[Outcome],
+    rng: np.random.Generator,
+) -> Pairing:
     """The way back of ``outcome``, one of the outcomes ``found`` from ``q`` on ``z``, and how far the two sides differ."""
     to, path = outcome.transition.q, outcome.path
     if not np.isfinite(to).all():
@@ -188,7 +184,7 @@ def pair(setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found
     full = len(active) == len(z) == len(q)
     subsets = [active] if len(active) <= len(q) else [active[: len(q)], active[-len(q) :]]
     near = (1e-7 + 1e3 * setting.runner.kernel.epsilon + 100 * setting.delta) * (1 + np.abs(q).max())
-    P = outcome_probability(found, to, near)
+    P = probability_at([x for x in found if x.moved], to, near)
     best = Pairing(q, z, outcome, "open", to=to, probability=P, full=full, why="no way back was found")
     for subset in subsets:
         at = volume_of(here.jacobian, _error_of(here), subset)
@@ -219,7 +215,9 @@ def pair(setting: Setting, q: np.ndarray, z: np.ndarray, outcome: Outcome, found
     return best
 
 
-def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset, path, near, rng) -> Pairing:
+def _thoroughly(
+    setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, path: Path, near: float, rng: Any
+) -> Pairing:
     """Before it is held against the kernel: does every way back differ, and is it sure that none was missed?
 
     A reversible kernel has as many ways there as back, so that fewer of them found back than there are too few. What would
@@ -230,7 +228,7 @@ def _thoroughly(setting: Setting, best: Pairing, forward: float, at: Map, subset
     change = abs(setting.log_pi(to) - setting.log_pi(q))
     most = z @ z + 2 * (change + SLACK)
 
-    def paths(start, goal, guess) -> tuple[list[np.ndarray], int]:
+    def paths(start: np.ndarray, goal: np.ndarray, guess: np.ndarray) -> tuple[list[np.ndarray], int]:
         found, converged = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)
         return [x for x in found if not x @ x > most], converged
 
@@ -257,7 +255,7 @@ def _error_of(at: Map) -> float:
     return at.error / max(at.inverse * len(at.jacobian), 1e-300) if math.isfinite(at.inverse) else np.inf
 
 
-def _paths_back(path, found: list[Outcome]) -> list[tuple[PathStep, ...]]:
+def _paths_back(path: Path, found: list[Outcome]) -> list[Path]:
     """The same outcome; the other ones; then the same with its free numbers mirrored, or in reversed order."""
     paths = [path, *(outcome.path for outcome in found if outcome.moved and outcome.path != path)][:6]
     free = [step for step in path if step.key == FREE]
@@ -272,44 +270,51 @@ def _paths_back(path, found: list[Outcome]) -> list[tuple[PathStep, ...]]:
 
 
 def roots_of(
-    setting: Setting, start, goal, z, active, path, near: float, rng, starts: int = STARTS
+    setting: Setting,
+    start: np.ndarray,
+    goal: np.ndarray,
+    z: np.ndarray,
+    active: Any,
+    path: Path,
+    near: float,
+    rng: np.random.Generator,
+    starts: int = STARTS,
 ) -> tuple[list[np.ndarray], int]:
     """Noises with which ``path`` leads from ``start`` to ``goal``, different ones, and how many starts ended in one."""
     roots: list[np.ndarray] = []
     converged = 0
-    rounding = setting.runner.kernel.epsilon
     spread = max(1.0, float(np.linalg.norm(z)) / (2 * math.sqrt(len(z))))  # far out, ways back are far apart too
 
-    def residual(x):
+    def whole(x: np.ndarray) -> np.ndarray:
         full = z.copy()
         full[active] = x
-        to = setting.gone(start, full, path)
+        return full
+
+    def residual(x: np.ndarray) -> np.ndarray:
+        to = setting.gone(start, whole(x), path)
         return np.where(np.isfinite(to), to - goal, 1e10)
 
-    square = len(active) == len(goal)
+    first = (-z[active], z[active], np.zeros(len(active)))
     for k in range(starts):
-        x = (
-            (-z[active], z[active], np.zeros(len(active)))[k]
-            if k < 3
-            else spread * (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
-        )
-        if square:
-            solved = scipy.optimize.root(residual, x, method="hybr", options={"xtol": 1e-12, "eps": rounding}).x
+        x = first[k] if k < 3 else spread * (1.0, 2.0, 3.0)[k % 3] * rng.standard_normal(len(active))
+        if len(active) == len(goal):
+            options = {"xtol": 1e-12, "eps": setting.runner.kernel.epsilon}
+            solved = scipy.optimize.root(residual, x, method="hybr", options=options).x
         else:
             solved = scipy.optimize.least_squares(residual, x, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60).x
         if np.abs(residual(solved)).max() > near:
             continue
         converged += 1
-        whole = z.copy()
-        whole[active] = solved
-        if not any(np.abs(whole - other).max() <= 1e-3 for other in roots):
-            roots.append(whole)
+        if not any(np.abs(whole(solved) - other).max() <= 1e-3 for other in roots):
+            roots.append(whole(solved))
         if k == 2 and len(roots) == 1 and converged == 3 and starts <= STARTS:
             break
     return roots, converged
 
 
-def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, active, path, near) -> Pairing:
+def _compare(
+    setting: Setting, best: Pairing, forward: float, at: Map, z_back: np.ndarray, active: Any, path: Path, near: float
+) -> Pairing:
     """Both sides of the equation for one root."""
     q, to, P = best.q, best.to, best.probability
     assert to is not None
@@ -326,7 +331,9 @@ def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, a
     r = setting.log_density(to, z_back) - there.log_volume - forward
     wanted = min(1.0, P * math.exp(-min(max(r, -700.0), 700.0)))
     confirmed = _is_probability(setting, to, z_back, path, best.outcome, q, near, wanted)
-    P_back = wanted if confirmed else outcome_probability(setting.outcomes(to, z_back, frees), q, near)
+    P_back = wanted
+    if not confirmed:
+        P_back = probability_at([x for x in setting.outcomes(to, z_back, frees) if x.moved], q, near)
     mismatch = abs(math.log(P) - r - math.log(P_back)) if P_back > 0 else np.inf
     kernel = setting.runner.kernel
     size = 1 + abs(forward) + abs(setting.log_density(to, z_back))
@@ -343,7 +350,16 @@ def _compare(setting: Setting, best: Pairing, forward: float, at: Map, z_back, a
     return best._replace(state=state, mismatch=mismatch, tolerance=tolerance, r=r, back=z_back, why="")
 
 
-def _is_probability(setting: Setting, start, z, path, outcome: Outcome, goal, near: float, wanted: float) -> bool:
+def _is_probability(
+    setting: Setting,
+    start: np.ndarray,
+    z: np.ndarray,
+    path: Path,
+    outcome: Outcome,
+    goal: Any,
+    near: float,
+    wanted: float,
+) -> bool:
     """Whether a single uniform leads to ``goal`` just below ``wanted`` and not above: spares the bisection if it does."""
     last = path[-1] if path else None
     if last is None or last.kind != "uniform" or last.key not in (LOWER, WHOLE) or outcome.decisions > 1:

@@ -8,14 +8,16 @@ Rows: answers, deterministic given randomness.
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
 
-from refhmc.check.report import FAIL, PASS, Row, inconclusive
-from refhmc.check.subject.foreign import DIMENSIONS, SubjectError, call_text, elsewhere
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError, call_text, elsewhere
 from refhmc.check.subject.shapes import first_working
-from refhmc.check.subject.target import inverse_mass, typical_points
+from refhmc.check.subject.target import momentum_root, typical_points
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_runner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination
@@ -35,17 +37,15 @@ def answers(test: TransitionExamination) -> Row:
         # Where the density is zero a kernel may stay without asking for anything.
         test.runner = runner = find_runner(test.kernel, test.points[0])
     test.setting = _setting(test, runner, test.points[0])
-    bad, began = "", time.monotonic()
+    bad, began = None, time.monotonic()
     for k, q in enumerate(test.points):
         z = test.rng(2, k).standard_normal(test.dim)
         script = {"normal": list(test.setting.normals(z)), "uniform": [0.5]}
-        got = runner.run(q, script, seed=k, p=z)
-        if not np.isfinite(got.q).all():
-            bad = call_text(runner.kernel.name, [q])
+        bad = bad if np.isfinite(runner.run(q, script, seed=k, p=z).q).all() else q
     test.cost = (time.monotonic() - began) / len(test.points)
-    if bad:
-        return Row("answers", FAIL, basis="a position that is not finite, from a finite one", case=bad)
-    return Row("answers", PASS, basis=f"positions ({test.dim},)")
+    if bad is not None:
+        return failed("a position that is not finite, from a finite one", call_text(runner.kernel.name, [bad]))
+    return passed(f"positions ({test.dim},)")
 
 
 def _start(test: TransitionExamination, dim: int) -> np.ndarray:
@@ -68,27 +68,20 @@ def _find(test: TransitionExamination) -> tuple[int, TransitionRunner]:
         raise elsewhere(wrong, test.dim, found) from wrong.__cause__
 
 
-def _setting(test: TransitionExamination, runner: TransitionRunner, q) -> Setting:
+def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarray) -> Setting:
     """The law of the noise, which noise it is, and which way its uniform decides."""
-    assert test.dim is not None
-    log_pi, energy, dim = test.target.log_pi, test.target.energy, test.dim
-    root = np.eye(dim)
-    if runner.shape == MOMENTUM and energy is not None:
-        mass = np.linalg.inv(inverse_mass(energy, q))
-        if np.isfinite(mass).all() and np.linalg.eigvalsh(mass)[0] > 0:
-            root = np.linalg.cholesky(mass)
+    log_pi, energy, root = test.target.log_pi, test.target.energy, np.eye(len(q))
+    given = energy if runner.shape == MOMENTUM else None
+    if given is not None:
+        with contextlib.suppress(Inconclusive):
+            found = momentum_root(given, q)
+            root = found if np.isfinite(found).all() else root
 
-        def log_noise(q, w):
-            return -energy(q, w)
+    def log_noise(q: np.ndarray, w: np.ndarray) -> float:
+        return -given(q, w) if given is not None else log_pi(q) - 0.5 * w @ w
 
-    else:
-
-        def log_noise(q, w):
-            return log_pi(q) - 0.5 * w @ w
-
-    frees = (
-        runner.recorded and runner.shape != MOMENTUM and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
-    )
+    recorded = runner.recorded and runner.shape != MOMENTUM
+    frees = recorded and not any(x.kind == "normal" for x in runner.run(q, p=q).asked)
     return Setting(runner, log_pi, log_noise, root, frees, TINY, test.seed, test.delta)
 
 
@@ -101,12 +94,12 @@ def deterministic(test: TransitionExamination) -> Row:
         first, second = (runner.run(q, script, seed=k, p=z) for _ in range(2))
         if not np.array_equal(first.q, second.q, equal_nan=True):
             test.remembers = "two calls on the same numbers differ"
-            numbers = sum(np.size(x.answer) for x in first.asked)
-            why = "two calls on the same numbers differ, and it asked for no number: it has randomness of its own"
-            if numbers == 0 or runner.shape == MOMENTUM:
-                if runner.shape == MOMENTUM:
-                    why = "two calls on the same q, p0 and u differ: it has randomness, or a memory, of its own"
-                return inconclusive("deterministic given randomness", why)
-            why = "two calls on the same numbers differ: it remembers (let it take and return what it keeps: q, p) or draws"
-            return inconclusive("deterministic given randomness", why + " elsewhere")
-    return Row("deterministic given randomness", PASS)
+            if runner.shape == MOMENTUM:
+                raise Inconclusive(
+                    "two calls on the same q, p0 and u differ: it has randomness, or a memory, of its own"
+                )
+            if not first.asked:
+                raise Inconclusive(f"{test.remembers}, and it asked for no number: it has randomness of its own")
+            why = "it remembers (let it take and return what it keeps: q, p) or draws elsewhere"
+            raise Inconclusive(f"{test.remembers}: {why}")
+    return passed()

@@ -18,15 +18,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from refhmc.check.report import FAIL, INCONCLUSIVE, PASS, WRONG_LAW, Row, inconclusive, not_run
-from refhmc.check.subject.foreign import Inconclusive, OutOfTime, SubjectError
+from refhmc.check.examination import rows_of
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import FAIL, INCONCLUSIVE, Row, not_run
+from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Outcome
 from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
-from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair
+from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair, probability_at
 from refhmc.check.transitions.examination import CLEAR, TransitionExamination, noise_size
-from refhmc.check.transitions.momentum import kept_momentum
+from refhmc.check.transitions.momentum import in_time, kept_momentum
 from refhmc.check.transitions.stationarity import stationarity
 
+Outcomes = list[tuple[np.ndarray, np.ndarray, list[Outcome]]]  # of points and noises
 RAYS = 6  # directions in which the noise is made larger and larger
 LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often in one direction
 FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
@@ -37,21 +40,15 @@ def detailed_balance(test: TransitionExamination) -> list[Row]:
     runner, setting = test.need()
     if runner.keeps_momentum:
         return [*kept_momentum(test), not_run("detailed balance", "a momentum is kept: see the rows before")]
-    try:
-        rows = _pair_all(test, setting)
-    except Inconclusive as reason:
-        rows = [inconclusive("detailed balance", str(reason))]
+    rows = rows_of("detailed balance", lambda: _pair_all(test, setting))
     if rows[-1].status == INCONCLUSIVE and not any(row.status == FAIL for row in rows):
-        try:
-            rows.append(stationarity(test, test.setting or setting))
-        except OutOfTime:
-            rows.append(inconclusive("stationarity", "there was no time left for it"))
+        rows.append(in_time("stationarity", lambda: stationarity(test, test.setting or setting)))
     return rows
 
 
 def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
     """Pairs moves with their ways back at ``n_points`` points; at more of them where some speak against the kernel."""
-    outcomes = [_outcomes_at(test, setting, k) for k in range(min(test.n_points, 4))]
+    outcomes: Outcomes = [_outcomes_at(test, setting, k) for k in range(min(test.n_points, 4))]
     end = _accepting_end([found for _, _, found in outcomes])
     if end != setting.takes:
         setting = test.setting = setting._replace(takes=end)
@@ -83,12 +80,14 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
         _pair_edges(test, setting, rng, outcomes)
     except OutOfTime:
         test.notes.append("detailed balance: there was no time left for large noise")
-    return [_acceptance_row(test), _rejection_row(test, outcomes), _balance_row(test)]
+    return [
+        *rows_of("acceptance", lambda: _acceptance_row(test)),
+        *rows_of("rejection returns the start", lambda: _rejection_row(test, outcomes)),
+        *rows_of("detailed balance", lambda: _balance_row(test)),
+    ]
 
 
-def _pair_edges(
-    test: TransitionExamination, setting: Setting, rng, outcomes: list[tuple[np.ndarray, np.ndarray, list[Outcome]]]
-) -> None:
+def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Generator, outcomes: Outcomes) -> None:
     """Pairs moves on noise that is made larger and larger: improbable ones, and outcomes of a kind that was not met so far.
 
     A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
@@ -107,11 +106,7 @@ def _pair_edges(
             for scale in np.geomspace(1.2, 12.0, 24):
                 found = setting.outcomes(q, scale * direction)
                 outcomes.append((q, scale * direction, found))
-                moves = [
-                    outcome
-                    for outcome in _different(found, setting.rounding(q))
-                    if np.isfinite(outcome.transition.q).all()
-                ]
+                moves = [x for x in _different(found, setting.rounding(q)) if np.isfinite(x.transition.q).all()]
                 unlikely += any(outcome.probability < LIKELY for outcome in moves)
                 if not moves or unlikely > 2 * MOST_UNLIKELY:
                     break
@@ -151,9 +146,7 @@ def _different(found: list[Outcome], rounding: float) -> list[Outcome]:
     """One outcome for each point the kernel may move to."""
     kept: list[Outcome] = []
     for outcome in sorted(found, key=lambda x: -x.probability):
-        if outcome.moved and not any(
-            np.abs(outcome.transition.q - other.transition.q).max() <= rounding for other in kept
-        ):
+        if outcome.moved and probability_at(kept, outcome.transition.q, rounding) == 0:
             kept.append(outcome)
     return kept
 
@@ -193,33 +186,32 @@ def _balance_row(test: TransitionExamination) -> Row:
         smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
         number = min(worst.mismatch, 1e3)
         basis = f"log of both sides at {len(wrong)} of {len(pairs)} moves; {basis}"
-        return Row("detailed balance", FAIL, number, worst.tolerance, basis, WRONG_LAW, _point(test, smallest))
+        return failed(basis, _point(test, smallest), number, worst.tolerance)
     if wrong:
+        why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
         if not test.decides:
             why = (
                 "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
             )
         elif not _orbit_like(test):
             why = "does not hold: it updates in parts, which may be right and not reversible: see check.sampler"
-        else:
-            why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
-        return inconclusive("detailed balance", why, max(min(x.mismatch, 1e3) for x in wrong))
+        raise Inconclusive(why, max(min(x.mismatch, 1e3) for x in wrong))
     again, times = Counter(round(p, 9) for p in test.too_probable).most_common(1)[0] if test.too_probable else (0.0, 0)
     if times >= CLEAR:  # one by one they are rather ways back that were missed
         why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
-        return inconclusive("detailed balance", why)
+        raise Inconclusive(why)
     never = _never_held(test)
     if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
         if unclear:
-            test.notes.append(
-                f"detailed balance: {len(matched)} moves hold, {len(unclear)} have no answer: {unclear[0].why}"
-            )
+            why = f"{len(unclear)} have no answer: {unclear[0].why}"
+            test.notes.append(f"detailed balance: {len(matched)} moves hold, {why}")
         least = min(x.probability for x in matched)
-        basis = f"{len(matched)} moves, of probability {least:.2g} to 1; {basis}"
-        return Row("detailed balance", PASS, worst.mismatch, worst.tolerance, basis)
+        return passed(
+            f"{len(matched)} moves, of probability {least:.2g} to 1; {basis}", worst.mismatch, worst.tolerance
+        )
     why = (never or unclear)[0].why if never or unclear else "too few moves"
-    return inconclusive("detailed balance", f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
+    raise Inconclusive(f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
 
 
 def _kind(test: TransitionExamination, outcome: Outcome) -> tuple:
@@ -239,25 +231,23 @@ def _acceptance_row(test: TransitionExamination) -> Row:
     """P against min(1, e^r): one decision, one proposal."""
     known = [x for x in test.pairs if math.isfinite(x.r) and x.state != "open"]
     if not known:
-        return inconclusive("acceptance", "no move with a known way back")
-    if (
-        any(x.outcome.decisions > 1 for x in known)
-        or len({x.outcome.path[-1:] and x.outcome.path[-1].key for x in known}) > 2
-    ):
-        return not_run("acceptance", "more than one decision: detailed balance is judged for each outcome")
+        raise Inconclusive("no move with a known way back")
+    ends = {x.outcome.path[-1:] and x.outcome.path[-1].key for x in known}
+    if any(x.outcome.decisions > 1 for x in known) or len(ends) > 2:
+        raise NotApplicable("more than one decision: detailed balance is judged for each outcome")
     gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
     gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
     basis = f"by bisection, against min(1, e^r) at {len(known)} moves"
     if all(g <= x.tolerance for g, x in gaps):
-        return Row("acceptance", PASS, gap, worst.tolerance, basis)
+        return passed(basis, gap, worst.tolerance)
     if all(x.state == "match" for x in known):
         rule = "Barker's rule" if fits(known, lambda x: 1 / (1 + math.exp(-x.r))) else "another rule than Metropolis's"
-        return Row("acceptance", PASS, basis=f"{rule}; it is in detailed balance")
+        return passed(f"{rule}; it is in detailed balance")
     if not test.decides or not _orbit_like(test):
-        return inconclusive("acceptance", "it is not min(1, e^r); whether that is wrong, the other rows say", gap)
+        raise Inconclusive("it is not min(1, e^r); whether that is wrong, the other rows say", gap)
     if len({x.z.tobytes() for x in known if x.state == "mismatch"}) < CLEAR:
-        return inconclusive("acceptance", "it is not min(1, e^r) at too few moves to judge", gap)
-    return Row("acceptance", FAIL, gap, worst.tolerance, basis, WRONG_LAW, _point(test, worst))
+        raise Inconclusive("it is not min(1, e^r) at too few moves to judge", gap)
+    return failed(basis, _point(test, worst), gap, worst.tolerance)
 
 
 def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
@@ -268,17 +258,16 @@ def fits(known: list[Pairing], formula: Callable[[Pairing], float]) -> bool:
         return False
 
 
-def _rejection_row(test: TransitionExamination, outcomes) -> Row:
+def _rejection_row(test: TransitionExamination, outcomes: Outcomes) -> Row:
     """An outcome other than the proposal must be the start, or a move in its own right."""
     assert test.setting is not None
     stays = [(q, outcome) for q, _, found in outcomes for outcome in found if outcome.decisions and not outcome.moved]
     if stays:
         gaps = [float(np.abs(outcome.transition.q - q).max()) for q, outcome in stays]
         q = stays[int(np.argmax(gaps))][0]
-        limit = test.setting.rounding(q) if max(gaps) > 0 else 0.0
-        return Row("rejection returns the start", PASS, max(gaps), limit, f"{len(stays)} times; rounding")
+        return passed(f"{len(stays)} times; rounding", max(gaps), test.setting.rounding(q) if max(gaps) > 0 else 0.0)
     if not test.decides:
-        return not_run("rejection returns the start", "nothing was rejected")
+        raise NotApplicable("nothing was rejected")
     # It decides, and moves both ways. Is one of the two no move in its own right?
     groups: dict[tuple, list[Pairing]] = {}
     for x in test.pairs:
@@ -288,8 +277,7 @@ def _rejection_row(test: TransitionExamination, outcomes) -> Row:
     thresholds = {round(x.probability, 9) for x in test.pairs}
     if bad and len(groups) >= 2 and len(thresholds) > len(groups) and _orbit_like(test):
         x = min(bad[-1], key=lambda y: y.probability)
-        assert x.to is not None
-        gap = float(np.abs(x.to - x.q).max())
+        gap = float(np.abs(x.outcome.transition.q - x.q).max())
         why = "what it gives when it rejects is neither the start nor in balance as a move"
-        return Row("rejection returns the start", FAIL, gap, 0.0, why, WRONG_LAW, _point(test, x))
-    return not_run("rejection returns the start", "every outcome is a move")
+        return failed(why, _point(test, x), gap, 0.0)
+    raise NotApplicable("every outcome is a move")

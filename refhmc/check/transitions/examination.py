@@ -75,7 +75,7 @@ def moved(found: list[Outcome]) -> Outcome | None:
     return next((outcome for outcome in found if outcome.moved), None)
 
 
-def noise_size(setting: Setting, q) -> int:
+def noise_size(setting: Setting, q: np.ndarray) -> int:
     """How many numbers the noise has: the most normals that any outcome asks for."""
     if setting.runner.shape == MOMENTUM:
         return len(q)

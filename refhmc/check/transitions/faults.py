@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
+from refhmc.check.judging import Cases, Measured, failed, judged, passed
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE, Outcome, answers
 from refhmc.check.subject.shapes import meanings
 from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
-from refhmc.check.transitions.balance import Setting
+from refhmc.check.transitions.balance import Setting, probability_at
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
 
@@ -29,7 +31,7 @@ def zero_length(test: TransitionExamination) -> Row:
     runner, setting = test.need()
     known = meanings(runner.kernel.function)
     if "eps" not in known:
-        return not_run("zero-length", "it takes no step size (eps=, step_size=)")
+        raise NotApplicable("it takes no step size (eps=, step_size=)")
     step = known["eps"].name
     kernel = runner.kernel.another(lambda *a, **k: runner.kernel.function(*a, **{**k, step: 1e-9}))
     short = setting._replace(runner=runner._replace(kernel=kernel))
@@ -40,28 +42,26 @@ def zero_length(test: TransitionExamination) -> Row:
         if taken < least:
             least, at = taken, q
     basis = f"the probability to take a trajectory with {step}=1e-9"
-    case_text = call_text(runner.kernel.name, {"q": at, step: 1e-9})
-    if least >= 1 - 1e-6:
-        return judged("zero-length", least, 1 - 1e-6, basis, relation=">=")
-    # A rejection is the proper thing only where it is no proposal at all.
-    return judged("zero-length", least, 1 - 1e-6, basis, relation=">=", case=case_text, severity=WRONG_LAW)
+    return judged(least, 1 - 1e-6, basis, call_text(runner.kernel.name, {"q": at, step: 1e-9}), relation=">=")
 
 
 def overflow(test: TransitionExamination) -> Row:
     """Noise so large that energies overflow: what comes of a NaN that is no fault of the density's?"""
     runner, setting = test.need()
     if not test.decides or setting.frees:
-        return not_run("overflow", "it does not decide on normals")
+        raise NotApplicable("it does not decide on normals")
     q = test.points[0]
     for size in (1e80, 1e160, 1e200):
         got = _gone_astray(test, runner, setting, q, size)
         if got is not None:
             why = f"on normals of size {size:g} it goes where the log density is {got[1]}: it takes a NaN energy"
-            return inconclusive("overflow", why + "; wrong wherever the density gives one (see make=)")
-    return Row("overflow", PASS, basis="normals up to 1e200 lead nowhere without a finite density")
+            raise Inconclusive(why + "; wrong wherever the density gives one (see make=)")
+    return passed("normals up to 1e200 lead nowhere without a finite density")
 
 
-def _gone_astray(test: TransitionExamination, runner: TransitionRunner, setting: Setting, q, size: float, key: int = 0):
+def _gone_astray(
+    test: TransitionExamination, runner: TransitionRunner, setting: Setting, q: np.ndarray, size: float, key: int = 0
+) -> tuple[np.ndarray, float, float] | None:
     """(where, log density, u) if noise of ``size`` leads to a point without a finite density."""
     z = size * test.rng(12, key).standard_normal(64)
     w = setting.normals(z[: len(q)]) if runner.shape == MOMENTUM else z
@@ -89,7 +89,9 @@ def _made(test: TransitionExamination) -> tuple[Callable, Callable, Callable | N
     return test.make, test.log_density, test.gradient
 
 
-def _rebuilt(runner: TransitionRunner, make, log_density, gradient) -> TransitionRunner:
+def _rebuilt(
+    runner: TransitionRunner, make: Callable, log_density: Callable, gradient: Callable | None
+) -> TransitionRunner:
     return runner._replace(kernel=runner.kernel.another(make(log_density, gradient)))
 
 
@@ -101,11 +103,11 @@ def nan_energy(test: TransitionExamination) -> Row:
     runner, setting = test.need()
     for k, q in enumerate(test.points if test.decides and not setting.frees else []):
         for size in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
-            got = _gone_astray(test, runner, setting, q, size, 100 + k)
-            if got is not None:
-                why = f"it went to {got[0].tolist()}, where the log density is {got[1]}"
-                text = f"{call_text(runner.kernel.name, [q])}  # normals {size:g} times as large, u={got[2]!r}"
-                return Row("nan energy", FAIL, basis=why, severity=WRONG_LAW, case=text)
+            astray = _gone_astray(test, runner, setting, q, size, 100 + k)
+            if astray is not None:
+                why = f"it went to {astray[0].tolist()}, where the log density is {astray[1]}"
+                text = f"{call_text(runner.kernel.name, [q])}  # normals {size:g} times as large, u={astray[2]!r}"
+                return failed(why, text)
     make, base, slope = _made(test)
     raised, tried = "", 0
     for k, q in enumerate(test.points[:4]):
@@ -116,8 +118,8 @@ def nan_energy(test: TransitionExamination) -> Row:
         to = proposal.transition.q
         radius = 1e-6 * np.abs(to - q).max()
 
-        def spoiled(f, bad, to=to, radius=radius):
-            def g(x, *more):
+        def spoiled(f: Callable, bad: float, to: np.ndarray = to, radius: float = radius) -> Callable:
+            def g(x: np.ndarray, *more: Any) -> Any:
                 value = f(x, *more)
                 return value if np.abs(np.asarray(x, dtype=float) - to).max() > radius else bad + 0.0 * value
 
@@ -141,18 +143,17 @@ def nan_energy(test: TransitionExamination) -> Row:
                 tried += 1
                 if (what[0] == "l" and np.abs(got - to).max() <= radius) or not np.isfinite(got).all():
                     text = f"{call_text(runner.kernel.name, [q])}  # proposal {to.tolist()}, u={u!r}"
-                    why = f"a proposal at which the {what} was taken"
-                    return Row("nan energy", FAIL, basis=why, severity=WRONG_LAW, case=text)
+                    return failed(f"a proposal at which the {what} was taken", text)
     if raised and tried == 0:
-        return inconclusive("nan energy", f"it stops: {raised}")
+        raise Inconclusive(f"it stops: {raised}")
     if not tried:
         raise Inconclusive("there was no proposal to spoil")
     if raised:
         test.notes.append(f"nan energy: {raised}")
-    return Row("nan energy", PASS, basis=f"NaN and -inf at the proposal, {tried} times not taken")
+    return passed(f"NaN and -inf at the proposal, {tried} times not taken")
 
 
-def _deciding(setting: Setting, outcome: Outcome, z, u: float) -> dict:
+def _deciding(setting: Setting, outcome: Outcome, z: np.ndarray, u: float) -> dict:
     """The script of ``outcome`` with ``u`` for its decisions; its flips and choices are left to the kernel's probabilities."""
     kept = [s for s in outcome.path if s.kind not in ("flip", "choice") or s.key == FREE]
     path = tuple(
@@ -162,28 +163,19 @@ def _deciding(setting: Setting, outcome: Outcome, z, u: float) -> dict:
     return script if setting.frees else {**script, "normal": list(setting.normals(z))}
 
 
-def shift_invariance(test: TransitionExamination) -> Row:
+def shift_invariance(test: TransitionExamination) -> Cases:
     """log pi + 1e4 and - 1e4: the same outcomes, the same probabilities."""
     make, base, slope = _made(test)
     runner, setting = test.need()
-    worst, at = 0.0, test.points[0]
     for k, q in enumerate(test.points[:3]):
         z = test.rng(14, k).standard_normal(noise_size(setting, q))
-        plain = setting.outcomes(q, z)
+        plain, near = setting.outcomes(q, z), 1e-9 * (1 + float(np.abs(q).max()))
+        text = f"{call_text(runner.kernel.name, [q])}  # log density shifted by 1e4"
         for shift in (1e4, -1e4):
-
-            def log_density(x, shift=shift):
-                return base(x) + shift
-
-            other = setting._replace(runner=_rebuilt(runner, make, log_density, slope)).outcomes(q, z)
+            kernel = _rebuilt(runner, make, lambda x, shift=shift: base(x) + shift, slope)
+            other = setting._replace(runner=kernel).outcomes(q, z)
             for outcome in [*plain, *other]:
-                near = 1e-9 * (1 + np.abs(q).max())
-                chances = [
-                    sum(x.probability for x in found if np.abs(x.transition.q - outcome.transition.q).max() <= near)
-                    for found in (plain, other)
-                ]
-                if not abs(chances[0] - chances[1]) <= worst:
-                    worst, at = abs(chances[0] - chances[1]), q
-    tolerance = 64 * test.kernel.epsilon * 1e4
-    text = f"{call_text(runner.kernel.name, [at])}  # log density shifted by 1e4"
-    return judged("shift invariance", worst, tolerance, "change of a probability; rounding of 1e4", case=text)
+                to = outcome.transition.q
+                change = probability_at(plain, to, near) - probability_at(other, to, near)
+                yield Measured(abs(change), 64 * test.kernel.epsilon * 1e4, text)
+    return "change of a probability; rounding of 1e4"

@@ -18,14 +18,17 @@ import copy
 import math
 import time
 import types
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.optimize
 
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, not_run
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError, call_text
 from refhmc.check.subject.outcomes import LOWER, Outcome, answers
-from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner
+from refhmc.check.subject.transition import MOMENTUM, TINY, Transition, TransitionRunner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination, moved, noise_size
 
@@ -41,36 +44,39 @@ def stateless(test: TransitionExamination) -> Row:
         raise NotApplicable("it did not answer")
     runner, setting = test.runner, test.setting
     if runner.keeps_momentum:
-        return not_run("stateless", "a momentum is kept, and handed over")
+        raise NotApplicable("a momentum is kept, and handed over")
+
+    def remembers(what: str, why: str) -> NoReturn:
+        test.remembers = what
+        raise Inconclusive(what + why)
+
+    inside = " (a momentum kept inside?): let it take and return q and p"
     counted, more = _counted(test, runner, setting)
     if counted:
-        test.remembers = "its answer depends on how many calls came before"
-        return inconclusive("stateless", f"{test.remembers}, {counted}: rules that take turns? See check.sampler")
-    jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
+        remembers(
+            "its answer depends on how many calls came before", f", {counted}: rules that take turns? See check.sampler"
+        )
     for k, (q, chains, elsewhere) in enumerate(_histories(test, runner, setting)):
         z = 1.6 * test.rng(4, k).standard_normal(64)
-        plain = _after(test, runner, chains[0])
-        scripts = _probes(test, setting._replace(run=plain), q, z)
-        seen = [[_after(test, runner, chain)(q, x, seed).q for x, seed in scripts] for chain in chains]
-        again = [plain(q, x, seed).q for x, seed in scripts]
-        if not np.array_equal(seen[0], again, equal_nan=True):
-            test.remembers = "it remembers more than the last call"
-            why = "it remembers more than the last call (a momentum kept inside?): let it take and return q and p"
-            return inconclusive("stateless", why)
-        other = next(
-            (c for c, s in zip(chains, seen, strict=True) if not np.array_equal(seen[0], s, equal_nan=True)), None
-        )
-        if other is not None:
+        scripts = _probes(test, setting._replace(run=_after(test, runner, chains[0])), q, z)
+
+        def seen(chain: History, q: np.ndarray = q, scripts: list = scripts) -> np.ndarray:
+            return np.array([_after(test, runner, chain)(q, x, seed).q for x, seed in scripts])
+
+        first = seen(chains[0])
+        after = [seen(chain) for chain in chains[1:]]
+        if not np.array_equal(first, seen(chains[0]), equal_nan=True):
+            remembers("it remembers more than the last call", inside)
+        other = (c for c, s in zip(chains[1:], after, strict=True) if not np.array_equal(first, s, equal_nan=True))
+        for chain in other:
             test.remembers = "its answer depends on the call before"
-            return _memory(test, q, z[: noise_size(setting, q)], chains[0], other)
-        jumped = [_after(test, runner, elsewhere)(q, x, seed).q for x, seed in scripts]
-        if not np.array_equal(seen[0], jumped, equal_nan=True):
-            test.remembers = jump
-            return inconclusive("stateless", jump + "; within a chain nothing was found against it")
+            return _memory(test, q, z[: noise_size(setting, q)], chains[0], chain)
+        if not np.array_equal(first, seen(elsewhere), equal_nan=True):
+            jump = "the call before, from elsewhere, matters: it takes q for the point it left off at"
+            remembers(jump, "; within a chain nothing was found against it")
     if more:
-        test.remembers = "it remembers more than the last call"
-        return inconclusive("stateless", f"{test.remembers} (a momentum kept inside?): let it take and return q and p")
-    return Row("stateless", PASS, basis="the same answers, just below and above its thresholds, after other calls")
+        remembers("it remembers more than the last call", inside)
+    return passed("the same answers, just below and above its thresholds, after other calls")
 
 
 def _counted(test: TransitionExamination, runner: TransitionRunner, setting: Setting) -> tuple[str, bool]:
@@ -95,12 +101,10 @@ def _counted(test: TransitionExamination, runner: TransitionRunner, setting: Set
                     return where, more
                 ends = []
                 for key in (21, 22):
-                    filler = (
-                        test.points[(k + key) % len(test.points)],
-                        _call(setting, test.rng(key).standard_normal(64), 0.5),
-                    )
+                    at = test.points[(k + key) % len(test.points)]
+                    filler = [(at, _call(setting, test.rng(key).standard_normal(64), 0.5))]
                     ends.append(
-                        [_after(test, runner, [filler] * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
+                        [_after(test, runner, filler * n)(q, script, seed).q.tobytes() for n in (turn - 1, turn)]
                     )
                 if ends[0] == ends[1] and ends[0][0] != ends[0][1]:
                     return where, more
@@ -134,21 +138,20 @@ def _histories(
     return found
 
 
-def _call(setting: Setting, z, u: float) -> dict:
+def _call(setting: Setting, z: np.ndarray, u: float) -> dict:
     """The script of a call on the noise ``z`` that answers ``u`` to what decides."""
     script = {"uniform": [u], "exponential": [-math.log(u)], "flip": [u < 0.5]}
     return {**script, **({} if setting.frees else {"normal": list(setting.normals(z))})}
 
 
-def _after(test: TransitionExamination, runner: TransitionRunner, history: History):
+def _after(test: TransitionExamination, runner: TransitionRunner, history: History) -> Callable[..., Transition]:
     """``play`` with the calls of ``history`` before each, on a fresh copy of the kernel."""
-    seed = test.seed
 
-    def run(q, script, at):
+    def run(q: np.ndarray, script: dict, seed: int) -> Transition:
         copy = _fresh(test, runner)
         for start, before in history:
-            copy.run(start, before, seed)
-        return copy.run(q, script, at)
+            copy.run(start, before, test.seed)
+        return copy.run(q, script, seed)
 
     return run
 
@@ -162,7 +165,7 @@ def _fresh(test: TransitionExamination, runner: TransitionRunner) -> TransitionR
     return runner._replace(kernel=runner.kernel.another(_copy_of(runner.kernel.function)))
 
 
-def _copies_quickly(function) -> bool:
+def _copies_quickly(function: Callable) -> bool:
     times = []
     for _ in range(3):
         began = time.perf_counter()
@@ -175,20 +178,19 @@ def _copies_quickly(function) -> bool:
     return min(times) <= SLOW_COPY
 
 
-def _copy_of(function):
+def _copy_of(function: Any) -> Any:
     if isinstance(function, types.FunctionType):
         if not function.__closure__:
             return function
         cells = tuple(types.CellType(copy.deepcopy(cell.cell_contents)) for cell in function.__closure__)
-        made = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
-        )
+        code, name = function.__code__, function.__name__
+        made = types.FunctionType(code, function.__globals__, name, function.__defaults__, cells)
         made.__kwdefaults__ = function.__kwdefaults__
         return made
     return copy.deepcopy(function)
 
 
-def _probes(test: TransitionExamination, setting: Setting, q, z) -> list[tuple[dict, int]]:
+def _probes(test: TransitionExamination, setting: Setting, q: np.ndarray, z: np.ndarray) -> list[tuple[dict, int]]:
     """Scripts (and seeds) that lead to each outcome, and just below and just above each threshold; else random ones."""
     try:
         z = z[: noise_size(setting, q)]
@@ -216,7 +218,7 @@ def _several(test: TransitionExamination, setting: Setting, k: int) -> dict:
     }
 
 
-def _memory(test: TransitionExamination, q, z, one: History, other: History) -> Row:
+def _memory(test: TransitionExamination, q: np.ndarray, z: np.ndarray, one: History, other: History) -> Row:
     """The call before matters: for the decision alone, or for the proposal too? The former cannot be right.
 
     A momentum of the call before that is part of this one's can be made up for by other noise, and then the decision is the
@@ -238,15 +240,15 @@ def _memory(test: TransitionExamination, q, z, one: History, other: History) -> 
                 continue
         change = abs((0.0 if a is None else a.probability) - (0.0 if b is None else b.probability))
         if change > 1e-6:
-            return Row("stateless", FAIL, change, 1e-6, why, WRONG_LAW, spelt)
+            return failed(why, spelt, change, 1e-6)
     test.remembers = "its proposal depends on the call before" if moves else "its answer depends on the call before"
-    return inconclusive("stateless", test.remembers + " (a momentum kept inside?)")
+    raise Inconclusive(test.remembers + " (a momentum kept inside?)")
 
 
-def _made_up_for(setting: Setting, q, z, a: Outcome, b: Outcome) -> Outcome | None:
+def _made_up_for(setting: Setting, q: np.ndarray, z: np.ndarray, a: Outcome, b: Outcome) -> Outcome | None:
     """The outcome of ``setting`` on noise with which it makes the move ``a``; None if there is none."""
 
-    def gap(x):
+    def gap(x: np.ndarray) -> np.ndarray:
         return setting.gone(q, x, b.path) - a.transition.q
 
     solved = scipy.optimize.root(gap, z, method="hybr", options={"xtol": 1e-12}).x

@@ -23,12 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refhmc.check.examination import rows_of
+from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
 from refhmc.check.own import differences
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged, not_run
+from refhmc.check.report import FAIL, PASS, Row, inconclusive
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError, call_text
 from refhmc.check.subject.outcomes import Outcome, answers
-from refhmc.check.subject.target import inverse_mass
+from refhmc.check.subject.target import momentum_root
 from refhmc.check.subject.transition import MOMENTUM, Transition
+from refhmc.check.transitions.balance import on_line
 from refhmc.check.transitions.examination import CLEAR, TransitionExamination, moved
 from refhmc.check.transitions.stationarity import stationarity_of_both
 
@@ -68,7 +71,7 @@ class Call(NamedTuple):
 
 def kept_momentum(test: TransitionExamination) -> list[Row]:
     """The rows of a kernel that keeps its momentum; stationarity is a PASS only where the exact rows are."""
-    exact: dict[str, Callable[[TransitionExamination, list[Call]], Row]] = {
+    exact: dict[str, Callable[[TransitionExamination, list[Call]], Row | Cases]] = {
         "acceptance": extended_acceptance,
         "momentum refreshment": refreshment,
         "volume": volume,
@@ -76,20 +79,17 @@ def kept_momentum(test: TransitionExamination) -> list[Row]:
     }
     try:
         calls = _calls(test)
-        rows = [_guarded(name, functools.partial(row, test, calls)) for name, row in exact.items()]
+        rows = [in_time(name, functools.partial(row, test, calls)) for name, row in exact.items()]
     except Inconclusive as reason:
         rows = [inconclusive(name, str(reason)) for name in exact]
     wanting = [row.name for row in rows if row.status != PASS]
-    return [*rows, _guarded("stationarity", functools.partial(stationarity_of_both, test, wanting))]
+    return [*rows, in_time("stationarity", functools.partial(stationarity_of_both, test, wanting))]
 
 
-def _guarded(name: str, row: Callable[[], Row]) -> Row:
+def in_time(name: str, row: Callable[[], Row | Cases]) -> Row:
+    """One of several rows, or that there was no time left for it."""
     try:
-        return row()
-    except NotApplicable as reason:
-        return not_run(name, str(reason))
-    except Inconclusive as reason:
-        return inconclusive(name, str(reason))
+        return rows_of(name, row)[0]
     except OutOfTime:
         return inconclusive(name, "there was no time left for it")
 
@@ -130,134 +130,107 @@ def _call(test: TransitionExamination, key: int, size: float) -> list[Call]:
         pushed = [np.abs(_ended(test, q, p, z + e, taken).q - taken.transition.q).max() for e in PUSH * np.eye(len(z))]
         late = np.array(pushed) <= LATE * (1 + float(np.abs(taken.transition.q).max()))
         z = np.where(late, 0.0, z)
-    by_p = [(_momentum(test, q, p + e, z, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
-    by_z = [(_momentum(test, q, p, z + e, left) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
+    by_p = [(_returned(_ended(test, q, p + e, z, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(p))]
+    by_z = [(_returned(_ended(test, q, p, z + e, left)) - _known(left)) / PUSH for e in PUSH * np.eye(len(z))]
     A, B = np.stack(by_p, axis=-1), np.stack(by_z, axis=-1) if by_z else np.zeros((len(p), 0))
     return [Call(q, p, z, taken, left, A, B, late, _shrinking(test, q, B[:, late]))]
 
 
-def _shrinking(test: TransitionExamination, q, B: np.ndarray) -> float:
+def _shrinking(test: TransitionExamination, q: np.ndarray, B: np.ndarray) -> float:
     """a in M - B B' = a^2 M; NaN if there is none."""
-    L = _root(test, q)
-    W = np.linalg.solve(L, B)
+    W = np.linalg.solve(momentum_root(test.target.energy, q), B)
     rest = np.eye(len(q)) - W @ W.T
     square = float(np.trace(rest)) / len(q)
     same = square > 1e-12 and np.abs(rest - square * np.eye(len(q))).max() <= 1e-8
     return math.sqrt(square) if same else math.nan
 
 
-def _root(test: TransitionExamination, q) -> np.ndarray:
-    """L of the momentum's covariance M = L L' at q."""
-    if test.target.energy is None:
-        return np.eye(len(q))
-    try:
-        return np.linalg.cholesky(np.linalg.inv(inverse_mass(test.target.energy, q)))
-    except np.linalg.LinAlgError:
-        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
-
-
-def _ended(test: TransitionExamination, q, p, z, outcome: Outcome) -> Transition:
+def _ended(test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray, outcome: Outcome) -> Transition:
     """The transition along ``outcome`` on other p and z."""
     assert test.runner is not None
     return test.runner.run(q, {**answers(outcome.path), "normal": list(z)}, test.seed, p)
 
 
-def _momentum(test: TransitionExamination, q, p, z, outcome: Outcome) -> np.ndarray:
-    got = _ended(test, q, p, z, outcome).p
-    return np.full(len(q), np.nan) if got is None else got
+def _returned(got: Transition) -> np.ndarray:
+    """The momentum in an answer; NaN without."""
+    return np.full(len(got.q), np.nan) if got.p is None else got.p
 
 
 def refreshment(test: TransitionExamination, calls: list[Call]) -> Row:
     """A M A' + B B' = M, from what a rejection returns."""
-    worst, at = (-1.0, 1.0), test.points[0]
+    row = worst_of(_refreshments(test, calls))
+    if row.status == FAIL and test.target.energy is None:
+        raise Inconclusive("it does not keep N(0, 1): hand in H, if that is not its law", row.number)
+    return row
+
+
+def _refreshments(test: TransitionExamination, calls: list[Call]) -> Cases:
     for x in calls:
         returned = _known(x.left)
         if not np.abs(returned - x.by_p @ x.p - x.by_z @ x.z).max() <= 1e-7 * (1 + np.abs(returned).max()):
             raise Inconclusive("the momentum that a rejection returns is not linear in p and the normals")
-        L = _root(test, x.q)
+        L = momentum_root(test.target.energy, x.q)
         W = np.hstack([np.linalg.solve(L, x.by_p @ L), np.linalg.solve(L, x.by_z)])
-        gap = float(np.abs(W @ W.T - np.eye(len(L))).max())
         tolerance = 1e-9 + 1e4 / PUSH * test.kernel.epsilon * (1 + float(np.abs(x.p).max()))
-        if gap / tolerance > worst[0] / worst[1]:
-            worst, at = (gap, tolerance), x.q
-    basis = "|L^-1 (A M A' + B B') L^-T - 1|, M = L L'; A and B from rejections"
-    if worst[0] > worst[1] and test.target.energy is None:
-        why = "it does not keep N(0, 1): hand in H, if that is not its law"
-        return inconclusive("momentum refreshment", why, worst[0])
-    return judged("momentum refreshment", *worst, basis, case=call_text(test.kernel.name, [at]))
+        gap = np.abs(W @ W.T - np.eye(len(L))).max()
+        yield Measured(gap, tolerance, call_text(test.kernel.name, [x.q]))
+    return "|L^-1 (A M A' + B B') L^-T - 1|, M = L L'; A and B from rejections"
 
 
-def volume(test: TransitionExamination, calls: list[Call]) -> Row:
+def volume(test: TransitionExamination, calls: list[Call]) -> Cases:
     """|det d(q', p')/d(q, p)| = 1: by q and the noise before the move (by q and p without any), over dp/dnoise alone."""
-    worst, at = (-1.0, 1.0), test.points[0]
     for x in calls:
         early, d = np.flatnonzero(~x.late), len(x.q)
         if len(early) not in (0, d):
             raise Inconclusive(f"{len(early)} normals move it, in {d} dimensions")
 
-        def ended(y, x=x, early=early, d=d):
+        def ended(y: np.ndarray, x: Call = x, early: np.ndarray = early, d: int = d) -> np.ndarray:
             p, z = (x.p, x.z.copy()) if len(early) else (y[d:], x.z)
             if len(early):
                 z[early] = y[d:]
             got = _ended(test, y[:d], p, z, x.taken)
-            return np.concatenate([got.q, np.full(d, np.nan) if got.p is None else got.p])
+            return np.concatenate([got.q, _returned(got)])
 
         start = np.concatenate([x.q, x.z[early] if len(early) else x.p])
-        slopes = [differences.ridders(functools.partial(_along, ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
+        slopes = [differences.ridders(on_line(ended, start, e), 0.05, 6) for e in np.eye(2 * d)]
         J = np.stack([slope.value for slope in slopes], axis=-1)
         own = float(np.linalg.slogdet(x.by_z[:, early] if len(early) else x.by_p)[1])
         sizes = np.linalg.svd(J, compute_uv=False) if np.isfinite(J).all() else np.zeros(1)
         if not math.isfinite(own) or sizes[-1] <= 1e-9 * sizes[0]:
             raise Inconclusive("the move's derivative cannot be told")
-        gap = abs(float(np.log(sizes).sum()) - own)
         tolerance = 1e-7 + 100 * test.delta + 20 * d * max(float(np.max(s.error)) for s in slopes) / float(sizes[-1])
-        if gap / tolerance > worst[0] / worst[1]:
-            worst, at = (gap, tolerance), x.q
-    if worst[1] > 0.05:
-        raise Inconclusive("the move's derivative is not known well enough")
-    basis = "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
-    return judged("volume", *worst, basis, case=call_text(test.kernel.name, [at]))
-
-
-def _along(f, at, direction, t: float):
-    return f(at + t * direction)
+        if tolerance > 0.05:
+            raise Inconclusive("the move's derivative is not known well enough")
+        yield Measured(abs(float(np.log(sizes).sum()) - own), tolerance, call_text(test.kernel.name, [x.q]))
+    return "log |det d(q', p')/d(q, p)|, extrapolated differences and their errors"
 
 
 def extended_acceptance(test: TransitionExamination, calls: list[Call]) -> Row:
     """P = min(1, exp(H(q, p) - H(q', p'))) with the momenta between which it moves; H is even in p."""
-    energy = test.target.energy
-    standard = energy is None
-    if energy is None:
+    row = worst_of(_acceptances(test, [*calls, *_unlikely_calls(test)]))
+    if row.status == FAIL and test.target.energy is None:
+        raise Inconclusive("it is not min(1, exp(-dH)) with p'p/2 for the kinetic energy: hand in H", row.number)
+    return row
 
-        def energy(q, p):
-            return -test.target.log_pi(q) + 0.5 * p @ p
 
-    gaps: list[tuple[float, float, np.ndarray]] = []
-    for x in [*calls, *_unlikely_calls(test)]:
+def _acceptances(test: TransitionExamination, calls: list[Call]) -> Cases:
+    energy = test.target.energy or (lambda q, p: -test.target.log_pi(q) + 0.5 * p @ p)
+    for x in calls:
         if math.isnan(x.a):
             raise Inconclusive("its momentum is refreshed after the move, and not by one number in all directions")
         test.decides = True
-        before, after = energy(x.q, x.before), energy(x.taken.transition.q, x.after)
-        r, size = before - after, 1 + abs(before)
+        before = energy(x.q, x.before)
+        r, size = before - energy(x.taken.transition.q, x.after), 1 + abs(before)
+        rules = (min(1.0, math.exp(min(r, 0.0))), 1 / (1 + math.exp(min(-r, 700.0))))
+        gap = min(abs(x.taken.probability - rule) for rule in rules)
         tolerance = 1e-10 + 256 * test.kernel.epsilon * size + 10 * test.delta * size
-        rules = [
-            abs(x.taken.probability - rule)
-            for rule in (min(1.0, math.exp(min(r, 0.0))), 1 / (1 + math.exp(min(-r, 700.0))))
-        ]
-        gaps.append((min(rules), tolerance, x.q))
-    gap, tolerance, q = max(gaps, key=lambda g: g[0] / g[1])
-    if gap <= tolerance:
-        return Row("acceptance", PASS, gap, tolerance, f"by bisection, at {len(gaps)} points; rounding of H")
-    if standard:
-        return inconclusive(
-            "acceptance", "it is not min(1, exp(-dH)) with p'p/2 for the kinetic energy: hand in H", gap
-        )
-    return Row(
-        "acceptance", FAIL, gap, tolerance, "by bisection; rounding of H", WRONG_LAW, call_text(test.kernel.name, [q])
-    )
+        yield Measured(gap, tolerance, call_text(test.kernel.name, [x.q]))
+    return f"by bisection, at {len(calls)} points; rounding of H"
 
 
-def _two_ways(test: TransitionExamination, q, p, z) -> tuple[Outcome, Outcome] | None:
+def _two_ways(
+    test: TransitionExamination, q: np.ndarray, p: np.ndarray, z: np.ndarray
+) -> tuple[Outcome, Outcome] | None:
     """(taken, rejected), or None if only one of them occurs or there is no momentum in the answer."""
     runner, setting = test.need()
     found = setting._replace(run=lambda q, script, seed: runner.run(q, script, seed, p)).outcomes(q, z)
@@ -277,23 +250,20 @@ def momentum_flip(test: TransitionExamination, calls: list[Call]) -> Row:
     d = len(test.points[0])
     alphas = [float(np.trace(x.by_p)) / d for x in calls]
     if max(np.abs(alphas)) < 1e-6:
-        return Row("momentum flip", PASS, basis="the momentum is drawn anew each time: its sign does not matter")
-    votes = [
-        (math.copysign(1.0, a), _direction(test, x, a)) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6
-    ]
-    decided = [(s, t) for s, t in votes if t]
+        return passed("the momentum is drawn anew each time: its sign does not matter")
+    turning = [(x, a) for x, a in zip(calls, alphas, strict=True) if abs(a) > 1e-6]
+    decided = [(math.copysign(1.0, a), way) for x, a in turning if (way := _direction(test, x, a))]
     if len(decided) < CLEAR:
-        return inconclusive("momentum flip", f"the directions could be told at {len(decided)} points only")
-    wrong = [s == t for s, t in decided]
+        raise Inconclusive(f"the directions could be told at {len(decided)} points only")
+    wrong = [left == taken for left, taken in decided]
     how = {True: "keeps", False: "turns"}
     text = f"a move taken {how[decided[0][1] > 0]} the momentum's direction, a rejection {how[decided[0][0] > 0]} it"
     test.notes.append(text)
     if all(wrong):
-        at = call_text(test.kernel.name, [test.points[0]])
-        return Row("momentum flip", FAIL, basis=f"{text}: one of the two must turn it", case=at)
+        return failed(f"{text}: one of the two must turn it", call_text(test.kernel.name, [test.points[0]]))
     if any(wrong):
-        return inconclusive("momentum flip", "now this, now that")
-    return Row("momentum flip", PASS, basis=text)
+        raise Inconclusive("now this, now that")
+    return passed(text)
 
 
 def _direction(test: TransitionExamination, x: Call, alpha: float) -> float:
@@ -320,7 +290,7 @@ def returned_momentum(test: TransitionExamination) -> Row | list[Row]:
     if runner.keeps_momentum:
         return []  # kept_momentum has the row
     if runner.shape != MOMENTUM:
-        return not_run("momentum flip", "no momentum is kept")
+        raise NotApplicable("no momentum is kept")
     for k, q in enumerate(test.points):
         z = test.rng(10, k).standard_normal(len(q))
         p0 = setting.normals(z)
@@ -330,9 +300,5 @@ def returned_momentum(test: TransitionExamination) -> Row | list[Row]:
         same, turned = (np.array_equal(stay.transition.p, s * p0) for s in (1, -1))
         text = "p0" if same else "-p0" if turned else "neither p0 nor -p0"
         test.notes.append(f"after a rejection it returns {text} as the momentum")
-        return Row(
-            "momentum flip",
-            PASS,
-            basis=f"returns {text} after a rejection; p0 is handed in anew, so it does not matter",
-        )
-    return not_run("momentum flip", "no momentum is returned")
+        return passed(f"returns {text} after a rejection; p0 is handed in anew, so it does not matter")
+    raise NotApplicable("no momentum is returned")

@@ -48,27 +48,22 @@ def _pattern(test: TransitionExamination, known: list[Pairing]) -> list[str]:
     def clipped(value: float) -> float:
         return min(1.0, math.exp(min(value, 0.0)))
 
-    def target_only(x: Pairing) -> float:
-        return log_pi(x.outcome.transition.q) - log_pi(x.q)
+    def downhill(x: Pairing) -> float:
+        return max(0.0, 1 - math.exp(min(-x.r, 0.0)))
 
-    half_squares = [(0.5 * float(x.z @ x.z), 0.5 * float(x.q @ x.q)) for x in known]
-    kinetic = {id(x): h for x, h in zip(known, half_squares, strict=True)}
+    def target_only(x: Pairing) -> float:
+        return clipped(log_pi(x.outcome.transition.q) - log_pi(x.q))
+
+    def of_the_position(x: Pairing) -> float:
+        return clipped(x.r + 0.5 * float(x.q @ x.q) - 0.5 * float(x.z @ x.z))
+
     formulas: list[tuple[str, Callable[[Pairing], float]]] = [
         ("it always accepts", lambda x: 1.0),
         ("the sign of the energy difference is wrong: it accepts with min(1, exp(+dH))", lambda x: clipped(-x.r)),
-        (
-            "the logarithm of the uniform lacks its minus: only downhill moves are taken",
-            lambda x: max(0.0, 1 - math.exp(min(-x.r, 0.0))),
-        ),
-        (
-            "only the target's ratio decides: the kinetic energy, or the proposal's density, is left out",
-            lambda x: clipped(target_only(x)),
-        ),
-        (
-            "the initial energy has the kinetic energy of the position in place of the momentum",
-            lambda x: clipped(x.r + kinetic[id(x)][1] - kinetic[id(x)][0]),
-        ),
-        ("the initial energy lacks its kinetic energy", lambda x: clipped(x.r - kinetic[id(x)][0])),
+        ("the logarithm of the uniform lacks its minus: only downhill moves are taken", downhill),
+        ("only the target's ratio decides: the kinetic energy, or the proposal's density, is left out", target_only),
+        ("the initial energy has the kinetic energy of the position in place of the momentum", of_the_position),
+        ("the initial energy lacks its kinetic energy", lambda x: clipped(x.r - 0.5 * float(x.z @ x.z))),
         ("half of the energy difference decides", lambda x: clipped(0.5 * x.r)),
         ("twice the energy difference decides", lambda x: clipped(2 * x.r)),
         ("it accepts downhill moves only", lambda x: float(x.r >= 0)),

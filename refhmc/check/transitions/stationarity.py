@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive
+from refhmc.check.judging import failed, passed
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, SubjectError, call_text
 from refhmc.check.subject.outcomes import FREE
-from refhmc.check.subject.target import inverse_mass
+from refhmc.check.subject.target import momentum_root
 from refhmc.check.subject.transition import MOMENTUM
-from refhmc.check.transitions.balance import Setting
+from refhmc.check.transitions.balance import Path, Setting
 from refhmc.check.transitions.examination import TransitionExamination
 from refhmc.check.transitions.stationarity_tests import (
     FINE,
@@ -36,7 +37,6 @@ from refhmc.check.transitions.stationarity_tests import (
 
 def stationarity(test: TransitionExamination, setting: Setting) -> Row:
     """Where detailed balance decides nothing: does one transition keep the law?"""
-    assert test.dim is not None
     suspicion = ""
     held = [] if setting.frees else [FREE]  # a number held at one value: then it is not the kernel that is looked at
     broken = next(
@@ -50,84 +50,77 @@ def stationarity(test: TransitionExamination, setting: Setting) -> Row:
             gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
             basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
             if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
-                return Row("stationarity", FAIL, gap, tolerance, basis, WRONG_LAW, call_text(test.kernel.name, [x.at]))
+                return failed(basis, call_text(test.kernel.name, [x.at]), gap, tolerance)
             whole.append(x)
         if len(whole) > 1 and all(x.complete and x.error <= ROUGH for x in whole):
             gap, tolerance = max(abs(x.value - 1) for x in whole), FINE * min(1.0, _reach(test, setting, path, size))
             basis = f"|E e^r - 1| by quadrature, at {len(whole)} points; {FINE:g}, times a move's squared length"
             if gap <= tolerance:
-                return Row("stationarity", PASS, gap, tolerance, basis)
+                return passed(basis, gap, tolerance)
             suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
         wealth = bet_on_reversal(setting, test.points, broken.outcome.path, len(broken.z), test.rng(8), test.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
         if wealth.value >= GOAL:
-            at = call_text(test.kernel.name, [wealth.at])
-            return Row("stationarity", FAIL, wealth.value, GOAL, basis, WRONG_LAW, at, "<")
+            return failed(basis, call_text(test.kernel.name, [wealth.at]), wealth.value, GOAL, relation="<")
         suspicion = basis if wealth.value > 100 else suspicion
-    try:
-        found = weigh_moves(_mover(test, setting), test.target.log_pi, test.dim, test.rng(15), test.part(0.3))
-    except SubjectError as wrong:
-        return inconclusive("stationarity", f"from a point in the tails: {wrong}")
+    found = _weighed(test, _mover(test, setting))
     told = _told(test, found)
     if told is not None:
         return told
     if suspicion:
-        return inconclusive("stationarity", suspicion)
+        raise Inconclusive(suspicion)
     return _not_refuted(found, ["detailed balance"])
+
+
+def _weighed(test: TransitionExamination, move: Callable, root: Callable | None = None) -> Weighed:
+    assert test.dim is not None
+    try:
+        return weigh_moves(move, test.target.log_pi, test.dim, test.rng(15), test.part(0.3), root)
+    except SubjectError as wrong:
+        raise Inconclusive(f"from a point in the tails: {wrong}") from None
 
 
 def _not_refuted(found: Weighed, wanting: list[str]) -> Row:
     """A PASS only beside exact rows: what weighted moves have not seen may yet be there. ``wanting``: those that are none."""
     basis = f"largest z of {found.moves} weighted moves, which would have shown a change of {found.least:.2g} sd a move"
     if wanting:
-        return inconclusive(
-            "stationarity", f"{basis}; too little without {', '.join(wanting)}: see check.sampler", found.z
-        )
-    return Row("stationarity", PASS, found.z, LIMIT, basis)
+        raise Inconclusive(f"{basis}; too little without {', '.join(wanting)}: see check.sampler", found.z)
+    return passed(basis, found.z, LIMIT)
 
 
 def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row:
     """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
-    assert test.dim is not None
     runner, _ = test.need()
-    energy = test.target.energy
 
-    def root_at(q):
-        """L of the momentum's covariance L L' at q."""
-        return np.eye(len(q)) if energy is None else np.linalg.cholesky(np.linalg.inv(inverse_mass(energy, q)))
+    def root_at(q: np.ndarray) -> np.ndarray:
+        return momentum_root(test.target.energy, q)
 
-    def move(x, seed, p):
+    def move(x: np.ndarray, seed: int, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         transition = runner.run(x, None, seed, p)
         if transition.p is None:
             raise Inconclusive("it returns no momentum")
         return transition.q, transition.p
 
-    try:
-        roots = [root_at(q) for q in test.points]
-        constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
-        root = (lambda q: roots[0]) if constant else root_at
-        found = weigh_moves(move, test.target.log_pi, test.dim, test.rng(15), test.part(0.3), root)
-    except np.linalg.LinAlgError:
-        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
-    except SubjectError as wrong:
-        return inconclusive("stationarity", f"from a point in the tails: {wrong}")
+    roots = [root_at(q) for q in test.points]
+    constant = max(np.abs(L - roots[0]).max() for L in roots) <= 1e-9 * np.abs(roots[0]).max()
+    found = _weighed(test, move, (lambda q: roots[0]) if constant else root_at)
     return _told(test, found) or _not_refuted(found, wanting)
 
 
 def _told(test: TransitionExamination, found: Weighed) -> Row | None:
     """What weighted moves say by themselves: a FAIL, or that they say nothing."""
     if found.least == 0:
-        return inconclusive("stationarity", f"none of {found.moves} moves went anywhere: is everything rejected?")
+        raise Inconclusive(f"none of {found.moves} moves went anywhere: is everything rejected?")
     if math.isnan(found.z):
-        return inconclusive("stationarity", f"the weights of {found.moves} moves are too uneven")
+        raise Inconclusive(f"the weights of {found.moves} moves are too uneven")
     if found.z >= LIMIT:
         basis = f"z of the mean change of {found.what} in {found.moves} weighted moves"
-        return Row("stationarity", FAIL, found.z, LIMIT, basis, WRONG_LAW, f"{test.kernel.name}: {found.moves} moves")
+        return failed(basis, f"{test.kernel.name}: {found.moves} moves", found.z, LIMIT)
     return None
 
 
-def _reach(test: TransitionExamination, setting: Setting, path, size: int) -> float:
+def _reach(test: TransitionExamination, setting: Setting, path: Path, size: int) -> float:
     """The mean squared length of a move, in standard deviations: what is off by o in one such move is off by o / it in all."""
     rng, spread = test.rng(19), test.points.std(axis=0) + 1e-300
     moves = [(setting.gone(q, rng.standard_normal(size), path) - q) / spread for q in test.points]
@@ -138,12 +131,11 @@ def _mover(test: TransitionExamination, setting: Setting) -> Callable:
     """``move(x, seed)`` with fresh randomness; the momentum of a kern(q, p0=, u=) from its law at x."""
     runner, energy = setting.runner, test.target.energy
 
-    def move(x, seed):
+    def move(x: np.ndarray, seed: int) -> np.ndarray:
         script = None
         if runner.shape == MOMENTUM and energy is not None:
-            mass = np.linalg.inv(inverse_mass(energy, x))
             z = np.random.default_rng(seed).standard_normal(len(x))
-            script = {"normal": list(np.linalg.cholesky(mass) @ z)}
+            script = {"normal": list(momentum_root(energy, x) @ z)}
             seed += 1
         return runner.run(x, script, seed).q
 

@@ -8,7 +8,7 @@ the density of its moves (``transitions/balance.py``), and so
     acceptance          P = min(1, e^r), r the log ratio of both sides without P; another rule that is in balance passes too
     rejection           an outcome that does not follow the proposal is the start
     stateless           nothing of the calls before is in the answer, nor how many they were
-    momentum            where it is kept: its refreshment, its flip and the move's volume (``transition_momentum.py``)
+    momentum            where it is kept: its refreshment, its flip and the move's volume (``transitions/momentum.py``)
     nan energy          a proposal at which the log density is NaN (or -inf) is not taken
     shift invariance    the log density's constant does not matter
 
@@ -17,20 +17,20 @@ one way back only and it does not match, and the kernel decides; where it never 
 Nor is one shown to be right by a statistical test: where detailed balance has no answer, and no quadrature either, the report
 is INCONCLUSIVE, and the kernel a matter for check.orbit or check.sampler.
 
-Here: the call and the rows in their order. Each is a function of the Case (``transition_case.py``), in the file of its subject:
-``transition_calls.py``, ``_memory``, ``_balance``, ``_momentum``, ``_faults``.
+Here: the call and the rows in their order, each a function of the :class:`TransitionExamination`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from refhmc.check import adapters, own
 from refhmc.check.arguments import require_counts, require_times
-from refhmc.check.report import Report, Row
+from refhmc.check.examination import Rows
+from refhmc.check.report import Report
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign
 from refhmc.check.subject.target import target_density
 from refhmc.check.transitions.calls import answers, deterministic
@@ -44,7 +44,7 @@ from refhmc.check.transitions.patterns import typical
 FALSE_ALARM = (
     "deterministic checks: a correct subject passes whatever the seed; 'stationarity', where it is run: at most 1e-6"
 )
-ROWS: tuple[tuple[str, Callable[[TransitionExamination], Row | Sequence[Row]]], ...] = (
+ROWS: Rows = (
     ("answers", answers),
     ("deterministic given randomness", deterministic),
     ("stateless", stateless),
