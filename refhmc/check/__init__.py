@@ -10,6 +10,7 @@ Every check returns a :class:`Report`. Deterministic checks come first and carry
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 _HOME = {  # each in a folder in the plural, so that no submodule overwrites a function of this package
     "integrator": "integrators.integrator",
@@ -34,7 +35,7 @@ _MODULES = {"adapters": "adapters", "golden_vectors": "vectors.golden", "targets
 __all__ = [*_HOME, *_MODULES]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"refhmc.check.{_HOME[name]}"), name)
     elif name in _MODULES:

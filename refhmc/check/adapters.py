@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from refhmc.check.subject.foreign import to_host
 def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
     """``step(state, eps) -> state`` as a step: ``make(q, p)`` gives a state, ``read(state)`` its (q, p)."""
 
-    def several(q, p, eps, n):
+    def several(q: Any, p: Any, eps: float, n: int) -> Any:
         state = make(q, p)
         for _ in range(n):
             state = step(state, eps)
@@ -30,7 +31,7 @@ def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
 def one_of_batch(step: Callable) -> Callable:
     """``step(q, p, eps, n)`` for arrays (chains, d) as a step of one chain."""
 
-    def single(q, p, eps, n):
+    def single(q: Any, p: Any, eps: float, n: int) -> tuple[np.ndarray, np.ndarray]:
         new_q, new_p = step(q[None], p[None], eps, n)
         return new_q[0], new_p[0]
 
@@ -48,7 +49,7 @@ def kernel_with_global_seed(kernel: Callable, seed: Callable, get_state: Callabl
     For Torch: ``seed=torch.manual_seed, get_state=torch.get_rng_state, set_state=torch.set_rng_state``.
     """
 
-    def called(rng, q):
+    def called(rng: np.random.Generator, q: Any) -> Any:
         before = get_state()
         try:
             seed(int(rng.integers(2**32)))
@@ -62,7 +63,7 @@ def kernel_with_global_seed(kernel: Callable, seed: Callable, get_state: Callabl
 def kernel_with_state(kernel: Callable, make: Callable, read: Callable) -> Callable:
     """``kernel(rng, state) -> state`` (or ``(state, info)``) as ``kernel(rng, q)``, by ``make(q)`` and ``read(state)``."""
 
-    def called(rng, q):
+    def called(rng: np.random.Generator, q: Any) -> Any:
         result = kernel(rng, make(q))
         # A plain pair is (state, info); a NamedTuple is the state itself.
         return read(result[0] if type(result) is tuple else result)
@@ -75,17 +76,17 @@ def on_host(function: Callable) -> Callable:
     return lambda *arguments: function(*map(to_host, arguments))
 
 
-def refhmc_step(H, integrator) -> Callable:
+def refhmc_step(H: Any, integrator: Any) -> Callable:
     """One of refhmc's integrators as a step; a solve that fails gives NaN."""
 
-    def several(q, p, eps, n):
+    def several(q: Any, p: Any, eps: float, n: int) -> tuple[np.ndarray, np.ndarray]:
         path = own.integrate(H, integrator, to_host(q), to_host(p), step_size=eps, n_steps=n)
         return path.q[-1], path.p[-1]
 
     return several
 
 
-def refhmc_kernel(model, kernel) -> Callable:
+def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     """One of refhmc's kernels as ``kernel(rng, q)``, and as ``kernel(q, p0=p, u=u)``; nothing is adapted."""
     called = _RefhmcKernel(model, kernel)
     with contextlib.suppress(Exception):  # what it compiles at its first call is not the subject's time
@@ -96,15 +97,15 @@ def refhmc_kernel(model, kernel) -> Callable:
 class _RefhmcKernel:
     """Each transition makes a chain of its own: nothing is kept between two, and a copy would only be compiled again."""
 
-    def __init__(self, model, kernel):
+    def __init__(self, model: Any, kernel: Any) -> None:
         self.model, self.kernel = model, kernel
         self.__name__ = f"refhmc's {type(kernel).__name__}"
 
-    def __call__(self, *arguments, p0=None, u=None):
+    def __call__(self, *arguments: Any, p0: Any = None, u: Any = None) -> np.ndarray:
         q = to_host(arguments[-1])
         if p0 is None:
             return own.transition(self.model, self.kernel, q, rng=arguments[0]).q
         return own.transition(self.model, self.kernel, q, momentum=to_host(p0), uniforms=np.atleast_1d(u)).q
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> _RefhmcKernel:
         return self

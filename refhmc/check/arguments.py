@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def require_counts(least: int = 1, **counts) -> None:
+def require_counts(least: int = 1, **counts: float | None) -> None:
     """ValueError unless each is a whole number of at least ``least``, or None (left out)."""
     for name, value in counts.items():
         try:
@@ -14,7 +14,7 @@ def require_counts(least: int = 1, **counts) -> None:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
-def require_times(**times) -> None:
+def require_times(**times: float | None) -> None:
     """ValueError unless each is a positive number of seconds, or None (no limit)."""
     for name, value in times.items():
         if value is not None and not value > 0:

@@ -44,7 +44,7 @@ class Examination:
     ``settings`` and ``seed`` stand in its first line, ``notes`` below its rows.
     """
 
-    def __init__(self, title: str, foreign: Sequence[Foreign], seed: int):
+    def __init__(self, title: str, foreign: Sequence[Foreign], seed: int) -> None:
         self.title, self.foreign, self.seed = title, list(foreign), seed
         self.settings: dict[str, Any] = {}
         self.notes: list[str] = []

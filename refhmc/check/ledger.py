@@ -30,7 +30,8 @@ import os
 import pathlib
 import sys
 import time
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 LEAST_LOG_E = -700.0  # of one night, so that a product stays finite
 SECONDS_FOR_LOCK = 60.0
@@ -56,7 +57,7 @@ class Entry(NamedTuple):
 class Ledger:
     """The ledger in the file ``path``, which is made when it is first written; ``alpha`` for all tests of a version."""
 
-    def __init__(self, path, alpha: float):
+    def __init__(self, path: str | pathlib.Path, alpha: float) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
         self.path = pathlib.Path(path)
@@ -120,7 +121,7 @@ def _entry(text: str) -> Entry | None:
 
 
 @contextlib.contextmanager
-def _locked(path: pathlib.Path):
+def _locked(path: pathlib.Path) -> Iterator[None]:
     """Hold the lock that goes with ``path``; the system lets go of it if we die. TimeoutError after a minute."""
     with open(path.with_name(path.name + ".lock"), "a+b") as file:
         until = time.monotonic() + SECONDS_FOR_LOCK
@@ -137,7 +138,7 @@ def _locked(path: pathlib.Path):
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file) -> bool:
+    def _lock(file: Any) -> bool:
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -145,19 +146,19 @@ if sys.platform == "win32":
             return False
         return True
 
-    def _unlock(file) -> None:
+    def _unlock(file: Any) -> None:
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(file) -> bool:
+    def _lock(file: Any) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
 
-    def _unlock(file) -> None:
+    def _unlock(file: Any) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)

@@ -33,7 +33,7 @@ INTERNAL = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in PUBLIC:
         return getattr(refhmc, name)
     if name in INTERNAL:
@@ -44,18 +44,18 @@ def __getattr__(name: str):
 # ------------------------------------------------------------------------------------------------ what is handed in
 
 
-def is_integrator(value) -> bool:
+def is_integrator(value: Any) -> bool:
     """Whether ``value`` is an integrator for :func:`refhmc.integrate`, rather than a step to be called."""
     return not callable(value) and all(hasattr(value, claim) for claim in ("order", "symplectic", "reversible"))
 
 
-def is_kernel(value) -> bool:
+def is_kernel(value: Any) -> bool:
     """Whether ``value`` is a kernel for :func:`refhmc.sample`, rather than a function to be called."""
     one = callable(getattr(value, "transition", None)) and hasattr(value, "statistics")
     return not callable(value) and (one or hasattr(value, "blocks"))
 
 
-def evaluation(H) -> Any:
+def evaluation(H: Any) -> Any:
     """``(q, p) -> (H, dH/dp, dH/dq)``, all in one call, where ``H`` is a :class:`refhmc.Hamiltonian`; else None."""
     loaded = sys.modules.get("refhmc.dynamics.hamiltonian")  # where it is not loaded, nothing is of its classes
     return H._evaluate if loaded is not None and type(H) is loaded.Hamiltonian else None
@@ -64,7 +64,7 @@ def evaluation(H) -> Any:
 # --------------------------------------------------------------------------------------------------- what is made of it
 
 
-def compile_step(H, integrator) -> None:
+def compile_step(H: Any, integrator: Any) -> None:
     """Compile a step and the energy, so that no check's clock runs while that happens."""
     from refhmc.dynamics.assemble import make_dynamics
 
@@ -76,7 +76,7 @@ def compile_step(H, integrator) -> None:
         H.energy(q, p)
 
 
-def with_jumps(model, coordinates: tuple[int, ...]):
+def with_jumps(model: Any, coordinates: tuple[int, ...]) -> Any:
     """``model`` told that it is discontinuous along ``coordinates``, whether it is or not."""
     functions = {key: model._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
     return refhmc.Model(model.dim, **functions, data=model.data, discontinuous=coordinates, name=model.name)

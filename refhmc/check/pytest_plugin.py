@@ -37,9 +37,12 @@ import hashlib
 import inspect
 import math
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+
+from refhmc.check.report import Report
 
 DEFAULT_ALPHA = 1e-6
 DEFAULT_SEED = 20261121
@@ -63,7 +66,7 @@ class Budget:
         version: str | None = None,
         workers: int = 1,
         strict: bool = False,
-    ):
+    ) -> None:
         self.seed, self.version, self.strict, self.spent, self.count = seed, version, strict, 0.0, 0
         self.alpha = (alpha / 2 if ledger else alpha) / workers
         self.lines: list[str] = []
@@ -97,12 +100,12 @@ class Case(NamedTuple):
         return f"{self.kind}-{'-'.join(_name_of(a) for a in self.arguments[:1])}".rstrip("-")
 
 
-def case(kind: str, *arguments, **options) -> Case:
+def case(kind: str, *arguments: Any, **options: Any) -> Case:
     """``refhmc.check.<kind>(*arguments, **options)``, to be run as a test; ValueError for a kind there is not."""
     return Case(_kind(kind), arguments, options)
 
 
-def parametrize_with_checks(cases, *, expected_failed_checks=None):
+def parametrize_with_checks(cases: Any, *, expected_failed_checks: Any = None) -> Any:
     """A decorator: one test item for each case. The test takes ``subject`` and ``check``, and calls ``check(subject)``.
 
     ``expected_failed_checks``: row name -> reason, for all cases, or a function of the case that gives such a dict. An item
@@ -119,11 +122,11 @@ def parametrize_with_checks(cases, *, expected_failed_checks=None):
 class _Check:
     """What ``check`` is in a test of :func:`parametrize_with_checks`; the plug-in gives it the session's examiner."""
 
-    def __init__(self, expected: dict, examiner: Examiner | None = None):
+    def __init__(self, expected: dict, examiner: Examiner | None = None) -> None:
         self.expected = expected
         self.examiner = examiner
 
-    def __call__(self, subject: Case):
+    def __call__(self, subject: Case) -> Report:
         """Run the case; xfail, fail, or return its report."""
         examiner = self.examiner or Examiner(Budget(DEFAULT_ALPHA, DEFAULT_SEED), str(subject))
         report = examiner.examine(subject)
@@ -140,22 +143,22 @@ class _Check:
 class Examiner:
     """What the fixture ``refhmc_check`` gives: each check of :mod:`refhmc.check` by its name, run, asserted and returned."""
 
-    def __init__(self, budget: Budget, test: str):
+    def __init__(self, budget: Budget, test: str) -> None:
         self.budget, self.test = budget, test
         self.checks = 0
 
-    def __getattr__(self, kind: str):
+    def __getattr__(self, kind: str) -> Callable[..., Report]:
         if kind not in KINDS:
             raise AttributeError(f"no check {kind!r}; there are: {', '.join(KINDS)}")
 
-        def run(*arguments, **options):
+        def run(*arguments: Any, **options: Any) -> Report:
             report = self.examine(Case(kind, arguments, options))
             report.assert_ok(self.budget.strict)
             return report
 
         return run
 
-    def examine(self, wanted: Case):
+    def examine(self, wanted: Case) -> Report:
         """The report of a case, with alpha and seed from the session's budget; fails where the nights come to too much."""
         import refhmc.check
 
@@ -174,7 +177,7 @@ class Examiner:
             self._enter(report, key, wanted)
         return report
 
-    def _enter(self, report, key: str, wanted: Case) -> None:
+    def _enter(self, report: Report, key: str, wanted: Case) -> None:
         log_e = log_e_of(report)
         if log_e is None:
             return
@@ -189,7 +192,7 @@ class Examiner:
             pytest.fail(f"the evidence of all nights is {_power(entry.log_product)}\n{report}", pytrace=False)
 
 
-def log_e_of(report) -> float | None:
+def log_e_of(report: Report) -> float | None:
     """The logarithm of an e-value for the ledger: the report's wealth at the end; None if it made no bets.
 
     A report that has but the largest wealth M there was (which is no e-value: its mean under a correct kernel may exceed 1) is
@@ -247,7 +250,7 @@ def _power(log_value: float) -> str:
 _BUDGET = pytest.StashKey[Budget]()
 
 
-def pytest_addoption(parser) -> None:
+def pytest_addoption(parser: Any) -> None:
     """pytest's hook: the plug-in's options."""
     group = parser.getgroup("refhmc", "refhmc's conformance checks")
     group.addoption(
@@ -274,7 +277,7 @@ def _alpha(text: str) -> float:
     return value
 
 
-def pytest_configure(config) -> None:
+def pytest_configure(config: Any) -> None:
     config.addinivalue_line(
         "markers",
         "refhmc(kind, **options): run refhmc.check.<kind> on what the test returns or yields (refhmc's conformance kit)",
@@ -290,11 +293,11 @@ def pytest_configure(config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node) -> None:
+def pytest_configure_node(node: Any) -> None:
     node.workerinput["refhmc_seed"] = node.config.stash[_BUDGET].seed
 
 
-def pytest_terminal_summary(terminalreporter, config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     budget = config.stash[_BUDGET]
     if budget.count:
         terminalreporter.section("refhmc", sep="-")
@@ -307,18 +310,18 @@ def pytest_terminal_summary(terminalreporter, config) -> None:
 
 
 @pytest.fixture
-def refhmc_check(request) -> Examiner:
+def refhmc_check(request: Any) -> Examiner:
     """The conformance kit with the session's budget: ``refhmc_check.integrator(step, H=..., dim=3)`` and so on."""
     return Examiner(request.config.stash[_BUDGET], request.node.nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector, name, obj):
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Any:
     """A marked test may be a generator, which pytest itself no longer collects: it is collected as a plain function."""
     if inspect.isgeneratorfunction(obj) and any(mark.name == "refhmc" for mark in getattr(obj, "pytestmark", [])):
 
         @functools.wraps(obj)
-        def plain(*arguments, **keywords):
+        def plain(*arguments: Any, **keywords: Any) -> list:
             return list(obj(*arguments, **keywords))
 
         setattr(collector.obj, name, plain)
@@ -327,7 +330,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem):
+def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
     """Give ``check`` the session's budget; run the check on what a marked test returns."""
     budget = pyfuncitem.config.stash[_BUDGET]
     for name, value in pyfuncitem.funcargs.items():
@@ -348,7 +351,7 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
-def _report(examiner: Examiner, mark, subject):
+def _report(examiner: Examiner, mark: Any, subject: Any) -> Any:
     """The report on what a marked test gave: a Report, a Case, a dict of arguments, a tuple of them, or the first of them."""
     if subject is None:
         pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)

@@ -248,12 +248,12 @@ class Report(NamedTuple):
             raise InconclusiveError("\n" + str(self))
 
 
-def _short(value) -> str:
+def _short(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _jsonable(value):
+def _jsonable(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

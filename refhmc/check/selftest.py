@@ -9,16 +9,18 @@ to two minutes more, while refhmc is compiled.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import multiprocessing
 import pkgutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from refhmc.check import mutants
+from refhmc.check.report import Report
 
 SECONDS = 90.0  # after so many no further planted bug is begun
 PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))  # ids begin so; the other bugs came later
@@ -41,12 +43,9 @@ def outcomes() -> Iterator[Outcome]:
         for pair in planted_bugs():
             if time.monotonic() - begin > SECONDS:
                 break
-            yield _timed(
-                f"{pair.id} found: {pair.what}", lambda pair=pair: pair.wrong(0), lambda r, p=pair: found_by(r, p)
-            )
-            yield _timed(
-                f"{pair.id}'s correct twin", lambda pair=pair: pair.right(0), lambda report: not report.failures
-            )
+            found = functools.partial(found_by, pair=pair)
+            yield _timed(f"{pair.id} found: {pair.what}", functools.partial(pair.wrong, 0), found)
+            yield _timed(f"{pair.id}'s correct twin", functools.partial(pair.right, 0), lambda r: not r.failures)
         yield from own.result()
 
 
@@ -66,12 +65,12 @@ def planted_bugs() -> list:
     return sorted(first, key=lambda pair: (len(pair.id) > 3, pair.id)) + [pair for pair in in_turn if pair is not None]
 
 
-def found_by(report, pair) -> bool:
+def found_by(report: Report, pair: mutants.Pair) -> bool:
     """Whether a report of the planted bug says FAIL where it should."""
     return any(row.name in pair.expected for row in report.failures) and report.severity == pair.severity
 
 
-def _timed(what: str, make, good) -> Outcome:
+def _timed(what: str, make: Callable[[], Report], good: Callable[[Report], bool]) -> Outcome:
     begin = time.monotonic()
     report = make()
     ok = good(report)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -53,16 +53,16 @@ def funnel(dim: int = 11) -> Target:
     """Neal's funnel in the orientation of :func:`refhmc.models.Funnel`: q = (v, x), the neck at large v."""
     _at_least("funnel", dim, 2)
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         v, squares = q[..., 0], np.sum(q[..., 1:] ** 2, axis=-1)
         return -v * v / 18 + (dim - 1) * v / 2 - np.exp(v) * squares / 2
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         v, x = q[..., :1], q[..., 1:]
         e = np.exp(v)
         return np.concatenate([-v / 9 + (dim - 1) / 2 - e * np.sum(x * x, axis=-1, keepdims=True) / 2, -e * x], axis=-1)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         v = 3 * rng.standard_normal((n, 1))
         return np.hstack([v, np.exp(-v / 2) * rng.standard_normal((n, dim - 1))])
 
@@ -77,16 +77,16 @@ def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
     c = y - b * V / 2
     slope = (math.hypot(c, math.sqrt(2 * V)) - c) / 2
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         t1, t2 = q[..., 0], q[..., 1]
         return -a / 2 * (y - t1 - t2 * t2) ** 2 - b / 2 * (t1 * t1 + t2 * t2)
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         t1, t2 = q[..., 0], q[..., 1]
         r = y - t1 - t2 * t2
         return np.stack([a * r - b * t1, (2 * a * r - b) * t2], axis=-1)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         # (u - c)^2 of u = t2^2 lies above its tangent: the density of t2 lies below a multiple of a normal's.
         t2 = np.empty(0)
         while len(t2) < n:
@@ -99,7 +99,7 @@ def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
     return _target("banana", 2, log_density, gradient, draw, law)
 
 
-def normal_with(mean, covariance, name: str = "gaussian") -> Target:
+def normal_with(mean: Any, covariance: Any, name: str = "gaussian") -> Target:
     """N(mean, covariance); LinAlgError unless the covariance is positive definite."""
     mean, covariance = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
     factor = np.linalg.cholesky(covariance)
@@ -125,7 +125,7 @@ def normal(dim: int = 1) -> Target:
     """N(0, I)."""
     _at_least("normal", dim, 1)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return rng.standard_normal((n, dim))
 
     return _target(
@@ -136,13 +136,13 @@ def normal(dim: int = 1) -> Target:
 def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray, law: str) -> Target:
     """mean + factor z; ``inverse`` is that of ``factor``."""
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         return -0.5 * np.sum(((q - mean) @ inverse.T) ** 2, axis=-1)
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         return -((q - mean) @ inverse.T) @ inverse
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return mean + rng.standard_normal((n, len(mean))) @ factor.T
 
     return _target(name, len(mean), log_density, gradient, draw, law)
@@ -152,7 +152,7 @@ def quartic(dim: int = 1) -> Target:
     """Independent coordinates of density exp(-x^4 / 4)."""
     _at_least("quartic", dim, 1)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         size = (4 * rng.standard_gamma(0.25, (n, dim))) ** 0.25
         return np.where(rng.random((n, dim)) < 0.5, -size, size)
 
@@ -166,25 +166,25 @@ def quartic(dim: int = 1) -> Target:
     )
 
 
-def mixture(weights=(0.6, 0.4), means=((-1.5, 0.0), (1.5, 0.5)), sds=(0.7, 1.0)) -> Target:
+def mixture(weights: Any = (0.6, 0.4), means: Any = ((-1.5, 0.0), (1.5, 0.5)), sds: Any = (0.7, 1.0)) -> Target:
     """sum_k weights[k] N(means[k], sds[k]^2 I); ``means`` is (k, d)."""
     w, m, s = (np.asarray(x, dtype=float) for x in (weights, means, sds))
     dim = m.shape[1]
     log_w = np.log(w / w.sum()) - dim * np.log(s)
 
-    def parts(q):
+    def parts(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         offset = np.asarray(q)[..., None, :] - m
         return offset, log_w - 0.5 * np.sum(offset**2, axis=-1) / s**2
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         return np.logaddexp.reduce(parts(q)[1], axis=-1)
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         offset, logs = parts(q)
         share = np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True))
         return -np.sum((share / s**2)[..., None] * offset, axis=-2)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         k = np.searchsorted(np.cumsum(w / w.sum())[:-1], rng.random(n), side="right")
         return m[k] + s[k, None] * rng.standard_normal((n, dim))
 
@@ -196,14 +196,14 @@ def student_t(dim: int = 2, nu: float = 5.0) -> Target:
     """The multivariate t with ``nu`` degrees of freedom, location 0, scale I."""
     _at_least("student", dim, 1)
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         return -0.5 * (nu + dim) * np.log1p(np.sum(np.asarray(q) ** 2, axis=-1) / nu)
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         q = np.asarray(q)
         return -(nu + dim) * q / (nu + np.sum(q * q, axis=-1, keepdims=True))
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return rng.standard_normal((n, dim)) / np.sqrt(rng.chisquare(nu, (n, 1)) / nu)
 
     return _target(f"student-{dim}", dim, log_density, gradient, draw, f"multivariate t, {nu:g} degrees of freedom")
@@ -212,15 +212,15 @@ def student_t(dim: int = 2, nu: float = 5.0) -> Target:
 def rosenbrock() -> Target:
     """x ~ N(1, 1/2), y given x ~ N(x^2, 1/10): exp(-(x - 1)^2 - 5 (y - x^2)^2)."""
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         x, y = q[..., 0], q[..., 1]
         return -((x - 1) ** 2) - 5 * (y - x * x) ** 2
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         x, y = q[..., 0], q[..., 1]
         return np.stack([-2 * (x - 1) + 20 * x * (y - x * x), -10 * (y - x * x)], axis=-1)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         x = 1 + math.sqrt(0.5) * rng.standard_normal(n)
         return np.column_stack([x, x * x + math.sqrt(0.1) * rng.standard_normal(n)])
 
@@ -230,14 +230,14 @@ def rosenbrock() -> Target:
 def ring(c: float = 4.0, s: float = 1.0) -> Target:
     """exp(-(|q|^2 - c)^2 / (2 s^2)) in the plane: |q|^2 is normal, cut off at 0, for the area is d(r^2) d(angle) / 2."""
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         return -((np.sum(np.asarray(q) ** 2, axis=-1) - c) ** 2) / (2 * s * s)
 
-    def gradient(q):
+    def gradient(q: np.ndarray) -> np.ndarray:
         q = np.asarray(q)
         return -2 * (np.sum(q * q, axis=-1, keepdims=True) - c) / (s * s) * q
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         below = scipy.stats.norm.cdf(-c / s)
         r = np.sqrt(np.maximum(c + s * scipy.stats.norm.ppf(below + (1 - below) * rng.random(n)), 0.0))
         angle = 2 * math.pi * rng.random(n)
@@ -255,14 +255,14 @@ def cells(dim: int = 2, side: int = 4, contrast: float = 2.0) -> Target:
     table = log_p.reshape(shape)
     p = np.exp(log_p) / np.exp(log_p).sum()
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         q = np.asarray(q, dtype=float)
         place = np.floor((q + 2) * side / 4)
         inside = np.all((place >= 0) & (place < side), axis=-1)
         index = np.clip(np.where(np.isfinite(place), place, 0), 0, side - 1).astype(int)
         return np.where(inside, table[tuple(np.moveaxis(index, -1, 0))], -np.inf)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         cell = np.searchsorted(np.cumsum(p)[:-1], rng.random(n), side="right")
         return (np.stack(np.unravel_index(cell, shape), axis=-1) + rng.random((n, dim))) * 4 / side - 2
 
@@ -274,11 +274,11 @@ def exponential(dim: int = 1) -> Target:
     """Independent standard exponentials: exp(-sum x) where all x > 0, and nothing elsewhere."""
     _at_least("exponential", dim, 1)
 
-    def log_density(q):
+    def log_density(q: np.ndarray) -> Any:
         q = np.asarray(q)
         return np.where(np.all(q > 0, axis=-1), -np.sum(q, axis=-1), -np.inf)
 
-    def draw(rng, n):
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
         return rng.standard_exponential((n, dim))
 
     law = "exp(-sum x), x > 0; -inf outside"
@@ -326,7 +326,7 @@ def from_name(name: str) -> Target:
     raise ValueError(f"no target {name!r}; there are: {', '.join(names())}, most with a dimension as in 'funnel-5'")
 
 
-def resolve(target) -> Target:
+def resolve(target: Any) -> Target:
     """A :class:`Target` of a name, a refhmc model with exact draws, or any object with ``draw`` and ``log_density``.
 
     Such an object has ``draw(rng, n) -> (n, d)``, ``log_density(q) -> number``, and may have ``gradient``, ``name``, ``law``.
@@ -355,7 +355,7 @@ def resolve(target) -> Target:
 def for_many(function: Callable, sample: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """``function`` for many points (n, d) at once: itself if it gives on ``sample`` what it gives point by point."""
 
-    def one_by_one(q):
+    def one_by_one(q: np.ndarray) -> Any:
         q = np.asarray(q, dtype=float)
         return np.array([float(function(x.copy())) for x in q]) if q.ndim > 1 else float(function(q))
 

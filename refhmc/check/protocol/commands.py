@@ -15,11 +15,12 @@ import importlib
 import json
 import os
 import sys
+from typing import Any
 
 KINDS = ("integrator", "model", "metric", "transition", "orbit", "sampler", "adaptation", "batch", "randomness")
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Any) -> None:
     """Add ``check`` and ``oracle`` to the subparsers of ``refhmc``."""
     check = commands.add_parser(
         "check",
@@ -60,14 +61,14 @@ def add_commands(commands) -> None:
     oracle.set_defaults(run=run_oracle)
 
 
-def run_oracle(options) -> int:
+def run_oracle(options: argparse.Namespace) -> int:
     """``refhmc oracle``."""
     from refhmc.check.protocol.oracle import serve
 
     return serve()
 
 
-def run_check(options) -> int:
+def run_check(options: argparse.Namespace) -> int:
     """``refhmc check``: print the reports; the exit status."""
     from refhmc.check.protocol.driver import USAGE
 
@@ -79,7 +80,7 @@ def run_check(options) -> int:
         return USAGE
 
 
-def _check_program(options) -> int:
+def _check_program(options: argparse.Namespace) -> int:
     from refhmc.check.protocol.driver import check_program
 
     what = None if options.what is None else [word.strip() for word in options.what.split(",") if word.strip()]
@@ -96,7 +97,7 @@ def _check_program(options) -> int:
     return outcome.status(options.strict)
 
 
-def _check_function(options) -> int:
+def _check_function(options: argparse.Namespace) -> int:
     import refhmc.check
     from refhmc.check.protocol.driver import accepted, exit_status
 
@@ -120,7 +121,7 @@ def _check_function(options) -> int:
     return exit_status([report], options.strict)
 
 
-def _hamiltonian(options):
+def _hamiltonian(options: argparse.Namespace) -> Any:
     """H as given, or that of the target on the metric."""
     if options.energy is not None:
         return _loaded(options.energy)
@@ -136,7 +137,7 @@ def _hamiltonian(options):
         raise ValueError(str(refusal)) from None
 
 
-def _target(options):
+def _target(options: argparse.Namespace) -> Any:
     from refhmc.check.protocol import names
     from refhmc.check.protocol.messages import Refusal
 
@@ -146,7 +147,7 @@ def _target(options):
         raise ValueError(str(refusal)) from None
 
 
-def _sensible(options) -> None:
+def _sensible(options: argparse.Namespace) -> None:
     """ValueError for options that do not go together."""
     if options.cmd is not None and options.kind is not None:
         raise ValueError(
@@ -160,7 +161,7 @@ def _sensible(options) -> None:
         raise ValueError("--seconds and --timeout must be positive")
 
 
-def _loaded(text: str):
+def _loaded(text: str) -> Any:
     """The object that ``module:name`` names; ValueError if there is none. Modules of the working directory are found."""
     module, colon, path = text.partition(":")
     if not (module and colon and path):

@@ -20,6 +20,7 @@ contraction.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +30,13 @@ SOLVER = 10.0
 WIDTH = 1e-6  # of central differences: a condition is needed to a digit or two
 
 
-def roundings(model) -> float:
+def roundings(model: Any) -> float:
     """C of a model: 64 and the number of its data."""
     parts = model.data if isinstance(model.data, tuple) else (model.data,)
     return ROUNDINGS + sum(np.size(part) for part in parts if part is not None)
 
 
-def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value, C: float) -> float:
+def of_value(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, value: np.ndarray | float, C: float) -> float:
     """The tolerance of ``value`` = f(x), the same for all its entries; infinite where one of them is not finite."""
     if not np.isfinite(value).all():
         return float("inf")
@@ -63,7 +64,7 @@ def of_path(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, path: np.nda
     return float(total)
 
 
-def _jacobians(run, z: np.ndarray, n_states: int) -> np.ndarray:
+def _jacobians(run: Callable[[np.ndarray], np.ndarray], z: np.ndarray, n_states: int) -> np.ndarray:
     """J_{0 -> k} for all k, (n_states, 2d, 2d)."""
     J = np.empty((n_states, len(z), len(z)))
     for k in range(len(z)):

@@ -34,6 +34,7 @@ from refhmc.check.protocol import names
 from refhmc.check.protocol.messages import BAD_REQUEST, FAILED, NOT_SUPPORTED, Refusal, array, hexes, number
 from refhmc.check.protocol.program import Program, ProgramStopped
 from refhmc.check.report import FAIL, NOT_RUN, Report, not_run
+from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
@@ -85,7 +86,7 @@ def accepted(function: Callable, options: dict) -> dict:
 
 
 def check_program(
-    command,
+    command: str | list[str],
     *,
     what: Sequence[str] | None = None,
     target: str | None = None,
@@ -146,7 +147,19 @@ class Remote:
     ``law``: the target that it is held against, with exact draws where there are; None: its own log density is all there is.
     """
 
-    def __init__(self, program: Program, says: dict, target, args, metric, method, eps, n, depth, dim):
+    def __init__(
+        self,
+        program: Program,
+        says: dict,
+        target: Any,
+        args: Any,
+        metric: Any,
+        method: Any,
+        eps: Any,
+        n: Any,
+        depth: Any,
+        dim: int | None,
+    ):
         self.program, self.says = program, says
         self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)[:60]
         target = target if target is not None else says.get("target")
@@ -185,56 +198,56 @@ class Remote:
 
     # -- the operations ---------------------------------------------------------------------------------------------
 
-    def logp(self, q) -> float:
+    def logp(self, q: np.ndarray) -> float:
         return self._ask("logp", "logp", q=q)[0]
 
-    def grad(self, q) -> np.ndarray:
+    def grad(self, q: np.ndarray) -> np.ndarray:
         return self._ask("grad", "grad", q=q)[0]
 
-    def hess(self, q) -> np.ndarray:
+    def hess(self, q: np.ndarray) -> np.ndarray:
         return self._ask("hess", "hess", q=q)[0]
 
-    def G(self, q) -> np.ndarray:
+    def G(self, q: np.ndarray) -> np.ndarray:
         return self._ask("metric", "G", q=q)[0]
 
-    def dG(self, q) -> np.ndarray:
+    def dG(self, q: np.ndarray) -> np.ndarray:
         return self._ask("metric", "dG", q=q, derivative=True)[0]
 
-    def energy(self, q, p) -> float:
+    def energy(self, q: np.ndarray, p: np.ndarray) -> float:
         return self._ask("dH", "H", q=q, p=p)[0]
 
-    def dH(self, q, p) -> tuple[np.ndarray, np.ndarray]:
+    def dH(self, q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(dH/dq, dH/dp)."""
         dHdq, dHdp = self._ask("dH", "dHdq", "dHdp", q=q, p=p)
         return dHdq, dHdp
 
-    def step(self, q, p, eps, n):
+    def step(self, q: np.ndarray, p: np.ndarray, eps: float, n: int) -> tuple[np.ndarray, np.ndarray]:
         new_q, new_p = self._ask("step", "q", "p", q=q, p=p, eps=float(eps), n=int(n))
         return new_q, new_p
 
-    def transition(self, q, *, p0, u):
+    def transition(self, q: np.ndarray, *, p0: np.ndarray, u: Any) -> np.ndarray:
         """One transition on the momentum and the uniform (or uniforms) given; IndexError where it wants more of them."""
         answer = self._request("transition", q=q, p0=p0, u=np.atleast_1d(u), **self._steps())
         if "ask" in answer:
             raise IndexError(f"the transition asks for another {answer['ask']}")
         return self._numbers(answer, "transition", "q")
 
-    def kernel(self, rng, q):
+    def kernel(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
         """One transition on the randomness of a NumPy generator."""
         p0 = self.momentum(rng, q)
         return self._conversation(q, p0, rng.random, lambda log_p: rng.random() < math.exp(log_p))
 
-    def draw_p(self, rng, q) -> np.ndarray:
+    def draw_p(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
         """A momentum that the program makes of standard normals."""
         return self._ask("momentum", "p", q=q, normals=rng.standard_normal(self.dim))[0]
 
-    def tree(self, draws, q, p):
+    def tree(self, draws: Draws, q: np.ndarray, p: np.ndarray) -> np.ndarray:
         """One transition on a given momentum and the randomness of a :class:`refhmc.check.Draws`."""
         return self._conversation(q, p, draws.uniform, draws.flip)
 
     # -- how they are asked -------------------------------------------------------------------------------------------
 
-    def _conversation(self, q, p0, uniform: Callable, flip: Callable):
+    def _conversation(self, q: np.ndarray, p0: np.ndarray, uniform: Callable, flip: Callable) -> np.ndarray:
         u: list[float] = []
         bits: list[int] = []
         if not self.says.get("asks"):  # one that does not ask gets what it says it needs
@@ -254,7 +267,7 @@ class Remote:
         fields = {"eps": self.eps, "n": self.n, "depth": self.depth}
         return {key: value for key, value in fields.items() if value is not None}
 
-    def _request(self, op: str, **fields) -> dict:
+    def _request(self, op: str, **fields: Any) -> dict:
         coded = {
             key: hexes(value) if isinstance(value, (np.ndarray, float)) else value for key, value in fields.items()
         }
@@ -277,7 +290,7 @@ class Remote:
         value = array(answer[name]).astype(self.dtype)
         return value[()] if OPERATIONS[op].ranks[name] == 0 and value.shape == () else value
 
-    def missing(self, op: str, function: Callable, *arguments) -> str | None:
+    def missing(self, op: str, function: Callable, *arguments: Any) -> str | None:
         """Why an operation cannot be examined, or None: whether it is listed, and else by asking for it once."""
         listed = self.says.get("ops")
         if isinstance(listed, list) and op not in listed:
@@ -293,7 +306,7 @@ class Remote:
                 pass
         return self._missing[op]
 
-    def gives(self, op: str, field: str, **fields) -> bool:
+    def gives(self, op: str, field: str, **fields: Any) -> bool:
         """Whether the answer to ``op`` has ``field``."""
         try:
             return field in self._request(op, **fields)
@@ -314,14 +327,14 @@ class Remote:
             return lambda q, p: self.kinetic(q, p) - self.logp(q)
         return None
 
-    def kinetic(self, q, p) -> float:
+    def kinetic(self, q: np.ndarray, p: np.ndarray) -> float:
         """p' G^-1 p / 2 + log det G / 2 with the program's own metric, p'p / 2 if it has none."""
         if not self.has_metric():
             return 0.5 * float(p @ p)
         root = np.linalg.cholesky(self.G(q).astype(float))
         return 0.5 * float(np.sum(np.linalg.solve(root, p) ** 2)) + float(np.sum(np.log(np.diag(root))))
 
-    def momentum(self, rng, q) -> np.ndarray:
+    def momentum(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
         """A momentum with the law that H gives it."""
         if self.exact is not None:
             return self.exact.draw_momentum(q, rng)
@@ -337,7 +350,7 @@ class Remote:
         return np.full(self.dim, 0.25)
 
 
-def _law(target, args, model) -> targets.Target | None:
+def _law(target: Any, args: dict | None, model: Any) -> targets.Target | None:
     """The target with exact draws; None where there are none."""
     if not args:
         try:
@@ -373,7 +386,7 @@ Prepared = tuple[Callable, tuple, dict, str | None]  # a check, its arguments, i
 
 
 def _check(kind: str) -> Callable:
-    def late(*arguments, **keywords):
+    def late(*arguments: Any, **keywords: Any) -> Report:
         import refhmc.check
 
         return getattr(refhmc.check, kind)(*arguments, **keywords)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,12 @@ MESSAGE = 500  # characters of an error's
 class Refusal(Exception):
     """An answer that is an error; ``code`` is one of the three."""
 
-    def __init__(self, code: str, message: str):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-def number(value) -> float:
+def number(value: Any) -> float:
     """A number of the protocol as a float64; Refusal (``bad_request``) if it is none."""
     if isinstance(value, str):
         text = value.strip()
@@ -59,7 +60,7 @@ def number(value) -> float:
     raise Refusal(BAD_REQUEST, f"not a number: {json.dumps(value)[:60]}")
 
 
-def array(value, rank: int | None = None) -> np.ndarray:
+def array(value: Any, rank: int | None = None) -> np.ndarray:
     """Nested lists of numbers as a float64 array, of ``rank`` axes if that is given; Refusal if they are none."""
     try:
         result = np.array(_numbers(value), dtype=float)
@@ -72,21 +73,21 @@ def array(value, rank: int | None = None) -> np.ndarray:
     return result
 
 
-def _numbers(value):
+def _numbers(value: Any) -> Any:
     return [_numbers(item) for item in value] if isinstance(value, list) else number(value)
 
 
-def hexes(value):
+def hexes(value: Any) -> Any:
     """A number or an array as hex-float strings, nested like the array."""
     return _texts(np.asarray(value, dtype=float).tolist(), lambda x: x.hex() if math.isfinite(x) else str(x))
 
 
-def decimals(value):
+def decimals(value: Any) -> Any:
     """A number or an array as decimal strings of 17 significant digits, nested like the array."""
     return _texts(np.asarray(value, dtype=float).tolist(), lambda x: format(x, f".{DIGITS}g"))
 
 
-def _texts(value, text):
+def _texts(value: Any, text: Callable[[float], str]) -> Any:
     return [_texts(item, text) for item in value] if isinstance(value, list) else text(value)
 
 
@@ -106,7 +107,7 @@ def parse(text: str) -> dict[str, Any]:
     return message
 
 
-def identity_of(message: dict):
+def identity_of(message: dict) -> Any:
     """Its ``id``, None if it has none; Refusal for one that cannot be sent back."""
     value = message.get("id")
     fits = value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
@@ -115,6 +116,6 @@ def identity_of(message: dict):
     return value
 
 
-def error(identity, code: str, message: str) -> dict:
+def error(identity: Any, code: str, message: str) -> dict:
     """The answer that refuses a request."""
     return {"id": identity, "error": {"code": code, "message": message[:MESSAGE]}}

@@ -42,7 +42,7 @@ def known_targets() -> list[str]:
     return list(dict.fromkeys([*own.models.by_name(), *targets.names()]))
 
 
-def target(name, arguments=None):
+def target(name: Any, arguments: Any = None) -> Any:
     """The model of that name; Refusal if there is none, or its constructor does not take the arguments."""
     if not isinstance(name, str):
         raise Refusal(BAD_REQUEST, f"target: a name, got a {type(name).__name__}")
@@ -52,7 +52,7 @@ def target(name, arguments=None):
 
 
 @functools.lru_cache(maxsize=64)
-def _target(name: str, arguments: str):
+def _target(name: str, arguments: str) -> Any:
     _not_too_large("the number in the target's name", *(int(x[:12]) for x in re.findall(r"-(\d+)", name)[:1]))
     known = own.models.by_name()
     given = {key: _plain(value) for key, value in json.loads(arguments).items()}
@@ -77,19 +77,19 @@ def _target(name: str, arguments: str):
         raise Refusal(BAD_REQUEST, f"args of {name!r}: {error}") from None
 
 
-def _not_too_large(what: str, *sizes) -> None:
+def _not_too_large(what: str, *sizes: Any) -> None:
     for size in sizes:
         if isinstance(size, (int, float)) and not size <= LIMITS["dim"]:
             raise Refusal(BAD_REQUEST, f"{what}: at most {LIMITS['dim']}, got {size:g}")
 
 
-def model_of(law: targets.Target):
+def model_of(law: targets.Target) -> Any:
     """A target of ``targets.py`` as a refhmc model, with no derivative beyond the gradient."""
 
-    def log_density(q, data):
+    def log_density(q: np.ndarray, data: Any) -> float:
         return float(law.log_density(q))
 
-    def gradient(q, data):
+    def gradient(q: np.ndarray, data: Any) -> np.ndarray:
         return np.asarray(law.gradient(q), dtype=float)  # type: ignore[misc]
 
     reference = own.Reference(source=law.law, draw=law.draw)
@@ -97,14 +97,14 @@ def model_of(law: targets.Target):
     return own.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
 
 
-def metric(wanted=None):
+def metric(wanted: Any = None) -> Any:
     """The metric of that description; None is the identity."""
 
     name, options = _described("identity" if wanted is None else wanted, own.vocabulary.METRICS, "metric", "alpha")
     return _made(own.vocabulary.metric_class(name), name, options)
 
 
-def method(wanted, **solver):
+def method(wanted: Any, **solver: Any) -> Any:
     """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
 
     name, options = _described("leapfrog" if wanted is None else wanted, own.vocabulary.INTEGRATORS, "method", "base")
@@ -116,7 +116,7 @@ def method(wanted, **solver):
     return _made(kind, name, options)
 
 
-def _described(wanted, known: dict, what: str, in_brackets: str) -> tuple[str, dict[str, Any]]:
+def _described(wanted: Any, known: dict, what: str, in_brackets: str) -> tuple[str, dict[str, Any]]:
     """The name and the options of a description."""
     options: dict[str, Any] = {}
     if isinstance(wanted, dict):
@@ -137,14 +137,14 @@ def _described(wanted, known: dict, what: str, in_brackets: str) -> tuple[str, d
     return name, options
 
 
-def _made(kind, name: str, options: dict):
+def _made(kind: Any, name: str, options: dict) -> Any:
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
         raise Refusal(BAD_REQUEST, f"{name}: {error}") from None
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """A value of a request as an argument: numbers and arrays may be strings; whole numbers and true, false are kept."""
     if isinstance(value, list):
         return array(value)

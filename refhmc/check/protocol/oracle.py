@@ -84,7 +84,7 @@ def _lines(stream: TextIO) -> Iterator[str]:
 class Oracle:
     """Answers requests; what it keeps between them are the e-processes of ``evidence``, by their keys."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.evidence: dict[str, Any] = {}
 
     def answer_text(self, text: str) -> str:
@@ -193,7 +193,7 @@ def metric(request: dict) -> dict:
     return found
 
 
-def _mass_along(H, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
+def _mass_along(H: Any, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
     return H.mass(q + t * u)
 
 
@@ -283,7 +283,7 @@ OPS = {
 # ------------------------------------------------------------------------------------------------- what they read and tell
 
 
-def _of_q(request: dict, name: str, f) -> dict:
+def _of_q(request: dict, name: str, f: Callable[[np.ndarray], Any]) -> dict:
     """f(q) under ``name``."""
     q = _position(request)
     value = np.asarray(f(q))
@@ -291,7 +291,7 @@ def _of_q(request: dict, name: str, f) -> dict:
     return _with_tol(request, _numbers({name: value}), lambda: conditions.of_value(f, q, value, C))
 
 
-def _trajectory(request: dict, n: int, sign: float = 1.0):
+def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, dict]:
     """The trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
     H, q, p, eps = _hamiltonian(request), _position(request), _momentum(request, "p"), sign * _step_size(request)
     wanted = request.get("method") or _default_method(H)
@@ -334,7 +334,7 @@ def _solver(delta: float) -> dict:
     return {"tolerance": delta or SOLVER_TOLERANCES[2], "max_iterations": SOLVER_ITERATIONS}
 
 
-def _default_method(H) -> str:
+def _default_method(H: Any) -> str:
     return "implicit_midpoint" if H.metric.position_dependent else "leapfrog"
 
 
@@ -356,7 +356,7 @@ def _tape(request: dict, kernel: str) -> np.ndarray | None:
     return np.array(tape)
 
 
-def _with_tol(request: dict, found: dict, tol) -> dict:
+def _with_tol(request: dict, found: dict, tol: Callable[[], float]) -> dict:
     return found if request.get("tol") is False else {**found, "tol": f"{tol():.3g}"}
 
 
@@ -379,13 +379,13 @@ def _requests(request: dict) -> list:
     return requests
 
 
-def _model(request: dict):
+def _model(request: dict) -> Any:
     if "target" not in request:
         raise Refusal(BAD_REQUEST, "the field target is missing")
     return names.target(request["target"], request.get("args"))
 
 
-def _hamiltonian(request: dict):
+def _hamiltonian(request: dict) -> Any:
     wanted = request.get("metric")
     if isinstance(wanted, str) and "alpha" in request:
         wanted = {"name": wanted, "alpha": request["alpha"]}
@@ -395,7 +395,7 @@ def _hamiltonian(request: dict):
         raise Refusal(BAD_REQUEST, str(wrong)) from None
 
 
-def _roundings(H) -> float:
+def _roundings(H: Any) -> float:
     return conditions.roundings(H.model)
 
 

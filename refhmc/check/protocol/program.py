@@ -18,6 +18,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from refhmc.check.protocol import messages as protocol
@@ -43,7 +44,7 @@ class Program:
     A context manager; leaving it ends the program and whatever that started.
     """
 
-    def __init__(self, command: str | list[str], seconds: float = 10.0):
+    def __init__(self, command: str | list[str], seconds: float = 10.0) -> None:
         self.words = shlex.split(command, posix=os.name != "nt") if isinstance(command, str) else list(command)
         if os.name == "nt":  # there the quotes stay on
             self.words = [word.strip('"') for word in self.words]
@@ -61,10 +62,10 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def ask(self, op: str, **fields) -> dict:
+    def ask(self, op: str, **fields: Any) -> dict:
         """The answer to a request. Raises Refusal for an error's answer, ProgramStopped where there is none."""
         if not self._lock.acquire(timeout=self.seconds):
             raise ProgramStopped("another request is still waiting for its answer")
@@ -120,7 +121,7 @@ class Program:
         self._ended = threading.Event()
         self._watchman = _thread(self._watch, self._process, self._ended)
 
-    def _watch(self, process, ended: threading.Event) -> None:
+    def _watch(self, process: subprocess.Popen, ended: threading.Event) -> None:
         """End the program when its answer is overdue."""
         while not ended.wait(min(0.1, self.seconds / 4)):
             if time.monotonic() > self._deadline:
@@ -169,13 +170,13 @@ class Program:
             self._end()
 
 
-def _thread(job, *arguments) -> threading.Thread:
+def _thread(job: Callable, *arguments: Any) -> threading.Thread:
     thread = threading.Thread(target=job, args=arguments, daemon=True, name=f"refhmc{job.__name__}")
     thread.start()
     return thread
 
 
-def _listen(stream, said: collections.deque) -> None:
+def _listen(stream: Any, said: collections.deque) -> None:
     """Keep the last lines of ``stream``."""
     with contextlib.suppress(OSError, ValueError):
         for text in iter(lambda: stream.readline(2**16), b""):

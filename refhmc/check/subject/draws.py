@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,18 +39,18 @@ class Draws:
     Normals and exponentials of a script are one flat sequence each, however many are asked for at a time.
     """
 
-    def __init__(self, rng: np.random.Generator | None = None, script: dict[str, Any] | None = None):
+    def __init__(self, rng: np.random.Generator | None = None, script: dict[str, Any] | None = None) -> None:
         self.rng = np.random.default_rng(0) if rng is None else rng
         self.script = {kind: list(answers) for kind, answers in (script or {}).items()}
         self.asked: list[Question] = []
 
-    def _answer(self, kind: str, argument, fresh):
+    def _answer(self, kind: str, argument: Any, fresh: Callable) -> Any:
         waiting = self.script.get(kind)
         answer = waiting.pop(0) if waiting else fresh()
         self.asked.append(Question(kind, argument, answer))
         return answer
 
-    def _vector(self, kind: str, n, fresh):
+    def _vector(self, kind: str, n: int | None, fresh: Callable) -> Any:
         waiting = self.script.get(kind, [])
         count = 1 if n is None else int(n)
         taken = [waiting.pop(0) for _ in range(min(count, len(waiting)))]
@@ -59,11 +59,11 @@ class Draws:
         self.asked.append(Question(kind, n, answer))
         return answer if n is None else values.copy()
 
-    def normal(self, n: int | None = None):
+    def normal(self, n: int | None = None) -> Any:
         """``n`` standard normals, (n,); one as a number if ``n`` is left out."""
         return self._vector("normal", n, self.rng.standard_normal)
 
-    def exponential(self, n: int | None = None):
+    def exponential(self, n: int | None = None) -> Any:
         """``n`` standard exponentials, (n,); one as a number if ``n`` is left out."""
         return self._vector("exponential", n, self.rng.standard_exponential)
 
@@ -77,7 +77,7 @@ class Draws:
         p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
         return bool(self._answer("flip", log_p, lambda: self.rng.random() < p))
 
-    def choice(self, p) -> int:
+    def choice(self, p: Any) -> int:
         """An index drawn with the probabilities ``p``; ``p`` a whole number k: uniform on 0 ... k - 1."""
         weights = np.full(int(p), 1.0 / int(p)) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
         cumulated = np.cumsum(weights)
@@ -132,14 +132,14 @@ class Unscripted(Exception):
 class _Generator(np.random.Generator):
     """NumPy's interface over a :class:`Draws`; made by :func:`as_generator`."""
 
-    def __new__(cls, draws: Draws):
+    def __new__(cls, draws: Draws) -> _Generator:
         return super().__new__(cls, np.random.PCG64(0))  # type: ignore[call-arg]
 
-    def __init__(self, draws: Draws):
+    def __init__(self, draws: Draws) -> None:
         super().__init__(np.random.PCG64(0))
         self.draws = draws
 
-    def _shaped(self, ask, size, dtype=np.float64, out=None):
+    def _shaped(self, ask: Callable, size: Any, dtype: Any = np.float64, out: Any = None) -> Any:
         if out is not None:
             out[...] = np.reshape(ask(out.size), out.shape)
             return out
@@ -147,49 +147,64 @@ class _Generator(np.random.Generator):
             return ask(None)
         return np.reshape(ask(int(np.prod(size))), size).astype(dtype, copy=False)
 
-    def _uniforms(self, n):
+    def _uniforms(self, n: int | None) -> Any:
         if n is None:
             return self.draws.uniform()
         return np.array([self.draws.uniform() for _ in range(n)])
 
-    def standard_normal(self, size=None, dtype=np.float64, out=None):
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         return self._shaped(self.draws.normal, size, dtype, out)
 
-    def normal(self, loc=0.0, scale=1.0, size=None):
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         size = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None if size is None else size
         return loc + scale * self.standard_normal(size)
 
-    def multivariate_normal(self, mean, cov, size=None, check_valid="warn", tol=1e-8, *, method="cholesky"):
+    def multivariate_normal(
+        self,
+        mean: Any,
+        cov: Any,
+        size: Any = None,
+        check_valid: str = "warn",
+        tol: float = 1e-8,
+        *,
+        method: str = "cholesky",
+    ) -> Any:
         shape = () if size is None else (size,) if np.ndim(size) == 0 else tuple(size)
         return mean + self.standard_normal((*shape, len(mean))) @ np.linalg.cholesky(np.asarray(cov)).T
 
-    def standard_exponential(self, size=None, dtype=np.float64, method="zig", out=None):
+    def standard_exponential(
+        self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
+    ) -> Any:
         return self._shaped(self.draws.exponential, size, dtype, out)
 
-    def exponential(self, scale=1.0, size=None):
+    def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         size = np.shape(scale) or None if size is None else size
         return scale * self.standard_exponential(size)
 
-    def laplace(self, loc=0.0, scale=1.0, size=None):
+    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         size = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None if size is None else size
         sign = np.where(np.asarray(self.random(size)) < 0.5, -1.0, 1.0)
         return loc + scale * sign * self.standard_exponential(size)
 
-    def random(self, size=None, dtype=np.float64, out=None):
+    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         return self._shaped(self._uniforms, size, dtype, out)
 
-    def uniform(self, low=0.0, high=1.0, size=None):
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         size = np.broadcast_shapes(np.shape(low), np.shape(high)) or None if size is None else size
         return low + (high - low) * self.random(size)
 
-    def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
+    def integers(
+        self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
+    ) -> Any:
         low, high = (0, low) if high is None else (low, high)
         n = int(high) - int(low) + bool(endpoint)
         if size is None:
             return int(low) + self.draws.choice(n)
         return np.reshape([int(low) + self.draws.choice(n) for _ in range(int(np.prod(size)))], size).astype(dtype)
 
-    def choice(self, a, size=None, replace=True, p=None, axis=0, shuffle=True):
+    def choice(
+        self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
+    ) -> Any:
         values = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
         if size is None:
             return values[self.draws.choice(len(values) if p is None else p)]
@@ -200,20 +215,20 @@ class _Generator(np.random.Generator):
         picked = [self.draws.choice(len(values) if p is None else p) for _ in range(int(np.prod(size)))]
         return np.reshape(values[picked], size)
 
-    def binomial(self, n, p, size=None):
+    def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
         if size is not None or int(n) != 1:
             raise Unscripted("binomial of more than one trial")
         return int(self.draws.flip(math.log(p) if p > 0 else -math.inf))
 
-    def permutation(self, x, axis=0):
+    def permutation(self, x: Any, axis: int = 0) -> Any:
         if np.ndim(x) == 0:
             return self.draws.permutation(int(x))
         return np.take(np.asarray(x), self.draws.permutation(np.shape(x)[axis]), axis=axis)
 
-    def shuffle(self, x, axis=0):
+    def shuffle(self, x: Any, axis: int = 0) -> None:
         x[:] = [x[i] for i in self.draws.permutation(len(x))]
 
-    def __getattribute__(self, name):
+    def __getattribute__(self, name: str) -> Any:
         if name in _NOT_RECORDED:
             raise Unscripted(name)
         return super().__getattribute__(name)

@@ -19,7 +19,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does n
 class SubjectError(Exception):
     """The foreign code raised, hung, or answered with something else; ``case`` is the call as Python text."""
 
-    def __init__(self, what: str, case: str = ""):
+    def __init__(self, what: str, case: str = "") -> None:
         super().__init__(what)
         self.case = case
 
@@ -49,7 +49,7 @@ class NotApplicable(Exception):
 class Inconclusive(Exception):
     """Raised by a check that finds no answer, with the reason (and a ``number``): its row is INCONCLUSIVE."""
 
-    def __init__(self, why: str, number: float | None = None):
+    def __init__(self, why: str, number: float | None = None) -> None:
         super().__init__(why)
         self.number = number
 
@@ -65,7 +65,7 @@ class _Abandoned(BaseException):
 class _Clock:
     """When the present foreign call began, in the thread that runs a check; ``until``: when the row's time is over."""
 
-    def __init__(self, until: float = math.inf):
+    def __init__(self, until: float = math.inf) -> None:
         self.began: float | None = None
         self.call: tuple[str, Sequence] = ("", ())
         self.until = until
@@ -82,7 +82,7 @@ class Raised(NamedTuple):
 _here = threading.local()
 
 
-def to_host(value) -> np.ndarray:
+def to_host(value: Any) -> np.ndarray:
     """A NumPy array of anything with ``__array__``, DLPack or Torch's ``detach``; its dtype is kept."""
     for method in ("detach", "cpu"):  # Torch: a tensor may require its gradient, or lie on a device
         if hasattr(value, method):
@@ -95,7 +95,7 @@ def to_host(value) -> np.ndarray:
     return array
 
 
-def like_of(like) -> Callable[[np.ndarray], Any]:
+def like_of(like: Any) -> Callable[[np.ndarray], Any]:
     """How to make the author's arrays: ``like`` is None (NumPy), a function, a module or an example array."""
     if like is None:
         return lambda x: x
@@ -113,7 +113,7 @@ def like_of(like) -> Callable[[np.ndarray], Any]:
     raise TypeError(f"like: a function, a module or an example array, got {type(like).__name__}")
 
 
-def text_of(value) -> str:
+def text_of(value: Any) -> str:
     """A value as Python text that gives it back."""
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
@@ -134,7 +134,9 @@ class Foreign:
     the last axis of its first array is the dimension, which the words for an exception name.
     """
 
-    def __init__(self, function: Callable, name: str | None = None, like=None, *, in_dimensions: bool = True):
+    def __init__(
+        self, function: Callable, name: str | None = None, like: Any = None, *, in_dimensions: bool = True
+    ) -> None:
         if not callable(function):
             raise TypeError(f"{name or 'the subject'} must be callable, got {type(function).__name__}")
         self.function = function
@@ -156,7 +158,7 @@ class Foreign:
         """Forget what it raised: it was called in ways that it need not understand, to find the one that it does."""
         self.raised = None
 
-    def raw(self, *arguments, **keywords):
+    def raw(self, *arguments: Any, **keywords: Any) -> Any:
         """Call it with copies of the arrays among the arguments; SubjectError if it raises."""
         copies = [self._copy(a) for a in arguments]
         named = {key: self._copy(a) for key, a in keywords.items()}
@@ -193,10 +195,10 @@ class Foreign:
         arrays = [a for a in (*arguments, *keywords.values()) if isinstance(a, np.ndarray) and a.ndim]
         return f" at dim = {arrays[0].shape[-1]}" if arrays and self.in_dimensions else ""
 
-    def _copy(self, argument):
+    def _copy(self, argument: Any) -> Any:
         return self.convert(argument.copy()) if isinstance(argument, np.ndarray) else argument
 
-    def array(self, value, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
+    def array(self, value: Any, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
         """``value`` as float64 of ``shape`` (None: any); SubjectError if it is something else. Complex stays complex."""
 
         def case() -> str:
@@ -220,18 +222,18 @@ class Foreign:
                 raise SubjectError(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
         return array.astype(complex if array.dtype.kind == "c" else float)
 
-    def number(self, *arguments, **keywords) -> float:
+    def number(self, *arguments: Any, **keywords: Any) -> float:
         """Call it for one real number."""
         value = self.array(self.raw(*arguments, **keywords), (), "the answer", arguments)
         return float(value.real) if value.dtype.kind == "c" else float(value)
 
-    def vector(self, shape, *arguments, **keywords) -> np.ndarray:
+    def vector(self, shape: tuple[int, ...] | None, *arguments: Any, **keywords: Any) -> np.ndarray:
         """Call it for an array of ``shape``."""
         return self.array(self.raw(*arguments, **keywords), shape, "the answer", arguments)
 
 
 @contextlib.contextmanager
-def quiet():
+def quiet() -> Iterator[None]:
     """Without warnings of overflow, NaN and the like: what is not finite is judged, not warned of."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -251,7 +253,7 @@ def elsewhere(wrong: SubjectError, dim: int | None, works: Callable[[int], Any])
     return wrong
 
 
-def _changed(before: np.ndarray, after) -> bool:
+def _changed(before: np.ndarray, after: Any) -> bool:
     """Whether the copy that a function was given is not what it was."""
     if type(after) is np.ndarray and after.dtype == before.dtype and after.shape == before.shape:
         return after.tobytes() != before.tobytes() and not np.array_equal(before, after, equal_nan=True)
@@ -259,7 +261,7 @@ def _changed(before: np.ndarray, after) -> bool:
     return not np.array_equal(np.asarray(before, dtype=after.dtype), after, equal_nan=True)
 
 
-def _plain(value) -> bool:
+def _plain(value: Any) -> bool:
     return isinstance(value, (np.ndarray, int, float, str, tuple, list, type(None)))
 
 
@@ -276,7 +278,7 @@ def time_left() -> float:
     return math.inf if clock is None else clock.until - time.monotonic()
 
 
-def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf):
+def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf) -> Any:
     """``job()`` in a thread; SubjectError when a foreign call in it takes longer than ``seconds``.
 
     :class:`OutOfTime` where it is not done at ``until``, a time of :func:`time.monotonic`. With ``seconds`` None there is
@@ -284,7 +286,7 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
     """
     clock, done, box = _Clock(until), threading.Event(), {}
 
-    def run():
+    def run() -> None:
         before, _here.clock = getattr(_here, "clock", None), clock
         try:
             with np.errstate(all="ignore"):  # of this thread

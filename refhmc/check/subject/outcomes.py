@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
         return sum(step.key not in (FREE, WHOLE) for step in self.path)
 
 
-def answers(path: tuple[PathStep, ...], noise=None) -> dict[str, list]:
+def answers(path: tuple[PathStep, ...], noise: np.ndarray | None = None) -> dict[str, list]:
     """The script that follows ``path``; ``noise``: standard normals z that replace its free numbers, by u = Phi(z)."""
     script: dict[str, list] = {}
     left = None if noise is None else list(scipy.special.ndtr(noise))
@@ -100,7 +100,13 @@ def outcomes(
     return found
 
 
-def _branches(run, path, question: Question, free, takes) -> list[tuple[PathStep, float]]:
+def _branches(
+    run: Callable[[dict], Transition],
+    path: tuple[PathStep, ...],
+    question: Question,
+    free: Callable[[int], float],
+    takes: float,
+) -> list[tuple[PathStep, float]]:
     """The answers to a question, as steps with their probabilities."""
     kind = question.kind
     if kind == "flip" or (kind == "choice" and len(question.argument) <= MOST_CELLS):
@@ -111,11 +117,13 @@ def _branches(run, path, question: Question, free, takes) -> list[tuple[PathStep
     return _cells(run, path, kind, free, takes)
 
 
-def _cells(run, path, kind: str, free, takes: float) -> list[tuple[PathStep, float]]:
+def _cells(
+    run: Callable[[dict], Transition], path: tuple[PathStep, ...], kind: str, free: Callable[[int], float], takes: float
+) -> list[tuple[PathStep, float]]:
     """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
     script = answers(path)
 
-    def outcome(u: float):
+    def outcome(u: float) -> tuple:
         more = {k: [*script.get(k, [])] for k in {*script, "uniform", "exponential", "flip"}}
         more[kind].append(_as_answer(kind, u))
         # What is asked later gets the answers that usually let a proposal through.
@@ -150,7 +158,7 @@ def _cells(run, path, kind: str, free, takes: float) -> list[tuple[PathStep, flo
     return steps
 
 
-def _jump(outcome, low: float, high: float, at_low) -> tuple[float, Any]:
+def _jump(outcome: Callable[[float], tuple], low: float, high: float, at_low: Any) -> tuple[float, Any]:
     """Where the outcome at ``low`` ends, and what comes then."""
     beyond = None
     for _ in range(HALVINGS):

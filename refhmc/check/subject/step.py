@@ -30,7 +30,7 @@ class Step:
     ``flipped``: its answers' momenta have the other sign, which is undone here. ``stream``: the seed of what it draws.
     """
 
-    def __init__(self, function: Callable, dim: int, name: str | None = None, like: Any = None):
+    def __init__(self, function: Callable, dim: int, name: str | None = None, like: Any = None) -> None:
         self.foreign = Foreign(function, name, like)
         self.dim = dim
         self.flipped = False
@@ -119,7 +119,7 @@ class _Branch(Draws):
     Real numbers are the generator's, ``mirrored`` (1 - u for uniforms, -x for normals) if asked.
     """
 
-    def __init__(self, path: tuple[int, ...], rng: np.random.Generator, mirrored: bool):
+    def __init__(self, path: tuple[int, ...], rng: np.random.Generator, mirrored: bool) -> None:
         super().__init__(rng)
         self.path, self.probability, self.mirrored = path, 1.0, mirrored
         self.widths: list[int] = []

@@ -30,7 +30,7 @@ class TargetDensity(NamedTuple):
     foreign: tuple[Foreign, ...]
 
 
-def target_density(H, log_density=None, like=None) -> TargetDensity:
+def target_density(H: Any, log_density: Any = None, like: Any = None) -> TargetDensity:
     """The law of ``H``: an energy H(q, p), a refhmc Hamiltonian, a target with ``log_density``, or a log density of q alone."""
     energy_of = getattr(H, "energy", None)
     model = getattr(H, "model", None)
@@ -99,7 +99,7 @@ def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
             return "gaussian"
         raise Inconclusive("the momentum's law depends on q and is not Gaussian: hand in log_density=")
 
-    def log_pi(q):
+    def log_pi(q: np.ndarray) -> float:
         q = np.asarray(q, dtype=float)
         if "form" not in found:
             found["form"] = form(len(q))

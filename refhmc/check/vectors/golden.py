@@ -13,12 +13,13 @@ is left out where the precision at hand could tip it.
 
 from __future__ import annotations
 
+import argparse
 import importlib.resources
 import json
 import math
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,21 +116,21 @@ def _rows(file: str) -> Iterator[dict]:
         yield from (row for row in rows if "id" in row)
 
 
-def _numeric(value):
+def _numeric(value: Any) -> Any:
     """Hex strings as floats, lists of numbers as arrays; anything else as it is."""
     if isinstance(value, str):
         return float.fromhex(value) if "0x" in value else value
     return np.array(_floats(value)) if isinstance(value, list) else value
 
 
-def _floats(value):
+def _floats(value: Any) -> Any:
     """Hex strings as floats; whole numbers stay."""
     if isinstance(value, list):
         return [_floats(item) for item in value]
     return float.fromhex(value) if isinstance(value, str) else value
 
 
-def _answer(value):
+def _answer(value: Any) -> Any:
     """Decimal strings as a float or an array; counts and lists with names as they are."""
     if isinstance(value, str):
         return float(value)
@@ -138,7 +139,7 @@ def _answer(value):
     return value
 
 
-def _is_decimal(value) -> bool:
+def _is_decimal(value: Any) -> bool:
     """Whether nested lists hold decimal strings only."""
     if isinstance(value, list):
         return all(map(_is_decimal, value))
@@ -158,7 +159,7 @@ class Finding(NamedTuple):
 
 
 def compare(
-    results,
+    results: Any,
     *,
     op: str | None = None,
     target: str | None = None,
@@ -200,7 +201,7 @@ def compare(
     return Report("golden_vectors", label, settings, 0, tuple(rows), tuple(notes), _diagnosis(rows))
 
 
-def _read(results) -> tuple[dict, list[str]]:
+def _read(results: Any) -> tuple[dict, list[str]]:
     """Answers by id, and notes on lines that are none."""
     if isinstance(results, str | pathlib.Path):
         with open(results, encoding="utf-8", errors="replace") as stream:
@@ -219,7 +220,7 @@ def _read(results) -> tuple[dict, list[str]]:
     return given, [f"{count} {text}" for count, text in texts if count]
 
 
-def _parsed(item):
+def _parsed(item: Any) -> Any:
     """A line as JSON; None for an empty one, False for one that is none."""
     if not isinstance(item, str | bytes):
         return item
@@ -231,7 +232,9 @@ def _parsed(item):
         return False
 
 
-def _row(name, answered, total, given, precision, solver_tolerance) -> Row:
+def _row(
+    name: str, answered: Sequence[Record], total: int, given: dict, precision: str, solver_tolerance: float
+) -> Row:
     found = [_examine(r, given[r.id], UNITS[precision], solver_tolerance) for r in answered]
     judged = [f for f in found if f is not None]
     if not judged:
@@ -279,7 +282,7 @@ def _field(id: str, key: str, want: Any, got: Any, tol: float | None) -> Finding
     return Finding(id, float(np.max(np.abs(value - want), initial=0.0)) / tol, key)
 
 
-def _real(value):
+def _real(value: Any) -> Any:
     """Numbers and strings in nested lists as floats."""
     if isinstance(value, str):
         return float.fromhex(value) if "0x" in value.lower() else float(value)
@@ -288,7 +291,7 @@ def _real(value):
     return _real(value.tolist()) if hasattr(value, "tolist") else float(value)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Counts and names in nested lists, whichever way they are written: 3, 3.0, "3", True for 1."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
@@ -301,7 +304,7 @@ def _plain(value):
     return int(number) if math.isfinite(number) and number == int(number) else number
 
 
-def _diagnosis(rows) -> tuple[str, ...]:
+def _diagnosis(rows: Sequence[Row]) -> tuple[str, ...]:
     """What the failures are typical of."""
     failed = [row for row in rows if row.status == FAIL and row.severity != MISCONDUCT]
     numbers = [row.number for row in failed if row.number is not None]
@@ -325,7 +328,7 @@ USAGE = 2
 NO_ANSWER = 3
 
 
-def add_vectors_command(subparsers) -> None:
+def add_vectors_command(subparsers: Any) -> None:
     """Add ``refhmc vectors`` to the command line."""
     text = "list the golden vectors, write them out, or check a file of results against them"
     command = subparsers.add_parser("vectors", help=text, description=text)
@@ -343,7 +346,7 @@ def add_vectors_command(subparsers) -> None:
     command.set_defaults(run=run_vectors)
 
 
-def run_vectors(options) -> int:
+def run_vectors(options: argparse.Namespace) -> int:
     """``refhmc vectors``. Exit status: 0 done or all pass, 1 a row fails, 2 usage, 3 nothing could be decided."""
     action = "list" if options.ids else options.action
     if (action == "check") != (options.file is not None):
@@ -367,7 +370,7 @@ def run_vectors(options) -> int:
     return 0
 
 
-def _check_file(options) -> int:
+def _check_file(options: argparse.Namespace) -> int:
     source: str | Iterable[str] = sys.stdin if options.file == "-" else options.file
     try:
         report = compare(

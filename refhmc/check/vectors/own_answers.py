@@ -6,7 +6,8 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' g
 
 
 @functools.cache
-def model(name):
+def model(name: str) -> Any:
     """refhmc's own model of that name."""
     m, data = own.models, golden.targets()[name].data
     makers = {
@@ -39,7 +40,7 @@ def model(name):
     return makers[name]()
 
 
-def metric(args):
+def metric(args: dict) -> Any:
     """refhmc's own metric with these arguments."""
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
@@ -47,7 +48,7 @@ def metric(args):
     return names.metric({"name": args["metric"], **options})
 
 
-def integrator(args):
+def integrator(args: dict) -> Any:
     """refhmc's own integrator with these arguments, solved tightly."""
     wanted = {"name": args["integrator"], **({"omega": args["omega"]} if "omega" in args else {})}
     if "composition" in args:
@@ -60,22 +61,22 @@ def of_model(op: str) -> Callable[[golden.Record], dict]:
     return lambda r: {op: getattr(model(r.target), OPERATIONS[op].attribute)(r.inputs["q"])}
 
 
-def logp(r):
+def logp(r: golden.Record) -> dict:
     L = model(r.target).log_density
     return {"difference": L(r.inputs["q"]) - L(r.inputs["reference"])}
 
 
-def mass(r):
+def mass(r: golden.Record) -> dict:
     G = own.Hamiltonian(model(r.target), metric(r.args)).mass(r.inputs["q"])
     return {"metric": G, "log_det": np.linalg.slogdet(G).logabsdet}
 
 
-def force(r):
+def force(r: golden.Record) -> dict:
     H = own.Hamiltonian(model(r.target), metric(r.args))
     return {"dq": H.grad_q(r.inputs["q"], r.inputs["p"]), "dp": H.grad_p(r.inputs["q"], r.inputs["p"])}
 
 
-def step(r):
+def step(r: golden.Record) -> dict:
     H, a = own.Hamiltonian(model(r.target), metric(r.args)), r.args
     t = own.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
     if not t.converged.all():
@@ -83,7 +84,7 @@ def step(r):
     return {"q": t.q[-1], "p": t.p[-1], "energy_error": t.energy[-1] - t.energy[0]}
 
 
-def staircase_log_density(q, data):
+def staircase_log_density(q: np.ndarray, data: tuple) -> float:
     log_w, mean, s = data
     n = math.floor(q[1])
     if n < 0 or n >= log_w.shape[0]:
@@ -91,14 +92,14 @@ def staircase_log_density(q, data):
     return log_w[n] - 0.5 * ((q[0] - mean[n]) / s[n]) ** 2 - math.log(s[n])
 
 
-def staircase_gradient(q, data):
+def staircase_gradient(q: np.ndarray, data: tuple) -> np.ndarray:
     _, mean, s = data
     n = math.floor(q[1])
     return np.array([(mean[n] - q[0]) / s[n] ** 2, 0.0])
 
 
 @functools.cache
-def jumping(name, coordinates):
+def jumping(name: str, coordinates: tuple[int, ...]) -> Any:
     """The target as a model that is told where it jumps; whether it does, the equations do not ask."""
     if name == "staircase":
         data = golden.targets()[name].data
@@ -108,7 +109,7 @@ def jumping(name, coordinates):
     return own.with_jumps(model(name), coordinates)
 
 
-def discontinuous_step(r):
+def discontinuous_step(r: golden.Record) -> dict:
     a, coordinates = r.args, tuple(int(j) for j in r.args["discontinuous"])
     of = jumping(r.target, coordinates)
     sizes = np.array(a.get("inverse_mass", np.ones(of.dim)))
@@ -120,7 +121,7 @@ def discontinuous_step(r):
     return {"q": q, "p": p, "energy_error": H.energy(q, p) - H.energy(r.inputs["q"], r.inputs["p"])}
 
 
-def transition(r):
+def transition(r: golden.Record) -> dict:
     a = r.args
     if a["kernel"] == "hmc":
         kernel = own.HMC(step_size=a["eps"], n_steps=a["n"], metric=metric(a), integrator=integrator(a))
@@ -134,7 +135,7 @@ def transition(r):
     return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
 
 
-def dual_averaging(r):
+def dual_averaging(r: golden.Record) -> dict:
     recursion = own.dual_averaging
     state = own.records.one(recursion.DUAL)[0]
     out: dict[str, list] = {"step_size": [], "averaged": []}
@@ -146,11 +147,11 @@ def dual_averaging(r):
     return out
 
 
-def warmup_schedule(r):
+def warmup_schedule(r: golden.Record) -> dict:
     return {"phases": [list(phase) for phase in own.windows.warmup_schedule(r.args["tune"])]}
 
 
-def welford(r):
+def welford(r: golden.Record) -> dict:
     draws = r.inputs["draws"]
     n, d = draws.shape
     mean, scatter = np.zeros(d), np.zeros((d, d))
@@ -175,18 +176,18 @@ ANSWERS = {
 }
 
 
-def as_json(value):
+def as_json(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def answered(records):
+def answered(records: Iterable[golden.Record]) -> Iterator[str]:
     """Lines of a results file, as another program would write them."""
     for r in records:
         out = {key: as_json(np.asarray(value)) for key, value in ANSWERS[r.op](r).items() if r.op != "warmup_schedule"}
         yield json.dumps({"id": r.id, "out": out or ANSWERS[r.op](r)})
 
 
-def own_results(op, every: int = 1):
+def own_results(op: str, every: int = 1) -> Iterator[str]:
     """Lines of a results file for every so many of an operation's records (of windows: those stretched as refhmc does it)."""
     stretched = "stretched" if op == "warmup_schedule" else None
     return answered(itertools.islice(golden.records(op, stretched), 0, None, every))
