@@ -24,6 +24,7 @@ hands over the function itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from refhmc.check import own
 from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
@@ -44,7 +45,7 @@ CLAIMS = ("dual_averaging", "windows", "variance")
 
 
 def adaptation(
-    run,
+    run: Any,
     *,
     draws: int = 300,
     tune: int = 400,
@@ -56,9 +57,9 @@ def adaptation(
     schedule: Callable | None = None,
     variance: Callable | None = None,
     claims: str = "",
-    model=None,
+    model: Any = None,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = None,
 ) -> Report:

@@ -45,7 +45,7 @@ class AdaptationExamination(Examination):
 
     def __init__(
         self, functions: dict[str, Foreign], draws: int, tune: int, seed: int, constants: Constants, claims: set
-    ):
+    ) -> None:
         first = functions.get("run", next(iter(functions.values())))
         super().__init__(first.name, tuple(functions.values()), int(seed))
         self.functions, self.draws, self.tune = functions, int(draws), int(tune)

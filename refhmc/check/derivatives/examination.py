@@ -32,7 +32,7 @@ class DerivativeExamination(Examination):
 
     def __init__(
         self, functions: dict[str, Callable | None], support: Any, points: Any, seed: int, like: Any, dim: int | None
-    ):
+    ) -> None:
         said = {key: getattr(f, "__qualname__", key).split(".")[-1] for key, f in functions.items()}
         self.names = {key: key if "<lambda>" in name else name for key, name in said.items()}
         self.functions = {key: Foreign(f, self.names[key], like) for key, f in functions.items() if f is not None}

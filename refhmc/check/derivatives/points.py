@@ -11,7 +11,7 @@ function bends there (``width_along`` in ``derivatives/slopes.py``). Places wher
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,13 @@ class Frame(NamedTuple):
     scales: np.ndarray
 
 
-def short(q) -> np.ndarray:
+def short(q: Any) -> np.ndarray:
     """``q`` rounded to ten bits a coordinate."""
     mantissa, exponent = np.frexp(np.asarray(q, dtype=float))
     return np.ldexp(np.round(mantissa * 2.0**BITS) / 2.0**BITS, exponent)
 
 
-def as_points(points, dim: int) -> np.ndarray:
+def as_points(points: Any, dim: int) -> np.ndarray:
     """The caller's ``points`` (n, d), (d,) or None, as (n, d). ValueError on another shape."""
     if points is None:
         return np.zeros((0, dim))
@@ -46,7 +46,7 @@ def as_points(points, dim: int) -> np.ndarray:
     return array
 
 
-def inside_test(support, dim: int | None = None) -> Callable[[np.ndarray], bool]:
+def inside_test(support: Any, dim: int | None = None) -> Callable[[np.ndarray], bool]:
     """``support``, None, a function q -> bool or a pair (low, high), as a function."""
     if support is None:
         return lambda q: True
@@ -56,7 +56,7 @@ def inside_test(support, dim: int | None = None) -> Callable[[np.ndarray], bool]
     return lambda q: bool(np.all(q > low) and np.all(q < high))
 
 
-def candidates(dim: int, support, points: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def candidates(dim: int, support: Any, points: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Places to begin at: the caller's, simple ones, one inside the box, random ones of many sizes."""
     yield from points
     if support is not None and not callable(support):
@@ -71,7 +71,7 @@ def candidates(dim: int, support, points: np.ndarray, rng: np.random.Generator) 
             yield short(size * rng.uniform(0.05, 0.95, dim) / dim)
 
 
-def in_box(support, dim: int, z: np.ndarray) -> np.ndarray:
+def in_box(support: Any, dim: int, z: np.ndarray) -> np.ndarray:
     """A place within (low, high), from ``z`` in (-1, 1)^d."""
     low, high = (np.broadcast_to(np.asarray(x, dtype=float), (dim,)) for x in support)
     lowest, highest = np.isfinite(low), np.isfinite(high)
@@ -83,7 +83,7 @@ def in_box(support, dim: int, z: np.ndarray) -> np.ndarray:
     return short(np.where(both, np.where(both, low, 0) + half * (1 + 0.9 * z), middle))
 
 
-def find_frame(f: Callable, dim: int, support, points: np.ndarray, rng: np.random.Generator) -> Frame | None:
+def find_frame(f: Callable, dim: int, support: Any, points: np.ndarray, rng: np.random.Generator) -> Frame | None:
     """Centre and scales of ``f`` (to a number, NaN where there is none); None where f is nowhere finite."""
     inside = inside_test(support, dim)
     centre = next((q for q in candidates(dim, support, points, rng) if inside(q) and np.isfinite(f(q))), None)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Slope(NamedTuple):
 
 
 def width_along(
-    f: Callable, x: np.ndarray, u: np.ndarray, unit=1.0, start: float = 1.0, growth: float = 2.0**24
+    f: Callable, x: np.ndarray, u: np.ndarray, unit: Any = 1.0, start: float = 1.0, growth: float = 2.0**24
 ) -> float:
     """The length along u on which f bends by between 0.1 and 1 unit, to a factor four; at most ``growth`` max(start, |x|).
 
@@ -53,7 +53,7 @@ def width_along(
     most = growth * max(start, float(np.abs(x).max(initial=0.0)) if growth > 16 else 0.0)
     here = f(x)
 
-    def look(w):
+    def look(w: float) -> tuple[Any, Any]:
         """The largest of three second differences, and the first differences."""
         values = [f(x + s * w * u) for s in (-1.0, -0.5, 0.5, 1.0)]
         seconds = (values[3] - 2 * here + values[0], values[3] - 2 * values[2] + here, values[0] - 2 * values[1] + here)
@@ -84,14 +84,14 @@ COARSEST = (
 )  # what a step of rounding, not of f itself, may be in units of |f|; those of float32 are below 2^-23
 
 
-def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least=0.0) -> np.ndarray:
+def noise_along(f: Callable, x: np.ndarray, u: np.ndarray, epsilon: float, least: Any = 0.0) -> np.ndarray:
     """The standard deviation of f's errors near x, like f's answer; u has the length on which f bends.
 
     At least ``epsilon`` of |f|, and of ``least``. Infinite where f is not finite on any grid.
     """
     here = np.abs(np.asarray(f(x), dtype=float))
 
-    def on_grid(h):
+    def on_grid(h: Any) -> np.ndarray:
         return np.array([f(x + i * h * u) for i in range(-3, 5)], dtype=float)
 
     found, still = np.full(here.shape, -1.0), np.zeros(here.shape, dtype=bool)
@@ -124,7 +124,9 @@ def _granularity(on_grid: Callable, still: np.ndarray, here: np.ndarray) -> np.n
     return found
 
 
-def slope_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise, start: float | None = None) -> Slope:
+def slope_along(
+    f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise: Any, start: float | None = None
+) -> Slope:
     """d/dt f(x + tu) at t = 0; NaN with an infinite error where f is finite at no width.
 
     ``start``, where it is less than the width, is a length on which f is looked at too before the width is believed.
@@ -149,7 +151,9 @@ def slope_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise, 
     return found
 
 
-def _slope_from(f, x, u, width, noise, here, start) -> tuple[Slope, bool]:
+def _slope_from(
+    f: Callable, x: np.ndarray, u: np.ndarray, width: Any, noise: Any, here: Any, start: Any
+) -> tuple[Slope, bool]:
     """The extrapolated slope from one width, and whether finer widths disagree with it."""
     best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
     lost = 2.0**-52 * float(np.abs(x).max(initial=0.0)) / max(float(np.abs(u).max(initial=0.0)), 1e-300)
@@ -172,11 +176,22 @@ def _slope_from(f, x, u, width, noise, here, start) -> tuple[Slope, bool]:
     return _at_fine_widths(f, x, u, width, noise, lost, here, best, MARGIN * error, start)
 
 
-def _central(f, x, u, h):
+def _central(f: Callable, x: np.ndarray, u: np.ndarray, h: Any) -> Any:
     return (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
 
 
-def _at_fine_widths(f, x, u, width, noise, lost, here, best, error, start) -> tuple[Slope, bool]:
+def _at_fine_widths(
+    f: Callable,
+    x: np.ndarray,
+    u: np.ndarray,
+    width: Any,
+    noise: Any,
+    lost: Any,
+    here: Any,
+    best: Any,
+    error: Any,
+    start: Any,
+) -> tuple[Slope, bool]:
     """The slope, its error widened to what far finer widths say, one-sided slopes at the finest; whether they disagree."""
     jumps, disagrees = [], False
     more = () if start is None or width <= start else (start / 256,)
@@ -202,7 +217,7 @@ def _at_fine_widths(f, x, u, width, noise, lost, here, best, error, start) -> tu
     return Slope(best, error, kink, (here - behind) / h, (ahead - here) / h), disagrees and not kink
 
 
-def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise) -> tuple[np.ndarray, np.ndarray]:
+def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise: Any) -> tuple[np.ndarray, np.ndarray]:
     """d^2/dt^2 f(x + tu) at t = 0 and a bound on its error, by extrapolated second differences."""
     here = np.asarray(f(x), dtype=float)
     best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)

@@ -119,7 +119,7 @@ class IntegratorExamination(Examination):
     exchanged: bool = False
     jacobians: dict = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ours = [] if self.energy is None else [self.energy.foreign, *self.energy.given.values()]
         super().__init__(self.step.foreign.name, [self.step.foreign, *ours], self.seed)
         self.balance = np.ones(2 * self.d)  # (t, 1/t)

@@ -13,7 +13,7 @@ less, and the noise of the values (what the fit leaves over), estimate their err
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebfit, chebint, chebval
@@ -32,7 +32,7 @@ class Energy:
     is not given is found by differences; ``given`` names the halves that are.
     """
 
-    def __init__(self, H, dim: int, *, grad_q=None, grad_p=None, like=None):
+    def __init__(self, H: Any, dim: int, *, grad_q: Any = None, grad_p: Any = None, like: Any = None) -> None:
         energy = getattr(H, "energy", H)
         self.dim = dim
         self.foreign = Foreign(energy, "H", like)
@@ -51,7 +51,7 @@ class Energy:
         """H(z)"""
         return float(np.real(self._value(z)[0]))
 
-    def _value(self, z) -> np.ndarray:
+    def _value(self, z: np.ndarray) -> np.ndarray:
         """H(z), (1,), complex where z is."""
         d = self.dim
         return self.foreign.vector((), z[:d], z[d:]).reshape(1)
@@ -80,7 +80,7 @@ class Energy:
                 halves.append(self.differences(z, range(2 * d)[part]))
         return np.concatenate(halves)
 
-    def differences(self, z: np.ndarray, coordinates) -> np.ndarray:
+    def differences(self, z: np.ndarray, coordinates: Any) -> np.ndarray:
         """Those parts of the gradient, from H alone."""
         if self._complex is None:
             direction = np.cos(1.0 + np.arange(len(z)))

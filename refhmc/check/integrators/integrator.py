@@ -23,6 +23,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,8 +67,8 @@ ROWS: Rows = (
 
 
 def integrator(
-    step,
-    H=None,
+    step: Any,
+    H: Any = None,
     *,
     dim: int | None = None,
     eps: float = 0.1,
@@ -81,7 +82,7 @@ def integrator(
     symmetries: Sequence[tuple[Callable, Callable]] | None = None,
     seconds: float | None = 60.0,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
@@ -163,7 +164,7 @@ def read_claims(claims: str) -> dict[str, float]:
     return found
 
 
-def _of_refhmc(step, H, tolerance, with_tolerance):
+def _of_refhmc(step: Any, H: Any, tolerance: Any, with_tolerance: Any) -> tuple:
     """The subject as a plain step where it is one of refhmc's integrators; its solver's tolerance; its name."""
     if isinstance(step, tuple) and len(step) == 2:
         H, step = (step[0], step[1]) if hasattr(step[0], "energy") else (step[1], step[0])
@@ -179,14 +180,14 @@ def _of_refhmc(step, H, tolerance, with_tolerance):
         tolerance = delta
     if with_tolerance is None and delta > 0:
 
-        def with_tolerance(delta):
+        def with_tolerance(delta: float) -> Callable:
             tight = dataclasses.replace(base, tolerance=delta)
             return refhmc_step(H, tight if base is step else dataclasses.replace(step, base=tight))
 
     return refhmc_step(H, step), H, tolerance, with_tolerance, name
 
 
-def _dimension(step, H, eps, like, seconds) -> int | None:
+def _dimension(step: Any, H: Any, eps: float, like: Any, seconds: float | None) -> int | None:
     """The first dimension in which the step, and H, give finite answers of the right shape; None if none does."""
     for d in DIMENSIONS:
         try:

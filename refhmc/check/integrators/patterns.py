@@ -58,7 +58,7 @@ def _of_rates(failed: set[str], found: Findings) -> list[str]:
         return []
     drift, kick = found.rates
 
-    def near(x, value):
+    def near(x: float, value: float) -> bool:
         return abs(x - value) < 0.02 * max(abs(value), 0.1)
 
     if found.exchanged and not near(drift, 1):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectE
     return found, refused, tried
 
 
-def answers_in(d: int, step, H, eps: float, like=None) -> bool:
+def answers_in(d: int, step: Any, H: Any, eps: float, like: Any = None) -> bool:
     """Whether the step, and H, give finite answers of the right shape in ``d`` dimensions."""
     z = np.round(np.random.default_rng(d).standard_normal(2 * d), 2)
     try:

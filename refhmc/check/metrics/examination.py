@@ -21,7 +21,7 @@ class MetricExamination(DerivativeExamination):
 
     def __init__(
         self, functions: dict, index_order: str, support: Any, points: Any, seed: int, like: Any, dim: int | None = None
-    ):
+    ) -> None:
         super().__init__(functions, support, points, seed, like, dim)
         self.main = "G" if "G" in self.functions else "H"
         self.title = self.names.get(self.main, "a metric")

@@ -51,7 +51,7 @@ class ModelExamination(DerivativeExamination):
         like: Any,
         jumps: Iterable[int],
         dim: int | None = None,
-    ):
+    ) -> None:
         super().__init__(functions, support, points, seed, like, dim)
         self.discontinuous = sorted({int(k) for k in jumps})
         self.seen: dict[tuple, Claim] = {}

@@ -17,6 +17,7 @@ density.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from refhmc.check.arguments import require_counts
 from refhmc.check.derivatives.examination import warm_up
@@ -34,25 +35,25 @@ from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 
 def model(
-    logp,
-    grad=None,
-    hess=None,
-    third=None,
-    metric=None,
-    support=None,
+    logp: Any,
+    grad: Any = None,
+    hess: Any = None,
+    third: Any = None,
+    metric: Any = None,
+    support: Any = None,
     *,
     dim: int | None = None,
-    metric_derivative=None,
-    trace=None,
-    metric_trace=None,
-    reference=None,
+    metric_derivative: Any = None,
+    trace: Any = None,
+    metric_trace: Any = None,
+    reference: Any = None,
     constrained: tuple[Callable, Callable] | None = None,
     normalised: bool = False,
     discontinuous: Sequence[int] | None = None,
-    change=None,
-    points=None,
+    change: Any = None,
+    points: Any = None,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:

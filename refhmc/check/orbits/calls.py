@@ -8,6 +8,8 @@ The first to 2^16 units of rounding. The transition is tried with its arguments 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from refhmc.check.orbits import states
@@ -64,7 +66,9 @@ def answers(test: OrbitExamination) -> Row:
     return Row("answers", PASS, basis="a position, and the same one on the same draws")
 
 
-def _settle(subject: OrbitTransition, test_points, eps, depth) -> str:
+def _settle(
+    subject: OrbitTransition, test_points: Sequence[tuple[np.ndarray, np.ndarray]], eps: float | None, depth: int | None
+) -> str:
     """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
     shapes = shapes_of(subject.foreign.function)
     if not shapes:
@@ -88,7 +92,9 @@ def _settle(subject: OrbitTransition, test_points, eps, depth) -> str:
     return f"transition({', '.join(shape.order)})" + (" with NumPy's generator" if shape.generator else "")
 
 
-def _repeats(subject: OrbitTransition, test_points, eps, depth) -> bool:
+def _repeats(
+    subject: OrbitTransition, test_points: Sequence[tuple[np.ndarray, np.ndarray]], eps: float | None, depth: int | None
+) -> bool:
     """Whether the same answers give the same end, on a few sequences of answers."""
     for q, p in test_points:
         for last in range(4):

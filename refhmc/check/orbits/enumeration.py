@@ -24,7 +24,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Node(NamedTuple):
 class _Interval:
     """A uniform number of which only lo <= u < hi is known; ``value`` once it was read."""
 
-    def __init__(self, answers: Answers):
+    def __init__(self, answers: Answers) -> None:
         self.answers, self.lo, self.hi = answers, 0.0, 1.0
         self.value: float | None = None
 
@@ -85,19 +85,19 @@ class _Interval:
         return self.value
 
 
-def _log(x) -> float:
+def _log(x: Any) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-def _log1p(x) -> float:
+def _log1p(x: Any) -> float:
     return math.log1p(x) if x > -1 else -math.inf
 
 
-def _exp(x) -> float:
+def _exp(x: Any) -> float:
     return math.exp(x) if x < 709 else math.inf
 
 
-def _same(x):
+def _same(x: Any) -> Any:
     return x
 
 
@@ -106,14 +106,16 @@ class Uncertain:
 
     __slots__ = ("backward", "forward", "interval", "rising")
 
-    def __init__(self, interval: _Interval, forward: Callable = _same, backward: Callable = _same, rising: bool = True):
+    def __init__(
+        self, interval: _Interval, forward: Callable = _same, backward: Callable = _same, rising: bool = True
+    ) -> None:
         self.interval, self.forward, self.backward, self.rising = interval, forward, backward, rising
 
     def _then(self, f: Callable, inverse: Callable, rising: bool = True) -> Uncertain:
         before, back = self.forward, self.backward
         return Uncertain(self.interval, lambda u: f(before(u)), lambda t: back(inverse(t)), self.rising is rising)
 
-    def _compared(self, other, less: bool):
+    def _compared(self, other: Any, less: bool) -> Any:
         other = np.asarray(float(other) if isinstance(other, Uncertain) else other, dtype=float)
         if other.ndim:
             return np.reshape([self._compared(t, less) for t in other.flat], other.shape)
@@ -122,15 +124,15 @@ class Uncertain:
             return False
         return self.interval.below(self.backward(t)) is (self.rising is less)
 
-    def __lt__(self, other):
+    def __lt__(self, other: Any) -> Any:
         return self._compared(other, True)
 
-    def __gt__(self, other):
+    def __gt__(self, other: Any) -> Any:
         return self._compared(other, False)
 
     __le__, __ge__ = __lt__, __gt__  # equality has no probability
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self is other
 
     __hash__ = object.__hash__
@@ -141,22 +143,22 @@ class Uncertain:
     def __int__(self) -> int:
         return int(float(self))
 
-    def __neg__(self):
+    def __neg__(self) -> Uncertain:
         return self._then(lambda x: -x, lambda t: -t, False)
 
-    def __add__(self, c):
+    def __add__(self, c: Any) -> Any:
         c = _number(c)
         return float(self) + c if np.ndim(c) else self._then(lambda x: x + c, lambda t: t - c)
 
     __radd__ = __add__
 
-    def __sub__(self, c):
+    def __sub__(self, c: Any) -> Any:
         return self + (-_number(c))
 
-    def __rsub__(self, c):
+    def __rsub__(self, c: Any) -> Any:
         return -self + c
 
-    def __mul__(self, c):
+    def __mul__(self, c: Any) -> Any:
         c = _number(c)
         if np.ndim(c) or c == 0 or not math.isfinite(c):
             return float(self) * c
@@ -164,28 +166,28 @@ class Uncertain:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, c):
+    def __truediv__(self, c: Any) -> Any:
         c = _number(c)
         if np.ndim(c) or c == 0 or not math.isfinite(c):
             return float(self) / c
         return self._then(lambda x: x / c, lambda t: t * c, c > 0)
 
-    def __rtruediv__(self, c):
+    def __rtruediv__(self, c: Any) -> Any:
         return c / float(self)
 
-    def __pow__(self, c):
+    def __pow__(self, c: Any) -> Any:
         return float(self) ** c
 
-    def log(self):
+    def log(self) -> Uncertain:
         return self._then(_log, _exp)
 
-    def exp(self):
+    def exp(self) -> Uncertain:
         return self._then(_exp, _log)
 
-    def log1p(self):
+    def log1p(self) -> Uncertain:
         return self._then(_log1p, lambda t: _exp(t) - 1.0)
 
-    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+    def __array_ufunc__(self, ufunc: np.ufunc, method: Any, *inputs: Any, **options: Any) -> Any:
         known = _UFUNCS.get(ufunc)
         if known is not None and method == "__call__" and not options:
             return known(*inputs)
@@ -193,12 +195,12 @@ class Uncertain:
         return getattr(ufunc, method)(*plain, **options)
 
 
-def _number(c):
+def _number(c: Any) -> Any:
     return float(c) if isinstance(c, Uncertain) or np.ndim(c) == 0 else np.asarray(c, dtype=float)
 
 
 def _either_way(method: str, mirrored: str) -> Callable:
-    def called(a, b):
+    def called(a: Any, b: Any) -> Any:
         return getattr(a, method)(b) if isinstance(a, Uncertain) else getattr(b, mirrored)(a)
 
     return called
@@ -227,7 +229,9 @@ class Answers(Draws):
     that draws its own. With ``symbolic`` false, uniforms are given as numbers at once.
     """
 
-    def __init__(self, prefix: Sequence = (), normals=(), floor: float = -math.inf, symbolic: bool = True):
+    def __init__(
+        self, prefix: Sequence = (), normals: Sequence[float] = (), floor: float = -math.inf, symbolic: bool = True
+    ) -> None:
         super().__init__(None, {"normal": list(normals)})
         self.prefix, self.floor, self.symbolic = prefix, floor, symbolic
         self.trail: list[Node] = []
@@ -267,11 +271,11 @@ class Answers(Draws):
             raise _LeftOut
         return answer
 
-    def _refuse(self, why: str):
+    def _refuse(self, why: str) -> NoReturn:
         self.refused = why
         raise Inconclusive(why)
 
-    def _vector(self, kind: str, n, fresh):
+    def _vector(self, kind: str, n: Any, fresh: Callable) -> Any:
         if kind == "exponential":
             if n is None:
                 return self._exponential()
@@ -280,17 +284,17 @@ class Answers(Draws):
             self._refuse("it asks for normals besides the momentum: they cannot be enumerated")
         return super()._vector(kind, n, fresh)
 
-    def _exponential(self):
+    def _exponential(self) -> Any:
         # -log u, not -log(1 - u): exact far in the tail
         u = Uncertain(_Interval(self))
         return -u.log() if self.symbolic else float(-u.log())
 
-    def uniform(self):
+    def uniform(self) -> Any:
         """A uniform number in [0, 1), not decided before it must be."""
         u = Uncertain(_Interval(self))
         return u if self.symbolic else float(u)
 
-    def flip(self, log_p) -> bool:
+    def flip(self, log_p: float) -> bool:
         log_p = float(log_p)
         if math.isnan(log_p) or log_p == -math.inf:
             return False
@@ -299,7 +303,7 @@ class Answers(Draws):
         rest = math.log(-math.expm1(log_p)) if log_p > -0.6931 else math.log1p(-math.exp(log_p))
         return self.split("flip", (log_p, rest)) == 0
 
-    def choice(self, p) -> int:
+    def choice(self, p: Any) -> int:
         weights = np.full(int(p), 1.0) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
         total = weights.sum()
         if not np.isfinite(weights).all() or (weights < 0).any() or not total > 0:
@@ -355,7 +359,9 @@ class Enumerator:
     read are compared by their whole laws and in more places, which takes several times as many runs.
     """
 
-    def __init__(self, kernel: Callable, make: Callable = Answers, floor: float = -46.0, thorough: bool = False):
+    def __init__(
+        self, kernel: Callable, make: Callable = Answers, floor: float = -46.0, thorough: bool = False
+    ) -> None:
         self.kernel, self.make, self.floor, self.thorough = kernel, make, floor, thorough
         self.runs = 0
         self.deadline: float = math.inf
@@ -364,12 +370,12 @@ class Enumerator:
         self.read_values = False
         self.start: Any = None
 
-    def law(self, start) -> list[Leaf]:
+    def law(self, start: Any) -> list[Leaf]:
         """All sequences from ``start``; OutOfBudget past ``deadline`` (``time.monotonic``) or ``most_runs``."""
         self.start = start
         return self._leaves((), None)
 
-    def run(self, start, answers: tuple) -> Run:
+    def run(self, start: Any, answers: tuple) -> Run:
         """One run on given answers."""
         if self.runs >= self.most_runs or time.monotonic() > self.deadline:
             raise OutOfBudget
@@ -430,7 +436,9 @@ class Enumerator:
             leaves += [Leaf((value, *leaf.answers), leaf.end, weight * leaf.p) for leaf in below]
         return leaves
 
-    def _between(self, prefix, a, at_a, b, at_b, count: int) -> list[tuple]:
+    def _between(
+        self, prefix: tuple, a: float, at_a: Sequence[Leaf], b: float, at_b: Sequence[Leaf], count: int
+    ) -> list[tuple]:
         """The breakpoints in (a, b], each as (where, a value there, the leaves from there on)."""
         if count > MOST_PIECES:
             raise Inconclusive("where it ends depends on a uniform number without steps: is its step size random?")
@@ -453,28 +461,28 @@ class Enumerator:
             left = self._between(prefix, a, at_a, before, self._leaves((*prefix, before), None), count + 1 + len(right))
         return [*left, (c, c, at_c), *right]
 
-    def _places(self, a: float, b: float):
+    def _places(self, a: float, b: float) -> list[float]:
         inside = (0.47, 0.27, 0.81, 0.11, 0.93) if self.thorough else (0.47,)
         return [a + x * (b - a) for x in inside if a < a + x * (b - a) < b]
 
-    def _seen(self, prefix, value: float, path: tuple) -> tuple:
+    def _seen(self, prefix: tuple, value: float, path: tuple) -> tuple:
         return _signature(self.run(self.start, (*prefix, value, *path)))
 
-    def _agrees(self, prefix, value: float, leaves: Sequence[Leaf]) -> bool:
+    def _agrees(self, prefix: tuple, value: float, leaves: Sequence[Leaf]) -> bool:
         """Whether the law at ``value`` is that of ``leaves``: wholly if ``thorough``, else on the likeliest sequences."""
         if self.thorough:
             return _alike(self._leaves((*prefix, value), None), leaves)
         likely = sorted(leaves, key=lambda leaf: -leaf.p)[:3]
         return all(self.run(self.start, (*prefix, value, *leaf.answers)).end == leaf.end for leaf in likely)
 
-    def _told_apart(self, prefix, a: float, at_a: Sequence[Leaf], b: float) -> tuple | None:
+    def _told_apart(self, prefix: tuple, a: float, at_a: Sequence[Leaf], b: float) -> tuple | None:
         """Later answers on which the run at ``b`` is another than that at ``a``; None if there are none."""
         for leaf in sorted(at_a, key=lambda leaf: -leaf.p):
             if self._seen(prefix, b, leaf.answers) != self._seen(prefix, a, leaf.answers):
                 return leaf.answers
         return None
 
-    def _break(self, prefix, a: float, b: float, path: tuple) -> tuple[float, float]:
+    def _break(self, prefix: tuple, a: float, b: float, path: tuple) -> tuple[float, float]:
         """Two neighbouring numbers between which the run on ``path`` ceases to be the one at ``a``."""
         wanted = self._seen(prefix, a, path)
 

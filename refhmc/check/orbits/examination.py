@@ -36,8 +36,23 @@ class OrbitExamination(Examination):
     """
 
     def __init__(
-        self, transition, leap, target, depth, eps, dim, H, p0, points, threshold, seconds, most_runs, seed, like, name
-    ):
+        self,
+        transition: Any,
+        leap: Any,
+        target: Any,
+        depth: int,
+        eps: Any,
+        dim: Any,
+        H: Any,
+        p0: Any,
+        points: Any,
+        threshold: float | None,
+        seconds: float,
+        most_runs: int,
+        seed: int,
+        like: Any,
+        name: str | None,
+    ) -> None:
         self.kernel = Foreign(transition, name, like)
         self.leap = Leap(leap, like)
         self.energy_foreign, self._energy, self.unit_mass = energy_of(target, H, like)
@@ -60,7 +75,7 @@ class OrbitExamination(Examination):
         self.pattern: dict[str, Any] = {}
         self.began = time.monotonic()
 
-    def energy(self, q, p) -> float:
+    def energy(self, q: np.ndarray, p: np.ndarray) -> float:
         with np.errstate(all="ignore"):
             return float(self._energy(q, p))
 
@@ -111,7 +126,9 @@ class OrbitExamination(Examination):
     def guard(self, depth: int) -> int:
         return 2 if depth <= 2 else 1
 
-    def table(self, kind: str, orbit: states.Orbit | None, depth: int, most: float = math.inf, **more) -> Table | None:
+    def table(
+        self, kind: str, orbit: states.Orbit | None, depth: int, most: float = math.inf, **more: Any
+    ) -> Table | None:
         """K on the orbit; None if it is of no use, or not done with so many runs."""
         phase_map, guard = self.prepare(), self.guard(depth)
         orbit = states.finished(phase_map, orbit, self._side(depth))

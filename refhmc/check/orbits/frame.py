@@ -22,7 +22,7 @@ from refhmc.check.subject.shapes import first_working
 Energy = Callable[[np.ndarray, np.ndarray], float]
 
 
-def is_pair(point) -> bool:
+def is_pair(point: Any) -> bool:
     """Whether a point is (q, p)."""
     return isinstance(point, tuple) and len(point) == 2 and np.ndim(point[0]) == 1
 
@@ -47,7 +47,7 @@ def centre_and_scale(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A place where the density is finite, and in which range it falls by half a nat to each side."""
 
-    def f(q):
+    def f(q: np.ndarray) -> float:
         return -energy(q, np.zeros(d))
 
     given = [np.asarray(x[0] if is_pair(x) else x, dtype=float) for x in points]

@@ -42,7 +42,7 @@ def invariance(test: OrbitExamination) -> list[Row]:
     return [row_of(test, "invariance", found, "orbits of ordinary states")]
 
 
-def _own_points(test: OrbitExamination, depth: int, rng) -> list[states.Orbit]:
+def _own_points(test: OrbitExamination, depth: int, rng: np.random.Generator) -> list[states.Orbit]:
     phase_map, found = test.prepare(), []
     for number, point in enumerate(test.points):
         q, p = point if is_pair(point) else (point, None)

@@ -9,6 +9,7 @@ Every probability the transition computes is off by the rounding of the energies
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
 class OrbitTransition:
     """The transition as it is called and read; what was noticed on the way."""
 
-    def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict):
+    def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict) -> None:
         self.foreign, self.dim, self.leap, self.more = foreign, dim, leap, more
         self.shape, self.symbolic = CallShape(("draws", "q", "p")), True
         self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
@@ -69,8 +70,14 @@ class Table:
     """K on an orbit, start by start, for a transition of given ``depth``; ends are offsets from z_0."""
 
     def __init__(
-        self, subject: OrbitTransition, orbit: states.Orbit, depth: int | None, *, mirrored=False, thorough=False
-    ):
+        self,
+        subject: OrbitTransition,
+        orbit: states.Orbit,
+        depth: int | None,
+        *,
+        mirrored: bool = False,
+        thorough: bool = False,
+    ) -> None:
         self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
         self.rows: dict[int, list[Leaf]] = {}
         self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against
@@ -88,14 +95,14 @@ class Table:
         k = self.orbit.n + i
         return self.orbit.q[k], -self.orbit.p[k] if self.mirrored else self.orbit.p[k]
 
-    def _answers(self, prefix, floor):
+    def _answers(self, prefix: Sequence, floor: float) -> Answers:
         return Answers(prefix, floor=floor, symbolic=self.subject.symbolic)
 
-    def _end(self, source, i: int):
+    def _end(self, source: Any, i: int) -> Any:
         result = self.subject.call(source, *self.start(i), self.orbit.eps, self.depth)
         return self.place(result, i)
 
-    def place(self, result, i: int):
+    def place(self, result: Any, i: int) -> int | str:
         """The offset of an answer; OFF where it is on no state of the orbit."""
         q, p, offset = self.subject.read(result)
         if offset is not None:

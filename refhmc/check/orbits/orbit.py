@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
@@ -51,21 +52,21 @@ ROWS: tuple[tuple[str, Callable[[OrbitExamination], Row | Sequence[Row]]], ...] 
 
 
 def orbit(
-    transition,
-    leap=None,
-    target=None,
+    transition: Any,
+    leap: Any = None,
+    target: Any = None,
     depth: int = 3,
     *,
     eps: float | Sequence[float] | None = None,
     dim: int | None = None,
-    H=None,
-    p0=None,
+    H: Any = None,
+    p0: Any = None,
     points: Sequence = (),
     threshold: float | None = None,
     seconds: float | None = 120.0,
     most_runs: int = 60_000,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:

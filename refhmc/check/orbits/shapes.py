@@ -43,7 +43,7 @@ def shapes_of(transition: Callable) -> list[tuple[CallShape, bool]]:
     return [(CallShape(order, named, generator), symbolic) for order in orders for generator, symbolic in modes]
 
 
-def energy_of(target, H, like) -> tuple[Foreign, Callable[[np.ndarray, np.ndarray], float], bool]:
+def energy_of(target: Any, H: Any, like: Any) -> tuple[Foreign, Callable[[np.ndarray, np.ndarray], float], bool]:
     """The foreign function, the energy H(q, p) from it, and whether the mass was taken to be one."""
     whole = H if H is not None else target
     for name in ("energy", "hamiltonian"):
@@ -70,7 +70,7 @@ def _of_density(density: Foreign) -> tuple[Foreign, Callable, bool]:
 class Leap:
     """The foreign leap as ``ahead(q, p, eps)`` and ``back(q, p, eps)``; ``takes_eps`` whether it is told the step."""
 
-    def __init__(self, leap: Callable, like: Any):
+    def __init__(self, leap: Callable, like: Any) -> None:
         self.step = Step(leap, 0, None, like)  # in as many dimensions as it is asked in
         known, needed = meanings(leap), needed_by(leap)
         self.takes_eps = "eps" in known or (needed or 2) >= 3
@@ -102,7 +102,7 @@ def tape_transition(run: Callable, most: int = 64) -> Callable:
     at a time, if the run used them. For a kernel of refhmc: ``run`` calls ``own.transition(..., uniforms=tape)``.
     """
 
-    def transition(draws, q, p):
+    def transition(draws: Any, q: Any, p: np.ndarray) -> Any:
         known = [float(draws.uniform()) for _ in range(getattr(draws, "scripted", 0))]
         while True:
             tape = np.full(max(most, len(known) + 1), 0.5)
@@ -117,7 +117,7 @@ def tape_transition(run: Callable, most: int = 64) -> Callable:
     return transition
 
 
-def of_refhmc(kernel, target):
+def of_refhmc(kernel: Any, target: Any) -> Any:
     """A kernel of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
 
     The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own.
@@ -128,22 +128,22 @@ def of_refhmc(kernel, target):
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
     if type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog:
 
-        def leap(q, p, eps):
+        def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             half = p + 0.5 * eps * model.gradient(q)
             new = q + eps * half
             return new, half + 0.5 * eps * model.gradient(new)
 
-        def energy(q, p):
+        def energy(q: np.ndarray, p: np.ndarray) -> float:
             return 0.5 * float(p @ p) - model.log_density(q)
 
     else:
         H = own.Hamiltonian(model, metric)
         several, energy = adapters.refhmc_step(H, integrator), H.energy
 
-        def leap(q, p, eps):
+        def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             return several(q, p, eps, 1)
 
-    def run(q, p, tape):
+    def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, int]:
         end = own.transition(model, kernel, q, momentum=p, uniforms=tape)
         return end.q, end.uniforms_used
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +73,9 @@ class PhaseMap(NamedTuple):
     unit: float
 
 
-def orbit_through(phase_map: PhaseMap, q, p, n: int, eps, kind: str = "") -> Orbit:
+def orbit_through(
+    phase_map: PhaseMap, q: np.ndarray, p: np.ndarray, n: int, eps: float | None, kind: str = ""
+) -> Orbit:
     """The orbit through (q, p), n states to each side; NaN beyond a state that is not finite."""
     d = len(q)
     states = np.full((2 * n + 1, 2, d), np.nan)
@@ -168,7 +170,9 @@ def _tried(job: Callable[[], Orbit | None]) -> Orbit | None:
         return None
 
 
-def ordinary(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator) -> Iterator[Orbit]:
+def ordinary(
+    phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator
+) -> Iterator[Orbit]:
     """Random orbits, flat and uneven in turn, of many turning times; an endless supply where there are any."""
     for trial in range(400):
         size = (1.0, 1e-3, 2.0, 0.5, 4.0, 1e-2, 8.0, 1.5)[trial % 8]
@@ -176,7 +180,7 @@ def ordinary(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Gene
         q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
         p = min(size, 2.0) * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
 
-        def job(q=q, p=p, eps=eps):
+        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
             return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
         orbit = _tried(job)
@@ -246,7 +250,9 @@ class Mirror(NamedTuple):
     peak: float
 
 
-def mirrors(phase_map: PhaseMap, reach: int, steps, rng: np.random.Generator) -> Iterator[Mirror]:
+def mirrors(
+    phase_map: PhaseMap, reach: int, steps: Sequence[float | None], rng: np.random.Generator
+) -> Iterator[Mirror]:
     """States at rest with a valley within reach on both sides, for sizes from small to large."""
     if reach < 2:
         return
@@ -262,7 +268,7 @@ def _axes(phase_map: PhaseMap) -> np.ndarray:
     """Directions of the largest and the least curvature at the centre, in units of the scale, (2, d) or fewer."""
     d, width = len(phase_map.centre), 0.3
 
-    def f(z):
+    def f(z: np.ndarray) -> float:
         return phase_map.energy(phase_map.centre + phase_map.scale * z, np.zeros(d))
 
     if d > 20:
@@ -283,7 +289,9 @@ def _axes(phase_map: PhaseMap) -> np.ndarray:
     return directions[[-1, 0]] if d > 1 else directions
 
 
-def _valley(phase_map: PhaseMap, direction, size: float, eps, reach: int) -> tuple[int, float] | None:
+def _valley(
+    phase_map: PhaseMap, direction: np.ndarray, size: float, eps: float | None, reach: int
+) -> tuple[int, float] | None:
     q, p = phase_map.centre + size * phase_map.scale * direction, np.zeros(len(direction))
     try:
         energy = [phase_map.energy(q, p)]
@@ -304,7 +312,7 @@ def leaning(phase_map: PhaseMap, mirror: Mirror, n: int, difference: float, rng:
     push = phase_map.momentum * rng.standard_normal(len(q))
     k, trial = mirror.valley, 1e-4 * mirror.size
 
-    def apart(t):
+    def apart(t: float) -> float:
         orbit = orbit_through(phase_map, q, t * push, k, mirror.eps)
         return orbit.H(k) - orbit.H(-k)
 
@@ -317,12 +325,14 @@ def leaning(phase_map: PhaseMap, mirror: Mirror, n: int, difference: float, rng:
     return orbit if usable(orbit, k) else None
 
 
-def barriers(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator) -> list[Orbit]:
+def barriers(
+    phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator
+) -> list[Orbit]:
     """At most one orbit for each height in ``BARRIERS``."""
     best: dict[int, tuple[int, Orbit]] = {}
     done: dict[int, int] = {}
 
-    def consider(orbit: Orbit | None):
+    def consider(orbit: Orbit | None) -> None:
         if orbit is None:
             return
         for slot, (low, high) in enumerate(BARRIERS):
@@ -343,7 +353,7 @@ def barriers(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Gene
         p = (0.1, 1.0, size)[trial // 16] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
         eps = steps[trial % len(steps)]
 
-        def job(q=q, p=p, eps=eps):
+        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
             return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
         consider(_tried(job))
@@ -354,11 +364,11 @@ def designed(
     phase_map: PhaseMap,
     n: int,
     reach: int,
-    eps,
+    eps: float | None,
     low: dict[int, float],
     peak: int,
     rise: float,
-    rng,
+    rng: np.random.Generator,
     tries: int = 40,
     all_above: bool = False,
 ) -> Orbit | None:
@@ -374,7 +384,7 @@ def designed(
     others = set(range(-reach - 2, reach + 3)) - {0, peak, *low} if all_above else set[int]()
     first, last = min(0, peak, *low, *others), max(0, peak, *low, *others)
 
-    def energies(x) -> dict[int, float]:
+    def energies(x: np.ndarray) -> dict[int, float]:
         z = {0: (phase_map.centre + phase_map.scale * x[:d], phase_map.momentum * x[d:])}
         for k in range(1, last + 1):
             z[k] = phase_map.ahead(*z[k - 1], eps)
@@ -382,7 +392,7 @@ def designed(
             z[k] = phase_map.back(*z[k + 1], eps)
         return {k: phase_map.energy(*z[k]) for k in (0, peak, *low, *others)}
 
-    def misses(x):
+    def misses(x: np.ndarray) -> np.ndarray:
         H = energies(x)
         values = [*(H[k] - H[0] - wanted for k, wanted in low.items()), (H[peak] - H[0] - rise) / (0.003 * rise)]
         values += [min(0.0, H[k] - H[0]) for k in others]
@@ -398,7 +408,7 @@ def designed(
 
 
 def designs(
-    phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator, count: int = 6
+    phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator, count: int = 6
 ) -> Iterator[Orbit]:
     """Orbits of two or three likely states within reach of each other, and a peak between or beside them."""
     d, found = len(phase_map.centre), 0
@@ -420,7 +430,9 @@ def designs(
             break
 
 
-def walls(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generator, count: int = 3) -> list[Orbit]:
+def walls(
+    phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator, count: int = 3
+) -> list[Orbit]:
     """Orbits with states of density zero near z_0 and likely ones besides."""
     found: list[tuple[int, Orbit]] = []
     for trial in range(120):
@@ -429,7 +441,7 @@ def walls(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generat
         p = (1.0, 0.3, size)[trial // 6 % 3] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
         eps = steps[trial % len(steps)]
 
-        def job(q=q, p=p, eps=eps):
+        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
             return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
 
         orbit = _tried(functools.partial(orbit_through, phase_map, q, p, 2, eps))
@@ -447,7 +459,15 @@ def walls(phase_map: PhaseMap, n: int, reach: int, steps, rng: np.random.Generat
     return [orbit for _, orbit in found[:count]]
 
 
-def at_the_limit(phase_map: PhaseMap, n: int, reach: int, steps, limit: float, rng, count: int = 4) -> list[Orbit]:
+def at_the_limit(
+    phase_map: PhaseMap,
+    n: int,
+    reach: int,
+    steps: Sequence[float | None],
+    limit: float,
+    rng: np.random.Generator,
+    count: int = 4,
+) -> list[Orbit]:
     """Barriers whose peak is more than ``limit`` above one likely state, and less above another."""
     found: list[Orbit] = []
     for trial in range(4 * count if reach > 2 else 0):

@@ -43,16 +43,16 @@ DRAWN, GENERATED = CallShape(("draws", "q")), CallShape(("draws", "q"), generato
 
 
 def batch(
-    step_or_kernel,
+    step_or_kernel: Any,
     *,
     dim: int | None = None,
     chains: int = 5,
     eps: float = 0.1,
     n: int = 3,
-    points=None,
+    points: Any = None,
     rounding: float | None = None,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
@@ -101,7 +101,7 @@ class BatchExamination(Examination):
         points: Any,
         rounding: float | None,
         seed: int,
-    ):
+    ) -> None:
         super().__init__(subject.name, (subject,), seed)
         self.subject, self.eps, self.n = subject, eps, n
         self.given = None if points is None else np.asarray(points, dtype=float)

@@ -55,15 +55,15 @@ NOTHING = (
 
 
 def randomness(
-    kernel,
+    kernel: Any,
     *,
     dim: int | None = None,
-    H=None,
+    H: Any = None,
     log_density: Callable | None = None,
-    points=None,
+    points: Any = None,
     n: int = 40,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
@@ -110,7 +110,9 @@ def randomness(
 class RandomnessExamination(Examination):
     """One kernel under examination: where it starts, what it drew, and what came of it."""
 
-    def __init__(self, kernel: Foreign, target: TargetDensity | None, dim: int | None, points: Any, n: int, seed: int):
+    def __init__(
+        self, kernel: Foreign, target: TargetDensity | None, dim: int | None, points: Any, n: int, seed: int
+    ) -> None:
         super().__init__(kernel.name, (kernel, *(target.foreign if target else ())), seed)
         self.kernel, self.target, self.n = kernel, target, max(int(n), 4)
         self.dim = dim if dim is not None or target is None else target.dim

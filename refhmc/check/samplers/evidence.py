@@ -48,6 +48,7 @@ both tests are conservative.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -98,7 +99,7 @@ def log_wealths(counts: np.ndarray) -> np.ndarray:
     return (flat @ _LOG_GROWTH.T).reshape(len(counts), len(SCORES), len(STAKES))
 
 
-def log_mean(log_values) -> float:
+def log_mean(log_values: np.ndarray) -> float:
     """log of the mean of exp(log_values): the e-value of an average of wealths, as its logarithm."""
     log_values = np.ravel(log_values)
     return float(scipy.special.logsumexp(log_values) - math.log(len(log_values)))
@@ -112,7 +113,7 @@ def gain_moments(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
-def least_detectable(deviation, n: int, log_threshold: float, gamblers: int, power: float = 0.99):
+def least_detectable(deviation: Any, n: int, log_threshold: float, gamblers: int, power: float = 0.99) -> np.ndarray:
     """The mean of D that ``n`` pairs take past the threshold with probability ``power``.
 
     The stake nearest to the best one is within a factor sqrt(2) of it, so its growth is at least 0.83 of the best; and it has

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -53,10 +53,10 @@ def minibatch(
     dim: int | None = None,
     step: Callable | None = None,
     eps: float = 0.02,
-    precision=None,
+    precision: Any = None,
     points: Sequence | None = None,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
@@ -117,7 +117,21 @@ def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np
 class MinibatchExamination(Examination):
     """One stochastic gradient, one step, or both, under examination."""
 
-    def __init__(self, gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name):
+    def __init__(
+        self,
+        gradient: Any,
+        full: Any,
+        n: Any,
+        batch_size: Any,
+        dim: int | None,
+        step: Any,
+        eps: Any,
+        precision: Any,
+        points: Any,
+        seed: int,
+        like: Any,
+        name: Any,
+    ) -> None:
         self.gradient = None if gradient is None else Foreign(gradient, name, like)
         self.full = None if full is None else Foreign(full, None, like)
         self.step = None if step is None else Foreign(step, name if gradient is None else None, like)
@@ -157,12 +171,12 @@ class MinibatchExamination(Examination):
 
     # ---- the gradient
 
-    def _estimate(self, q, batch) -> np.ndarray:
+    def _estimate(self, q: np.ndarray, batch: Any) -> np.ndarray:
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
         return self.gradient.vector((self._dim(),), q, batch)
 
-    def _truth(self, q) -> np.ndarray:
+    def _truth(self, q: np.ndarray) -> np.ndarray:
         if self.full is None:
             raise NotApplicable("no full gradient was given")
         return self.full.vector((self._dim(),), q)
@@ -180,7 +194,7 @@ class MinibatchExamination(Examination):
                 raise Inconclusive("the same batch gave two different gradients: it has randomness of its own")
         return Row("answers", PASS)
 
-    def _mean(self, q, batches) -> tuple[np.ndarray, float]:
+    def _mean(self, q: np.ndarray, batches: Any) -> tuple[np.ndarray, float]:
         """Mean, and the size of what was summed."""
         values = np.array([self._estimate(q, batch) for batch in batches])
         return values.mean(axis=0), float(np.abs(values).max())
@@ -354,7 +368,7 @@ class MinibatchExamination(Examination):
         )
         return Row(name, FAIL, error, tolerance, basis, WRONG_LAW, case)
 
-    def _say(self, found, P, d: int) -> None:
+    def _say(self, found: list, P: np.ndarray, d: int) -> None:
         eps, S, _, recursion = found[0]
         self.notes.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
         if recursion.A.shape == (d, d):

@@ -9,6 +9,8 @@ if the kernel keeps the target, however many pairs come and whenever one stops.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from refhmc.check import targets
@@ -20,7 +22,7 @@ PILOT_SEED = 20261121
 class PairEvidence:
     """``add`` pairs; ``log_value`` is the e-value's logarithm now, ``log_largest`` the largest it has been."""
 
-    def __init__(self, target):
+    def __init__(self, target: Any) -> None:
         self.target = targets.resolve(target)
         points = np.asarray(self.target.draw(np.random.default_rng(PILOT_SEED), PILOT), dtype=float)
         self.functions = functions_of(self.target, points)

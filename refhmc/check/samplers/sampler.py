@@ -27,7 +27,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,8 +67,8 @@ class Functions(NamedTuple):
 
 
 def sampler(
-    kernel=None,
-    target="funnel",
+    kernel: Any = None,
+    target: Any = "funnel",
     alpha: float = 1e-6,
     seconds: float | None = 30.0,
     *,
@@ -82,7 +82,7 @@ def sampler(
     chains: int = 128,
     ensemble: bool = False,
     functions: dict[str, Callable] | Sequence[Callable] | None = None,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seed: int = 20261121,
     seconds_per_call: float | None = SECONDS_PER_CALL,
@@ -168,7 +168,7 @@ def sampler(
     return report._replace(settings=settings)
 
 
-def _refused(subject: str, target, seed: int, wrong: SubjectError) -> Report:
+def _refused(subject: str, target: Any, seed: int, wrong: SubjectError) -> Report:
     """What there is to say where not even a start could be made."""
     row = Row("conduct of the kernel", FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case)
     return Report("sampler", subject, {"target": target.name}, seed, (row,))
@@ -177,7 +177,18 @@ def _refused(subject: str, target, seed: int, wrong: SubjectError) -> Report:
 class SamplerExamination(Examination):
     """What was collected so far; each of its methods that gives a row judges that."""
 
-    def __init__(self, operator: TransitionOperator, target, m, alpha, seconds, draws, ensemble, more, seed):
+    def __init__(
+        self,
+        operator: TransitionOperator,
+        target: Any,
+        m: int,
+        alpha: float,
+        seconds: float | None,
+        draws: int | None,
+        ensemble: bool,
+        more: Sequence[tuple[str, Callable]],
+        seed: int,
+    ) -> None:
         super().__init__(operator.name, operator.foreign, seed)
         self.operator, self.target, self.m, self.ensemble = operator, target, m, ensemble
         self.seconds = math.inf if seconds is None else seconds
@@ -588,7 +599,7 @@ def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tupl
     first = chosen[: MOST_IN_LAW - 2 - len(axes)]
     rest = chosen[len(first) :]
 
-    def values(Q):
+    def values(Q: np.ndarray) -> np.ndarray:
         z = (Q - middle) / unit
         columns = [
             Q[:, first],
@@ -613,7 +624,7 @@ def functions_of(target: targets.Target, points: np.ndarray, more: Sequence[tupl
     return Functions(tuple(names), values, len(first) + 2 + len(axes) + len(extra))
 
 
-def _more(functions) -> list[Foreign]:
+def _more(functions: Any) -> list[Foreign]:
     """The caller's functions with their names."""
     if functions is None:
         return []
@@ -622,7 +633,7 @@ def _more(functions) -> list[Foreign]:
     return [Foreign(f, getattr(f, "__name__", f"f{k}")) for k, f in enumerate(functions)]
 
 
-def _made(make: Foreign, target: targets.Target):
+def _made(make: Foreign, target: targets.Target) -> Any:
     """The kernel of ``make(log_density, gradient)``, or of ``make(target)`` if it takes one argument."""
     try:
         wanted = [p for p in inspect.signature(make.function).parameters.values() if p.default is p.empty]

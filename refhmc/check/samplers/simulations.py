@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def model_and_sampler(
     alpha: float = 1e-6,
     seconds: float | None = None,
     quantities: Callable | None = None,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seed: int = 20261121,
     seconds_per_call: float | None = 10 * SECONDS_PER_CALL,
@@ -109,7 +109,18 @@ class _Fit(NamedTuple):
 class FitExamination(Examination):
     """The simulations, and what they come to."""
 
-    def __init__(self, prior, simulate, fit, quantities, simulations, draws, alpha, seconds, seed):
+    def __init__(
+        self,
+        prior: Foreign,
+        simulate: Foreign,
+        fit: Foreign,
+        quantities: Foreign | None,
+        simulations: int,
+        draws: int | None,
+        alpha: float,
+        seconds: float | None,
+        seed: int,
+    ) -> None:
         super().__init__(fit.name, [f for f in (prior, simulate, fit, quantities) if f is not None], seed)
         self.prior, self.simulate, self.fit, self.quantities = prior, simulate, fit, quantities
         self.simulations, self.draws, self.share, self.seconds = simulations, draws, alpha / 2, seconds
@@ -152,7 +163,7 @@ class FitExamination(Examination):
             if len(self.fits[-1].draws) != len(self.fits[0].draws):
                 raise SubjectError(f"{self.fit.name}: {len(draws)} draws, before there were {len(self.fits[0].draws)}")
 
-    def _theta(self, rng) -> np.ndarray:
+    def _theta(self, rng: np.random.Generator) -> np.ndarray:
         return np.atleast_1d(self.prior.array(self.prior.raw(rng), None, "theta").real)
 
     def averages(self) -> Row:
@@ -277,7 +288,7 @@ class FitExamination(Examination):
             raise NotApplicable("no fit came to an end")
 
 
-def _statistics(y) -> np.ndarray | None:
+def _statistics(y: Any) -> np.ndarray | None:
     """Mean and log spread of data that are an array of numbers, None of others."""
     try:
         flat = np.ravel(np.asarray(y, dtype=float))

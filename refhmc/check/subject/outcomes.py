@@ -38,10 +38,13 @@ class PathStep(NamedTuple):
     answer: Any
 
 
+Path = tuple[PathStep, ...]  # the way to an outcome
+
+
 class Outcome(NamedTuple):
     """An outcome: the way there, its probability, where the kernel went, and whether that is elsewhere than the start."""
 
-    path: tuple[PathStep, ...]
+    path: Path
     probability: float
     transition: Transition
     moved: bool
@@ -52,7 +55,7 @@ class Outcome(NamedTuple):
         return sum(step.key not in (FREE, WHOLE) for step in self.path)
 
 
-def answers(path: tuple[PathStep, ...], noise: np.ndarray | None = None) -> dict[str, list]:
+def answers(path: Path, noise: np.ndarray | None = None) -> dict[str, list]:
     """The script that follows ``path``; ``noise``: standard normals z that replace its free numbers, by u = Phi(z)."""
     script: dict[str, list] = {}
     left = None if noise is None else list(scipy.special.ndtr(noise))
@@ -83,7 +86,7 @@ def outcomes(
     ``rounding``: so far from ``q`` is no move. Inconclusive if they are too many: a tree sampler's.
     """
     found: list[Outcome] = []
-    waiting: list[tuple[tuple[PathStep, ...], float]] = [((), 1.0)]
+    waiting: list[tuple[Path, float]] = [((), 1.0)]
     while waiting:
         path, probability = waiting.pop()
         transition = run(answers(path))
@@ -102,7 +105,7 @@ def outcomes(
 
 def _branches(
     run: Callable[[dict], Transition],
-    path: tuple[PathStep, ...],
+    path: Path,
     question: Question,
     free: Callable[[int], float],
     takes: float,
@@ -118,7 +121,7 @@ def _branches(
 
 
 def _cells(
-    run: Callable[[dict], Transition], path: tuple[PathStep, ...], kind: str, free: Callable[[int], float], takes: float
+    run: Callable[[dict], Transition], path: Path, kind: str, free: Callable[[int], float], takes: float
 ) -> list[tuple[PathStep, float]]:
     """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
     script = answers(path)

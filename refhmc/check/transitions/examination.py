@@ -51,7 +51,7 @@ class TransitionExamination(Examination):
     copies: bool | None = None
     cost: float = 0.0  # seconds a call
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__init__(self.kernel.name, (self.kernel, *self.target.foreign), self.seed)
 
     def rng(self, *key: int) -> np.random.Generator:

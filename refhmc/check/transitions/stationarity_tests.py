@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.check.subject.outcomes import Path
 from refhmc.check.subject.target import typical_points
 from refhmc.check.transitions.balance import Setting, map_of, roots_of
 
@@ -62,7 +63,9 @@ class Integral(NamedTuple):
     complete: bool
 
 
-def integrate_reversal(setting: Setting, points, path, size: int, rng, seconds: float) -> Iterator[Integral]:
+def integrate_reversal(
+    setting: Setting, points: Any, path: Path, size: int, rng: np.random.Generator, seconds: float
+) -> Iterator[Integral]:
     """E exp(r) at some points, one after the other; none where it is out of reach."""
     more = _more_ways(setting, points[0], path, size, rng) if size in ORDERS else math.inf
     if more > MOST_WAYS:
@@ -88,7 +91,14 @@ def integrate_reversal(setting: Setting, points, path, size: int, rng, seconds: 
         yield Integral(values[1], abs(values[1] - values[0]) + more, at, complete)
 
 
-def bet_on_reversal(setting: Setting, points: np.ndarray, path, size: int, rng, seconds: float) -> Wealth:
+def bet_on_reversal(
+    setting: Setting,
+    points: np.ndarray,
+    path: Path,
+    size: int,
+    rng: np.random.Generator,
+    seconds: float,
+) -> Wealth:
     """The first test, for a kernel without decisions that asks for ``size`` normals along ``path``."""
     until = time.monotonic() + seconds
     middle = points.mean(axis=0)
@@ -116,7 +126,7 @@ def bet_on_reversal(setting: Setting, points: np.ndarray, path, size: int, rng, 
     return Wealth(value, moves, mean, chosen)
 
 
-def _more_ways(setting: Setting, q, path, size: int, rng) -> float:
+def _more_ways(setting: Setting, q: np.ndarray, path: Path, size: int, rng: np.random.Generator) -> float:
     """By how much the log of the density at the end of a move grows with the other noises that lead there; the largest."""
     most = 0.0
     for _ in range(4):
@@ -131,7 +141,14 @@ def _more_ways(setting: Setting, q, path, size: int, rng) -> float:
     return most
 
 
-def _ratio(setting: Setting, q_end, v, path, rng, branches: int) -> float | None:
+def _ratio(
+    setting: Setting,
+    q_end: np.ndarray,
+    v: np.ndarray,
+    path: Path,
+    rng: np.random.Generator,
+    branches: int,
+) -> float | None:
     """exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
     q = setting.gone(q_end, v, path)
     if np.array_equal(q, q_end) or not np.isfinite(q).all():
@@ -145,12 +162,20 @@ def _ratio(setting: Setting, q_end, v, path, rng, branches: int) -> float | None
     return math.exp(min(r, 50.0)) if math.isfinite(there) and not math.isnan(r) else None
 
 
-def _noises(setting: Setting, start, goal, v, path, rng, starts: int) -> list[np.ndarray]:
+def _noises(
+    setting: Setting,
+    start: np.ndarray,
+    goal: np.ndarray,
+    v: np.ndarray,
+    path: Path,
+    rng: np.random.Generator,
+    starts: int,
+) -> list[np.ndarray]:
     near = 1e-8 * (1 + np.abs(goal).max())
     return roots_of(setting, start, goal, v, np.arange(len(v)), path, near, rng, starts)[0]
 
 
-def _log_density(setting: Setting, start, noises, path) -> float:
+def _log_density(setting: Setting, start: np.ndarray, noises: Any, path: Path) -> float:
     """log of the kernel's density where the ``noises`` lead; -inf if there are none."""
     here = setting.log_pi(start)
     parts = [
@@ -187,7 +212,7 @@ def weigh_moves(
     levels = np.array([log_pi(x) for x in walked])
     tested = min(dim, 10)
 
-    def features(x, p=None):
+    def features(x: np.ndarray, p: Any = None) -> np.ndarray:
         u = (x - centre)[:tested] / spread[:tested]
         level = (log_pi(x) - levels.mean()) / (levels.std() + 1e-9)
         found = [np.tanh(u), np.tanh(np.abs(u) - 0.7), [math.tanh(level) if not math.isnan(level) else -1.0]]
@@ -221,7 +246,7 @@ def weigh_moves(
     return found
 
 
-def _judge(log_weights, changes, sizes, names) -> Weighed:
+def _judge(log_weights: Any, changes: Any, sizes: Any, names: Sequence[str]) -> Weighed:
     if not changes.any():
         return Weighed(0.0, "", len(log_weights), 0.0)
     if len(log_weights) < 300:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -58,19 +59,19 @@ ROWS: Rows = (
 
 
 def transition(
-    kern,
-    H=None,
+    kern: Any,
+    H: Any = None,
     *,
     dim: int | None = None,
     log_density: Callable | None = None,
     gradient: Callable | None = None,
     make: Callable | None = None,
-    points=None,
+    points: Any = None,
     n_points: int = 8,
     delta: float = 0.0,
     seconds: float | None = 60.0,
     seed: int = 20261121,
-    like=None,
+    like: Any = None,
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
