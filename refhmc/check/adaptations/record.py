@@ -11,8 +11,9 @@ from refhmc.check import own
 from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, passed
 from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.subject.answers import field
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, to_host
-from refhmc.check.subject.shapes import GENERATORS, parameters
+from refhmc.check.subject.shapes import GENERATORS, CallShape, parameters
 
 FIELDS = {
     "step_size": ("step_size", "stepsize", "stepsize__", "epsilon", "eps"),
@@ -103,13 +104,11 @@ def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dic
     groups = getattr(result, "groups", None)
     if isinstance(groups, dict):
         return _of_result(groups)
-    for field, names in FIELDS.items():
-        for name in names:
-            value = result.get(name) if hasattr(result, "get") else getattr(result, name, None)
-            if value is not None and not callable(value):
-                array = run.array(value, None, name, [draws, tune, seed])
-                found[field] = array[0] if array.ndim > 1 and len(array) == 1 and draws + tune > 1 else array
-                break
+    for what, names in FIELDS.items():
+        value = field(result, names)
+        if value is not None:
+            array = run.array(value, None, what, [draws, tune, seed])
+            found[what] = array[0] if array.ndim > 1 and len(array) == 1 and draws + tune > 1 else array
     if "step_size" not in found and "inverse_metric" not in found and "metric" not in found:
         kind = type(result).__name__
         why = f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}"
@@ -123,21 +122,21 @@ def _called(run: Foreign, draws: int, tune: int, seed: int) -> Any:
     values = {"draws": draws, "tune": tune, "seed": seed, "rng": np.random.default_rng(seed)}
     roles = {name: next((role for role, words in ROLES.items() if name.lower() in words), None) for name in named}
     if named and all(role or named[name].default is not named[name].empty for name, role in roles.items()):
-        return run.raw(**{name: values[role] for name, role in roles.items() if role})
-    return run.raw(*(draws, tune, seed)[: len(named) or 3])
+        return CallShape((), {role: name for name, role in roles.items() if role}).call(run, **values)
+    return CallShape(("draws", "tune", "seed")[: len(named) or 3]).call(run, **values)
 
 
 def _of_result(groups: dict) -> dict[str, np.ndarray]:
     """A raw result of refhmc's, its first chain."""
     found = {}
-    for field, group, name in (
+    for what, group, name in (
         ("step_size", "sample_stats", "step_size"),
         ("acceptance_rate", "sample_stats", "acceptance_rate"),
         ("q", "unconstrained_posterior", "q"),
     ):
         parts = [groups[key][name][0] for key in (f"warmup_{group}", group) if name in groups.get(key, {})]
         if parts:
-            found[field] = np.concatenate([to_host(x) for x in parts])
+            found[what] = np.concatenate([to_host(x) for x in parts])
     if "step_size_nom" in groups.get("sample_stats", {}):
         keys = ("warmup_sample_stats", "sample_stats")
         found["step_size"] = np.concatenate([groups[key]["step_size_nom"][0] for key in keys if key in groups])

@@ -38,7 +38,6 @@ from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
 PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
-CHECKS = ("model", "metric", "integrator", "transition", "orbit", "sampler")
 MOST_ASKED = 10_000  # numbers that one transition may ask for
 MOST_DIMENSIONS = 100_000
 SEED = 20261121
@@ -110,8 +109,8 @@ def check_program(
     Raises ValueError for a program that cannot be started, a target that is not known, or a check that there is not.
     """
     for name in what or ():
-        if name not in CHECKS:
-            raise ValueError(f"no check {name!r} of a program; there are: {', '.join(CHECKS)}")
+        if name not in PREPARED:
+            raise ValueError(f"no check {name!r} of a program; there are: {', '.join(PREPARED)}")
     with Program(command, timeout) as program, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -126,7 +125,7 @@ def check_program(
         options = {"claims": claims or says.get("claims"), "alpha": alpha, "seconds": seconds, "seed": seed}
         options["tolerance"] = tolerance
         reports = []
-        for name in what or CHECKS:
+        for name in what or PREPARED:
             report = _run(name, remote, options, asked_for=what is not None)
             if report is not None:
                 reports.append(report)

@@ -1,6 +1,6 @@
 """What a step or a kernel of somebody else's answered: positions and momenta, wherever it put them.
 
-a position       q, (q, more), (q, p), an object or a dict with q or position (and p or momentum), or one of these inside
+a position       q, (q, more), (q, p), an object or a mapping with q or position (and p or momentum), or one of these inside
 a phase point    (q, p), (q, p, more), an array (2, d), an object with q and p
 """
 
@@ -41,9 +41,9 @@ def read_position(
 
 
 def field(answer: Any, names: Sequence[str]) -> Any:
-    """The first of these entries of a dict, or attributes of an object, that it has; else None."""
-    values = (answer.get(n) if isinstance(answer, dict) else getattr(answer, n, None) for n in names)
-    return next((value for value in values if value is not None), None)
+    """The first of these entries of a mapping, or attributes of an object, that it has; else None."""
+    values = (answer.get(n) if hasattr(answer, "keys") else getattr(answer, n, None) for n in names)
+    return next((value for value in values if value is not None and not callable(value)), None)
 
 
 def _fitting(foreign: Foreign, value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
