@@ -8,19 +8,20 @@ The first to 2^16 units of rounding. The transition is tried with its arguments 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from refhmc.check.judging import passed
 from refhmc.check.orbits import states
-from refhmc.check.orbits.enumeration import Answers
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OrbitTransition
 from refhmc.check.orbits.shapes import shapes_of
-from refhmc.check.report import PASS, Row, judged
+from refhmc.check.report import Row
 from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.enumeration import Answers
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectError
 from refhmc.check.subject.shapes import CallShape, first_working
+
+Points = list[tuple[np.ndarray, np.ndarray]]
 
 
 def leap_reversible(test: OrbitExamination) -> Row:
@@ -39,11 +40,10 @@ def leap_reversible(test: OrbitExamination) -> Row:
             worst, tolerance = max(worst, error / size), max(tolerance, 1e-9, 2.0**16 * phase_map.unit)
     if not worst <= tolerance:
         test.irreversible = True
-        raise Inconclusive(
-            f"leap and its inverse, by {'a negative step' if test.leap.takes_eps else 'turning the momentum'}, "
-            f"miss the start by {worst:.2g} of its size: there is no orbit to test on"
-        )
-    return judged("leap reversible", worst, tolerance, "two steps ahead and back, relative; 2^16 units of rounding")
+        way = "a negative step" if test.leap.takes_eps else "turning the momentum"
+        missed = f"miss the start by {worst:.2g} of its size"
+        raise Inconclusive(f"leap and its inverse, by {way}, {missed}: there is no orbit to test on")
+    return passed("two steps ahead and back, relative; 2^16 units of rounding", worst, tolerance)
 
 
 def _undone(test: OrbitExamination, orbit: states.Orbit) -> bool:
@@ -57,18 +57,15 @@ def answers(test: OrbitExamination) -> Row:
     with np.errstate(all="ignore"):
         test.notes.append(f"called as {_settle(test.subject, test_points, test.list_of_eps[0], depth)}")
         if not _repeats(test.subject, test_points, test.list_of_eps[0], depth):
-            raise Inconclusive(
-                "the same answers gave different ends: it has randomness of its own, which cannot be enumerated"
-            )
+            why = "it has randomness of its own, which cannot be enumerated"
+            raise Inconclusive(f"the same answers gave different ends: {why}")
     if "p" not in test.subject.shape.order:
         test.notes.append("the first normals asked for are taken as the momentum (unit mass)")
     test.ready = True
-    return Row("answers", PASS, basis="a position, and the same one on the same draws")
+    return passed("a position, and the same one on the same draws")
 
 
-def _settle(
-    subject: OrbitTransition, test_points: Sequence[tuple[np.ndarray, np.ndarray]], eps: float | None, depth: int | None
-) -> str:
+def _settle(subject: OrbitTransition, test_points: Points, eps: float | None, depth: int | None) -> str:
     """Find out how it wants to be called; what it was called like. SubjectError if no way works."""
     shapes = shapes_of(subject.foreign.function)
     if not shapes:
@@ -78,10 +75,8 @@ def _settle(
         subject.shape, subject.symbolic = attempt
         try:
             for q, p in test_points:
-                for source in (
-                    Answers(symbolic=subject.symbolic),
-                    *(Draws(np.random.default_rng(seed)) for seed in range(3)),
-                ):
+                plain = (Draws(np.random.default_rng(seed)) for seed in range(3))
+                for source in (Answers(symbolic=subject.symbolic), *plain):
                     subject.read(subject.call(source, q, p, eps, depth))
         except SubjectError as wrong:
             if isinstance(wrong.__cause__, Inconclusive):
@@ -92,9 +87,7 @@ def _settle(
     return f"transition({', '.join(shape.order)})" + (" with NumPy's generator" if shape.generator else "")
 
 
-def _repeats(
-    subject: OrbitTransition, test_points: Sequence[tuple[np.ndarray, np.ndarray]], eps: float | None, depth: int | None
-) -> bool:
+def _repeats(subject: OrbitTransition, test_points: Points, eps: float | None, depth: int | None) -> bool:
     """Whether the same answers give the same end, on a few sequences of answers."""
     for q, p in test_points:
         for last in range(4):

@@ -12,58 +12,35 @@ from __future__ import annotations
 
 import math
 
+from refhmc.check.judging import failed, judged, passed
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import start_case
-from refhmc.check.report import FAIL, INCONCLUSIVE, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Row, inconclusive, judged
+from refhmc.check.report import MISCONDUCT, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
 def stays(test: OrbitExamination) -> Row:
     """Every end is a state of the orbit it began on."""
-    test.require()
-    name = "stays on the orbit"
-    if not test.tables:
-        raise NotApplicable("no orbit was enumerated")
-    worst = max(test.tables, key=lambda pair: pair[1].mass_off())[1]
+    tables = test.enumerated()
+    worst = max(tables, key=lambda table: table.mass_off())
     mass = worst.mass_off()
     if mass <= 1e-12:
-        return Row(name, PASS, 0.0, 0.0, f"ends off the orbit; {len(test.tables)} orbits")
+        return passed(f"ends off the orbit; {len(tables)} orbits", 0.0, 0.0)
     i, distance, q = worst.stray or (0, math.nan, ())
-    moved = any(
-        isinstance(end, int) and end != i
-        for _, t in test.tables
-        for i in t.rows
-        for end in t.law(i)
-        if end not in (OFF,)
-    )
     case = f"{start_case(test, worst, i)} ends at {list(q)}, {distance:.3g} from the nearest state"
-    if _jittered(test, worst):
+    if _jittered(worst):
         raise Inconclusive(
             "where it ends changes with a uniform number continuously: is its step size random? Give a fixed one"
         )
-    if moved:
-        return Row(
-            name,
-            FAIL,
-            mass,
-            0.0,
-            "probability of ending off the orbit, from some states; it stays on it from others",
-            WRONG_LAW,
-            case,
-        )
-    return Row(
-        name,
-        FAIL,
-        mass,
-        0.0,
-        "it ends on no state of the orbit of this leap: another step size, or another map",
-        MISCONDUCT,
-        case,
-    )
+    if any(isinstance(end, int) and end != i for t in tables for i in t.rows for end in t.law(i)):
+        why = "probability of ending off the orbit, from some states; it stays on it from others"
+        return failed(why, case, mass, 0.0)
+    why = "it ends on no state of the orbit of this leap: another step size, or another map"
+    return failed(why, case, mass, 0.0, severity=MISCONDUCT)
 
 
-def _jittered(test: OrbitExamination, table: Table) -> bool:
+def _jittered(table: Table) -> bool:
     """Whether an end off the orbit moves when a number that was read is changed a little."""
     for i, leaves in table.rows.items():
         for leaf in leaves:
@@ -84,42 +61,30 @@ def _jittered(test: OrbitExamination, table: Table) -> bool:
 
 
 def sums(test: OrbitExamination) -> Row:
-    test.require()
-    if not test.tables:
-        raise NotApplicable("no orbit was enumerated")
-    worst = max(abs(math.fsum(t.law(i).values()) - 1) for _, t in test.tables for i in t.rows)
-    return judged("probabilities sum to one", worst, 1e-12, "over all answers, every start")
+    worst = max(abs(math.fsum(t.law(i).values()) - 1) for t in test.enumerated() for i in t.rows)
+    return judged(worst, 1e-12, "over all answers, every start")
 
 
 def depths(test: OrbitExamination) -> Row:
-    test.require()
-    if not test.tables:
-        raise NotApplicable("no orbit was enumerated")
+    test.enumerated()
     reach = 2**test.depth - 1
     basis = f"steps from the start to the furthest end; 2^{test.depth} - 1"
-    if test.furthest <= reach:
-        return Row("depth", PASS, test.furthest, reach, basis)
-    if test.takes_depth:
-        return Row("depth", FAIL, test.furthest, reach, basis + ", the depth it was given", INEFFICIENT)
-    return Row("depth", INCONCLUSIVE, test.furthest, reach, basis + ": it goes further than the depth that was stated")
+    if test.furthest > reach and not test.takes_depth:
+        raise Inconclusive(basis + ": it goes further than the depth that was stated", test.furthest)
+    return judged(test.furthest, reach, basis + (", the depth it was given" if test.furthest > reach else ""))
 
 
 def directions(test: OrbitExamination) -> Row:
     """It goes both ways along the orbit."""
-    test.require()
-    moves = [
-        (end - i, p) for _, t in test.tables for i in t.rows for end, p in t.law(i).items() if isinstance(end, int)
-    ]
+    laws = [(i, t.law(i)) for t in test.enumerated() for i in t.rows]
+    moves = [(end - i, p) for i, law in laws for end, p in law.items() if isinstance(end, int)]
     if not moves:
         raise NotApplicable("no orbit was enumerated")
     ahead, behind = sum(p for k, p in moves if k > 0), sum(p for k, p in moves if k < 0)
     test.pattern["ahead"] = ahead / max(ahead + behind, 1e-300)
     mean = sum(abs(k) * p for k, p in moves) / sum(p for _, p in moves)
-    test.notes.append(
-        f"over the orbits it moves {mean:.2g} steps in the mean, {100 * test.pattern['ahead']:.0f} % of the moves ahead"
-    )
+    share = f"{100 * test.pattern['ahead']:.0f} % of the moves ahead"
+    test.notes.append(f"over the orbits it moves {mean:.2g} steps in the mean, {share}")
     if ahead > 0 and behind > 0:
-        return Row("reaches both directions", PASS)
-    if not ahead and not behind:
-        return inconclusive("reaches both directions", "it never moved")
-    return inconclusive("reaches both directions", f"only {'ahead of' if ahead else 'behind'} its start")
+        return passed()
+    raise Inconclusive(f"only {'ahead of' if ahead else 'behind'} its start" if ahead or behind else "it never moved")

@@ -20,10 +20,10 @@ import numpy as np
 
 from refhmc.check.examination import Examination
 from refhmc.check.orbits import states
-from refhmc.check.orbits.enumeration import OutOfBudget
 from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
 from refhmc.check.orbits.law import Finding, OrbitTransition, Table, worst_of
 from refhmc.check.orbits.shapes import Leap, energy_of
+from refhmc.check.subject.enumeration import OutOfBudget
 from refhmc.check.subject.foreign import Foreign, NotApplicable
 from refhmc.check.subject.shapes import meanings
 
@@ -122,6 +122,13 @@ class OrbitExamination(Examination):
         if sound and self.pattern.get("invariance"):
             raise NotApplicable("it fails on ordinary orbits already")
         return self.prepare()
+
+    def enumerated(self) -> list[Table]:
+        """Every K that was computed; NotApplicable where there is none."""
+        self.require()
+        if not self.tables:
+            raise NotApplicable("no orbit was enumerated")
+        return [table for _, table in self.tables]
 
     def guard(self, depth: int) -> int:
         return 2 if depth <= 2 else 1

@@ -15,16 +15,17 @@ from typing import NoReturn
 
 import numpy as np
 
+from refhmc.check.judging import failed
 from refhmc.check.orbits import states
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.frame import is_pair
 from refhmc.check.orbits.law import Finding, worst_of
 from refhmc.check.orbits.verdicts import case_of, row_of, stands, start_case
-from refhmc.check.report import FAIL, INCONCLUSIVE, WRONG_LAW, Row
+from refhmc.check.report import FAIL, INCONCLUSIVE, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable
 
 
-def invariance(test: OrbitExamination) -> list[Row]:
+def invariance(test: OrbitExamination) -> Row:
     """sum_i pi_i K(i -> j) = pi_j on orbits of ordinary states; from small depths up, to the first at which it fails."""
     phase_map = test.require()
     found: list[Finding] = []
@@ -39,21 +40,16 @@ def invariance(test: OrbitExamination) -> list[Row]:
             break  # the smallest depth at which it fails
     if not found:
         _nothing(test, "of ordinary ones", "flat", "uneven", "given")
-    return [row_of(test, "invariance", found, "orbits of ordinary states")]
+    return row_of(test, "invariance", found, "orbits of ordinary states")
 
 
 def _own_points(test: OrbitExamination, depth: int, rng: np.random.Generator) -> list[states.Orbit]:
     phase_map, found = test.prepare(), []
     for number, point in enumerate(test.points):
-        q, p = point if is_pair(point) else (point, None)
-        if p is None:
-            p = test.p0 if test.p0 is not None and number == 0 else phase_map.momentum * rng.standard_normal(np.size(q))
-        for eps in test.list_of_eps:
-            found.append(
-                states.orbit_through(
-                    phase_map, np.array(q, dtype=float), np.array(p, dtype=float), 2 * 2**depth, eps, "given"
-                )
-            )
+        q, p = point if is_pair(point) else (point, test.p0 if number == 0 else None)
+        p = phase_map.momentum * rng.standard_normal(np.size(q)) if p is None else p
+        z = np.array(q, dtype=float), np.array(p, dtype=float)
+        found += [states.orbit_through(phase_map, *z, 2 * 2**depth, eps, "given") for eps in test.list_of_eps]
     return found
 
 
@@ -69,19 +65,13 @@ def large_steps(test: OrbitExamination) -> Row:
     failing = [f for f in found if f.fails and stands(test, f)]
     if len(failing) == 1 and test.threshold is None and not _persists(test, failing[0]):
         peak = states.height(failing[0].table.orbit, reach)
-        return Row(
-            "invariance at large steps",
-            INCONCLUSIVE,
-            failing[0].defect,
-            failing[0].tolerance,
-            f"on one orbit only, with a peak of {peak:.0f} nats: a divergence rule that depends on where the "
-            "trajectory was started does this; give threshold to have it judged",
-            case=case_of(test, failing[0]),
-        )
+        does = "a divergence rule that depends on where the trajectory was started does this"
+        why = f"on one orbit only, with a peak of {peak:.0f} nats: {does}; give threshold to have it judged"
+        case, (_, _, _, tolerance) = case_of(test, failing[0]), failing[0]
+        return Row("", INCONCLUSIVE, failing[0].defect, tolerance, why, case=case)
     peaks = [states.height(f.table.orbit, reach) for f in found]
-    return row_of(
-        test, "invariance at large steps", found, f"energy peaks of {min(peaks):.0f} to {max(peaks):.0f} nats"
-    )
+    words = f"energy peaks of {min(peaks):.0f} to {max(peaks):.0f} nats"
+    return row_of(test, "invariance at large steps", found, words)
 
 
 def _persists(test: OrbitExamination, finding: Finding) -> bool:
@@ -90,12 +80,7 @@ def _persists(test: OrbitExamination, finding: Finding) -> bool:
     depth, reach = test.depth, 2**test.depth - 1
     for factor in (1.02, 0.98, 1.05, 0.95):
         q = phase_map.centre + factor * (orbit.q[orbit.n] - phase_map.centre)
-        near = states.from_lowest(
-            phase_map,
-            states.orbit_through(phase_map, q, factor * orbit.p[orbit.n], reach, orbit.eps, "barrier"),
-            reach,
-            2 * reach + 2,
-        )
+        near = states.from_lowest(phase_map, q, factor * orbit.p[orbit.n], orbit.eps, reach, 2 * reach + 2, "barrier")
         table = test.table("barrier", near, depth, 0.1 * test.most_runs)
         if table is not None and table.mass_off() <= 1e-12:
             other = worst_of(table, test.guard(depth))
@@ -105,7 +90,7 @@ def _persists(test: OrbitExamination, finding: Finding) -> bool:
     return False
 
 
-def wall(test: OrbitExamination) -> list[Row]:
+def wall(test: OrbitExamination) -> Row:
     """The same beside states of density zero, at which nothing may end."""
     phase_map, rng = test.require(sound=True), np.random.default_rng([test.seed, 5])
     depth, reach = test.depth, 2**test.depth - 1
@@ -116,18 +101,9 @@ def wall(test: OrbitExamination) -> list[Row]:
     forbidden = [(f.table.mass_forbidden(), f) for f in found]
     (mass, start), worst = max(forbidden, key=lambda pair: pair[0][0])
     if mass > 1e-14:
-        return [
-            Row(
-                "invariance across a wall",
-                FAIL,
-                mass,
-                0.0,
-                "probability of ending where the density is zero or not a number",
-                WRONG_LAW,
-                start_case(test, worst.table, start),
-            )
-        ]
-    return [row_of(test, "invariance across a wall", found, "orbits with states of density zero")]
+        why = "probability of ending where the density is zero or not a number"
+        return failed(why, start_case(test, worst.table, start), mass, 0.0)
+    return row_of(test, "invariance across a wall", found, "orbits with states of density zero")
 
 
 def limit(test: OrbitExamination) -> Row:
@@ -145,10 +121,9 @@ def limit(test: OrbitExamination) -> Row:
     if row.status == FAIL:
         test.pattern["one-sided"] = limit
         if test.threshold is None:
-            test.notes.append(
-                "its divergence rule depends on where in the trajectory it was started: not invariant where the energy "
-                f"jumps by about {limit:g} nats, a rare thing (the usual rule, H - H(start) > 1000, has it too)"
-            )
+            rare = "a rare thing (the usual rule, H - H(start) > 1000, has it too)"
+            where = f"not invariant where the energy jumps by about {limit:g} nats, {rare}"
+            test.notes.append(f"its divergence rule depends on where in the trajectory it was started: {where}")
             return row._replace(status=INCONCLUSIVE, basis=row.basis + "; give threshold to have it judged")
     return row
 

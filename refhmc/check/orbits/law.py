@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.orbits import states
-from refhmc.check.orbits.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
 from refhmc.check.subject.answers import read_position
 from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.enumeration import LEFT_OUT, Answers, Enumerator, Leaf, law_of
 from refhmc.check.subject.foreign import Foreign, SubjectError
 from refhmc.check.subject.shapes import CallShape
 

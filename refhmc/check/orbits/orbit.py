@@ -5,7 +5,7 @@ one of its states, is a Markov matrix K(i -> j) on that orbit. It leaves pi exac
 
     sum_i pi(z_i) K(i -> j) = pi(z_j)        for every j
 
-and K is computed by trying all answers to the random questions the transition asks (``orbits/enumeration.py``), from
+and K is computed by trying all answers to the random questions the transition asks (``subject/enumeration.py``), from
 every state that can reach z_j. Where this fails, the weaker statement that the position's law asks for is looked at too, with
 F(q, p) = (q, -p):
 
@@ -13,18 +13,19 @@ F(q, p) = (q, -p):
 
 A row fails only if both do, and ordinary runs confirm the computed K. Orbits: ``orbits/states.py``.
 
-Here: the call and the rows in their order. Each is a function of the Work (``orbit_work.py``), in the file of its subject:
-``orbit_calls.py``, ``_invariance``, ``_sampled``, ``_ends``; what becomes of a failing orbit is in ``orbit_verdicts.py``.
+Here: the call and the rows in their order, each a function of the :class:`OrbitExamination`; what becomes of a failing orbit is
+in ``orbits/verdicts.py``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from refhmc.check import own
 from refhmc.check.arguments import require_counts, require_times
+from refhmc.check.examination import Rows
 from refhmc.check.orbits.calls import answers, leap_reversible
 from refhmc.check.orbits.ends import depths, directions, stays, sums
 from refhmc.check.orbits.examination import OrbitExamination
@@ -33,10 +34,10 @@ from refhmc.check.orbits.patterns import diagnose, notes
 from refhmc.check.orbits.sampled import ALPHA, sampled
 from refhmc.check.orbits.shapes import of_refhmc
 from refhmc.check.orbits.verdicts import REFUTED
-from refhmc.check.report import Report, Row
+from refhmc.check.report import INEFFICIENT, Report
 from refhmc.check.subject.foreign import SECONDS_PER_CALL
 
-ROWS: tuple[tuple[str, Callable[[OrbitExamination], Row | Sequence[Row]]], ...] = (
+ROWS: Rows = (
     ("leap reversible", leap_reversible),
     ("answers", answers),
     ("invariance", invariance),
@@ -46,7 +47,7 @@ ROWS: tuple[tuple[str, Callable[[OrbitExamination], Row | Sequence[Row]]], ...] 
     ("invariance, sampled", sampled),
     ("stays on the orbit", stays),
     ("probabilities sum to one", sums),
-    ("depth", depths),
+    ("depth", depths, INEFFICIENT),
     ("reaches both directions", directions),
 )
 

@@ -15,10 +15,11 @@ import math
 import numpy as np
 import scipy.special
 
+from refhmc.check.judging import judged
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import OFF, Table
 from refhmc.check.orbits.verdicts import binomial_tail, start_case
-from refhmc.check.report import Row, judged
+from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, time_left
 
 ALPHA = 1e-6  # false alarms of the sampled row
@@ -55,12 +56,6 @@ def sampled(test: OrbitExamination) -> Row:
         least = min(least, 2 * tail * len(tested))
     top = float(max(expected[j + span] for j in tested))
     shift = (-scipy.special.ndtri(ALPHA / 2 / len(tested)) + 2.33) * math.sqrt(top * (1 - top) / runs) / top
-    return judged(
-        "invariance, sampled",
-        min(1.0, least),
-        ALPHA,
-        f"p-value of {runs} runs from pi on one orbit; a relative error of "
-        f"{shift:.2g} in its likeliest state would be found with probability 0.99",
-        relation=">=",
-        case=start_case(test, table, 0),
-    )
+    found = f"a relative error of {shift:.2g} in its likeliest state would be found with probability 0.99"
+    basis = f"p-value of {runs} runs from pi on one orbit; {found}"
+    return judged(min(1.0, least), ALPHA, basis, start_case(test, table, 0), relation=">=")

@@ -15,10 +15,9 @@ sets the difference of the two valleys, and the size of q the height of the peak
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -131,13 +130,16 @@ def usable(orbit: Orbit, reach: int) -> bool:
     return not (orbit.around(min(reach + 2, orbit.n)) < here - LOWER).any()
 
 
-def from_lowest(phase_map: PhaseMap, orbit: Orbit, reach: int, n: int) -> Orbit | None:
-    """The orbit with its lowest state within ``reach`` for z_0, n to each side; None if it is of no use."""
-    energy = np.where(np.isfinite(orbit.around(reach)), orbit.around(reach), np.inf)
+def from_lowest(
+    phase_map: PhaseMap, q: np.ndarray, p: np.ndarray, eps: float | None, reach: int, n: int, kind: str = ""
+) -> Orbit | None:
+    """The orbit through (q, p) with its lowest state within ``reach`` for z_0, n to each side; None if it is of no use."""
+    orbit = orbit_through(phase_map, q, p, reach, eps, kind)
+    energy = np.where(np.isfinite(orbit.energy), orbit.energy, np.inf)
     if not np.isfinite(energy).any():
         return None
-    k = orbit.n - reach + int(np.argmin(energy))
-    moved = orbit_through(phase_map, orbit.q[k], orbit.p[k], n, orbit.eps, orbit.kind)
+    k = int(np.argmin(energy))
+    moved = orbit_through(phase_map, orbit.q[k], orbit.p[k], n, eps, kind)
     return moved if usable(moved, reach) else None
 
 
@@ -162,35 +164,33 @@ def turning(orbit: Orbit) -> int:
 # ------------------------------------------------------------------------------------------------ where to look for them
 
 
-def _tried(job: Callable[[], Orbit | None]) -> Orbit | None:
-    """What the job gives; None where the map or the density raises so far out."""
+def _tried(make: Callable[..., Orbit | None], *arguments: Any) -> Orbit | None:
+    """The orbit that is made; None where the map or the density raises so far out."""
     try:
-        return job()
+        return make(*arguments)
     except SubjectError:
         return None
 
 
-def ordinary(
-    phase_map: PhaseMap, n: int, reach: int, steps: Sequence[float | None], rng: np.random.Generator
-) -> Iterator[Orbit]:
+def _scattered(
+    phase_map: PhaseMap, of_q: float, of_p: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A random position and momentum of these sizes."""
+    q, p = rng.standard_normal((2, len(phase_map.centre)))
+    return phase_map.centre + of_q * phase_map.scale * q, of_p * phase_map.momentum * p
+
+
+def ordinary(phase_map: PhaseMap, n: int, reach: int, steps: Sequence, rng: np.random.Generator) -> Iterator[Orbit]:
     """Random orbits, flat and uneven in turn, of many turning times; an endless supply where there are any."""
     for trial in range(400):
         size = (1.0, 1e-3, 2.0, 0.5, 4.0, 1e-2, 8.0, 1.5)[trial % 8]
-        eps = steps[trial // 8 % len(steps)]
-        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
-        p = min(size, 2.0) * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
-
-        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
-            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
-
-        orbit = _tried(job)
+        q, p = _scattered(phase_map, size, min(size, 2.0), rng)
+        orbit = _tried(from_lowest, phase_map, q, p, steps[trial // 8 % len(steps)], reach, n)
         if orbit is None or not np.isfinite(orbit.energy).all():
             continue
         spread = float(np.ptp(orbit.around(2 * reach)))
-        if spread <= 1e-4:
-            yield orbit._replace(kind="flat")
-        elif spread <= 10:
-            yield orbit._replace(kind="uneven")
+        if spread <= 10:
+            yield orbit._replace(kind="flat" if spread <= 1e-4 else "uneven")
 
 
 def varied(orbits: Iterator[Orbit], count: int) -> list[Orbit]:
@@ -346,17 +346,11 @@ def barriers(
         if slot is None or done.get(slot, 0) >= 3:
             continue
         done[slot] = done.get(slot, 0) + 1
-        consider(_tried(functools.partial(leaning, phase_map, mirror, n, 1.2, rng)))
+        consider(_tried(leaning, phase_map, mirror, n, 1.2, rng))
     for trial in range(48 if len(best) < 4 else 0):
         size = float(np.geomspace(1.0, 300.0, 16)[trial % 16])
-        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
-        p = (0.1, 1.0, size)[trial // 16] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
-        eps = steps[trial % len(steps)]
-
-        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
-            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
-
-        consider(_tried(job))
+        q, p = _scattered(phase_map, size, (0.1, 1.0, size)[trial // 16], rng)
+        consider(_tried(from_lowest, phase_map, q, p, steps[trial % len(steps)], reach, n))
     return [best[slot][1] for slot in sorted(best)]
 
 
@@ -420,9 +414,7 @@ def designs(
             k, peak = (int(x) for x in rng.permutation(np.arange(1, reach + 1))[:2])
             low = {k: float(rng.uniform(-2, 2))}
         rise = (1300.0, 2000.0, 100.0, 1200.0, 1600.0, 500.0)[trial % 6]
-        orbit = _tried(
-            functools.partial(designed, phase_map, n, reach, steps[trial % len(steps)], low, peak, rise, rng)
-        )
+        orbit = _tried(designed, phase_map, n, reach, steps[trial % len(steps)], low, peak, rise, rng)
         if orbit is not None:
             found += 1
             yield orbit
@@ -437,17 +429,12 @@ def walls(
     found: list[tuple[int, Orbit]] = []
     for trial in range(120):
         size = (1.0, 2.0, 0.5, 4.0, 16.0, 100.0)[trial % 6]
-        q = phase_map.centre + size * phase_map.scale * rng.standard_normal(len(phase_map.centre))
-        p = (1.0, 0.3, size)[trial // 6 % 3] * phase_map.momentum * rng.standard_normal(len(phase_map.centre))
+        q, p = _scattered(phase_map, size, (1.0, 0.3, size)[trial // 6 % 3], rng)
         eps = steps[trial % len(steps)]
-
-        def job(q: np.ndarray = q, p: np.ndarray = p, eps: float | None = eps) -> Orbit | None:
-            return from_lowest(phase_map, orbit_through(phase_map, q, p, reach, eps), reach, n)
-
-        orbit = _tried(functools.partial(orbit_through, phase_map, q, p, 2, eps))
+        orbit = _tried(orbit_through, phase_map, q, p, 2, eps)
         if orbit is None or np.isfinite(orbit.energy).all():
             continue
-        orbit = _tried(job)
+        orbit = _tried(from_lowest, phase_map, q, p, eps, reach, n)
         if orbit is None or np.isfinite(orbit.around(reach)).all():
             continue
         likely = int((orbit.around(reach) <= orbit.H(0) + NEAR).sum()) - 1
@@ -474,7 +461,7 @@ def at_the_limit(
         k = int(rng.integers(2, reach + 1))
         peak = int(rng.integers(1, k))
         eps = steps[trial % len(steps)]
-        orbit = _tried(functools.partial(designed, phase_map, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25, True))
+        orbit = _tried(designed, phase_map, n, reach, eps, {k: 4.0}, peak, limit + 2, rng, 25, True)
         if orbit is not None and orbit.H(peak) - orbit.H(0) > limit > orbit.H(peak) - orbit.H(k):
             found.append(orbit._replace(kind="limit"))
         if len(found) == count:

@@ -12,15 +12,16 @@ refuted at a tail below 1e-10.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import Counter
 
 import numpy as np
 import scipy.special
 
+from refhmc.check.judging import failed, passed
 from refhmc.check.orbits.examination import OrbitExamination
 from refhmc.check.orbits.law import Finding, Table, worst_of
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row, inconclusive, judged
-from refhmc.check.subject.foreign import text_of
+from refhmc.check.report import Row
+from refhmc.check.subject.foreign import Inconclusive, text_of
 
 SAMPLES = 200  # ordinary runs from a state, to confirm the enumerated law
 REFUTED = 1e-10  # chance of their disagreeing by accident
@@ -34,24 +35,17 @@ def row_of(test: OrbitExamination, name: str, found: list[Finding], what: str) -
     if smallest is not None:
         worst = max(failing, key=lambda f: f.defect)
         test.pattern[name] = failing
-        return Row(
-            name,
-            FAIL,
-            worst.defect,
-            worst.tolerance,
-            f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(failing)} of {len(found)} {what}; rounding of the energies",
-            WRONG_LAW,
-            case_of(test, smallest),
-        )
+        basis = f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(failing)} of {len(found)} {what}; rounding of the energies"
+        return failed(basis, case_of(test, smallest), worst.defect, worst.tolerance)
     doubtful = [f for f in failing if f.table.stands != "weaker"]
     if doubtful:
-        return inconclusive(name, str(doubtful[0].table.stands), doubtful[0].defect)
+        raise Inconclusive(str(doubtful[0].table.stands), doubtful[0].defect)
     sound = [f for f in found if not f.fails]
-    worst = max(sound, key=lambda f: f.defect / f.tolerance) if sound else failing[0]
-    basis = f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(found)} {what}, {runs} runs; rounding of the energies"
     if not sound:
-        return Row(name, PASS, basis=f"for the position's law, {len(found)} {what}, {runs} runs")
-    return judged(name, worst.defect, worst.tolerance, basis)
+        return passed(f"for the position's law, {len(found)} {what}, {runs} runs")
+    worst = max(sound, key=lambda f: f.defect / f.tolerance)
+    basis = f"|sum_i pi_i K(i -> j) / pi_j - 1|, {len(found)} {what}, {runs} runs; rounding of the energies"
+    return passed(basis, worst.defect, worst.tolerance)
 
 
 def stands(test: OrbitExamination, finding: Finding) -> bool:
@@ -94,20 +88,13 @@ def _sampling_agrees(test: OrbitExamination, table: Table) -> bool:
     rng = np.random.default_rng([test.seed, 7])
     starts = sorted(table.rows, key=lambda i: -table.weight(i))[:2]
     for i in starts:
-        law = table.law(i)
-        count: dict[Any, int] = {}
-        for _ in range(SAMPLES):
-            end = table.place(test.subject.sample(rng, *table.start(i), table.orbit.eps, table.depth), i)
-            count[end] = count.get(end, 0) + 1
-        for end in law.keys() | count.keys():
-            p = min(1.0, max(0.0, law.get(end, 0.0)))
-            seen = count.get(end, 0)
-            tail = binomial_tail(seen, SAMPLES, p)
-            if tail < REFUTED:
-                test.notes.append(
-                    "ordinary runs do not follow the enumerated law: it has randomness that was not asked for"
-                )
-                return False
+        law, at = table.law(i), (*table.start(i), table.orbit.eps, table.depth)
+        count = Counter(table.place(test.subject.sample(rng, *at), i) for _ in range(SAMPLES))
+        if min(binomial_tail(count[end], SAMPLES, law.get(end, 0.0)) for end in {*law, *count}) < REFUTED:
+            test.notes.append(
+                "ordinary runs do not follow the enumerated law: it has randomness that was not asked for"
+            )
+            return False
     return True
 
 
@@ -124,15 +111,9 @@ def case_of(test: OrbitExamination, finding: Finding) -> str:
     (i, e), _ = max(flows.items(), key=lambda item: abs(item[1]), default=((j, j), 0.0))
     leaf = max((x for x in table.rows.get(i, []) if x.end == e), key=lambda x: x.p, default=None)
     depth = test.depth if table.depth is None else table.depth
-    call = (
-        (
-            f"check.orbit({test.kernel.name}, leap, target, depth={depth}, eps={table.orbit.eps!r}, "
-            f"points=[({text_of(table.orbit.q[k])}, {text_of(table.orbit.p[k])})])"
-        )
-        .replace("points=[([", "points=[(numpy.array([")
-        .replace("], [", "]), numpy.array([")
-        .replace("])])", "]))])")
-    )
+    q, p = (f"numpy.array({text_of(x[k])})" for x in (table.orbit.q, table.orbit.p))
+    given = f"depth={depth}, eps={table.orbit.eps!r}, points=[({q}, {p})]"
+    call = f"check.orbit({test.kernel.name}, leap, target, {given})"
     more = f"  # sum_i pi_i K(i -> 0) / pi_0 = {finding.flow:.12g}; least balanced: {i - j} -> {e - j}"
     return call + more + (f" on the answers {_rounded(leaf.answers)}" if leaf is not None else "")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,8 @@ import scipy.linalg
 
 from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, PASS, WRONG_LAW, Report, Row, judged
+from refhmc.check.judging import Cases, Measured, judged, passed
+from refhmc.check.report import FAIL, Report, Row
 from refhmc.check.subject.answers import read_phase_point
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import (
@@ -79,9 +80,8 @@ def minibatch(
     if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
         raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
     test = MinibatchExamination(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
-    test.settings = {
-        key: value for key, value in {"n": n, "batch_size": batch_size, "dim": dim}.items() if value is not None
-    }
+    given = {"n": n, "batch_size": batch_size, "dim": dim}
+    test.settings = {key: value for key, value in given.items() if value is not None}
     return test.report(
         "minibatch",
         [
@@ -171,9 +171,12 @@ class MinibatchExamination(Examination):
 
     # ---- the gradient
 
-    def _estimate(self, q: np.ndarray, batch: Any) -> np.ndarray:
+    def _need(self) -> None:
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
+
+    def _estimate(self, q: np.ndarray, batch: np.ndarray) -> np.ndarray:
+        assert self.gradient is not None
         return self.gradient.vector((self._dim(),), q, batch)
 
     def _truth(self, q: np.ndarray) -> np.ndarray:
@@ -181,74 +184,65 @@ class MinibatchExamination(Examination):
             raise NotApplicable("no full gradient was given")
         return self.full.vector((self._dim(),), q)
 
+    @property
+    def unit(self) -> float:
+        """The unit of rounding of the gradients."""
+        return max((f.epsilon for f in (self.gradient, self.full) if f is not None), default=2.0**-52)
+
     def answers(self) -> Row:
-        if self.gradient is None:
-            raise NotApplicable("no stochastic gradient was given")
+        self._need()
         batch = np.arange(self.size)
         for q in self._test_points():
             value = self._estimate(q, batch)
             if not np.isfinite(value).all():
-                raise SubjectError(f"{self.gradient.name}: not finite", call_text(self.gradient.name, [q, batch]))
-            again = self._estimate(q, batch)
-            if not np.array_equal(value, again):
+                raise SubjectError(f"{self.title}: not finite", call_text(self.title, [q, batch]))
+            if not np.array_equal(value, self._estimate(q, batch)):
                 raise Inconclusive("the same batch gave two different gradients: it has randomness of its own")
-        return Row("answers", PASS)
+        return passed()
 
-    def _mean(self, q: np.ndarray, batches: Any) -> tuple[np.ndarray, float]:
+    def _mean(self, q: np.ndarray, batches: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
         """Mean, and the size of what was summed."""
         values = np.array([self._estimate(q, batch) for batch in batches])
         return values.mean(axis=0), float(np.abs(values).max())
 
-    def mean(self) -> Row:
+    def mean(self) -> Cases:
         """Over all batches, or over balanced sets of them, the mean gradient is the whole one."""
-        name, worst = "mean over batches", None
+        self._need()
         rng = np.random.default_rng([self.seed, 2])
-        if self.gradient is None:
-            raise NotApplicable("no stochastic gradient was given")
-        every = math.comb(self.n, self.size) <= MOST_BATCHES
+        number = math.comb(self.n, self.size)
         for q in self._test_points():
             truth = self._truth(q)
-            if every:
-                mean, size = self._mean(q, all_batches(self.n, self.size))
-            else:
-                mean, size = self._mean(q, balanced_batches(self.n, self.size, rng))
-                other, more = self._mean(q, balanced_batches(self.n, self.size, rng))
-                size = max(size, more)
-            unit = max(f.epsilon for f in (self.gradient, self.full) if f is not None)
-            tolerance = 16 * unit * math.sqrt(self.n) * (size + float(np.abs(truth).max()))
-            if not every and np.abs(mean - other).max() > tolerance:
-                raise Inconclusive(
-                    "it is no sum over the batch: balanced sets of batches have different means, and there are too many "
-                    f"batches to try all {math.comb(self.n, self.size):.3g}; give a smaller n"
-                )
-            error = float(np.abs(mean - truth).max())
-            if worst is None or not error / tolerance <= worst[0] / worst[1]:
-                worst = (error, tolerance, q, mean, truth)
-        assert worst is not None
-        error, tolerance, q, mean, truth = worst
-        if error > tolerance and np.abs(truth).max() > 0:
-            ratio = float(mean @ truth / (truth @ truth))
-            if np.abs(mean - ratio * truth).max() <= 1e-6 * np.abs(mean).max():
-                self.ratio = ratio
-        basis = f"{'all' if every else f'{self.n} balanced'} batches against full; 16 sqrt(n) units of rounding"
-        case = f"mean of {self.gradient.name}({text_of(q)}, batch): {mean.tolist()}, full: {truth.tolist()}"
-        return judged(name, error, tolerance, basis, case=case)
+            sets = [all_batches(self.n, self.size)]
+            if number > MOST_BATCHES:
+                sets = [balanced_batches(self.n, self.size, rng) for _ in range(2)]
+            means, sizes = zip(*(self._mean(q, batches) for batches in sets), strict=True)
+            tolerance = 16 * self.unit * math.sqrt(self.n) * (max(sizes) + float(np.abs(truth).max()))
+            if np.abs(means[0] - means[-1]).max() > tolerance:
+                why = "balanced sets of batches have different means, and there are too many batches to try all"
+                raise Inconclusive(f"it is no sum over the batch: {why} {number:.3g}; give a smaller n")
+            error = float(np.abs(means[0] - truth).max())
+            if error > tolerance and np.abs(truth).max() > 0:
+                ratio = float(means[0] @ truth / (truth @ truth))
+                same = np.abs(means[0] - ratio * truth).max() <= 1e-6 * np.abs(means[0]).max()
+                self.ratio = ratio if same else self.ratio
+            case = f"mean of {self.title}({text_of(q)}, batch): {means[0].tolist()}, full: {truth.tolist()}"
+            yield Measured(error, tolerance, case)
+        which = "all" if number <= MOST_BATCHES else f"{self.n} balanced"
+        return f"{which} batches against full; 16 sqrt(n) units of rounding"
 
     def whole(self) -> Row:
         """A batch of all the data gives the gradient itself."""
-        if self.gradient is None:
-            raise NotApplicable("no stochastic gradient was given")
-        name, q = "the whole as one batch", self._test_points()[-1]
+        self._need()
+        q = self._test_points()[-1]
         try:
             value, truth = self._estimate(q, np.arange(self.n)), self._truth(q)
         except SubjectError:
             raise NotApplicable("it takes batches of one size only") from None
-        size = float(np.abs(truth).max() + np.abs(value).max())
+        allowed = 16 * self.unit * self.n * float(np.abs(truth).max() + np.abs(value).max())
         error = float(np.abs(value - truth).max())
-        unit = max(f.epsilon for f in (self.gradient, self.full) if f is not None)
-        if error <= 16 * unit * self.n * size:
-            return Row(name, PASS, error, 16 * unit * self.n * size, "rounding")
-        raise NotApplicable("it is scaled for batches of batch_size")
+        if error > allowed:
+            raise NotApplicable("it is scaled for batches of batch_size")
+        return passed("rounding", error, allowed)
 
     # ---- the step
 
@@ -260,12 +254,10 @@ class MinibatchExamination(Examination):
         columns = np.array([self._truth(e) - zero for e in np.eye(d)]).T
         rng = np.random.default_rng([self.seed, 3])
         x = rng.standard_normal(d)
-        if np.abs(self._truth(x) - zero - columns @ x).max() > 1e-9 * (
-            np.abs(columns).max() * np.abs(x).max() + np.abs(zero).max()
-        ):
-            raise Inconclusive(
-                "full is not the gradient of a Gaussian: give precision, that of the Gaussian that step samples"
-            )
+        size = np.abs(columns).max() * np.abs(x).max() + np.abs(zero).max()
+        if np.abs(self._truth(x) - zero - columns @ x).max() > 1e-9 * size:
+            why = "full is not the gradient of a Gaussian"
+            raise Inconclusive(f"{why}: give precision, that of the Gaussian that step samples")
         if np.abs(columns - columns.T).max() > 1e-9 * np.abs(columns).max() or np.linalg.eigvalsh(-columns)[0] <= 0:
             raise Inconclusive("full is not the gradient of a proper Gaussian: give precision")
         return -0.5 * (columns + columns.T)
@@ -306,22 +298,18 @@ class MinibatchExamination(Examination):
         B = np.array([self._move(np.zeros(m), e, eps)[0] - still for e in np.eye(64 * m)[:asked]]).reshape(asked, m).T
         rng = np.random.default_rng([self.seed, 4])
         x, w = rng.standard_normal(m), rng.standard_normal(64 * m)
-        if asked:
-            miss = np.abs(self._move(x, w, eps)[0] - still - A @ x - B @ w[:asked]).max()
-        else:
-            miss = np.abs(self._move(x, w, eps)[0] - still - A @ x).max()
+        miss = np.abs(self._move(x, w, eps)[0] - still - A @ x - B @ w[:asked]).max()
         return Recursion(A, B), float(miss / (1 + np.abs(B).max(initial=0.0)))
 
     def linear(self) -> Row:
         recursion, miss = self._recursion(self.eps)
         tolerance = 2.0**12 * (self.step.epsilon if self.step is not None else 2.0**-52)
         if not miss <= tolerance:
-            raise Inconclusive(
-                f"the step is not linear in its state and its normals, by {miss:.2g}: no exact law to compare with"
-            )
+            why = f"the step is not linear in its state and its normals, by {miss:.2g}"
+            raise Inconclusive(f"{why}: no exact law to compare with")
         if recursion.B.shape[1] == 0:
             raise Inconclusive("the step asks for no normals")
-        return judged("linear in state and noise", miss, tolerance, "2^12 units of rounding")
+        return passed("2^12 units of rounding", miss, tolerance)
 
     def stationary(self) -> Row:
         """S at eps, eps/4, ...: its relative error must go to zero with eps."""
@@ -356,27 +344,21 @@ class MinibatchExamination(Examination):
         error = float(np.abs(limit - np.eye(d)).max())
         self._say(found, P, d)
         tolerance = 10 * left + rounding
-        name = "stationary law as eps -> 0"
         if tolerance > 0.05:
             raise Inconclusive(f"the extrapolation to eps = 0 is good to {tolerance:.2g} only: give a smaller eps")
         self.noise = float(np.trace(limit) / d)
         basis = "covariance x precision - 1, from the exact recursion at four step sizes; ten times the extrapolation's error"
-        if error <= tolerance:
-            return Row(name, PASS, error, tolerance, basis)
-        case = (
-            f"{self.step.name if self.step else ''}: covariance {np.round(limit, 6).tolist()} in units of the target's"
-        )
-        return Row(name, FAIL, error, tolerance, basis, WRONG_LAW, case)
+        seen = f"covariance {np.round(limit, 6).tolist()} in units of the target's"
+        return judged(error, tolerance, basis, f"{self.step.name if self.step else ''}: {seen}")
 
-    def _say(self, found: list, P: np.ndarray, d: int) -> None:
+    def _say(self, found: list[tuple[float, np.ndarray, float, Recursion]], P: np.ndarray, d: int) -> None:
         eps, S, _, recursion = found[0]
         self.notes.append(f"at eps = {eps:g} the covariance is off by {np.abs(S - np.eye(d)).max():.2g}, relative")
         if recursion.A.shape == (d, d):
             drift = (np.eye(d) - recursion.A) @ np.linalg.inv(P)
             noise = recursion.B @ recursion.B.T
-            self.notes.append(
-                f"drift {np.trace(drift) / d / eps:.4g} eps, noise of variance {np.trace(noise) / d / eps:.4g} eps"
-            )
+            of_drift, of_noise = (f"{np.trace(x) / d / eps:.4g} eps" for x in (drift, noise))
+            self.notes.append(f"drift {of_drift}, noise of variance {of_noise}")
 
     def diagnose(self, rows: dict[str, Row]) -> list[str]:
         """What the failures are typical of, in words."""
@@ -389,11 +371,8 @@ class MinibatchExamination(Examination):
                 "it is scaled by N where N / n belongs": float(self.size),
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
-            notes.append(
-                close[0]
-                if close
-                else "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
-            )
+            other = "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
+            notes.append(close[0] if close else other)
         if rows["stationary law as eps -> 0"].status == FAIL:
             notes.append(
                 f"the variance is {self.noise:.3g} times the target's: the noise must have the variance of twice the drift's "

@@ -34,7 +34,8 @@ import numpy as np
 from refhmc.check import adapters, own, targets
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive
+from refhmc.check.judging import failed, judged, passed
+from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, Report, Row
 from refhmc.check.samplers import evidence
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
@@ -151,7 +152,7 @@ def sampler(
             ("conduct of the kernel", SamplerExamination.collect),
             ("support", SamplerExamination.support),
             ("draw count", SamplerExamination.draw_count),
-            ("moves", SamplerExamination.moves),
+            ("moves", SamplerExamination.moves, INEFFICIENT),
             ("distinct answers", SamplerExamination.distinct),
             ("chains independent", SamplerExamination.independent),
             ("stationarity (e-value)", SamplerExamination.stationarity),
@@ -229,7 +230,7 @@ class SamplerExamination(Examination):
                 target_n = int(min(self._next_stop(target_n), self.most))
                 if not self._block(target_n - self.n, began):
                     break
-        return Row("conduct of the kernel", PASS, basis=f"{self.n} starts, {self.n_transitions} transitions")
+        return passed(f"{self.n} starts, {self.n_transitions} transitions")
 
     def _next_stop(self, n: int) -> int:
         """The next number of pairs at which to look: a quarter more, or that of a test of the law if it comes first."""
@@ -240,14 +241,9 @@ class SamplerExamination(Examination):
             # Both take the chains of a batch for independent: time is left to see whether they are.
             looking = self.operator.unit > 1 and not self.ensemble and len(self.pair_signs) < ENOUGH_BATCHES
             return not looking or elapsed > 0.3 * self.seconds
-        return (
-            self.log_e_chains >= self.log_limit
-            or self.outside is not None
-            or self.short is not None
-            or (
-                self.n_moves == 0 and self.n_transitions >= self._enough_to_say_stuck() and elapsed > 0.3 * self.seconds
-            )
-        )
+        stuck = self.n_moves == 0 and self.n_transitions >= self._enough_to_say_stuck()
+        odd = self.outside is not None or self.short is not None
+        return odd or self.log_e_chains >= self.log_limit or (stuck and elapsed > 0.3 * self.seconds)
 
     def _enough_to_say_stuck(self) -> float:
         return math.log(self.share) / math.log(1 - RARELY)
@@ -287,9 +283,8 @@ class SamplerExamination(Examination):
         if self.operator.unit > 1 and not self.ensemble:
             self._look_at_chains(to_bins)
         if self.ensemble:  # one chain of each batch, for the others may depend on it
-            one = np.arange(len(applied)) * self.operator.unit + self.rng_repeat.integers(
-                self.operator.unit, size=len(applied)
-            )
+            unit, number = self.operator.unit, len(applied)
+            one = np.arange(number) * unit + self.rng_repeat.integers(unit, size=number)
             from_bins, to_bins, f_Y, paths = from_bins[one], to_bins[one], f_Y[one], paths[:, one]
         self.counts += evidence.pair_counts(from_bins, to_bins)
         self.n += len(f_Y)
@@ -365,10 +360,10 @@ class SamplerExamination(Examination):
         """Whether every Y is finite and has a positive density."""
         self._need(1)
         if self.outside is None:
-            return Row("support", PASS, 0.0, 0.0, f"of {self.n} answers none is NaN, infinite or off the support")
+            return passed(f"of {self.n} answers none is NaN, infinite or off the support", 0.0, 0.0)
         X, Y = self.outside
         case = f"q = {X.tolist()} went to {Y.tolist()} within {self.m} transitions: {self._call()}"
-        return Row("support", FAIL, 1.0, 0.0, "an answer is NaN, infinite, or of density zero", WRONG_LAW, case)
+        return failed("an answer is NaN, infinite, or of density zero", case, 1.0, 0.0)
 
     def draw_count(self) -> Row:
         """Whether a run gave as many draws as it was asked for."""
@@ -376,24 +371,24 @@ class SamplerExamination(Examination):
             raise NotApplicable("only a run= stores draws")
         self._need(1)
         if self.short is None:
-            return Row("draw count", PASS, float(self.m), float(self.m), "rows of each run", relation=">=")
+            return passed("rows of each run", float(self.m), float(self.m), ">=")
         start, rows = self.short
-        fewer = rows < self.m
         why = f"a run of {self.m} draws stored {rows}"
         case = f"{self.operator.name}(rng, {start.tolist()}, {self.m}) has {rows} rows"
-        severity = WRONG_LAW if fewer else MISCONDUCT
-        return Row("draw count", FAIL, float(rows), float(self.m), why, severity, case, ">=" if fewer else "<=")
+        if rows < self.m:
+            return failed(why, case, float(rows), float(self.m), relation=">=")
+        return failed(why, case, float(rows), float(self.m), severity=MISCONDUCT)
 
     def moves(self) -> Row:
         """Whether it moves at all: one that never does keeps every law."""
         self._need(1)
         rate = self.n_moves / max(self.n_transitions, 1)
         if self.n_moves:
-            return Row("moves", PASS, rate, 0.0, f"share of {self.n_transitions} transitions that moved", relation=">")
+            return passed(f"share of {self.n_transitions} transitions that moved", rate, 0.0, ">")
         if self.n_transitions < self._enough_to_say_stuck():
-            return inconclusive("moves", f"it did not move, but made {self.n_transitions} transitions only", rate)
+            raise Inconclusive(f"it did not move, but made {self.n_transitions} transitions only", rate)
         why = f"does not move: not once in {self.n_transitions} transitions from exact draws"
-        return Row("moves", FAIL, 0.0, 0.0, why, INEFFICIENT, self._call(), ">")
+        return failed(why, self._call(), 0.0, 0.0, relation=">")
 
     def distinct(self) -> Row:
         """Whether other random numbers give other answers, and the same ones the same."""
@@ -403,12 +398,10 @@ class SamplerExamination(Examination):
         tries = len(self.answers)
         own = "" if repeats == tries else "; not repeatable: it has a state or randomness of its own"
         if moved and agree == tries:
-            return inconclusive("distinct answers", f"the answer does not depend on the generator it is given{own}")
+            raise Inconclusive(f"the answer does not depend on the generator it is given{own}")
         if not moved:
-            return inconclusive("distinct answers", f"it did not move in {tries} tries")
-        return Row(
-            "distinct answers", PASS, float(agree), float(tries), f"equal answers of two streams{own}", relation="<"
-        )
+            raise Inconclusive(f"it did not move in {tries} tries")
+        return passed(f"equal answers of two streams{own}", float(agree), float(tries), "<")
 
     def independent(self) -> Row:
         """Whether the chains of a batch are independent."""
@@ -422,45 +415,43 @@ class SamplerExamination(Examination):
         if self.log_e_chains >= self.log_limit:
             agree = np.mean(np.array(self.pair_signs) > 0, axis=0)
             f, g = divmod(int(np.argmax(agree)), len(evidence.SCORES))
-            found = f"{self._score(g)} of {self._f(f)}: even and odd chains agree {100 * agree.max():.0f} % of the time, not 50"
-            case = f"{self._call()}  # {found}"
-            return Row("chains independent", FAIL, number, limit, basis, WRONG_LAW, case, "<")
+            found = f"even and odd chains agree {100 * agree.max():.0f} % of the time, not 50"
+            case = f"{self._call()}  # {self._score(g)} of {self._f(f)}: {found}"
+            return failed(basis, case, number, limit, relation="<")
         if len(self.pair_signs) < ENOUGH_BATCHES:
-            return inconclusive("chains independent", f"{basis}: too few", number)
-        return Row("chains independent", PASS, number, limit, basis, relation="<")
+            raise Inconclusive(f"{basis}: too few", number)
+        return passed(basis, number, limit, "<")
 
     def stationarity(self) -> Row:
         """The bets."""
         self._need(1)
         number, limit = math.exp(min(self.log_e, 700.0)), math.exp(self.log_limit)
         if self.log_e >= self.log_limit:
-            if self.log_e_chains >= self.log_limit:
-                raise Inconclusive("the chains of a batch are not independent, which the bets take for granted")
+            self._need_independent_chains("bets take")
             f, g, along = self._winner()
             mean, deviation = (x[f, g] for x in (self._path_moments() if along else evidence.gain_moments(self.counts)))
             found = f"E D = {mean:+.3g} +- {deviation / math.sqrt(self.n):.1g}, {self._score(g)} of {self._f(f)}"
             basis = f"{self.n} pairs, {f'K to K^{self.m}' if along else f'K^{self.m}'}: {found}"
-            return Row(
-                "stationarity (e-value)", FAIL, number, limit, basis, WRONG_LAW, f"{self._call()}  # {found}", "<"
-            )
+            return failed(basis, f"{self._call()}  # {found}", number, limit, relation="<")
         if not self.n_moves:
-            return inconclusive("stationarity (e-value)", "it did not move: that keeps every law")
+            raise Inconclusive("it did not move: that keeps every law")
         if self.n < FEWEST:
-            return inconclusive("stationarity (e-value)", f"{self.n} pairs in {self.seconds:g} s are too few", number)
-        return Row("stationarity (e-value)", PASS, number, limit, self.power(), relation="<")
+            raise Inconclusive(f"{self.n} pairs in {self.seconds:g} s are too few", number)
+        return passed(self.power(), number, limit, "<")
 
     def law(self) -> Row:
         """The tests of the law of Y against exact draws."""
         self._need(1)
         if self.looks == 0:
             raise Inconclusive(f"{self.n} draws; the first test is at {LOOKS[0]}")
-        if self.p_law < self.share and self.log_e_chains >= self.log_limit:
-            raise Inconclusive("the chains of a batch are not independent, which the tests take for granted")
-        worst = f"least p times {2 * self.functions.in_law * len(LOOKS)} tests: {self.law_name or 'none below 1'}"
         if self.p_law < self.share:
-            case = f"{self._call()}  # {self.law_name}"
-            return Row("law of the draws (KS/AD)", FAIL, self.p_law, self.share, worst, WRONG_LAW, case, ">=")
-        return Row("law of the draws (KS/AD)", PASS, self.p_law, self.share, worst, relation=">=")
+            self._need_independent_chains("tests take")
+        worst = f"least p times {2 * self.functions.in_law * len(LOOKS)} tests: {self.law_name or 'none below 1'}"
+        return judged(self.p_law, self.share, worst, f"{self._call()}  # {self.law_name}", relation=">=")
+
+    def _need_independent_chains(self, what: str) -> None:
+        if self.log_e_chains >= self.log_limit:
+            raise Inconclusive(f"the chains of a batch are not independent, which the {what} for granted")
 
     def power(self) -> str:
         """In words, the least shift and widening of the first coordinate's law that would have been found."""
@@ -540,16 +531,14 @@ class SamplerExamination(Examination):
         said = [f"the draws of {name} are too {where}: its rank is {shift:+.3f} off on average"] * (g != 1)
         if g == 1:
             spread = "too wide" if width > 0 else "too narrow"
-            said.append(
-                f"the draws of {name} are {spread}: the middle half of the law holds {50 * (1 - width):.1f} % of them"
-            )
+            held = f"the middle half of the law holds {50 * (1 - width):.1f} % of them"
+            said.append(f"the draws of {name} are {spread}: {held}")
         tails = [(to[k], exact[k], side) for k, side in ((slice(0, 6), "lower"), (slice(-6, None), "upper"))]
         for seen, wanted, side in tails:
             ratio = float(seen.sum() / wanted.sum())
             if abs(ratio - 1) > 0.1 and abs(ratio - 1) * math.sqrt(self.n * float(wanted.sum())) > 4:
-                said.append(
-                    f"the {side} {100 * float(wanted.sum()):.1f} % of {name} are visited {ratio:.2f} times as often as due"
-                )
+                share = 100 * float(wanted.sum())
+                said.append(f"the {side} {share:.1f} % of {name} are visited {ratio:.2f} times as often as due")
         return said
 
     def _winner(self) -> tuple[int, int, bool]:

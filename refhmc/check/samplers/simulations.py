@@ -33,16 +33,10 @@ import numpy as np
 
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Examination
-from refhmc.check.report import FAIL, PASS, Report, Row, inconclusive
+from refhmc.check.judging import failed, judged, passed
+from refhmc.check.report import FAIL, PASS, Report, Row
 from refhmc.check.samplers import evidence
-from refhmc.check.subject.foreign import (
-    SECONDS_PER_CALL,
-    Foreign,
-    Inconclusive,
-    NotApplicable,
-    OutOfTime,
-    SubjectError,
-)
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Foreign, Inconclusive, NotApplicable, OutOfTime, SubjectError
 
 KEPT = 0.05  # the sum of the autocorrelations that may be left
 FEWEST_DRAWS, FEWEST_SIMULATIONS = 10, 50
@@ -142,7 +136,7 @@ class FitExamination(Examination):
             if not self.fits:
                 raise Inconclusive(f"no fit was done in the {self.seconds:g} s that were given") from None
         took = time.monotonic() - began
-        return Row("conduct of the fit", PASS, basis=f"{len(self.fits)} simulations in {took:.3g} s")
+        return passed(f"{len(self.fits)} simulations in {took:.3g} s")
 
     def _collect(self) -> None:
         pilot = [self._theta(self.rng_pilot) for _ in range(PILOT)]
@@ -181,10 +175,10 @@ class FitExamination(Examination):
         j, g, k = np.unravel_index(int(np.argmax(log_wealth)), log_wealth.shape)
         basis = f"e-value of {len(self.fits)} simulations: draws averaged over data have the prior's law"
         if number < limit:
-            return Row("averages of the posterior", PASS, number, limit, basis, relation="<")
+            return passed(basis, number, limit, "<")
         size = "more" if evidence.STAKES[k] > 0 else "less"
         basis = f"{basis}; the {evidence.SCORE_NAMES[g]} of theta[{j}] is {size} than the prior's"
-        return Row("averages of the posterior", FAIL, number, limit, basis, case=self._call(), relation="<")
+        return failed(basis, self._call(), number, limit, relation="<")
 
     def autocorrelation(self) -> Row:
         """The thinning with which ranks can be taken."""
@@ -192,10 +186,8 @@ class FitExamination(Examination):
         number = len(self.fits[0].draws)
         rho, time_scale = _autocorrelations(np.array([one.draws for one in self.fits]))
         if number < FEWEST_TIMES * time_scale:
-            raise Inconclusive(
-                f"{number} draws of a fit, whose correlation time is about {time_scale:.1f} draws, are too few: let it return "
-                f"{math.ceil(2 * FEWEST_TIMES * time_scale)}, or thin them"
-            )
+            few = f"{number} draws of a fit, whose correlation time is about {time_scale:.1f} draws, are too few"
+            raise Inconclusive(f"{few}: let it return {math.ceil(2 * FEWEST_TIMES * time_scale)}, or thin them")
         lags = np.arange(1, (len(rho) - 1) // 3 + 1)
         left = 2 * np.abs(rho[lags] + rho[2 * lags] + rho[3 * lags]) if len(lags) else np.empty(0)
         # An estimate of a sum of three from so many draws is off by a few of its standard errors.
@@ -207,11 +199,10 @@ class FitExamination(Examination):
             )
         self.step = int(good[0])
         basis = f"every {self.step}. draw is kept, {number // self.step} of {number}"
-        return Row("autocorrelation", PASS, float(left[self.step - 1]), KEPT + noise, basis)
+        return passed(basis, float(left[self.step - 1]), KEPT + noise)
 
     def ranks(self, with_data: bool) -> Row:
         """Whether the ranks are uniform."""
-        name = "ranks that see the data" if with_data else "ranks"
         self._enough()
         if self.step is None:
             raise Inconclusive("the draws are too autocorrelated")
@@ -219,26 +210,21 @@ class FitExamination(Examination):
             raise NotApplicable("the data are no array of numbers: give quantities=, such as the log likelihood")
         names = self._names(with_data)
         u = np.array([self._uniforms(one, with_data) for one in self.fits])
-        tests = [
-            (law_test(v), f"{what} of {names[j]}")
-            for j in range(u.shape[1])
-            for v, kind in ((u[:, j], "ranks"), (np.abs(2 * u[:, j] - 1), "widths"))
-            for law_test, what in (
-                (evidence.uniform_kolmogorov, f"KS, {kind}"),
-                (evidence.uniform_anderson, f"AD, {kind}"),
-            )
-        ]
+        tests = []
+        for name, column in zip(names, u.T, strict=True):
+            for kind, v in (("ranks", column), ("widths", np.abs(2 * column - 1))):
+                tests.append((evidence.uniform_kolmogorov(v), f"KS, {kind} of {name}"))
+                tests.append((evidence.uniform_anderson(v), f"AD, {kind} of {name}"))
         count = 4 * (len(self._names(False)) + len(self._names(True)))
         least, which = min(tests)
         basis = f"least p times {count} tests: {which}, {len(self.fits)} simulations"
         p = min(1.0, least * count)
         if p >= self.share and len(self.fits) < FEWEST_SIMULATIONS:
-            return inconclusive(name, f"{len(self.fits)} simulations are too few", p)
-        if p >= self.share:
-            return Row(name, PASS, p, self.share, basis, relation=">=")
-        column = u[:, names.index(which.split(" of ", 1)[1])]
-        self.lean.append(_lean(column, which.split(" of ", 1)[1]))
-        return Row(name, FAIL, p, self.share, basis, case=self._call(), relation=">=")
+            raise Inconclusive(f"{len(self.fits)} simulations are too few", p)
+        if p < self.share:
+            worst = which.split(" of ", 1)[1]
+            self.lean.append(_lean(u[:, names.index(worst)], worst))
+        return judged(p, self.share, basis, self._call(), relation=">=")
 
     def _names(self, with_data: bool) -> list[str]:
         d = self.pilot.shape[1]

@@ -12,15 +12,16 @@ what it is at ordinary points, the step has reported a failure. NaN is such a re
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.check.subject.answers import read_phase_point, truth_value
-from refhmc.check.subject.draws import Draws, discrete_answers
-from refhmc.check.subject.foreign import Foreign, SubjectError
+from refhmc.check.subject.draws import MOST_PERMUTED, Draws
+from refhmc.check.subject.enumeration import Answers, Enumerator, OutOfBudget
+from refhmc.check.subject.foreign import Foreign, Inconclusive, SubjectError
 from refhmc.check.subject.shapes import step_shape
 
 
@@ -113,58 +114,43 @@ class StepOutcome(NamedTuple):
     continuous: bool
 
 
-class _Branch(Draws):
-    """Discrete questions are answered along ``path`` (0 where it has ended); ``widths`` are how many answers each had.
+class _DiscreteAnswers(Answers):
+    """Discrete questions are answered in all ways; real numbers are the generator's, ``mirrored`` (1 - u, -x) if asked."""
 
-    Real numbers are the generator's, ``mirrored`` (1 - u for uniforms, -x for normals) if asked.
-    """
+    def __init__(self, prefix: Sequence, floor: float, rng: np.random.Generator, mirrored: bool):
+        super().__init__(prefix, floor=floor)
+        self.rng, self.mirrored, self.continuous = rng, mirrored, False
 
-    def __init__(self, path: tuple[int, ...], rng: np.random.Generator, mirrored: bool) -> None:
-        super().__init__(rng)
-        self.path, self.probability, self.mirrored = path, 1.0, mirrored
-        self.widths: list[int] = []
-        self.continuous = False
+    def uniform(self) -> float:
+        self.continuous = True
+        return 1.0 - self.rng.random() if self.mirrored else self.rng.random()
 
-    def _answer(self, kind: str, argument: Any, fresh: Callable) -> Any:
-        options = discrete_answers(kind, argument)
-        if options is None:
-            answer, self.continuous = fresh(), True
-            return super()._answer(kind, argument, lambda: 1.0 - answer if self.mirrored else answer)
-        options = [option for option in options if option[1] > 0]
-        k = self.path[len(self.widths)] if len(self.widths) < len(self.path) else 0
-        self.widths.append(len(options))
-        answer, probability = options[k]
-        self.probability *= probability
-        return super()._answer(kind, argument, lambda: answer)
+    def permutation(self, n: int) -> np.ndarray:
+        if n <= MOST_PERMUTED:
+            return super().permutation(n)
+        self.continuous = True
+        return self.rng.permutation(int(n))
 
     def _vector(self, kind: str, n: int | None, fresh: Callable) -> Any:
         self.continuous = True
-        if kind == "normal" and self.mirrored:
-            return super()._vector(kind, n, lambda count: -fresh(count))
-        return super()._vector(kind, n, fresh)
+        turned = self.mirrored and kind == "normal"
+        return Draws._vector(self, kind, n, (lambda count: -fresh(count)) if turned else fresh)
 
 
-class TooManyOutcomes(Exception):
-    """There are more outcomes than were asked for."""
-
-
-def step_outcomes(
-    step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False
-) -> Iterator[StepOutcome]:
-    """All outcomes of one step from z; raises :class:`TooManyOutcomes` beyond ``most``."""
+def step_outcomes(step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False) -> list[StepOutcome]:
+    """All outcomes of one step from z; Inconclusive beyond ``most``."""
     if not step.random:
-        yield StepOutcome(1.0, step(z, eps), False)
-        return
-    waiting: list[tuple[int, ...]] = [()]
-    for count in itertools.count():
-        if not waiting:
-            return
-        if count >= most:
-            raise TooManyOutcomes(f"more than {most} ways for the step's randomness to fall out")
-        path = waiting.pop()
-        draws = _Branch(path, np.random.default_rng(step.stream), mirrored)
-        end = step(z, eps, 1, draws)
-        taken = path + (0,) * (len(draws.widths) - len(path))
-        for depth in range(len(path), len(draws.widths)):
-            waiting += [(*taken[:depth], k) for k in range(1, draws.widths[depth])]
-        yield StepOutcome(draws.probability, end, draws.continuous)
+        return [StepOutcome(1.0, step(z, eps), False)]
+
+    def make(prefix: Sequence, floor: float) -> _DiscreteAnswers:
+        return _DiscreteAnswers(prefix, floor, np.random.default_rng(step.stream), mirrored)
+
+    def end(draws: _DiscreteAnswers, start: None) -> tuple[tuple[float, ...], bool]:
+        return tuple(step(z, eps, 1, draws)), draws.continuous
+
+    ways = Enumerator(end, make, floor=-math.inf)
+    ways.most_runs = most
+    try:
+        return [StepOutcome(leaf.p, np.array(leaf.end[0]), leaf.end[1]) for leaf in ways.law(None)]
+    except OutOfBudget:
+        raise Inconclusive(f"more than {most} ways for the step's randomness to fall out") from None
