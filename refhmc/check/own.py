@@ -26,7 +26,6 @@ PUBLIC = {
 INTERNAL = {
     "compiled": "refhmc.core.compiled",
     "records": "refhmc.core.records",
-    "vocabulary": "refhmc.dynamics.vocabulary",
     "dual_averaging": "refhmc.adaptation.dual_averaging",
     "welford": "refhmc.adaptation.welford",
     "windows": "refhmc.adaptation.windows",

@@ -10,9 +10,11 @@ import contextlib
 import os
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from refhmc.dynamics.vocabulary import METRICS, integrator_class, metric_class
+from refhmc.core.registry import Registry
+from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
@@ -21,7 +23,16 @@ if TYPE_CHECKING:
     from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
-SAMPLE_INTEGRATORS = ("leapfrog", "implicit-midpoint", "generalized-leapfrog")
+
+
+class Names:
+    """The names in a registry, asked for when one is given: the parser of every command imports no compiled code."""
+
+    def __init__(self, known: Callable[[], Registry]) -> None:
+        self.known = known
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.replace("_", "-") for name in self.known().made_alone())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,12 +70,14 @@ def build_parser() -> argparse.ArgumentParser:
 
     sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
     sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
-    sample.add_argument(
-        "--kernel", choices=["nuts", "hmc", "dhmc"], help="default: nuts, or dhmc where a coordinate jumps"
-    )
-    sample.add_argument("--metric", choices=[name.replace("_", "-") for name in METRICS], default="diagonal")
+    for option, known, default in (
+        ("kernel", Names(lambda: refhmc.kernels.KERNELS), "nuts, or dhmc where a coordinate jumps"),
+        ("metric", Names(lambda: refhmc.metrics.METRICS), "diagonal"),
+        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS), "what suits the metric"),
+    ):
+        text = f"one of %(choices)s; default: {default}"
+        sample.add_argument(f"--{option}", choices=known, metavar="NAME", help=text)
     sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
-    sample.add_argument("--integrator", choices=SAMPLE_INTEGRATORS, help="default: what suits the metric")
     sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
     sample.add_argument("--step-size", type=float, help="default: adapted")
     sample.add_argument("--n-steps", type=int, help="HMC, DHMC: steps of a trajectory")
@@ -163,35 +176,37 @@ def make_kernel(options: Any, model: Model) -> Any:
     """The kernel that --kernel and its options name; ValueError for an option that has no use."""
     import refhmc
 
+    known = refhmc.kernels.KERNELS
     name = options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")
     metric, integrator = metric_and_integrator(options)
-    common = {"step_size": options.step_size, "target_accept": options.target_accept, "metric": metric}
-    if name == "nuts" and options.n_steps is not None:
-        raise ValueError("--n-steps belongs to --kernel hmc and dhmc")
-    if name == "dhmc" and integrator is not None:
-        raise ValueError("--integrator does not belong to --kernel dhmc, which has its own")
-    if name == "nuts":
-        return refhmc.NUTS(integrator=integrator, **common)
-    if name == "hmc":
-        return refhmc.HMC(n_steps=options.n_steps, integrator=integrator, **common)
-    return refhmc.DHMC(n_steps=options.n_steps, **common)
+    all_of_them = {"step_size": options.step_size, "n_steps": options.n_steps, "target_accept": options.target_accept}
+    all_of_them |= {"metric": metric, "integrator": integrator}
+    given = {key: value for key, value in all_of_them.items() if value is not None}
+    for key in given:
+        takers = [other for other in known.made_alone() if key in options_of(known[other])]
+        if name not in takers:
+            raise ValueError(f"--{key.replace('_', '-')} belongs to --kernel {' and '.join(takers)}")
+    return known[name](**given)
 
 
 def metric_and_integrator(options: Any) -> tuple:
     """The objects that --metric, --alpha, --integrator and --tolerance name; ValueError for an option that has no use."""
     import refhmc
+    from refhmc.integrators.defaults import resolve
 
+    kind = refhmc.metrics.METRICS[options.metric or "diagonal"]
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
-    if alpha and "softabs" not in options.metric:
-        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {options.metric}")
-    metric = metric_class(options.metric)(**alpha)
+    if alpha and "alpha" not in options_of(kind):
+        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {kind.name}")
+    metric = kind(**alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
-    if options.integrator in (None, "leapfrog"):
-        if tolerance and not (metric.position_dependent and options.integrator is None):
-            raise ValueError("--tolerance belongs to the implicit integrators")
-        implicit = refhmc.integrators.ImplicitMidpoint(**tolerance) if tolerance else None
-        return metric, refhmc.integrators.Leapfrog() if options.integrator else implicit
-    return metric, integrator_class(options.integrator)(**tolerance)
+    if options.integrator is None and not tolerance:
+        return metric, None
+    name = options.integrator or resolve(metric, None)[1].name
+    integrator = refhmc.integrators.INTEGRATORS[name]
+    if tolerance and not integrator.implicit:
+        raise ValueError("--tolerance belongs to the implicit integrators")
+    return metric, integrator(**tolerance)
 
 
 def run_models(options: Any) -> int:

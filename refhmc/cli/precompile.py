@@ -35,36 +35,17 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         refhmc.integrate(H, refhmc.integrators.Leapfrog(), zero, zero, step_size=0.1, n_steps=1)
         refhmc.transition(gaussian, refhmc.NUTS(step_size=0.1), zero, rng=np.random.default_rng(0))
 
-    M, integrators = refhmc.metrics, refhmc.integrators
-    riemannian = [
-        M.Fisher(),
-        M.SoftAbs(),
-        M.DiagonalSoftAbs(),
-        M.OuterProductSoftAbs(),
-        M.DiagonalOuterProductSoftAbs(),
-    ]
-    implicit = {
-        "ImplicitMidpoint, endpoint": integrators.ImplicitMidpoint(),
-        "ImplicitMidpoint, midpoint": integrators.ImplicitMidpoint(variant="midpoint"),
-        "GeneralizedLeapfrog, cached": integrators.GeneralizedLeapfrog(),
-        "GeneralizedLeapfrog, naive": integrators.GeneralizedLeapfrog(variant="naive"),
-        "ExplicitTao": integrators.ExplicitTao(1.0),
-        "ProjectedTao": integrators.ProjectedTao(1.0),
-    }
+    M = refhmc.metrics
+    metrics = [M.Tridiagonal([1.0, 1.0], [0.1]), *(kind() for kind in M.METRICS.values() if kind is not M.Tridiagonal)]
     makers = refhmc.models.by_name()
     gaussian = makers["gaussian"]()
     tasks = [
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
-        ("NUTS, dense metric", core(refhmc.NUTS(metric=refhmc.metrics.Dense()))),
         ("HMC", core(refhmc.HMC())),
         ("DHMC", core(refhmc.DHMC())),
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
-        ("metric Tridiagonal", core(refhmc.HMC(metric=M.Tridiagonal([1.0, 1.0], [0.1])))),
-        *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in riemannian),
-        *(
-            (f"integrator {name}", core(refhmc.HMC(metric=M.Fisher(), integrator=each)))
-            for name, each in implicit.items()
-        ),
+        *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
+        *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]
@@ -72,3 +53,18 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         begin = time.perf_counter()
         task()
         yield done, len(tasks), title, time.perf_counter() - begin
+
+
+def variants() -> Iterator[tuple[str, Any]]:
+    """Each integrator for a metric that depends on the position, in each of its variants; compositions make their steps."""
+    from refhmc.core.registry import required
+    from refhmc.integrators import INTEGRATORS
+
+    for kind in INTEGRATORS.values():
+        needed = dict.fromkeys(required(kind), 1.0)
+        if "base" in needed or getattr(kind, "constant_metric", False):
+            continue
+        if not hasattr(kind, "variants"):
+            yield kind.__name__, kind(**needed)
+        else:
+            yield from ((f"{kind.__name__}, {variant}", kind(variant=variant)) for variant in kind.variants)

@@ -24,13 +24,14 @@ solvability, of 20,923 steps that were used, 20,920 were used from their end too
 
 from __future__ import annotations
 
-from refhmc.integrators.composition import Suzuki, Yoshida
-from refhmc.integrators.explicit_tao import ExplicitTao
-from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog
-from refhmc.integrators.implicit_midpoint import ImplicitMidpoint
-from refhmc.integrators.leapfrog import Leapfrog
-from refhmc.integrators.projected_tao import ProjectedTao
+from refhmc.core.registry import registry
+from refhmc.integrators.composition import Suzuki as Suzuki
+from refhmc.integrators.composition import Yoshida as Yoshida
+from refhmc.integrators.explicit_tao import ExplicitTao as ExplicitTao
+from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog as GeneralizedLeapfrog
+from refhmc.integrators.implicit_midpoint import ImplicitMidpoint as ImplicitMidpoint
+from refhmc.integrators.leapfrog import Leapfrog as Leapfrog
+from refhmc.integrators.projected_tao import ProjectedTao as ProjectedTao
 
-INTEGRATORS = (Leapfrog, GeneralizedLeapfrog, ImplicitMidpoint, ExplicitTao, ProjectedTao, Yoshida, Suzuki)
-
-__all__ = [integrator.__name__ for integrator in INTEGRATORS]
+INTEGRATORS = registry(globals())
+__all__ = [each.__name__ for each in INTEGRATORS.values()]

@@ -44,6 +44,7 @@ class Composition:
 class Yoshida(Composition):
     """Order 4 from three steps, (w, 1 - 2w, w) with w = 1/(2 - 2^(1/3)); Yoshida (1990). The middle one goes back."""
 
+    name = "yoshida"
     base: Any
 
     @property
@@ -56,6 +57,7 @@ class Yoshida(Composition):
 class Suzuki(Composition):
     """Order 4 from five steps, (u, u, 1 - 4u, u, u) with u = 1/(4 - 4^(1/3)); Suzuki (1990). Smaller steps, smaller error."""
 
+    name = "suzuki"
     base: Any
 
     @property

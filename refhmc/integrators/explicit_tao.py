@@ -43,6 +43,7 @@ class ExplicitTao:
     """Tao's explicit integrator on two copies of phase space, bound together by ``omega``; the copies are dropped at the
     end of a trajectory, so that a chain is approximate."""
 
+    name = "explicit_tao"
     omega: float
     order = 2
     symplectic = False

@@ -43,6 +43,7 @@ rows = LAYOUT.rows
 class GeneralizedLeapfrog(Implicit):
     """The generalised leapfrog, naive (G.L.F.(a)) or cached (G.L.F.(b))."""
 
+    name = "generalized_leapfrog"
     variant: str = "cached"
     tolerance: float = 1e-6
     max_iterations: int = 100

@@ -40,6 +40,7 @@ rows = LAYOUT.rows
 class ImplicitMidpoint(Implicit):
     """The implicit midpoint rule, solved for the endpoint (I.M.(a)) or the midpoint (I.M.(b))."""
 
+    name = "implicit_midpoint"
     variant: str = "endpoint"
     tolerance: float = 1e-6
     max_iterations: int = 100

@@ -34,6 +34,7 @@ NO_ROWS = Layout("")
 class Leapfrog:
     """The leapfrog on a Euclidean metric. ``cost``: gradients a step."""
 
+    name = "leapfrog"
     order = 2
     symplectic = True
     reversible = True

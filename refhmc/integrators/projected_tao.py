@@ -50,6 +50,7 @@ class ProjectedTao(Implicit):
     other methods'; Anderson's acceleration, the default here, helps. omega * step_size = pi/2 is singular.
     """
 
+    name = "projected_tao"
     omega: float
     tolerance: float = 1e-6
     max_iterations: int = 100

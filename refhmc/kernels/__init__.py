@@ -1,8 +1,10 @@
 """Kernels: momentum, trajectory, accept."""
 
-from refhmc.kernels.dhmc import DHMC
-from refhmc.kernels.gibbs import Gibbs
-from refhmc.kernels.hmc import HMC
-from refhmc.kernels.nuts import NUTS
+from refhmc.core.registry import registry
+from refhmc.kernels.dhmc import DHMC as DHMC
+from refhmc.kernels.gibbs import Gibbs as Gibbs
+from refhmc.kernels.hmc import HMC as HMC
+from refhmc.kernels.nuts import NUTS as NUTS
 
-__all__ = ["DHMC", "HMC", "NUTS", "Gibbs"]
+KERNELS = registry(globals())
+__all__ = [each.__name__ for each in KERNELS.values()]

@@ -62,6 +62,7 @@ class DHMC:
         used where some coordinates are smooth.
     """
 
+    name = "dhmc"
     step_size: float | None = None
     n_steps: int | None = None
     trajectory_length: float | None = None
@@ -71,7 +72,6 @@ class DHMC:
     target_no_flip: float = 0.8
     target_accept: float | None = None
 
-    title = "the DHMC kernel"
     jumping = True  # its momentum is Laplace's where a coordinate is discontinuous
     integrator = None
 

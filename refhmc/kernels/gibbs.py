@@ -40,6 +40,7 @@ class Gibbs:
     used with a model, ValueError for names it does not have, and for blocks that overlap or leave a coordinate out.
     """
 
+    name = "gibbs"
     blocks: Mapping
 
     def __post_init__(self) -> None:

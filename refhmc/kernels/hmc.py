@@ -51,6 +51,7 @@ class HMC:
         on the position. target_accept : default 0.8, and 0.95 there.
     """
 
+    name = "hmc"
     step_size: float | None = None
     n_steps: int | None = None
     trajectory_length: float | None = None
@@ -71,8 +72,6 @@ class HMC:
         names = ("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "diverging", "step_size")
         nominal = ("step_size_nom",) if self.step_jitter > 0 else ()
         return (*names, *nominal, "n_steps", "int_time", "is_accepted", "outcome", *solver_statistics(self))
-
-    title = "the HMC kernel"
 
     @property
     def transition(self) -> Callable:

@@ -174,6 +174,7 @@ class NUTS:
         on the position. target_accept : default 0.8, and 0.95 there.
     """
 
+    name = "nuts"
     step_size: float | None = None
     max_treedepth: int = 10
     metric: object = None
@@ -202,8 +203,6 @@ class NUTS:
             *("int_time", "tree_depth", "reached_max_treedepth", "index_in_trajectory", "is_accepted", "outcome"),
             *solver_statistics(self),
         )
-
-    title = "the NUTS kernel"
 
     @property
     def transition(self) -> Callable:

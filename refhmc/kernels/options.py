@@ -11,12 +11,13 @@ from refhmc.integrators.defaults import resolve
 class Kernel(Protocol):
     """What refhmc asks of a kernel of one transition, its own or somebody else's (``docs/how_to_add.md``).
 
+    A kernel with ``blocks`` needs nothing but them, block -> such a kernel (:mod:`refhmc.kernels.blocks`).
+
     ``transition``: the compiled function of the signature ``types.TRANSITION``. ``settings``: entries of the record of that
     name. ``statistics``: names of those of :mod:`refhmc.core.sample_stats` that it fills in. ``step_size`` None: adapted to
     ``target_accept``.
     """
 
-    title: str
     step_size: float | None
     target_accept: float | None
     metric: Any
@@ -31,7 +32,7 @@ class Kernel(Protocol):
 
 def check_kernel(kernel: Any, what: str) -> None:
     """Raise TypeError for what is no kernel of one transition."""
-    names = ("title", "step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
+    names = ("step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
     if isinstance(kernel, type) or not all(hasattr(kernel, name) for name in names):
         raise TypeError(f"{what} must be refhmc.HMC(...), NUTS(...), DHMC(...) or one of your own, got {kernel!r}")
 

@@ -9,24 +9,16 @@ A Euclidean metric is given by the covariance it should imitate, M^-1: variances
 
 from __future__ import annotations
 
-from refhmc.metrics.diagonal_outer_product_softabs import DiagonalOuterProductSoftAbs
-from refhmc.metrics.diagonal_softabs import DiagonalSoftAbs
-from refhmc.metrics.euclidean import Dense, Diagonal, Identity
-from refhmc.metrics.fisher import Fisher
-from refhmc.metrics.outer_product_softabs import OuterProductSoftAbs
-from refhmc.metrics.softabs import SoftAbs
-from refhmc.metrics.tridiagonal import Tridiagonal
+from refhmc.core.registry import registry
+from refhmc.metrics.diagonal_outer_product_softabs import DiagonalOuterProductSoftAbs as DiagonalOuterProductSoftAbs
+from refhmc.metrics.diagonal_softabs import DiagonalSoftAbs as DiagonalSoftAbs
+from refhmc.metrics.euclidean import Dense as Dense
+from refhmc.metrics.euclidean import Diagonal as Diagonal
+from refhmc.metrics.euclidean import Identity as Identity
+from refhmc.metrics.fisher import Fisher as Fisher
+from refhmc.metrics.outer_product_softabs import OuterProductSoftAbs as OuterProductSoftAbs
+from refhmc.metrics.softabs import SoftAbs as SoftAbs
+from refhmc.metrics.tridiagonal import Tridiagonal as Tridiagonal
 
-METRICS = (
-    Identity,
-    Diagonal,
-    Dense,
-    Tridiagonal,
-    Fisher,
-    SoftAbs,
-    DiagonalSoftAbs,
-    OuterProductSoftAbs,
-    DiagonalOuterProductSoftAbs,
-)
-
-__all__ = [metric.__name__ for metric in METRICS]
+METRICS = registry(globals())
+__all__ = [each.__name__ for each in METRICS.values()]

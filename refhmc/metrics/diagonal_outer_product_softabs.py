@@ -32,6 +32,7 @@ views = LAYOUT.views
 class DiagonalOuterProductSoftAbs(Riemannian):
     """SoftAbs of the squares of the gradient."""
 
+    name = "diagonal_outer_product_softabs"
     alpha: float = 1.0
     is_dense = False
     reads = ("hessian", None)

@@ -35,6 +35,7 @@ views = LAYOUT.views
 class DiagonalSoftAbs(Riemannian):
     """SoftAbs of the Hessian's diagonal alone, O(d) beside the model."""
 
+    name = "diagonal_softabs"
     alpha: float = 1e6
     is_dense = False
     reads = ("hessian", "trace")

@@ -81,6 +81,7 @@ class Euclidean:
 class Identity(Euclidean):
     """M = I, never adapted."""
 
+    name = "identity"
     is_dense = False
     learns = NOTHING
 
@@ -96,6 +97,7 @@ class Diagonal(Euclidean):
     sqrt(var q / var dL/dq), which is exact for a Gaussian with independent coordinates after a few draws.
     """
 
+    name = "diagonal"
     variances: Any = None
     learn_from: str = "draws"
     is_dense = False
@@ -126,6 +128,7 @@ class Diagonal(Euclidean):
 class Dense(Euclidean):
     """M^-1 = covariance. ``None``: adapted in warm-up from the identity."""
 
+    name = "dense"
     covariance: Any = None
     is_dense = True
 

@@ -32,6 +32,7 @@ views = LAYOUT.views
 class Fisher(Riemannian):
     """G(q) = Fisher information plus prior precision, as the model gives it."""
 
+    name = "fisher"
     reads = ("fisher", "fisher_trace")
     layout = LAYOUT
 

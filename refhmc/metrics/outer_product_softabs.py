@@ -54,6 +54,7 @@ class OuterProductSoftAbs(Riemannian):
     ``as_published=True``: the formula printed in Betancourt's appendix A.2, which is not SoftAbs(g g').
     """
 
+    name = "outer_product_softabs"
     alpha: float = 1.0
     as_published: bool = False
     reads = ("hessian", None)

@@ -48,6 +48,7 @@ class SoftAbs(Riemannian):
     Raises ValueError unless alpha is positive and finite.
     """
 
+    name = "softabs"
     alpha: float = 1e6
     reads = ("hessian", "trace")
     layout = LAYOUT

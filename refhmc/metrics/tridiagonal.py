@@ -46,6 +46,7 @@ class Tridiagonal(Euclidean):
     some conditionals of refhmc's own models do, such as that of x in ``StochasticVolatility``.
     """
 
+    name = "tridiagonal"
     diagonal: Any = None
     off_diagonal: Any = None
     is_dense = False

@@ -219,7 +219,7 @@ class BlockPlan(NamedTuple):
     """What a run needs of a block beside the chain's state: conditional, pointers, schedule, options."""
 
     name: str
-    title: str
+    kernel: str
     conditional: Conditional
     alone: bool
     transition: Callable
@@ -234,7 +234,7 @@ class BlockPlan(NamedTuple):
         """Compile, or load from the cache, all that the block's turn will call."""
         of_block = f", block {self.name}" if self.name else ""
         self.dynamics.compile(model_name + of_block)
-        compile_pointer(self.transition, types.TRANSITION.signature, self.title + of_block)
+        compile_pointer(self.transition, types.TRANSITION.signature, f"the kernel {self.kernel}{of_block}")
         compile_pointer(self.conditional.condition, types.CONDITION.signature, f"the condition{of_block}")
 
     def pointers(self) -> tuple:
@@ -300,7 +300,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
     return BlockPlan(
         name,
-        kernel.title,
+        type(kernel).__name__,
         conditional,
         model is joint,
         kernel.transition,

@@ -66,7 +66,7 @@ def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
         (["sample", "tunnel"], "no model named 'tunnel'; there are: funnel, banana"),
         (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
         (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
-        (["sample", "funnel", "--n-steps", "3"], "--n-steps belongs to --kernel hmc"),
+        (["sample", "funnel", "--n-steps", "3"], "--n-steps belongs to --kernel dhmc and hmc"),
         (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "needs a constant mass matrix"),
         (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
         (["sample", "funnel", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),

@@ -135,7 +135,6 @@ class Langevin:
     target_accept: float | None = 0.574
     metric: object = None
     integrator: object = None
-    title = "the Langevin kernel"
     statistics = ("lp", "energy", "acceptance_rate", "diverging", "step_size", "n_steps", "is_accepted", "outcome")
 
     @property
@@ -144,6 +143,17 @@ class Langevin:
 
     def settings(self):
         return {}
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """The second coordinate by Langevin's move, then the first by HMC."""
+
+    step_size: float
+
+    @property
+    def blocks(self):
+        return {(1,): Langevin(step_size=self.step_size), (0,): refhmc.HMC(n_steps=2)}
 
 
 # ------------------------------------------------------------------------------------------ they work
@@ -225,3 +235,16 @@ def test_a_kernel():
         return refhmc.transition(GAUSSIAN, Langevin(step_size=0.8), q, momentum=p0, uniforms=[u]).q
 
     rc.transition(kern, refhmc.Hamiltonian(GAUSSIAN), dim=2).assert_ok()
+
+
+def test_a_kernel_of_blocks():
+    """It is sampled as the Gibbs kernel of its blocks; one of no partition is refused by its name."""
+    options = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 3, "progressbar": False, "raw": True}
+    own = refhmc.sample(GAUSSIAN, InTurn(0.8), **options)
+    ours = refhmc.sample(GAUSSIAN, refhmc.Gibbs(InTurn(0.8).blocks), **options)
+    assert np.array_equal(own.draws, ours.draws)
+    assert own.sample_stats.keys() == ours.sample_stats.keys()
+    assert {"lp", "step_size_block0", "energy_error_block1"} <= own.sample_stats.keys()
+    three = refhmc.models.Gaussian(np.zeros(3), np.eye(3))
+    with pytest.raises(ValueError, match=r"InTurn on model .* in no block"):
+        refhmc.sample(three, InTurn(0.8), **options)

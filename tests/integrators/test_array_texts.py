@@ -127,8 +127,8 @@ def test_the_text_is_the_compiled_step(metric, name):
 
 
 def test_all_integrators_and_metrics_are_here():
-    assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS)
-    assert {type(make(2)) for make in METRICS.values()} == set(refhmc.metrics.METRICS)
+    assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS.values())
+    assert {type(make(2)) for make in METRICS.values()} == set(refhmc.metrics.METRICS.values())
 
 
 def counted(solve, counts):

@@ -21,8 +21,6 @@ import numpy as np
 from refhmc.check import own, targets
 from refhmc.check.protocol.messages import BAD_REQUEST, LIMITS, NOT_SUPPORTED, Refusal, array, number
 
-# What the number in "name(number)" is.
-_IN_BRACKETS = {"diagonal": "variances", "explicit_tao": "omega", "projected_tao": "omega"}
 # The constructors of the targets that can be made with other arguments than the canonical ones.
 _CONSTRUCTORS = {
     "funnel": "Funnel",
@@ -100,24 +98,21 @@ def model_of(law: targets.Target) -> Any:
 def metric(wanted: Any = None) -> Any:
     """The metric of that description; None is the identity."""
 
-    name, options = _described("identity" if wanted is None else wanted, own.vocabulary.METRICS, "metric", "alpha")
-    return _made(own.vocabulary.metric_class(name), name, options)
+    return _made(*_described("identity" if wanted is None else wanted, own.metrics.METRICS, "metric"))
 
 
 def method(wanted: Any, **solver: Any) -> Any:
     """The integrator of that description; ``solver``: its options, where it is implicit and the description has none."""
 
-    name, options = _described("leapfrog" if wanted is None else wanted, own.vocabulary.INTEGRATORS, "method", "base")
-    if name in ("yoshida", "suzuki"):
+    kind, options = _described("leapfrog" if wanted is None else wanted, own.integrators.INTEGRATORS, "method")
+    takes = inspect.signature(kind).parameters
+    if "base" in takes:
         options["base"] = method(options.get("base", "leapfrog"), **solver)
-    kind = own.vocabulary.integrator_class(name)
-    if name in ("implicit_midpoint", "generalized_leapfrog", "projected_tao"):
-        options = {**solver, **options}
-    return _made(kind, name, options)
+    return _made(kind, {**{key: value for key, value in solver.items() if key in takes}, **options})
 
 
-def _described(wanted: Any, known: dict, what: str, in_brackets: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options of a description."""
+def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]]:
+    """The class and the options of a description; what is in brackets is the first of them."""
     options: dict[str, Any] = {}
     if isinstance(wanted, dict):
         options = {key: _plain(value) for key, value in wanted.items() if key not in ("name", "base")}
@@ -132,16 +127,16 @@ def _described(wanted: Any, known: dict, what: str, in_brackets: str) -> tuple[s
     if name not in known:
         raise Refusal(NOT_SUPPORTED, f"no {what} {parts[1]!r}; there are: {', '.join(known)}")
     if parts[2]:
-        key = _IN_BRACKETS.get(name, in_brackets)
-        options[key] = parts[2] if key == "base" else number(parts[2])
-    return name, options
+        first = next(iter(inspect.signature(known[name]).parameters), "argument")
+        options[first] = parts[2] if first == "base" else number(parts[2])
+    return known[name], options
 
 
-def _made(kind: Any, name: str, options: dict) -> Any:
+def _made(kind: Any, options: dict) -> Any:
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
-        raise Refusal(BAD_REQUEST, f"{name}: {error}") from None
+        raise Refusal(BAD_REQUEST, f"{kind.name}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
