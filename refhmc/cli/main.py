@@ -177,16 +177,16 @@ def make_kernel(options: Any, model: Model) -> Any:
     import refhmc
 
     known = refhmc.kernels.KERNELS
-    name = options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")
+    kind = known[options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
     metric, integrator = metric_and_integrator(options)
     all_of_them = {"step_size": options.step_size, "n_steps": options.n_steps, "target_accept": options.target_accept}
     all_of_them |= {"metric": metric, "integrator": integrator}
     given = {key: value for key, value in all_of_them.items() if value is not None}
     for key in given:
-        takers = [other for other in known.made_alone() if key in options_of(known[other])]
-        if name not in takers:
+        takers = [name for name in known.made_alone() if key in options_of(known[name])]
+        if kind.name not in takers:
             raise ValueError(f"--{key.replace('_', '-')} belongs to --kernel {' and '.join(takers)}")
-    return known[name](**given)
+    return kind(**given)
 
 
 def metric_and_integrator(options: Any) -> tuple:
