@@ -10,8 +10,8 @@ import pytest
 import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import orbits as cases
-from refhmc.check.subject.enumeration import Answers, Enumerator, law_of
 from refhmc.check.orbits.states import PhaseMap, at_the_limit
+from refhmc.check.subject.enumeration import Answers, Enumerator, law_of
 from refhmc.core import compiled
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q
 from refhmc.core.records import SETTINGS, TRAJECTORY, one
