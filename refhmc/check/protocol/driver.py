@@ -118,7 +118,8 @@ def check_program(
         except ProgramStopped:
             return Outcome((), tuple(program.stops))
         try:
-            remote = Remote(program, says, target, args, metric, method, eps, n, depth, dim)
+            given = {"target": target, "args": args, "metric": metric, "method": method, "dim": dim}
+            remote = Remote(program, says, {**given, "eps": eps, "n": n, "depth": depth})
             tolerance = None if "tolerance" not in says else number(says["tolerance"])
         except (Refusal, OverflowError) as refusal:
             raise ValueError(f"what the program says it can: {refusal}") from None
@@ -146,37 +147,21 @@ class Remote:
     ``law``: the target that it is held against, with exact draws where there are; None: its own log density is all there is.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        says: dict,
-        target: Any,
-        args: Any,
-        metric: Any,
-        method: Any,
-        eps: Any,
-        n: Any,
-        depth: Any,
-        dim: int | None,
-    ):
+    def __init__(self, program: Program, says: dict, given: dict[str, Any]):
+        """``given``: what the caller says in place of the program; None where the caller says nothing."""
         self.program, self.says = program, says
         self.name = str(says.get("name") or pathlib.PurePath(program.words[0]).name)[:60]
-        target = target if target is not None else says.get("target")
-        args = args if args is not None else says.get("args")
-        metric = metric if metric is not None else says.get("metric")
+        said = {**says, **{key: value for key, value in given.items() if value is not None}}
+        target, args, metric, eps, n, depth = (said.get(x) for x in ("target", "args", "metric", "eps", "n", "depth"))
         self.model = None if target is None else names.target(target, args)
         self.law = None if target is None else _law(target, args, self.model)
-        self.dim = self._dimension(dim)
+        self.dim = self._dimension(given.get("dim"))
         self.dtype = np.dtype(str(says.get("precision", "float64")))
-        eps, n, depth = (says.get(key) if x is None else x for key, x in (("eps", eps), ("n", n), ("depth", depth)))
         self.eps = None if eps is None else number(eps)
         self.n = None if n is None else int(number(n))
         self.depth = None if depth is None else int(number(depth))
-        self.common = {
-            key: value
-            for key, value in {"target": target, "args": args, "metric": metric, "method": method, "tol": False}.items()
-            if value is not None
-        }
+        sent = {"target": target, "args": args, "metric": metric, "method": given.get("method"), "tol": False}
+        self.common = {key: value for key, value in sent.items() if value is not None}
         self.exact: Any = None  # refhmc's Hamiltonian, where a metric is named
         if self.model is not None and metric is not None:
             self.exact = own.Hamiltonian(self.model, names.metric(metric))
