@@ -3,7 +3,8 @@
 refhmc's own models are there already: their functions follow the in-place protocol on one matrix of data. A user's
 functions are adapted: compiled with Numba where that works, and otherwise called back as Python by two *trampolines*,
 so that one set of compiled kernels serves both. User functions are compiled anew in each process (0.1 s each): Numba's
-cache could not know that something they call was edited.
+cache could not know that something they call was edited. Within a process, functions that are the same part for part
+(:mod:`refhmc.core.fingerprint`) share what is compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -26,12 +27,15 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from refhmc.core import types
 from refhmc.core.compiled import jit, jit_anew, jit_calling_python, silence_experimental
 from refhmc.core.failures import FailureLog
-from refhmc.errors import EvaluationError, ModelError, PythonModelWarning
+from refhmc.core.fingerprint import fingerprint
+from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
+shared = functools.lru_cache(maxsize=256)  # what is made of compiled functions, once for the same functions
 CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
+NUMERIC = (nb.Number, nb.Boolean, nb.Array, nb.Sequence)
 # What a contraction can be made from, where the model has it not.
 FULL_TENSOR = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}
 # name -> (number of arguments before ``out``, number of axes of the result)
@@ -71,7 +75,7 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
         if len(parts) < len(data):
             return None
         stops = np.cumsum([part[0].size for part in parts], dtype=int)
-        takers = [_part(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True)]
+        takers = tuple(_part(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True))
         unpack = _as_named(type(data), _gather(takers)) if hasattr(data, "_fields") else _gather(takers)
         return np.concatenate([p[0] for p in parts]).reshape(1, -1), unpack
     return None
@@ -91,6 +95,7 @@ def _as_part(value: Any) -> tuple[np.ndarray, tuple, bool] | None:
     return None
 
 
+@shared
 def _part(start: int, shape: tuple, integer: bool) -> Callable:
     stop = start + int(np.prod(shape, dtype=int))
     if integer:
@@ -102,7 +107,8 @@ def _part(start: int, shape: tuple, integer: bool) -> Callable:
     return numba.njit(lambda packed: packed[0, start:stop].reshape(shape))
 
 
-def _gather(takers: list[Callable]) -> Callable:
+@shared
+def _gather(takers: tuple[Callable, ...]) -> Callable:
     first = takers[0]
     if len(takers) == 1:
         return numba.njit(lambda packed: (first(packed),))
@@ -110,6 +116,7 @@ def _gather(takers: list[Callable]) -> Callable:
     return numba.njit(lambda packed: (first(packed),) + rest(packed))
 
 
+@shared
 def _as_named(cls: type, gather: Callable) -> Callable:
     return numba.njit(lambda packed: cls(*gather(packed)))
 
@@ -124,12 +131,51 @@ def _is_core(function: Callable | None) -> bool:
     return module.startswith("refhmc.") and module != "refhmc.core.binding" and not module.startswith("refhmc.check.")
 
 
+@jit_anew
+def copy_array(out: np.ndarray, x: np.ndarray) -> None:
+    """out <- x, of one shape. (For ``out[:] = x`` Numba compiles a message about shapes, which takes longer than the rest.)"""
+    if x.shape != out.shape:
+        raise ShapeError("an array of another shape was returned")
+    for i in range(out.size):
+        out.flat[i] = x.flat[i]
+
+
+@contextlib.contextmanager
+def named(key: str, shape: tuple) -> Iterator[None]:
+    """Say whose array :func:`copy_array` refuses."""
+    try:
+        yield
+    except ShapeError as error:
+        raise ModelError(f"{key} must return real numbers of shape {shape}: {error}") from None
+
+
+class _SamePart:
+    """A function that equals those which are the same as it part for part."""
+
+    def __init__(self, function: Callable) -> None:
+        taken = fingerprint({"f": function})
+        self.function, self._parts = function, object() if taken.unknown else taken.digest
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+    def __eq__(self, other: Any) -> bool:
+        return self._parts == other._parts
+
+
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
+    """:func:`_compiled_user_function`, or what it made of a function that is the same."""
+    return _compiled_user_function(key, _SamePart(function), unpack)
+
+
+@shared
+def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
     """The user's ``f(q, data)`` or ``f(q, data, out)`` in the core's protocol; raises NumbaError if it cannot be.
 
     It is handed q itself, which it may spoil: :func:`_on_a_copy`. ``out`` holds zeros.
     """
     text: Any
+    function = same.function
     f: Any = function if hasattr(function, "py_func") else jit_anew(function)
     if key == "log_density":
         adapted = jit_anew(lambda q, data: f(q, unpack(data)))
@@ -148,7 +194,7 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     elif before_out == 3:
 
         def text(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-            out[:] = f(q, unpack(data), M)
+            copy_array(out, f(q, unpack(data), M))
 
     elif in_place:
 
@@ -159,17 +205,20 @@ def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callabl
     else:
 
         def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
-            out[:] = f(q, unpack(data))
+            copy_array(out, f(q, unpack(data)))
 
     adapted = jit_anew(text)
-    adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
-    if not in_place and f.signatures:
-        returned = f.overloads[f.signatures[-1]].signature.return_type
-        if getattr(returned, "ndim", 0) != axes:  # Numba would spread it over ``out``
-            raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
+    try:
+        adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
+    finally:
+        if not in_place and f.signatures:
+            returned = f.overloads[f.signatures[-1]].signature.return_type
+            if isinstance(returned, NUMERIC) and getattr(returned, "ndim", 0) != axes:
+                raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
     return adapted
 
 
+@shared
 def _on_a_copy(function: Callable, contracts: bool) -> Callable:
     """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
     if contracts:
@@ -177,6 +226,7 @@ def _on_a_copy(function: Callable, contracts: bool) -> Callable:
     return jit_anew(lambda q, data, out: function(q.copy(), data, out))
 
 
+@shared
 def _contract(third_derivative: Callable) -> Callable:
     """``trace`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
 
@@ -193,6 +243,7 @@ def _contract(third_derivative: Callable) -> Callable:
     return jit_anew(trace)
 
 
+@shared
 def _both(log_density: Callable, gradient: Callable) -> Callable:
     """refhmc's own two functions in one."""
 
@@ -203,11 +254,12 @@ def _both(log_density: Callable, gradient: Callable) -> Callable:
     return jit_anew(value_and_gradient)
 
 
+@shared
 def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
     """A user's two functions in one, each on a copy of the position."""
 
     def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> Any:
-        out[:] = q
+        copy_array(out, q)
         value = log_density(out, data)
         gradient(q.copy(), data, out)
         return value
@@ -215,6 +267,7 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
     return jit_anew(value_and_gradient)
 
 
+@shared
 def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
     """``log_density_change`` in the core's protocol."""
     if unpack is None and takes_data:
@@ -235,6 +288,7 @@ def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
     return jit_anew(change)
 
 
+@shared
 def _change_from_density(log_density: Any) -> Any:
     """The same from the full density, in its core form; j = -1 asks for the density at q itself less the one given."""
 
@@ -530,7 +584,8 @@ class Core:
 
     def value_and_gradient(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         out = np.zeros(self.model.dim)
-        return float(self.tuple[1](q, self.data, out)), out
+        with named("gradient", out.shape):
+            return float(self.tuple[1](q, self.data, out)), out
 
     def model_derivative(self, key: int, q: np.ndarray, out: np.ndarray, *M: np.ndarray) -> None:
         """A derivative called back from the compiled core, by its place in ``DERIVATIVES``."""

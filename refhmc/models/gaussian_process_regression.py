@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit, jit_allocating
+from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
@@ -92,7 +93,7 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
     covariance(q, x, K)
     if not cholesky(K, K):
         return -np.inf
-    z[:] = y
+    copy_row(z, y)
     solve_lower(K, z)
     L = -0.5 * dot(z, z) + log_prior_and_jacobian(q)
     for i in range(n):
@@ -152,7 +153,7 @@ def parts(q: np.ndarray, data: np.ndarray) -> tuple:
     positive = cholesky(K[0], K[1])
     if not positive:
         return False, beta, P, K, A
-    beta[:] = y
+    copy_row(beta, y)
     solve_lower(K[1], beta)
     solve_lower_transposed(K[1], beta)
     invert(K[1], P)

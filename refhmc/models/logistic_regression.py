@@ -28,6 +28,7 @@ import numpy as np
 from numpy import typing as npt
 
 from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
+from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
@@ -175,7 +176,7 @@ def terms_at(q: np.ndarray, data: np.ndarray) -> np.ndarray:
     room = data[q.shape[0] + 1 :]
     if not is_key(q, room[KEY]):
         room[KEY, 1] = make_terms(q, data, room)
-        room[KEY, 2 : 2 + q.shape[0]] = q
+        copy_row(room[KEY, 2:], q)
         room[KEY, 0] = 1.0
     return room
 

@@ -33,7 +33,7 @@ from numba.core.errors import NumbaError
 from scipy.integrate import ODEintWarning, odeint
 
 from refhmc.core import types
-from refhmc.core.binding import argument_count, first_words
+from refhmc.core.binding import argument_count, copy_array, first_words
 from refhmc.core.compiled import compile_pointer, jit, jit_anew, plain
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
 from refhmc.models.base import Model
@@ -101,8 +101,10 @@ def in_place(function: Callable, compiled: bool) -> Callable:
     if argument_count(function) > 3:
         return f
 
+    copy = copy_array if compiled else np.copyto
+
     def filling(t: float, x: np.ndarray, theta: np.ndarray, out: np.ndarray) -> None:
-        out[:] = f(t, x, theta)
+        copy(out, f(t, x, theta))
 
     return jit_anew(filling) if compiled else filling
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_array, as_float
+from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_array, as_float, named
 from refhmc.errors import EvaluationError, ModelError
 from refhmc.models.base import Model
 
@@ -63,11 +63,12 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
             continue
         before_out, axes = DERIVATIVES.get(key, (2, 1))
         M = (np.eye(d),) if before_out == 3 else ()
-        yield key, functools.partial(_call, core.as_given(key), data, M, (d,) * axes)
+        yield key, functools.partial(_call, key, core.as_given(key), data, M, (d,) * axes)
 
 
-def _call(function: Callable, data: np.ndarray, M: tuple, shape: tuple, q: np.ndarray) -> None:
-    function(q, data, *M, np.zeros(shape))
+def _call(key: str, function: Callable, data: np.ndarray, M: tuple, shape: tuple, q: np.ndarray) -> None:
+    with named(key, shape):
+        function(q, data, *M, np.zeros(shape))
 
 
 def _check_arguments_kept(model: Model, key: str, call: Callable, q: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import refhmc
-from refhmc.errors import PythonModelWarning
+from refhmc.errors import ModelError, PythonModelWarning
 from refhmc.models.base import gather_by_name
 
 Data = collections.namedtuple("Data", "y X scale group")
@@ -176,3 +176,47 @@ def test_models_travel_between_processes():
         assert copy.log_density(q) == model.log_density(q)
         assert copy.fingerprint() == model.fingerprint()
         assert copy.names == model.names
+
+
+def scaled(scale):
+    """A model whose functions close over ``scale`` and read a global, bound at once."""
+
+    def log_density(q, data):
+        return -0.5 * scale * OFFSET[0] * np.sum(q * q)
+
+    def gradient(q, data):
+        return -scale * OFFSET[0] * q
+
+    model = refhmc.Model(2, log_density, gradient)
+    assert model.core.why_python is None
+    return model
+
+
+OFFSET = np.array([1.0])
+
+
+def test_functions_share_what_is_compiled_if_they_are_the_same_part_for_part(monkeypatch):
+    """Of other functions, or after a change of what they read, nothing: values and gradients are those of the model."""
+    q = np.array([0.5, -2.0])
+    first, again, other = scaled(2.0), scaled(2.0), scaled(3.0)
+    assert first._functions["log_density"] is not again._functions["log_density"]
+    assert first.core.tuple[1] is again.core.tuple[1]
+    monkeypatch.setitem(globals(), "OFFSET", np.array([7.0]))
+    later = scaled(2.0)
+    monkeypatch.undo()
+    OFFSET[0], before = 5.0, OFFSET[0]
+    try:
+        written = scaled(2.0)
+        for model, factor in ((first, 2.0), (again, 2.0), (other, 3.0), (later, 14.0), (written, 10.0)):
+            value, gradient = model.core.value_and_gradient(q)
+            assert value == -0.5 * factor * 4.25
+            assert np.array_equal(gradient, -factor * q)
+    finally:
+        OFFSET[0] = before
+
+
+@pytest.mark.parametrize("returned", [1, 3])
+def test_a_gradient_of_another_length_is_refused(returned):
+    model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: np.zeros(returned))
+    with pytest.raises(ModelError, match=r"gradient must return real numbers of shape \(2,\)"):
+        refhmc.sample(model, refhmc.HMC(step_size=0.1, n_steps=1), draws=2, tune=0, chains=1, progressbar=False)
