@@ -104,6 +104,7 @@ print(json.dumps(result.draws.tolist()))
 """
 
 
+@pytest.mark.sweep  # in the default run tests/core/test_linking.py has a second process that compiles nothing
 def test_a_second_process_hits_the_compile_cache(tmp_path):
     first, second = (run("-W", "ignore", "-c", SECOND_PROCESS, REFHMC_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
