@@ -89,8 +89,12 @@ def _look_around(s: ModelExamination, points: np.ndarray) -> tuple[list[np.ndarr
     places = [short(s.frame.centre + s.frame.scales * z) for z in offsets]
     values = [float(np.real(s.at("logp")(q))) if s.inside(q) else -np.inf for q in places]
     unknown = [q for q, value in zip(places, values, strict=True) if np.isnan(value)]
-    for q in unknown:
-        s.strictly("logp", q)  # a function that raises among ordinary places says so
+    try:
+        for q in unknown:
+            s.strictly("logp", q)  # a function that raises among ordinary places says so
+    except SubjectError:
+        s.ordinary, s.asymmetric = [], []  # nothing was looked at there, and nothing is to pass
+        raise
     return unknown, [q for q, value in zip(places, values, strict=True) if value == np.inf]
 
 
