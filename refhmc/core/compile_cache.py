@@ -25,7 +25,7 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numba
@@ -34,6 +34,7 @@ from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
+from numba.core.types import Dispatcher
 
 from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.errors import CompileCacheWarning
@@ -124,24 +125,30 @@ class CompiledCode(FunctionCache):
     """The cache of one function, as Numba's dispatcher asks for it: one file for each processor and types of arguments.
 
     ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
-    time. (Of Numba's class only the hash of bytecode and closure is used.)
+    time. A function that closes over compiled ones, ``known``, has an ``identity`` that says which they are: they themselves
+    have no bytes that are the same in every process. (Of Numba's class only the hash of bytecode and closure is used.)
     """
 
-    def __init__(self, function: Callable, missed: Callable[[], None]) -> None:
+    def __init__(
+        self, function: Callable, missed: Callable[[], None], identity: str | None = None, known: Sequence = ()
+    ) -> None:
         self._py_func, self._name, self._cache_path = function, repr(function), None
-        self._missed = missed
+        self._missed, self._identity, self._known = missed, identity, {id(each) for each in known}
         self._lock: FileLock | None = None
 
     def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
-        """The file of a signature; None where nothing is kept, or the function's own file is not known."""
+        """The file of a signature; None where nothing is kept: the function's own file is not known, or it is handed a function
+        itself, which has another name in each process."""
         directory = cache_directory()
         code = self._py_func.__code__
-        if directory is None or not os.path.exists(code.co_filename):
+        # Whether the returned type was declared or inferred: the code is the same.
+        arguments, _ = normalize_signature(sig)
+        if directory is None or not os.path.exists(code.co_filename) or any(map(_has_function, arguments)):
             return None
-        _, machine, text = self._index_key(sig, codegen)
-        arguments, _ = normalize_signature(
-            sig
-        )  # whether the returned type was declared or inferred: the code is the same
+        machine: Any = codegen.magic_tuple()
+        text: Any = self._identity
+        if text is None:
+            _, machine, text = self._index_key(sig, codegen)
         key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
         name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
         name = re.sub(r"[^\w.]", "", name)[:80]
@@ -183,13 +190,24 @@ class CompiledCode(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled for a signature, if it can be kept."""
         path = self.path(sig, data.codegen)
-        if path is None or data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+        if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
             return
         try:
             write_sealed(path, data._reduce())
         except OSError as error:
             if not _is_in_use(error):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
+
+    def _holds_addresses(self, library: Any) -> bool:
+        """Whether there are addresses of this process in the code, other than those of ``known``, which it never reads."""
+        return library.has_dynamic_globals and any(
+            int(name.rpartition(".")[2], 16) not in self._known for name in library._dynamic_globals
+        )
+
+
+def _has_function(kind: Any) -> bool:
+    """Whether a type is that of a compiled function, or of a tuple with one in it."""
+    return isinstance(kind, Dispatcher) or any(map(_has_function, getattr(kind, "types", ())))
 
 
 def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResult | None:

@@ -19,14 +19,18 @@ import threading
 import time
 import types as python_types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numba
+from numba import types as nb
+from numba.core import cgutils
 from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from refhmc.core.compile_cache import CompiledCode
-from refhmc.core.linking import SelfContained
+from refhmc.core.linking import SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
@@ -36,11 +40,11 @@ CORE = {**OPTIONS, "_nrt": False}
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
 
 
-def _kept_njit(function: Callable, **options: Any) -> Any:
+def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContained, **options: Any) -> Any:
     """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
-    dispatcher = numba.njit(pipeline_class=SelfContained, **options)(function)
+    dispatcher = numba.njit(pipeline_class=pipeline_class, **options)(function)
     if not numba.config.DISABLE_JIT:
-        cache, compile_or_load = CompiledCode(function, _announce_once), dispatcher.compile
+        cache, compile_or_load = CompiledCode(function, _announce_once, *bound), dispatcher.compile
 
         def compile_in_turn(signature: Any) -> Any:
             with cache.turn():
@@ -76,6 +80,36 @@ def jit_part(function: Callable) -> Any:
 def jit_template(function: Callable) -> Any:
     """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
     return numba.njit(forceinline=True, **CORE)(function)
+
+
+def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
+    """As :func:`jit`, for a function that closes over compiled ones, ``known``, and is compiled as a whole with all that it
+    calls; ``identity`` says which they are (None: not kept)."""
+    if identity is None:
+        return numba.njit(pipeline_class=Whole, **CORE)(function)
+    return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
+
+
+def of_width(d: int, axes: int = 1) -> Any:
+    """A compiled function that gives its argument back as an array whose last axis, or two, are known to have d entries."""
+    if numba.config.DISABLE_JIT:
+        return lambda array: array
+
+    @intrinsic
+    def known(_: Any, array: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there = make_array(array)(context, builder, arguments[0])
+            shape, strides = (cgutils.unpack_tuple(builder, each, array.ndim) for each in (there.shape, there.strides))
+            for k in range(1, axes + 1):
+                shape[-k] = context.get_constant(nb.intp, d)
+            for k in range(1, min(axes + 1, array.ndim) + 1):
+                strides[-k] = context.get_constant(nb.intp, 8 * d ** (k - 1))
+            there.shape, there.strides = cgutils.pack_array(builder, shape), cgutils.pack_array(builder, strides)
+            return there._getvalue()
+
+        return array(array), generate
+
+    return known
 
 
 def jit_inline(function: Callable) -> Any:

@@ -423,8 +423,8 @@ class _Walk:
         while self.waiting:
             f, name = self.waiting.pop(0)
             code, names = f.__code__, all_names(f.__code__)
+            self.part(f"the code of {name}", name, code)
             if package_of(f.__globals__.get("__name__")) is None:
-                self.part(f"the code of {name}", name, code)
                 self.globals_of(f, name, names)
             memory = written_cells(code, set(code.co_freevars))
             for key, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):

@@ -18,28 +18,55 @@ from numba.core.compiler import Compiler
 COPY = Linkage.linkonce_odr
 
 
+def hide(module: Any, where: str) -> dict[str, str]:
+    """Make the copies in a module internal; by their new names their names before.
+
+    The loader knows all objects of the process together, and finds an internal function, too, by its name.
+    """
+    copies = [f for f in module.functions if not f.is_declaration and f.linkage == COPY]
+    names = {f"{f.name}.in.{where}": f.name for f in copies}
+    for function, name in zip(copies, names, strict=True):
+        function.linkage, function.name = Linkage.internal, name
+    return names
+
+
 class SelfContainedLibrary(JITCodeLibrary):
-    """The code of one function, its copies of others internal; in what its callers copy they are copies again."""
+    """The code of one function, its copies of others hidden; in what its callers copy they are copies again."""
 
     def _finalize_final_module(self) -> None:
-        functions = [f for f in self._final_module.functions if not f.is_declaration and f.linkage == COPY]
-        self._copies = [f.name for f in functions]
-        for function in functions:
-            function.linkage = Linkage.internal
+        self._hidden = hide(self._final_module, self._name)
         super()._finalize_final_module()
 
     def _get_module_for_linking(self) -> Any:
         module = super()._get_module_for_linking()
-        for name in self._copies:
-            module.get_function(name).linkage = COPY
+        while self._hidden:
+            name, before = self._hidden.popitem()
+            function = module.get_function(name)
+            function.linkage, function.name = COPY, before
         return module
 
 
 class SelfContained(Compiler):
     """Numba's compiler, into a :class:`SelfContainedLibrary`."""
 
+    library = SelfContainedLibrary
+
     def define_pipelines(self) -> Any:
         state = self.state
-        state.library = SelfContainedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return super().define_pipelines()
+
+
+class WholeLibrary(SelfContainedLibrary):
+    """The code of one function and all that it calls, optimised together: what is constant in every call is known inside."""
+
+    def _optimize_final_module(self) -> None:
+        hide(self._final_module, self._name)
+        super()._optimize_final_module()
+
+
+class Whole(SelfContained):
+    """Numba's compiler, into a :class:`WholeLibrary`."""
+
+    library = WholeLibrary

@@ -84,10 +84,8 @@ METRIC = nb.Tuple(
 REFRESH = nb.FunctionType(nb.float64(MODEL, METRIC, MATRIX, VECTOR, nb.boolean, WORK))
 STEP = nb.FunctionType(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
 
-# Kinds of dynamics. INLINED: ``step`` is the leapfrog on a diagonal metric, which the kernels carry a copy of, since a call
-# through a pointer would cost as much as the step itself (53 against 25 ns at d = 2). JUMPING: the momentum is that of
-# discontinuous HMC (:mod:`refhmc.metrics.laplace`).
-THROUGH_POINTERS, INLINED, JUMPING = range(3)
+# Kinds of dynamics. JUMPING: the momentum is that of discontinuous HMC (:mod:`refhmc.metrics.laplace`).
+SMOOTH, JUMPING = range(2)
 DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, METRIC))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, TRAJECTORY, WORK))

@@ -15,7 +15,6 @@ from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
 from refhmc.integrators.base import CHECK
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
-from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.metrics import Diagonal, laplace
 
 if TYPE_CHECKING:
@@ -72,9 +71,6 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     for a metric or an integrator of somebody's own whose options or rows cannot be."""
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
-    composed = part is not integrator
-    step = part.pointer(metric)
-    inlined = step is leapfrog_diagonal and not composed
     vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
     options = options_of(metric, integrator)
     if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
@@ -87,9 +83,9 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         integrator,
         model.core.tuple_for(metric),
         (
-            types.INLINED if inlined else types.THROUGH_POINTERS,
+            types.SMOOTH,
             metric.refresh,
-            step,
+            part.pointer(metric),
             (int(metric.position_dependent), *metric.geometry),
         ),
         vecs,

@@ -14,6 +14,7 @@ from refhmc.core.compiled import entry
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q, as_point, copy_row
 from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics
+from refhmc.dynamics.fuse import with_fused_step
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.integrators.step import integrator_step
 
@@ -70,9 +71,18 @@ def run_trajectory(
 
 
 def integrate(
-    H: Hamiltonian, integrator: Any, q: np.ndarray, p: np.ndarray, *, step_size: float, n_steps: int
+    H: Hamiltonian,
+    integrator: Any,
+    q: np.ndarray,
+    p: np.ndarray,
+    *,
+    step_size: float,
+    n_steps: int,
+    fuse: bool = False,
 ) -> Trajectory:
     """Follow ``integrator`` for ``n_steps`` steps of ``step_size`` (negative: backwards) from (q, p).
+
+    ``fuse``: compile the step for this model and metric, as :func:`refhmc.sample` does the kernel.
 
     The steps go on where the energy is not finite; such energies are in the result. Raises ShapeError on shapes,
     ValueError for a step that is zero or not finite or a negative number of steps.
@@ -85,6 +95,8 @@ def integrate(
     q, p = model._position(q), H._momentum(p)
     energy, _, _ = H._evaluate(q, p)  # raises where there is no metric
     dynamics = make_dynamics(model, H.metric, integrator)
+    if fuse:
+        dynamics = with_fused_step(dynamics, model)
     dynamics.compile(model.name)
     z = np.zeros((dynamics.point_rows, model.dim))
     z[Q], z[P] = q, p

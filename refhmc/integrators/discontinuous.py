@@ -31,7 +31,7 @@ from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.types import as_model, as_work
-from refhmc.integrators.leapfrog import NO_ROWS, leapfrog
+from refhmc.integrators.leapfrog import NO_ROWS, leapfrog_diagonal
 from refhmc.metrics.laplace import energy, views
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -132,9 +132,9 @@ def discontinuous(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: 
     _, _, options, _, counters, _ = as_work(work)
     f, point, w = as_model(model), as_point(z), views(work)
     d, n = z.shape[1], options.n_discontinuous
-    counters.gradients += n < d
     if n == 0:
-        return leapfrog(model, z, eps, work)
+        return leapfrog_diagonal(model, metric, z, eps, work, own)
+    counters.gradients += n < d
     kick(z, 0.5 * eps, w.jumps)
     drift(z, 0.5 * eps, w.jumps, w.inverse_mass)
     if n < d and options.reads_density > 0:

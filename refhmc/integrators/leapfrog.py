@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_inline, jit_sum
+from refhmc.core.compiled import jit, jit_part, jit_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
@@ -67,9 +67,10 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
     return q, p + eps / 2 * H.model.gradient(q)
 
 
-@jit_inline
-def leapfrog(model: tuple, z: np.ndarray, eps: float, work: tuple) -> float:
+@jit_part
+def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """One leapfrog step of the point ``z`` in place on a diagonal metric; returns H there."""
+    as_work(work).counters.gradients += 1
     f, point, inverse_mass = as_model(model), as_point(z), diagonal(work).inverse_mass
     for i in range(z.shape[1]):
         p = point.p[i] + 0.5 * eps * point.gradient[i]
@@ -91,13 +92,6 @@ def last_kick(z: np.ndarray, half_eps: float, inverse_mass: np.ndarray) -> float
         point.velocity[i] = v
         total += p * v
     return total
-
-
-@jit
-def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """:func:`leapfrog` to be called through a pointer."""
-    as_work(work).counters.gradients += 1
-    return leapfrog(model, z, eps, work)
 
 
 @jit

@@ -1,4 +1,4 @@
-"""One step of whichever integrator: the leapfrog's own text where that is the one, else through its pointer.
+"""One step of whichever integrator.
 
 A step may be composed of several of the same symmetric method, with sizes c_1 eps, c_2 eps, ... that add up to eps: order
 4 from order 2 (:mod:`refhmc.integrators.composition`).
@@ -36,19 +36,21 @@ import math
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.compiled import jit, jit_inline
+from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import P, Q, copy_point
-from refhmc.core.types import INLINED, as_dynamics, as_work
+from refhmc.core.types import as_dynamics, as_work
 from refhmc.integrators.base import CHECK
-from refhmc.integrators.leapfrog import leapfrog
 from refhmc.numerics.fixed_point import ALIKE, copy_rows, largest_change, moved
 
 rows = CHECK.rows
 
 
-@jit
-def composition_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """The step through its pointer, once for each part of the composition; NaN as soon as one has no energy."""
+@jit_part
+def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
+    """Move the point ``z`` by one step of signed size ``eps``; returns the energy there.
+
+    One step for each part of a composition; NaN as soon as one has no energy.
+    """
     options = as_work(work).options
     energy = math.nan
     for k in range(options.n_substeps):
@@ -108,14 +110,3 @@ def goes_to(
     if arrives:
         status.reversal_error = max(status.reversal_error, largest_change(z[Q : P + 1], target))
     return arrives
-
-
-@jit_inline
-def integrator_step(dynamics: tuple, model: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """Move the point ``z`` by one step of signed size ``eps``; returns the energy there."""
-    if dynamics[0] == INLINED:
-        energy = leapfrog(model, z, eps, work)
-        as_work(work).counters.gradients += 1
-    else:
-        energy = composition_step(dynamics, model, z, eps, work, own)
-    return energy

@@ -31,7 +31,9 @@ from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics
+from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
 from refhmc.errors import CheckpointError, ShapeError
+from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics.base import NOTHING
@@ -270,15 +272,15 @@ class Plan(NamedTuple):
         (run_draws if self.blocks[0].alone else loop_for(len(self.blocks))).compile()
 
 
-def make_plan(model: Model, kernel: Any, tune: int) -> Plan:
+def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
     """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does for each block,
-    ValueError for blocks that are no partition."""
+    ValueError for blocks that are no partition, ModelError for a model that cannot be fused."""
     kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
-    blocks = tuple(make_block(model, *each, i, tune) for each, i in zip(kernels, indices, strict=True))
+    blocks = tuple(make_block(model, *each, i, tune, fuse) for each, i in zip(kernels, indices, strict=True))
     return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
 
 
-def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: int) -> BlockPlan:
+def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: int, fuse: bool) -> BlockPlan:
     conditional = conditional_of(joint, indices)
     model = conditional.model
     adapt_to_flips, jump_target = False, 0.0
@@ -298,12 +300,19 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     adapt_step = kernel.step_size is None
     warmup, settings = one(PLAN), kernel.settings()
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
+    transition, title = kernel.transition, type(kernel).__name__
+    if fuse:
+        functions = functions_to_fuse(model, dynamics.model)
+        transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
+        title += f" fused with the model {model.name}"
+    elif dynamics.pointers[2] is leapfrog_diagonal:
+        transition = transition_with(transition, dynamics.pointers)
     return BlockPlan(
         name,
-        type(kernel).__name__,
+        title,
         conditional,
         model is joint,
-        kernel.transition,
+        transition,
         dynamics,
         schedule_array(tune, metric.learns != NOTHING),
         warmup,

@@ -77,6 +77,7 @@ def run_chain(
     checkpoint: Checkpoint | None = None,
     control: np.ndarray | None = None,
     rows: Rows | None = None,
+    fuse: bool = False,
 ) -> ChainRun:
     """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back.
 
@@ -85,7 +86,7 @@ def run_chain(
     """
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
-    plan = make_plan(model, kernel, tune)
+    plan = make_plan(model, kernel, tune, fuse)
     state = Chain(model, plan, rng)
     total = tune + draws
     rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows

@@ -51,6 +51,7 @@ def sample(
     max_seconds: float | None = None,
     raw: bool = False,
     preflight: bool = True,
+    fuse: bool = False,
 ) -> Any | Result:
     """Draw from a model's distribution.
 
@@ -73,6 +74,9 @@ def sample(
         must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
         and each derivative that the metric reads, before sampling.
+    fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 10 to 60 seconds, once, then
+        kept; worth it for runs of minutes where an evaluation takes less than a microsecond. Draws may differ from those by
+        pointer in their last bits.
 
     Returns
     -------
@@ -94,15 +98,17 @@ def sample(
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
-    announcer = _announcer(display)
+    announcer = _Announcer(display)
     compiled.announce.append(announcer)
     store = None
     try:
         # Before any function of the model is called, which may change what it reads.
         parts = None if checkpoint is None else parts_of_run(model, kernel)
-        plan = make_plan(model, kernel, tune)
+        plan, begin = make_plan(model, kernel, tune, fuse), time.perf_counter()
         plan.compile(model.name)
-        begin = time.perf_counter()
+        compiled_in, begin = time.perf_counter() - begin, time.perf_counter()
+        if announcer.told:
+            display.message(f"refhmc: compiled in {compiled_in:.0f} s")
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
             warnings.warn(imprecise, PrecisionWarning, stacklevel=2)
@@ -110,11 +116,13 @@ def sample(
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
         result = begun(model, kernel, entropy, draws, tune, preflight)
+        result.attributes.update(fused=bool(fuse), compilation_time=compiled_in)
         if parts is not None:
             settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}
+            settings["fuse"] = bool(fuse)
             store = open_checkpoint(checkpoint, model, kernel, parts, starts, tune + draws, settings)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
-        shared |= {"keep_warmup": save_warmup, "checkpoint": store}
+        shared |= {"keep_warmup": save_warmup, "checkpoint": store, "fuse": fuse}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
         drawing = Drawing(tasks, plan.n_stats)
     except BaseException:
@@ -161,17 +169,19 @@ def sample(
         raise carrier from error
 
 
-def _announcer(display: _Silent) -> Callable[[str], None]:
-    told: list[str] = []
+class _Announcer:
+    """Says what is compiled; ``told`` is what it has said."""
 
-    def announce(title: str) -> None:
-        if not told:
-            display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
-        if title not in told:  # the parts of a metric have one title
-            told.append(title)
-            display.message(f"refhmc: compiling {title}")
+    def __init__(self, display: _Silent) -> None:
+        self.display = display
+        self.told: list[str] = []
 
-    return announce
+    def __call__(self, title: str) -> None:
+        if not self.told:
+            self.display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
+        if title not in self.told:  # the parts of a metric have one title
+            self.told.append(title)
+            self.display.message(f"refhmc: compiling {title}")
 
 
 def parts_of_run(model: Model, kernel: Any) -> Fingerprint:

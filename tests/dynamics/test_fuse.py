@@ -1,0 +1,233 @@
+"""The second binding of the kernels' text: compiled for one model, integrator and metric, it makes the same draws."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.core.compile_cache import cache_directory
+from refhmc.core.fingerprint import sha256
+from refhmc.dynamics import fuse
+from refhmc.errors import CheckpointError, ModelError, SamplingError
+from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
+from refhmc.metrics import Dense, Fisher, OuterProductSoftAbs, SoftAbs
+from refhmc.models import Banana, ChangePoint, Funnel, Gaussian, LogisticRegression
+
+numba_only = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+SILENT = {"raw": True, "progressbar": False, "chains": 1, "random_seed": 5}
+
+
+def cauchy_log_density(q, data):
+    return -np.sum(np.log1p(((q - data[0]) / data[1]) ** 2))
+
+
+def cauchy_gradient(q, data):
+    z = (q - data[0]) / data[1]
+    return -2 * z / (1 + z * z) / data[1]
+
+
+def cauchy(scale=2.0, log_density=cauchy_log_density):
+    """A user's model."""
+    data = (np.array([0.5, -1.0]), float(scale))
+    return refhmc.Model(dim=2, log_density=log_density, gradient=cauchy_gradient, data=data)
+
+
+def draws(model, kernel, fuse, n=200, tune=0):
+    return refhmc.sample(model, kernel, draws=n, tune=tune, fuse=fuse, **SILENT)
+
+
+def regression():
+    rng = np.random.default_rng(1)
+    return LogisticRegression(rng.standard_normal((40, 3)), (rng.random(40) < 0.5).astype(float))
+
+
+# Where no sum may be reordered, and where some may: a tolerance on the first draw, before rounding has grown.
+SAME, LAST_BITS = 0.0, 1e-11
+CASES = {
+    "a user's model, with warm-up": (cauchy, lambda: refhmc.HMC(n_steps=5), SAME),
+    "DHMC": (ChangePoint, lambda: refhmc.DHMC(), SAME),
+}
+MORE = {
+    "NUTS": (cauchy, lambda: refhmc.NUTS(step_size=0.5), SAME),
+    "checked midpoint on Fisher": (Banana, lambda: refhmc.HMC(step_size=0.1, n_steps=8, metric=Fisher()), SAME),
+    "NUTS on a dense metric": (regression, lambda: refhmc.NUTS(metric=Dense()), LAST_BITS),
+    "a composition": (
+        lambda: Gaussian(np.zeros(2), np.eye(2)),
+        lambda: refhmc.HMC(step_size=0.3, n_steps=5, integrator=Yoshida(Leapfrog())),
+        SAME,
+    ),
+    "generalised leapfrog": (
+        Banana,
+        lambda: refhmc.HMC(step_size=0.1, n_steps=8, metric=Fisher(), integrator=GeneralizedLeapfrog()),
+        SAME,
+    ),
+    "explicit Tao": (
+        Banana,
+        lambda: refhmc.HMC(step_size=0.05, n_steps=8, metric=Fisher(), integrator=ExplicitTao(20.0)),
+        SAME,
+    ),
+    "SoftAbs": (lambda: Funnel(4), lambda: refhmc.NUTS(step_size=0.3, max_treedepth=3, metric=SoftAbs()), LAST_BITS),
+    "the outer product": (
+        lambda: Funnel(3),
+        lambda: refhmc.HMC(step_size=0.1, n_steps=5, metric=OuterProductSoftAbs()),
+        LAST_BITS,
+    ),
+    "Gibbs": (
+        Banana,
+        lambda: refhmc.Gibbs({(0,): refhmc.HMC(step_size=0.3, n_steps=3), (1,): refhmc.NUTS(step_size=0.5)}),
+        SAME,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.sweep) for name in MORE)])
+def test_fused_draws_are_those_by_pointer(case):
+    model, kernel, tolerance = (CASES | MORE)[case]
+    tune = 100 if case.startswith(("a user's", "DHMC")) else 0
+    by_pointer, fused = (draws(model(), kernel(), how, tune=tune) for how in (False, True))
+    assert not by_pointer.attributes["fused"]
+    assert fused.attributes["fused"]
+    if tolerance == SAME:
+        np.testing.assert_array_equal(fused.draws, by_pointer.draws)
+        for name, values in by_pointer.sample_stats.items():
+            np.testing.assert_array_equal(fused.sample_stats[name], values, err_msg=name)
+    else:
+        scale = 1 + np.abs(by_pointer.draws[0, 0])
+        assert np.all(np.abs(fused.draws[0, 0] - by_pointer.draws[0, 0]) <= tolerance * scale)
+
+
+def test_a_fused_trajectory_is_that_by_pointer():
+    H, q, p = refhmc.Hamiltonian(Banana(), Fisher()), np.array([0.3, 0.4]), np.array([1.0, -2.0])
+    one, other = (
+        refhmc.integrate(H, ImplicitMidpoint(), q, p, step_size=0.1, n_steps=20, fuse=how) for how in (False, True)
+    )
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_chains_in_an_executor_are_fused_too():
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (
+            refhmc.sample(
+                cauchy(),
+                refhmc.HMC(n_steps=5),
+                draws=50,
+                tune=50,
+                fuse=True,
+                executor=executor,
+                **SILENT | {"chains": 2},
+            )
+            for executor in (None, pool)
+        )
+    np.testing.assert_array_equal(one.draws, other.draws)
+
+
+# ------------------------------------------------------------------------------------------ kept between processes
+
+PROGRAM = """
+import json, sys
+import numpy as np, refhmc
+from refhmc.core import compiled
+sys.path.insert(0, {folder!r})
+from theirs import model
+result = refhmc.sample(model, refhmc.HMC(step_size=0.4, n_steps=4), draws=50, tune=0, fuse=True, chains=1, random_seed=1,
+                       raw=True, progressbar=False)
+fused = [c for c in compiled.log if "fused" in c.title]
+print("RESULT", json.dumps([[c.from_cache for c in fused], result.draws.tobytes().hex()]))
+"""
+THEIRS = """
+import numba, numpy as np, refhmc
+SCALE = {scale}
+@numba.njit
+def half(z):
+    return -0.5 * SCALE * z
+def log_density(q, data):
+    return float(np.sum(half(q * q)))
+def gradient(q, data):
+    return 2.0 * half(q)
+model = refhmc.Model(dim=2, log_density=log_density, gradient=gradient)
+"""
+
+
+@numba_only
+def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
+    """A global that a callee reads is in the compiled code: with another value it is another function."""
+
+    def run(scale):
+        (tmp_path / "theirs.py").write_text(THEIRS.format(scale=scale))
+        environment = os.environ | {"REFHMC_CACHE_DIR": str(cache_directory().parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        answer = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM.format(folder=str(tmp_path))],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        line = next(line for line in answer.stdout.splitlines() if line.startswith("RESULT"))
+        return json.loads(line.removeprefix("RESULT"))
+
+    odd = 1 + int(sha256(str(tmp_path))[:6], 16) / 2**24  # a value that nobody compiled before
+    first, second, changed, back = run(odd), run(odd), run(odd + 0.5), run(odd)
+    assert [each[0] for each in (first, second, changed, back)] == [[False], [True], [False], [True]]
+    assert first[1] == second[1] == back[1]
+    assert changed[1] != first[1]
+
+
+def test_what_cannot_be_looked_into_is_not_kept():
+    class Opaque:
+        def __call__(self):
+            return 1.0
+
+        def __reduce__(self):
+            raise TypeError("no")
+
+    opaque = Opaque()
+
+    def text(x):
+        return x if opaque is not None else -x
+
+    assert fuse.identity_of((text,)) is None
+    assert fuse.identity_of((cauchy_gradient,)) is not None
+
+
+# ------------------------------------------------------------------------------------------ refused, carried, compared
+
+
+def test_a_model_that_runs_as_python_is_refused():
+    model = refhmc.Model(
+        dim=2, log_density=lambda q, data: -float(q @ q), gradient=lambda q, data: -2 * q, in_python="wanted"
+    )
+    if numba.config.DISABLE_JIT:
+        assert draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True, n=3).draws.shape == (1, 3, 2)
+    else:
+        with pytest.raises(ModelError, match="runs as Python"):
+            draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True)
+
+
+def far_out(q, data):
+    if q[0] > 3.0:
+        raise ValueError("beyond what is tabulated")
+    return -0.5 * np.sum(q * q)
+
+
+def test_what_the_model_raises_is_carried_out_of_fused_code():
+    model = refhmc.Model(dim=2, log_density=far_out, gradient=lambda q, data: -q)
+    with pytest.raises(SamplingError, match="beyond what is tabulated") as raised:
+        draws(model, refhmc.HMC(step_size=1.0, n_steps=3), True, n=5000)
+    assert 0 < raised.value.partial.draws.shape[1] < 5000
+
+
+def test_a_checkpoint_is_of_one_binding(tmp_path):
+    """The last bits may differ."""
+    kernel = refhmc.HMC(step_size=0.4, n_steps=4)
+    refhmc.sample(cauchy(), kernel, draws=20, tune=0, checkpoint=tmp_path, **SILENT)
+    with pytest.raises(CheckpointError, match="fuse: here True, there False"):
+        refhmc.sample(cauchy(), kernel, draws=30, tune=0, checkpoint=tmp_path, fuse=True, **SILENT)
