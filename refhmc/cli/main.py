@@ -88,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--cores", type=int)
     sample.add_argument("--seed", type=int)
     sample.add_argument("--max-seconds", type=float)
+    sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
     sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
     sample.add_argument("--quiet", action="store_true", help="no progress")
@@ -135,6 +136,7 @@ def run_sample(options: Any) -> int:
                 max_seconds=options.max_seconds,
                 progressbar=not options.quiet,
                 raw=True,
+                fuse=options.fuse,
             )
     except BaseException as error:
         result = getattr(error, "partial", None)

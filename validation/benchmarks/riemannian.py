@@ -30,7 +30,7 @@ COUNTED_DRAWS = 20  # of each start, for the iterations
 PACKAGES = ["refhmc", "blackjax", "mici", "jax", "jaxlib", "numba", "numpy", "scipy", "scikit-learn"]
 
 
-def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = True) -> peers.Peer:
+def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = True, fuse: bool = False) -> peers.Peer:
     """refhmc's static RMHMC, the model's derivatives written by hand; ``checked``: every step is taken back, the default."""
     import numpy as np
 
@@ -59,7 +59,7 @@ def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = T
         return path.q[-1], path.p[-1]
 
     def sample(q, draws: int, seed: int):
-        options = {"chains": 1, "cores": 1, "progressbar": False, "raw": True, "preflight": False}
+        options = {"chains": 1, "cores": 1, "progressbar": False, "raw": True, "preflight": False, "fuse": fuse}
         return refhmc.sample(model, kernel, draws=draws, tune=0, random_seed=seed, initvals=q, **options)
 
     def prepare(draws: int):
@@ -80,6 +80,8 @@ def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = T
 LIBRARIES = {
     "refhmc": prepare_refhmc,
     "refhmc unchecked": functools.partial(prepare_refhmc, checked=False),
+    "refhmc fused": functools.partial(prepare_refhmc, fuse=True),
+    "refhmc fused unchecked": functools.partial(prepare_refhmc, checked=False, fuse=True),
     "BlackJAX": peers.prepare_blackjax,
     "BlackJAX by hand": functools.partial(peers.prepare_blackjax, by_hand=True),
     "mici": peers.prepare_mici,
@@ -92,6 +94,10 @@ RATIOS = {
     ("refhmc unchecked", "BlackJAX"): {"banana": 10.0, "funnel": 8.0, "logistic": 3.0},
     ("refhmc", "BlackJAX"): {},
     ("refhmc unchecked", "BlackJAX by hand"): {},
+    ("refhmc fused unchecked", "BlackJAX by hand"): {"banana": 1.0},
+    ("refhmc fused", "BlackJAX by hand"): {},
+    ("refhmc fused", "refhmc"): {"funnel": 1.0, "logistic": 1.0},
+    ("refhmc fused unchecked", "refhmc unchecked"): {"funnel": 1.0, "logistic": 1.0},
     ("refhmc", "BlackJAX by hand"): {},
     ("refhmc", "mici"): {},
     ("refhmc leapfrog", "mici leapfrog"): {},
@@ -270,7 +276,8 @@ def main() -> None:
         "BlackJAX: `blackjax.rmhmc` with its default solver and the metric as a function (the SoftAbs map with a\n"
         "derivative written by hand), all draws one compiled program; by hand: its `Metric` replaced by one with all\n"
         "derivatives written by hand. mici: metric and derivatives in NumPy; reversibility checks included.\n"
-        "refhmc takes every step back by default, as mici does; unchecked: `reversibility_check=False`, as BlackJAX.\n"
+        "refhmc takes every step back by default, as mici does; unchecked: `reversibility_check=False`, as BlackJAX;\n"
+        "fused: `fuse=True`, compiled for the problem, as BlackJAX is.\n"
         "Evaluations are those of the fixed-point map in a step, the checks' included; refhmc: the solver's iterations.\n"
         "Failed: solves that do not converge (refhmc: of the steps)."
     ]
