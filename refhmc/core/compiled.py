@@ -87,6 +87,8 @@ def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
     calls; ``identity`` says which they are (None: not kept)."""
     if identity is None:
         return numba.njit(pipeline_class=Whole, **CORE)(function)
+    # Numba numbers the functions of a process; of two that were kept by different ones, the numbers may be the same.
+    function.__qualname__ += f".{identity[:24]}"
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
 
 

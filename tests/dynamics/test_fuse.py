@@ -140,15 +140,16 @@ def test_chains_in_an_executor_are_fused_too():
 # ------------------------------------------------------------------------------------------ kept between processes
 
 PROGRAM = """
-import json, sys
-import numpy as np, refhmc
+import importlib, json, sys
+import refhmc
 from refhmc.core import compiled
 sys.path.insert(0, {folder!r})
-from theirs import model
-result = refhmc.sample(model, refhmc.HMC(step_size=0.4, n_steps=4), draws=50, tune=0, fuse=True, chains=1, random_seed=1,
-                       raw=True, progressbar=False)
-fused = [c for c in compiled.log if "fused" in c.title]
-print("RESULT", json.dumps([[c.from_cache for c in fused], result.draws.tobytes().hex()]))
+found = []
+for name in {names!r}:
+    result = refhmc.sample(importlib.import_module(name).model, refhmc.HMC(step_size=0.4, n_steps=4), draws=50, tune=0,
+                           fuse=True, chains=1, random_seed=1, raw=True, progressbar=False)
+    found.append(result.draws.tobytes().hex())
+print("RESULT", json.dumps([[c.from_cache for c in compiled.log if "fused" in c.title], found]))
 """
 THEIRS = """
 import numba, numpy as np, refhmc
@@ -166,13 +167,16 @@ model = refhmc.Model(dim=2, log_density=log_density, gradient=gradient)
 
 @numba_only
 def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
-    """A global that a callee reads is in the compiled code: with another value it is another function."""
+    """A global that a callee reads is in the compiled code: with another value it is another function.
 
-    def run(scale):
-        (tmp_path / "theirs.py").write_text(THEIRS.format(scale=scale))
+    The two are made by processes that do the same things, so that Numba gives both functions one number; a process that loads
+    both must tell them apart.
+    """
+
+    def run(*names):
         environment = os.environ | {"REFHMC_CACHE_DIR": str(cache_directory().parent), "PYTHONDONTWRITEBYTECODE": "1"}
         answer = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM.format(folder=str(tmp_path))],
+            [sys.executable, "-W", "ignore", "-c", PROGRAM.format(folder=str(tmp_path), names=names)],
             env=environment,
             capture_output=True,
             text=True,
@@ -182,10 +186,12 @@ def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
         return json.loads(line.removeprefix("RESULT"))
 
     odd = 1 + int(sha256(str(tmp_path))[:6], 16) / 2**24  # a value that nobody compiled before
-    first, second, changed, back = run(odd), run(odd), run(odd + 0.5), run(odd)
-    assert [each[0] for each in (first, second, changed, back)] == [[False], [True], [False], [True]]
-    assert first[1] == second[1] == back[1]
-    assert changed[1] != first[1]
+    for name, scale in (("one", odd), ("other", odd + 0.5)):
+        (tmp_path / f"{name}.py").write_text(THEIRS.format(scale=scale))
+    (kept, [one]), (kept_other, [other]) = run("one"), run("other")
+    assert kept == kept_other == [False]
+    assert one != other
+    assert run("one", "other") == [[True, True], [one, other]]
 
 
 def test_what_cannot_be_looked_into_is_not_kept():
