@@ -15,7 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Sums that LLVM orders otherwise in a copy within a caller than in the function by itself.
 SUMS = """
 import sys
+import numba
 import numpy as np
+from numba import types as nb
+from refhmc.core import types
 from refhmc.core.compiled import jit, silence_experimental
 from refhmc.models import logistic_regression as logistic
 from refhmc.numerics import linalg
@@ -25,16 +28,26 @@ def projected(z, w, out):
     logistic.project(z, w, out)
     return linalg.dot(out, out)
 
+PROJECT = nb.FunctionType(nb.void(types.MATRIX, types.VECTOR, types.VECTOR))
+
+@numba.njit(nb.void(PROJECT, types.MATRIX, types.VECTOR, types.VECTOR))
+def by_pointer(project, z, w, out):
+    project(z, w, out)
+
+def by_themselves():
+    by_pointer(logistic.project, z, w, out)
+    return linalg.dot(out, out).hex(), [value.hex() for value in out]
+
 silence_experimental()
 rng, out = np.random.default_rng(1), np.empty(14)
 z, w = rng.standard_normal((14, 270)), rng.standard_normal(270)
-alone = []
-if "called by themselves before" in sys.argv:
-    logistic.project(z, w, out)
-    alone.append(linalg.dot(out, out))
+before = by_themselves() if "called by themselves before" in sys.argv else None
 both = projected(z, w, out)
 model = -logistic.log_density(out[:13], z)
-print(both.hex(), model.hex(), [value.hex() for value in out], sum(projected.stats.cache_misses.values()))
+values = [value.hex() for value in out]
+print("alone", before or by_themselves())
+assert before is None or before == by_themselves(), "a copy was taken for the function itself"
+print(both.hex(), model.hex(), values, sum(projected.stats.cache_misses.values()))
 """
 
 
@@ -54,7 +67,7 @@ def test_compiled_or_loaded_a_sum_has_one_order(tmp_path):
         python(cache, script, *words).rsplit(maxsplit=1) for words in ([], [], ["called by themselves before"])
     )
     assert [cold[1], warm[1], other[1]] == ["1", "0", "0"]
-    assert cold[0] == warm[0] == other[0]
+    assert cold[0] == warm[0] == other[0]  # alone, too, called before or after what has copies of them
 
 
 @pytest.mark.sweep
