@@ -105,14 +105,6 @@ def holds(number: float, relation: str, tolerance: float) -> bool:
     }[relation]
 
 
-def judged(name: str, number: float, tolerance: float, basis: str = "", *, relation: str = "<=", **more: Any) -> Row:
-    """A row that passes if ``number relation tolerance``; NaN fails."""
-    status = PASS if holds(number, relation, tolerance) else FAIL
-    if status == PASS:
-        more.pop("case", None)
-    return Row(name, status, float(number), float(tolerance), basis, relation=relation, **more)
-
-
 def not_run(name: str, why: str) -> Row:
     """A row that was not run, and why."""
     return Row(name, NOT_RUN, basis=why)
