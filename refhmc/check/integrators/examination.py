@@ -112,11 +112,11 @@ class IntegratorExamination(Examination):
     failed: set[str] = dataclasses.field(default_factory=set)
     held: set[str] = dataclasses.field(default_factory=set)  # properties of the map that were judged and passed
     series: list | None = None  # steps and the flow beside them, from a few points
-    orders: list[float] = dataclasses.field(default_factory=list)
+    orders: list[float] = dataclasses.field(default_factory=list)  # one a point
     order_held: bool = False
     power: int = 0  # of the first term of the error that should not be there
-    rates: tuple[float, float] | None = None
-    exchanged: bool = False
+    rates: tuple[float, float] | None = None  # of positions and of momenta at small eps, over those of H
+    exchanged: bool = False  # whether positions move by the inverse of what they should
     jacobians: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

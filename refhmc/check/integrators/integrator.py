@@ -37,7 +37,7 @@ from refhmc.check.integrators.expansion import elapsed_time, order, small_step
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.integrators.geometry import composition, reversible, symplectic, volume
 from refhmc.check.integrators.invariants import conserved, equivariance
-from refhmc.check.integrators.patterns import Findings, typical
+from refhmc.check.integrators.patterns import typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
 from refhmc.check.integrators.solver import delta_scaling, solver_failure
 from refhmc.check.report import INEFFICIENT, MISCONDUCT, Report
@@ -140,7 +140,7 @@ def integrator(
     return test.report(
         "integrator",
         ROWS,
-        diagnose=lambda test, rows: typical(rows, _findings(test)),
+        diagnose=typical,
         seconds_per_call=seconds_per_call,
         seconds=seconds,
         share=0.5,
@@ -196,14 +196,3 @@ def _dimension(step: Any, H: Any, eps: float, like: Any, seconds: float | None) 
         except SubjectHung:
             break
     return None
-
-
-def _findings(test: IntegratorExamination) -> Findings:
-    return Findings(
-        rates=test.rates,
-        exchanged=test.exchanged,
-        power=test.power,
-        orders=test.orders,
-        random=bool(test.step.random),
-        claims=test.claims,
-    )

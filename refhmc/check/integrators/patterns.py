@@ -6,27 +6,11 @@ which of the geometric rows fail together tells the rest.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.report import FAIL, PASS, WRONG_LAW, Row
 
 
-class Findings(NamedTuple):
-    """What was measured beside the rows.
-
-    ``rates``: of positions and of momenta at small eps over those of H; ``exchanged``: positions move by the inverse of what
-    they should; ``power``: of the first term of the error that should not be there; ``orders``: one a point.
-    """
-
-    rates: tuple[float, float] | None
-    exchanged: bool
-    power: int
-    orders: list[float]
-    random: bool
-    claims: dict[str, float]
-
-
-def typical(rows: dict[str, Row], found: Findings) -> list[str]:
+def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
     """What the pattern of rows is typical of, the surest first."""
     failed = {name for name, row in rows.items() if row.status == FAIL}
     said = []
@@ -47,21 +31,21 @@ def typical(rows: dict[str, Row], found: Findings) -> list[str]:
         )
     if "gradient of H" in failed:
         said.append("the gradients given are not the derivatives of the energy given")
-    said += _of_rates(failed, found) + _of_geometry(failed, rows, found)
+    said += _of_rates(failed, test) + _of_geometry(failed, rows, test)
     if "small step" in failed and (rows["small step"].number or 1) < 1e-6:
         said.append("coefficients rounded: what should cancel in the composition does not quite")
     return said
 
 
-def _of_rates(failed: set[str], found: Findings) -> list[str]:
-    if found.rates is None or not failed & {"order", "elapsed time", "small step"}:
+def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
+    if test.rates is None or not failed & {"order", "elapsed time", "small step"}:
         return []
-    drift, kick = found.rates
+    drift, kick = test.rates
 
     def near(x: float, value: float) -> bool:
         return abs(x - value) < 0.02 * max(abs(value), 0.1)
 
-    if found.exchanged and not near(drift, 1):
+    if test.exchanged and not near(drift, 1):
         return ["the drift uses the mass where its inverse is due, or the other way round"]
     if near(drift, 0) and near(kick, 0):
         return ["it does not move at first order in eps: eps squared in place of eps, or a step that does nothing"]
@@ -75,7 +59,7 @@ def _of_rates(failed: set[str], found: Findings) -> list[str]:
         return ["the drift uses eps/2 in place of eps"]
     if near(drift, 1) and near(kick, 0.5):
         return ["a half kick is missing, or kicks use eps/4 in place of eps/2"]
-    if near(drift, 1) and near(kick, 1) and found.power != 1:
+    if near(drift, 1) and near(kick, 1) and test.power != 1:
         return []
     if near(drift, 1):
         return ["the force is not -dH/dq: a term is missing or has another factor"]
@@ -84,11 +68,11 @@ def _of_rates(failed: set[str], found: Findings) -> list[str]:
     return ["the map follows another flow than that of H"]
 
 
-def _of_geometry(failed: set[str], rows: dict[str, Row], found: Findings) -> list[str]:
+def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamination) -> list[str]:
     reversible = rows["reversible"].status == PASS if "reversible" in rows else False
     symplectic = rows["symplectic"].status == PASS if "symplectic" in rows else False
-    first = bool(found.orders) and min(found.orders) < 1.5
-    if "reversible" in failed and found.random:
+    first = bool(test.orders) and min(test.orders) < 1.5
+    if "reversible" in failed and test.step.random:
         return ["an order that is not drawn anew for each step, or whose reverse is not as probable"]
     if "reversible" in failed and "symplectic" not in failed and symplectic:
         return [
@@ -97,7 +81,7 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], found: Findings) -> lis
             else "a symplectic composition that does not read the same backwards"
         ]
     if failed >= {"reversible", "symplectic"}:
-        if found.orders and min(found.orders) > 2.5:
+        if test.orders and min(test.orders) > 2.5:
             return ["a Runge-Kutta method, or too few iterations of an implicit one"]
         if first:
             return [
@@ -106,7 +90,7 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], found: Findings) -> lis
         return ["too few iterations of an implicit equation, or a method that is not symplectic (explicit midpoint)"]
     if "symplectic" in failed and reversible:
         return ["the trapezoidal rule, or a force or metric derivative that is not the derivative of H"]
-    if "reversible" in failed and "energy" in failed and "energy" in found.claims:
+    if "reversible" in failed and "energy" in failed and "energy" in test.claims:
         return ["where the potential jumps, energy is not exchanged with the momentum in both directions"]
     if "reversible" in failed:
         return ["the momentum's sign, or a stage at the wrong end"]
