@@ -135,15 +135,17 @@ class DerivativeExamination(Examination):
         self.settings["dim"] = self.dim
         return as_points(self.points, self.dim)
 
-    def look_around(self, sizes: Iterable[float], points: np.ndarray, asymmetric: int) -> list[np.ndarray]:
-        """Choose the ordinary and the asymmetric places; the offsets from the centre that were tried, over the scales."""
-        offsets = [size * self.rng.standard_normal(self.dim) for size in sizes]
+    def offsets(self, sizes: Iterable[float]) -> list[np.ndarray]:
+        """Random ones from the centre, over the scales."""
+        return [size * self.rng.standard_normal(self.dim) for size in sizes]
+
+    def look_around(self, offsets: Iterable[np.ndarray], points: np.ndarray, asymmetric: int) -> None:
+        """Choose the ordinary and the asymmetric places."""
         self.ordinary += [q for z in offsets if (q := place(self.frame, z, self.good)) is not None]
         self.ordinary += [q for q in points if self.good(q)][:10]
         self.ordinary = self.ordinary or [self.frame.centre]
         ways = (place(self.frame, ascending(self.dim, self.rng), self.good) for _ in range(asymmetric))
         self.asymmetric += [q for q in ways if q is not None]
-        return offsets
 
     def claim_row(
         self, name: str, places: Iterable[np.ndarray], key: str, of: str, claim: Callable[..., Claim], **more: Any

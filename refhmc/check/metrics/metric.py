@@ -169,7 +169,7 @@ def _answers(s: MetricExamination) -> Row:
 
             raise elsewhere(wrong, s.dim, answers) from None
         return failed("the metric is finite nowhere it was tried", s.call(s.main, q), severity=MISCONDUCT)
-    s.look_around((1.0, 1.0, 1.0, 0.03, 2.0), points, 3)
+    s.look_around(s.offsets((1.0, 1.0, 1.0, 0.03, 2.0)), points, 3)
     s.simple = _simple_places(s)
     complaints: list[SubjectError] = []
     for q in s.test_points(3):

@@ -83,18 +83,15 @@ def _split_pair(s: ModelExamination) -> None:
 def _look_around(s: ModelExamination, points: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Choose the ordinary and the asymmetric places; those at which logp is NaN, and those at which it is +inf."""
     few = _how_many_test_points(s)
-    offsets = s.look_around([1.0] * few + [0.03, 2.0][: max(0, few - 2)], points, max(2, few - 1))
-    simple = [np.zeros(s.dim), np.ones(s.dim), 2.0 * np.eye(s.dim)[0]]
-    s.ordinary += [q for q in simple[: max(1, few - 2)] if s.good(q)]
+    offsets = s.offsets([1.0] * few + [0.03, 2.0][: max(0, few - 2)])
     places = [short(s.frame.centre + s.frame.scales * z) for z in offsets]
     values = [float(np.real(s.at("logp")(q))) if s.inside(q) else -np.inf for q in places]
     unknown = [q for q, value in zip(places, values, strict=True) if np.isnan(value)]
-    try:
-        for q in unknown:
-            s.strictly("logp", q)  # a function that raises among ordinary places says so
-    except SubjectError:
-        s.ordinary, s.asymmetric = [], []  # nothing was looked at there, and nothing is to pass
-        raise
+    for q in unknown:
+        s.strictly("logp", q)  # a function that raises among ordinary places says so
+    s.look_around(offsets, points, max(2, few - 1))
+    simple = [np.zeros(s.dim), np.ones(s.dim), 2.0 * np.eye(s.dim)[0]]
+    s.ordinary += [q for q in simple[: max(1, few - 2)] if s.good(q)]
     return unknown, [q for q, value in zip(places, values, strict=True) if value == np.inf]
 
 
