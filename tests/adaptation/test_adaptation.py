@@ -20,7 +20,8 @@ from refhmc.core import compiled
 from refhmc.core.point import P, Q
 from refhmc.core.records import one
 from refhmc.core.sample_stats import N_STATS, STATS
-from refhmc.core.types import Points
+from refhmc.core.types import SMOOTH, Points
+from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.metrics import euclidean
 from refhmc.sampling.chain import BlockState, Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
@@ -305,7 +306,7 @@ def test_the_compiled_search_tries_fresh_momenta():
         randomness = (rng, np.zeros(0), np.zeros(1, np.int64))
         text = compiled.plain(search_step_size)
         core = plain_model(model.core.tuple)
-        dynamics = (1, compiled.plain(euclidean.refresh), None, None)
+        dynamics = (SMOOTH, compiled.plain(euclidean.refresh), compiled.plain(leapfrog_diagonal), None)
         found.append(text(dynamics, core, block.workspace, randomness, 1.0, control))
         assert not np.array_equal(Points(*block.points).candidate[P], np.zeros(d))
         again = np.random.default_rng(seed)
@@ -332,7 +333,7 @@ def test_a_search_without_end_keeps_the_start():
     core = (data, lambda q, data, out: density(q, data, out), *rest)
     text = compiled.plain(search_step_size)
     randomness = (np.random.default_rng(1), np.zeros(0), np.zeros(1, np.int64))
-    dynamics = (1, compiled.plain(euclidean.refresh), None, None)
+    dynamics = (SMOOTH, compiled.plain(euclidean.refresh), compiled.plain(leapfrog_diagonal), None)
     assert text(dynamics, core, block.workspace, randomness, 0.3, control) == 0.3
     assert control.search_failed == 1
     assert counters_of(block).gradients == MAX_DOUBLINGS

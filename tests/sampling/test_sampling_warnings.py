@@ -15,6 +15,7 @@ from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.review import percent, review
+from refhmc.sampling.sample import _Announcer
 
 CHAINS, N = 2, 400
 
@@ -224,13 +225,14 @@ def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
 def test_each_title_is_announced_once(tmp_path, monkeypatch):
     shown = []
     display = type("Display", (), {"message": lambda self, text: shown.append(text)})()
-    announce = refhmc.sampling.sample._announcer(display)
+    announce = _Announcer(display)
     for title in ["the metric SoftAbs"] * 4 + ["the integrator ImplicitMidpoint"] * 2 + ["the metric SoftAbs"]:
         announce(title)
     assert [re.sub("^refhmc: compiling ", "", text) for text in shown[1:]] == [
         "the metric SoftAbs",
         "the integrator ImplicitMidpoint",
     ]
+    assert announce.told == ["the metric SoftAbs", "the integrator ImplicitMidpoint"]
 
 
 def test_the_report_of_what_was_compiled_names_each_once(monkeypatch):
