@@ -26,6 +26,7 @@ from refhmc.metrics import euclidean
 from refhmc.sampling.chain import BlockState, Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
+from tests.helpers.sweeps import representatives
 
 ACCEPTANCE_RATE, STEP_SIZE = (STATS.names.index(name) for name in ("acceptance_rate", "step_size"))
 
@@ -365,7 +366,7 @@ def run(model, kernel, tune: int, draws: int, seed: int = 1):
     return block, q, stats, metrics
 
 
-@pytest.mark.parametrize("name", sorted(KERNELS))
+@pytest.mark.parametrize("name", representatives(sorted(KERNELS), ["hmc-diagonal", "nuts-dense"]))
 def test_warm_up_learns_from_its_windows_and_then_stands_still(name):
     kernel, tune = KERNELS[name], 400
     dense, from_gradients = name.endswith("dense"), kernel.metric is GRADIENTS_TOO

@@ -295,6 +295,7 @@ def test_a_kernel_that_rejects_everything_is_not_called_stationary():
     assert "is everything rejected?" in report.row("stationarity").basis
 
 
+@pytest.mark.sweep
 def test_refhmc_s_nuts_does_not_fail():
     kernel = refhmc.NUTS(step_size=0.5, metric=refhmc.metrics.Identity())
     report = rc.transition(kernel, refhmc.Hamiltonian(gaussian()), n_points=3)

@@ -165,6 +165,7 @@ model = refhmc.Model(dim=2, log_density=log_density, gradient=gradient)
 """
 
 
+@pytest.mark.sweep
 @numba_only
 def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
     """A global that a callee reads is in the compiled code: with another value it is another function.

@@ -34,6 +34,7 @@ from refhmc.metrics.softabs_function import (
 )
 from refhmc.numerics import batched
 from tests.helpers.riemannian_cases import model_of, soft, soft_quotient
+from tests.helpers.sweeps import one_in
 
 METRICS = {
     "identity": lambda d: Identity(),
@@ -56,8 +57,7 @@ def close(a, b, condition):
     return np.max(np.abs(a - b)) <= 1e-14 * (1 + condition) * np.max(np.abs(b), initial=1e-300)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("metric", "name"), one_in(2, METRICS, MODELS))
 def test_a_stack_is_each_of_them(metric, name):
     model, rng = model_of(name), np.random.default_rng(7)
     metric = METRICS[metric](model.dim)

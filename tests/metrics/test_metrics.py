@@ -38,6 +38,7 @@ from refhmc.metrics import (
     SoftAbs,
 )
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN, Exact, funnel_exact, matrix_of, model_of, soft
+from tests.helpers.sweeps import one_in
 
 DERIVATIVE, ENERGY = 1e-9, 1e-11
 TOO_LARGE = {"normal-100"}  # its metrics are constant: a test of its own
@@ -81,10 +82,11 @@ def check_against_exact(model, metric, q, rng) -> None:
         assert np.all(np.abs(H.grad_p(q, p) - velocity) <= DERIVATIVE * scale)
 
 
-@pytest.mark.parametrize("metric", RIEMANNIAN)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MODELS if n not in NOT_HERE]
-)
+QUICK = [name for name in MODELS if name not in NOT_HERE and name not in SLOW]
+TAKE_LONG = [pytest.param(n, m, marks=pytest.mark.slow) for n in sorted(SLOW & set(MODELS)) for m in RIEMANNIAN]
+
+
+@pytest.mark.parametrize(("name", "metric"), one_in(3, QUICK, RIEMANNIAN) + TAKE_LONG)
 def test_energy_and_its_derivatives(name, metric):
     """Along a random direction, in which no error of a component is lost but by chance."""
     model, chosen = model_of(name), RIEMANNIAN[metric]

@@ -319,6 +319,7 @@ def sampled(kernel, sample, **options):
     return sample(loose, kernel, random_seed=20261121, **options)
 
 
+@pytest.mark.sweep
 def test_hmc_on_the_fisher_metric_finds_the_posterior(model, sample):
     result = sampled(FISHER, sample, draws=30, tune=0, chains=4, initvals=model.reference.mean)
     assert result.sample_stats["is_accepted"].mean() > 0.9

@@ -138,6 +138,7 @@ def test_latent_metric_is_the_prior_precision_and_half():
     np.testing.assert_allclose(H.mass(x), G, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.sweep
 def test_posterior_by_gibbs_is_that_by_nuts():
     """z-tests of the parameters, of some x, and of their squares. False alarm of all together: 1e-4."""
     model = StochasticVolatility(simulate(30, seed=7)[1])
