@@ -71,11 +71,12 @@ def run_oracle(options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     """``refhmc check``: print the reports; the exit status."""
     from refhmc.check.protocol.driver import USAGE
+    from refhmc.check.protocol.messages import Refusal
 
     try:
         _sensible(options)
         return _check_program(options) if options.cmd is not None else _check_function(options)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, Refusal) as error:
         print(f"refhmc check: {error}", file=sys.stderr)
         return USAGE
 
@@ -99,12 +100,10 @@ def _check_program(options: argparse.Namespace) -> int:
 
 def _check_function(options: argparse.Namespace) -> int:
     import refhmc.check
+    from refhmc.check.protocol import names
     from refhmc.check.protocol.driver import accepted, exit_status
 
-    try:
-        function = getattr(refhmc.check, options.kind)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"this installation has no check {options.kind!r} ({error})") from None
+    function = getattr(refhmc.check, options.kind)
     arguments = [_loaded(text) for text in options.subject]
     given = {
         "H": _hamiltonian(options),
@@ -115,7 +114,7 @@ def _check_function(options: argparse.Namespace) -> int:
         **{key: getattr(options, key) for key in ("dim", "eps", "n", "depth", "claims", "alpha", "seconds", "seed")},
     }
     if options.target is not None and (options.args or options.kind != "sampler"):
-        given["target"] = _target(options)
+        given["target"] = names.target(options.target, options.args)
     report = function(*arguments, **accepted(function, given))
     print(report.to_json() if options.json else report)
     return exit_status([report], options.strict)
@@ -129,22 +128,8 @@ def _hamiltonian(options: argparse.Namespace) -> Any:
         return None
     from refhmc.check import own
     from refhmc.check.protocol import names
-    from refhmc.check.protocol.messages import Refusal
 
-    try:
-        return own.Hamiltonian(_target(options), names.metric(options.metric))
-    except Refusal as refusal:
-        raise ValueError(str(refusal)) from None
-
-
-def _target(options: argparse.Namespace) -> Any:
-    from refhmc.check.protocol import names
-    from refhmc.check.protocol.messages import Refusal
-
-    try:
-        return names.target(options.target, options.args)
-    except Refusal as refusal:
-        raise ValueError(str(refusal)) from None
+    return own.Hamiltonian(names.target(options.target, options.args), names.metric(options.metric))
 
 
 def _sensible(options: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import refhmc.check
 from refhmc.check import own, targets
 from refhmc.check.operations import OPERATIONS
 from refhmc.check.protocol import names
@@ -41,6 +42,7 @@ PASSED, FAILURE, USAGE, UNDECIDED, STOPPED = 0, 1, 2, 3, 4
 MOST_ASKED = 10_000  # numbers that one transition may ask for
 MOST_DIMENSIONS = 100_000
 SEED = 20261121
+NO_ENERGY = "there is no H: no target is named, and the program has neither dH nor logp"
 
 
 class Outcome(NamedTuple):
@@ -352,45 +354,26 @@ def _law(target: Any, args: dict | None, model: Any) -> targets.Target | None:
 
 def _run(name: str, remote: Remote, options: dict, asked_for: bool) -> Report | None:
     """The report of one check; where it cannot be run, one that says so, or None if it was not asked for by name."""
-    function, arguments, found, why = PREPARED[name](remote)
+    arguments, found, why = PREPARED[name](remote)
     if why is None:
+        function = getattr(refhmc.check, name)
         seconds = max(SECONDS_PER_CALL, 2 * remote.program.seconds)
         given = {"dim": remote.dim, "name": remote.name, "eps": remote.eps, "seconds_per_call": seconds}
-        try:
-            report = function(*arguments, **accepted(function, {**given, **options, **found}))
-            return report._replace(check=name)
-        except (ImportError, AttributeError, NotImplementedError) as error:
-            why = f"this installation has no such check ({error})"
+        return function(*arguments, **accepted(function, {**given, **options, **found}))
     if not asked_for and name == "orbit":
         return None
     return Report(name, remote.name, {}, options["seed"], (not_run(name, why),))
 
 
-Prepared = tuple[Callable, tuple, dict, str | None]  # a check, its arguments, its options, why it cannot be run
-
-
-def _check(kind: str) -> Callable:
-    def late(*arguments: Any, **keywords: Any) -> Report:
-        import refhmc.check
-
-        return getattr(refhmc.check, kind)(*arguments, **keywords)
-
-    try:
-        import refhmc.check
-
-        return getattr(refhmc.check, kind)
-    except (ImportError, AttributeError):  # it will say so when it is called
-        return late
+Prepared = tuple[tuple, dict, str | None]  # a check's arguments, its options, why it cannot be run
 
 
 def _prepare_model(remote: Remote) -> Prepared:
     q = remote.somewhere()
     why = remote.missing("logp", remote.logp, q)
-    has = {
-        op: why is None and remote.missing(op, f, q) is None for op, f in (("grad", remote.grad), ("hess", remote.hess))
-    }
-    grad, hess = remote.grad if has["grad"] else None, remote.hess if has["hess"] else None
-    return _check("model"), (remote.logp, grad), {"hess": hess, "reference": remote.law or remote.model}, why
+    derivatives = {"grad": remote.grad, "hess": remote.hess}
+    has = {op: f for op, f in derivatives.items() if why is None and remote.missing(op, f, q) is None}
+    return (remote.logp,), {**has, "reference": remote.law or remote.model}, why
 
 
 def _prepare_metric(remote: Remote) -> Prepared:
@@ -406,42 +389,39 @@ def _prepare_metric(remote: Remote) -> Prepared:
     if remote.missing("momentum", remote.draw_p, np.random.default_rng(0), q) is None:
         options["draw_p"] = remote.draw_p
     why = None if has_G or has_H else "the program has neither metric nor dH"
-    return _check("metric"), (remote.G if has_G else None,), options, why
+    return (remote.G if has_G else None,), options, why
 
 
 def _prepare_integrator(remote: Remote) -> Prepared:
-    q = remote.somewhere()
-    why = remote.missing("step", remote.step, q, np.zeros(remote.dim), 0.01, 1)
-    H = None if why else remote.hamiltonian()
-    return _check("integrator"), (remote.step,), {"H": H}, why
+    why = _no_step(remote)
+    return (remote.step,), {"H": None if why else remote.hamiltonian()}, why
 
 
 def _prepare_transition(remote: Remote) -> Prepared:
-    q = remote.somewhere()
-    why = remote.missing("transition", lambda: remote.transition(q, p0=np.zeros(remote.dim), u=0.5))
+    why = _no_transition(remote)
     H = None if why else remote.hamiltonian()
-    if why is None and H is None:
-        why = "there is no H: no target is named, and the program has neither dH nor logp"
-    return _check("transition"), (remote.transition, H), {}, why
+    return (remote.transition, H), {}, why or (None if H else NO_ENERGY)
 
 
 def _prepare_orbit(remote: Remote) -> Prepared:
-    q = remote.somewhere()
-    why = None if remote.depth is not None else "no depth of its tree is given"
-    why = why or remote.missing("step", remote.step, q, np.zeros(remote.dim), 0.01, 1)
+    why = _no_step(remote) if remote.depth is not None else "no depth of its tree is given"
     H = None if why else remote.hamiltonian()
-    if why is None and H is None:
-        why = "there is no H"
     options = {"H": H, "depth": remote.depth, "eps": remote.eps or 0.1, "threshold": remote.says.get("threshold")}
-    return _check("orbit"), (remote.tree, lambda q, p, eps: remote.step(q, p, eps, 1)), options, why
+    return (remote.tree, lambda q, p, eps: remote.step(q, p, eps, 1)), options, why or (None if H else NO_ENERGY)
 
 
 def _prepare_sampler(remote: Remote) -> Prepared:
+    why = _no_transition(remote) or ("no target with exact draws is named" if remote.law is None else None)
+    return (remote.kernel,), {"target": remote.law}, why
+
+
+def _no_step(remote: Remote) -> str | None:
+    return remote.missing("step", remote.step, remote.somewhere(), np.zeros(remote.dim), 0.01, 1)
+
+
+def _no_transition(remote: Remote) -> str | None:
     q = remote.somewhere()
-    why = remote.missing("transition", lambda: remote.transition(q, p0=np.zeros(remote.dim), u=0.5))
-    if remote.law is None:
-        why = why or "no target with exact draws is named"
-    return _check("sampler"), (remote.kernel,), {"target": remote.law}, why
+    return remote.missing("transition", lambda: remote.transition(q, p0=np.zeros(remote.dim), u=0.5))
 
 
 PREPARED: dict[str, Callable[[Remote], Prepared]] = {

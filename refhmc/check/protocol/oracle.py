@@ -180,7 +180,7 @@ def of_model(op: str) -> Callable[[dict], dict]:
 
 def metric(request: dict) -> dict:
     """G(q), and its derivatives where they are wanted."""
-    H, q = _hamiltonian(request), _position(request)
+    H, q = _hamiltonian(request), _vector(request, "q")
     if request.get("derivative"):
         _answerable(len(q) ** 3, "dG")
     found = _of_q(request, "G", H.mass)
@@ -199,7 +199,7 @@ def _mass_along(H: Any, q: np.ndarray, u: np.ndarray, t: float) -> np.ndarray:
 
 def dH(request: dict) -> dict:
     """H and its two gradients."""
-    H, q, p = _hamiltonian(request), _position(request), _momentum(request, "p")
+    H, q, p = _hamiltonian(request), _vector(request, "q"), _vector(request, "p")
     d, evaluate = len(q), own.evaluation(H)
 
     def everything(z: np.ndarray) -> np.ndarray:
@@ -209,7 +209,7 @@ def dH(request: dict) -> dict:
     z = np.concatenate([q, p])
     value = everything(z)
     found = _numbers({"H": value[0], "dHdq": value[1 : d + 1], "dHdp": value[d + 1 :]})
-    return _with_tol(request, found, lambda: conditions.of_value(everything, z, value, _roundings(H)))
+    return _with_tol(request, found, lambda: conditions.of_value(everything, z, value, conditions.roundings(H.model)))
 
 
 def step(request: dict) -> dict:
@@ -232,7 +232,7 @@ def orbit(request: dict) -> dict:
 
 def transition(request: dict) -> dict:
     """One transition of HMC or NUTS on the given randomness."""
-    H, q, eps = _hamiltonian(request), _position(request), _step_size(request)
+    H, q, eps = _hamiltonian(request), _vector(request, "q"), _step_size(request)
     kernel = str(request.get("kernel", "hmc")).lower()
     wanted = names.method(request.get("method") or _default_method(H), **_solver(0))
     options: dict[str, Any] = {"step_size": abs(eps), "metric": H.metric, "integrator": wanted}
@@ -285,7 +285,7 @@ OPS = {
 
 def _of_q(request: dict, name: str, f: Callable[[np.ndarray], Any]) -> dict:
     """f(q) under ``name``."""
-    q = _position(request)
+    q = _vector(request, "q")
     value = np.asarray(f(q))
     C = conditions.roundings(_model(request))
     return _with_tol(request, _numbers({name: value}), lambda: conditions.of_value(f, q, value, C))
@@ -293,7 +293,7 @@ def _of_q(request: dict, name: str, f: Callable[[np.ndarray], Any]) -> dict:
 
 def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, dict]:
     """The trajectory of n steps, its tolerance and that of its last energy, as parts of an answer."""
-    H, q, p, eps = _hamiltonian(request), _position(request), _momentum(request, "p"), sign * _step_size(request)
+    H, q, p, eps = _hamiltonian(request), _vector(request, "q"), _vector(request, "p"), sign * _step_size(request)
     wanted = request.get("method") or _default_method(H)
     d = len(q)
     if request.get("tol") is not False and n * (2 * d) ** 2 > MOST_JACOBIANS:
@@ -322,7 +322,7 @@ def _trajectory(request: dict, n: int, sign: float = 1.0) -> tuple[Any, dict, di
         moved = own.integrate(H, integrator, z[:d], z[d:], step_size=eps, n_steps=n)
         return np.concatenate([moved.q, moved.p], axis=1)
 
-    C, states = _roundings(H), np.concatenate([path.q, path.p], axis=1)
+    C, states = conditions.roundings(H.model), np.concatenate([path.q, path.p], axis=1)
     tol = conditions.of_path(run, states[0], states, C, delta)
     energy, velocity, slope = own.evaluation(H)(path.q[-1], path.p[-1])
     moved_by = float(np.abs(np.concatenate([velocity, slope])).sum())
@@ -395,10 +395,6 @@ def _hamiltonian(request: dict) -> Any:
         raise Refusal(BAD_REQUEST, str(wrong)) from None
 
 
-def _roundings(H: Any) -> float:
-    return conditions.roundings(H.model)
-
-
 def _field(request: dict, name: str, rank: int) -> np.ndarray:
     if name not in request:
         raise Refusal(BAD_REQUEST, f"the field {name} is missing")
@@ -408,16 +404,8 @@ def _field(request: dict, name: str, rank: int) -> np.ndarray:
         raise Refusal(BAD_REQUEST, f"{name}: {refusal}") from None
 
 
-def _position(request: dict) -> np.ndarray:
-    return _vector(request, "q", _model(request).dim)
-
-
-def _momentum(request: dict, name: str) -> np.ndarray:
-    return _vector(request, name, _model(request).dim)
-
-
-def _vector(request: dict, name: str, dim: int) -> np.ndarray:
-    value = _field(request, name, 1)
+def _vector(request: dict, name: str) -> np.ndarray:
+    value, dim = _field(request, name, 1), _model(request).dim
     if value.shape != (dim,):
         raise Refusal(BAD_REQUEST, f"{name}: {dim} numbers were wanted, got {len(value)}")
     return value
