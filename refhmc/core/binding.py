@@ -25,7 +25,7 @@ from numba import types as nb
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc.core import types
-from refhmc.core.compiled import jit, jit_anew, jit_calling_python, silence_experimental
+from refhmc.core.compiled import jit, jit_anew, jit_calling_python, returned_type, silence_experimental
 from refhmc.core.failures import FailureLog
 from refhmc.core.fingerprint import fingerprint
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError
@@ -81,7 +81,7 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
     return None
 
 
-@numba.njit
+@jit_anew
 def _no_data(packed: Any) -> Any:
     return None
 
@@ -100,25 +100,25 @@ def _part(start: int, shape: tuple, integer: bool) -> Callable:
     stop = start + int(np.prod(shape, dtype=int))
     if integer:
         if shape == ():
-            return numba.njit(lambda packed: packed[0, start:stop].view(np.int64)[0])
-        return numba.njit(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
+            return jit_anew(lambda packed: packed[0, start:stop].view(np.int64)[0])
+        return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
     if shape == ():
-        return numba.njit(lambda packed: packed[0, start])
-    return numba.njit(lambda packed: packed[0, start:stop].reshape(shape))
+        return jit_anew(lambda packed: packed[0, start])
+    return jit_anew(lambda packed: packed[0, start:stop].reshape(shape))
 
 
 @shared
 def _gather(takers: tuple[Callable, ...]) -> Callable:
     first = takers[0]
     if len(takers) == 1:
-        return numba.njit(lambda packed: (first(packed),))
+        return jit_anew(lambda packed: (first(packed),))
     rest = _gather(takers[1:])
-    return numba.njit(lambda packed: (first(packed),) + rest(packed))
+    return jit_anew(lambda packed: (first(packed),) + rest(packed))
 
 
 @shared
 def _as_named(cls: type, gather: Callable) -> Callable:
-    return numba.njit(lambda packed: cls(*gather(packed)))
+    return jit_anew(lambda packed: cls(*gather(packed)))
 
 
 # ----------------------------------------------------------------------------------------------- compiled functions
@@ -211,8 +211,8 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
     try:
         adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
     finally:
-        if not in_place and f.signatures:
-            returned = f.overloads[f.signatures[-1]].signature.return_type
+        if not in_place:
+            returned = returned_type(f)
             if isinstance(returned, NUMERIC) and getattr(returned, "ndim", 0) != axes:
                 raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
     return adapted

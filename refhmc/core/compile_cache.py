@@ -30,13 +30,14 @@ from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
-from numba.core.compiler import CompileResult
+from numba.core.compiler import CompileResult, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.core.types import Dispatcher
 
 from refhmc.core.file_lock import FileLock, HeldError
+from refhmc.core.linking import PartLibrary
 from refhmc.errors import CompileCacheWarning
 
 PRIVATE = 0o700
@@ -126,15 +127,23 @@ class CompiledCode(FunctionCache):
 
     ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
     time. A function that closes over compiled ones, ``known``, has an ``identity`` that says which they are: they themselves
-    have no bytes that are the same in every process. (Of Numba's class only the hash of bytecode and closure is used.)
+    have no bytes that are the same in every process. A function and its ``part`` (:mod:`refhmc.core.linking`) have two files.
+    (Of Numba's class only the hash of bytecode and closure is used.)
     """
 
     def __init__(
-        self, function: Callable, missed: Callable[[], None], identity: str | None = None, known: Sequence = ()
+        self,
+        function: Callable,
+        missed: Callable[[], None],
+        identity: str | None = None,
+        known: Sequence = (),
+        *,
+        part: bool = False,
     ) -> None:
         self._py_func, self._name, self._cache_path = function, repr(function), None
         self._missed, self._identity, self._known = missed, identity, {id(each) for each in known}
         self._lock: FileLock | None = None
+        self._suffix = "part.nbc" if part else "nbc"
 
     def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
         """The file of a signature; None where nothing is kept: the function's own file is not known, or it is handed a function
@@ -152,7 +161,7 @@ class CompiledCode(FunctionCache):
         key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
         name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
         name = re.sub(r"[^\w.]", "", name)[:80]
-        return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.nbc"
+        return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.{self._suffix}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
@@ -216,7 +225,9 @@ def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResu
     What cannot be trusted is warned of and removed.
     """
     try:
-        found = CompileResult._rebuild(target_context, *read_sealed(path))
+        found = (_part_of if path.name.endswith(".part.nbc") else CompileResult._rebuild)(
+            target_context, *read_sealed(path)
+        )
         return found if declared in (None, found.signature.return_type) else None
     except FileNotFoundError:
         pass
@@ -227,6 +238,31 @@ def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResu
             text = str(error) if str(path) in str(error) else f"{path}: {type(error).__name__}: {error}"
             warnings.warn(f"Compiled code is made anew: {text}.", CompileCacheWarning, stacklevel=3)
     return None
+
+
+def _part_of(target_context: Any, library: tuple, fndesc: Any, environment: Any, *rest: Any) -> CompileResult:
+    """As Numba's ``CompileResult._rebuild``, for a part."""
+    signature, objectmode, lifted, type_annotation, reload_init, referenced_envs = rest
+    for function in reload_init:
+        function()
+    part = PartLibrary.from_bitcode(target_context.codegen(), *library)
+    entry_point = target_context.get_executable(part, fndesc, environment)
+    for each in referenced_envs:
+        part.codegen.set_env(each.env_name, each)
+    return compile_result(
+        typing_context=target_context.typing_context,
+        target_context=target_context,
+        library=part,
+        environment=environment,
+        entry_point=entry_point,
+        fndesc=fndesc,
+        type_annotation=type_annotation,
+        signature=signature,
+        objectmode=objectmode,
+        lifted=lifted,
+        reload_init=reload_init,
+        referenced_envs=referenced_envs,
+    )
 
 
 def _is_in_use(error: Exception) -> bool:

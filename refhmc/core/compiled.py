@@ -30,7 +30,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from refhmc.core.compile_cache import CompiledCode
-from refhmc.core.linking import SelfContained, Whole
+from refhmc.core.linking import Part, SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
@@ -44,7 +44,8 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
     """Numba's ``njit`` with the cache of :mod:`refhmc.core.compile_cache` in the place of its own."""
     dispatcher = numba.njit(pipeline_class=pipeline_class, **options)(function)
     if not numba.config.DISABLE_JIT:
-        cache, compile_or_load = CompiledCode(function, _announce_once, *bound), dispatcher.compile
+        cache = CompiledCode(function, _announce_once, *bound, part=pipeline_class is Part)
+        compile_or_load = dispatcher.compile
 
         def compile_in_turn(signature: Any) -> Any:
             with cache.turn():
@@ -54,14 +55,56 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
     return dispatcher
 
 
+def _with_part(whole: Any, make_part: Callable) -> Any:
+    """A dispatcher whose function is compiled as a part (:mod:`refhmc.core.linking`) where compiled code calls it.
+
+    Not where the whole is there already for these types: its returned type may have been declared.
+    """
+    if numba.config.DISABLE_JIT:
+        return whole
+    as_whole = whole.get_call_template
+
+    @functools.cache
+    def part() -> Any:
+        made = make_part()
+        made._compiling_counter = whole._compiling_counter  # of calls to itself, which find the function by it
+        return made
+
+    def get_call_template(arguments: Any, keywords: Any) -> Any:
+        _, types = whole._compiler.fold_argument_types(arguments, keywords)
+        if tuple(types) in whole.overloads and tuple(types) not in part().overloads:
+            return as_whole(arguments, keywords)
+        return part().get_call_template(arguments, keywords)
+
+    def get_overload(types: Any) -> Any:
+        found = part().overloads.get(tuple(types)) or whole.overloads[tuple(types)]
+        return found.entry_point
+
+    whole.get_call_template, whole.get_overload, whole.part = get_call_template, get_overload, part
+    return whole
+
+
+def returned_type(dispatcher: Any) -> Any:
+    """What the last version that was compiled returns; None where none was."""
+    part = getattr(dispatcher, "part", None)
+    versions = [*dispatcher.overloads.values(), *(part().overloads.values() if part else ())]
+    return versions[-1].signature.return_type if versions else None
+
+
+def _core_njit(function: Callable, **options: Any) -> Any:
+    """A function that is kept, and as a part where the core calls it."""
+    options |= CORE
+    return _with_part(_kept_njit(function, **options), lambda: _kept_njit(function, pipeline_class=Part, **options))
+
+
 def jit(function: Callable) -> Any:
     """A function of the compiled core: cached, compiled on first use, allocates nothing."""
-    return _kept_njit(function, **CORE)
+    return _core_njit(function)
 
 
 def jit_sum(function: Callable) -> Any:
     """As :func:`jit`, for sums over long vectors, whose terms may be added in another (fixed) order."""
-    return _kept_njit(function, **CORE, **REORDERED_SUMS)
+    return _core_njit(function, **REORDERED_SUMS)
 
 
 def jit_products(function: Callable) -> Any:
@@ -69,12 +112,12 @@ def jit_products(function: Callable) -> Any:
 
     (Not for what is compiled in more than one place and must come out the same: LLVM decides anew in each.)
     """
-    return _kept_njit(function, **CORE, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
+    return _core_njit(function, fastmath={*REORDERED_SUMS["fastmath"], "contract"})
 
 
 def jit_part(function: Callable) -> Any:
     """As :func:`jit`, always copied into its caller by LLVM: a part of one, written down by itself."""
-    return _kept_njit(function, forceinline=True, **CORE)
+    return _core_njit(function, forceinline=True)
 
 
 def jit_template(function: Callable) -> Any:
@@ -131,7 +174,8 @@ def jit_calling_python(function: Callable) -> Any:
 
 def jit_anew(function: Callable) -> Any:
     """For what each process compiles for itself: a user's function, and what is made of one."""
-    return numba.njit(pipeline_class=SelfContained, **OPTIONS)(function)
+    whole, part = (numba.njit(pipeline_class=each, **OPTIONS) for each in (SelfContained, Part))
+    return _with_part(whole(function), lambda: part(function))
 
 
 if numba.config.DISABLE_JIT:

@@ -8,7 +8,13 @@ import pathlib
 import subprocess
 import sys
 
+import numba
 import pytest
+from numba import types as nb
+from numba.core import compiler
+
+from refhmc.core import linking
+from refhmc.core.compiled import jit_anew
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -80,3 +86,101 @@ def test_compiled_or_loaded_the_draws_are_the_same(tmp_path, word):
     assert len(first) >= 4
     assert not any("error" in run for run in first.values())
     assert {name: run["sha256"] for name, run in first.items()} == {name: run["sha256"] for name, run in second.items()}
+
+
+compiles = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+
+
+@jit_anew
+def halved(x):
+    return x / 2
+
+
+@jit_anew
+def factorial(n):
+    return n * factorial(n - 1) if n > 1 else 1
+
+
+@jit_anew
+def refuses(x, text):
+    print("said by compiled code:", text)
+    if x < 0:
+        raise ValueError("negative", x)
+    return x
+
+
+def libraries(dispatcher):
+    return [type(version.library) for version in dispatcher.overloads.values()]
+
+
+@compiles
+def test_what_compiled_code_calls_is_a_part_until_python_calls_it():
+    quarter = jit_anew(lambda x: halved(halved(x)))
+    assert quarter(3.0) == 0.75
+    assert libraries(halved) == []
+    assert libraries(halved.part()) == [linking.PartLibrary]
+    assert halved(3.0) == 1.5
+    assert libraries(halved) == [linking.SelfContainedLibrary]
+    assert jit_anew(lambda x: halved(x) + 1)(3.0) == 2.5
+    assert numba.njit(lambda x: halved(x) - 1)(3.0) == 0.5  # from code that Numba compiles as it does otherwise
+
+
+@compiles
+def test_a_whole_that_is_there_serves_compiled_code_too():
+    """With the type that was declared, which the text by itself does not say."""
+    one = jit_anew(lambda x: 1)
+    one.compile(nb.float64(nb.float64))
+    assert isinstance(jit_anew(lambda x: one(x))(2.0), float)
+    assert libraries(one.part()) == []
+    assert isinstance(jit_anew(lambda x: one(x))(2), int)
+    assert libraries(one.part()) == [linking.PartLibrary]
+
+
+@compiles
+def test_a_part_may_call_itself():
+    assert jit_anew(lambda n: factorial(n))(10) == 3628800
+    assert factorial(5) == 120
+
+
+@compiles
+def test_a_part_prints_and_raises_as_the_whole_does(capfd):
+    """Both need Python objects that lie beside the code."""
+    caller = jit_anew(lambda x, text: refuses(x, text))
+    assert caller(2.0, "all is well") == 2.0
+    with pytest.raises(ValueError, match=r"\('negative', -1.0\)"):
+        caller(-1.0, "or is it")
+    assert libraries(refuses) == []
+    assert capfd.readouterr().out.splitlines() == [
+        "said by compiled code: all is well",
+        "said by compiled code: or is it",
+    ]
+
+
+@compiles
+def test_a_part_is_kept_and_loaded(tmp_path):
+    """By a process whose own function it is to be linked with."""
+    script = tmp_path / "part.py"
+    script.write_text(
+        "import sys; import numpy as np; from refhmc.core.compiled import jit\n"
+        "from refhmc.numerics.linalg import dot\n"
+        "@jit\ndef one(x): return dot(x, x)\n"
+        "@jit\ndef two(x): return 2 * dot(x, x)\n"
+        "print((one if sys.argv[1] == 'one' else two)(np.ones(3)), dot.part().stats.cache_misses.total(), len(dot.overloads))",
+        encoding="utf-8",
+    )
+    assert python(tmp_path / "cache", script, "one").split() == ["3.0", "1", "0"]
+    assert python(tmp_path / "cache", script, "two").split() == ["6.0", "0", "0"]
+
+
+def test_options_are_equal_where_numba_finds_them_equal():
+    """Numba's own are the oracle: set, left at their default, and set to their default."""
+    several = [compiler.Flags() for _ in range(5)]
+    several[1].nrt = several[4].nrt = True
+    several[2].nrt = False
+    several[3].forceinline = True
+    for a in several:
+        for b in several:
+            equal = a == b
+            assert (linking.Flags(a) == linking.Flags(b)) is (linking.Flags(a) == b) is (b == linking.Flags(a)) is equal
+            assert hash(linking.Flags(a)) == hash(a)
+    assert linking.Flags() != "something else"
