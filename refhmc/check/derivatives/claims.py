@@ -23,7 +23,7 @@ from refhmc.check.subject.foreign import Inconclusive
 
 ALL_COORDINATES = 16  # up to so many, each by itself; beyond, some of them and dense directions
 COARSE = 1e-6  # tier at which a derivative is wrong
-BASIS = "differences' own error + 64 x noise of the claim + {tier:.0e} of the scale"
+BASIS = f"differences' own error + 64 x noise of the claim + {COARSE:.0e} of the scale"
 
 
 class Claim(NamedTuple):
@@ -110,26 +110,21 @@ def claim_at(
     return Claim(q, directions, *(np.stack(c, axis=-1) for c in zip(*columns, strict=True)))
 
 
-def worst(claims: Sequence[Claim], tier: float = COARSE) -> tuple[Claim, tuple[int, ...]]:
-    """The claim and the entry of it (its last index the direction) that goes furthest beyond what is allowed."""
-    found = max(claims, key=lambda c: c.excess(tier).max())
-    excess = found.excess(tier)
-    return found, tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
-
-
-def row_of(
-    claims: Sequence[Claim], case: Callable[[Claim, tuple[int, ...]], str], tier: float = COARSE, said: str = ""
-) -> Row:
-    """The row of a claim looked at in several places; Inconclusive where none of them decides."""
+def row_of(claims: Sequence[Claim], case: Callable[[Claim, tuple[int, ...]], str], said: str = "") -> Row:
+    """The row of a claim looked at in several places, of the entry (its last index the direction) that goes furthest beyond
+    what is allowed; Inconclusive where no place decides.
+    """
     if not any(c.decided.any() for c in claims):
         raise Inconclusive(f"at none of {len(claims)} places do differences resolve the derivative")
-    claim, index = worst(claims, tier)
+    claim = max(claims, key=lambda c: c.excess().max())
+    excess = claim.excess()
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
     size = max(float(claim.size[index]), 1e-300)
-    number, tolerance = np.inf, tier
+    number, tolerance = np.inf, COARSE
     if np.isfinite(claim.value[index]):
         number = float(np.abs(claim.value[index] - claim.truth[index]) / size)
-        tolerance = float((claim.own[index] + tier * claim.size[index]) / size)
-    basis = f"{BASIS.format(tier=tier)}; {len(claims)} places" + (f"; {said}" if said else "")
-    if claim.excess(tier)[index] <= 1.0:
+        tolerance = float((claim.own[index] + COARSE * claim.size[index]) / size)
+    basis = f"{BASIS}; {len(claims)} places" + (f"; {said}" if said else "")
+    if excess[index] <= 1.0:
         return passed(basis, number, tolerance)
     return failed(basis, case(claim, index), number, tolerance)

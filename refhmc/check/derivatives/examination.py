@@ -12,9 +12,9 @@ import numpy as np
 from refhmc.check.derivatives.claims import Claim, row_of
 from refhmc.check.derivatives.points import LARGEST_TRIED, Frame, as_points, ascending, infer_dim, inside_test, place
 from refhmc.check.examination import Examination
-from refhmc.check.judging import simplest
-from refhmc.check.report import Row
-from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, text_of
+from refhmc.check.judging import failed, simplest
+from refhmc.check.report import MISCONDUCT, Row
+from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError, elsewhere, text_of
 
 ROUNDING = 64.0  # units of rounding allowed, times d, times the condition
 
@@ -29,6 +29,7 @@ class DerivativeExamination(Examination):
 
     nowhere = "no place is known at which the functions are finite"
     ranks: ClassVar[dict[str, int]]
+    order = "ijk"  # of a third derivative's indices, as the author has them
 
     def __init__(
         self, functions: dict[str, Callable | None], support: Any, points: Any, seed: int, like: Any, dim: int | None
@@ -147,14 +148,35 @@ class DerivativeExamination(Examination):
         ways = (place(self.frame, ascending(self.dim, self.rng), self.good) for _ in range(asymmetric))
         self.asymmetric += [q for q in ways if q is not None]
 
+    def finite_nowhere(self, what: str, key: str, points: np.ndarray, count: int = 1) -> Row:
+        """The row where no frame was found: ``what`` a function of ``count`` vectors raises, or that it is not finite."""
+        q = [points[0] if len(points) else np.zeros(self.dim)] * count
+
+        def answers(d: int) -> np.ndarray:
+            return self.functions[key].vector((d,) * self.ranks[key], *[np.full(d, 0.25)] * count)
+
+        try:
+            value = self.strictly(key, *q)
+        except SubjectError as wrong:
+            raise elsewhere(wrong, self.dim, answers) from None
+        number = float(value) if value.ndim == 0 else None
+        return failed(f"{what} is finite nowhere it was tried", self.call(key, *q), number, severity=MISCONDUCT)
+
     def claim_row(
-        self, name: str, places: Iterable[np.ndarray], key: str, of: str, claim: Callable[..., Claim], **more: Any
+        self,
+        name: str,
+        places: Iterable[np.ndarray],
+        key: str,
+        of: str,
+        claim: Callable,
+        most: int = 60,
+        said: str = "",
     ) -> Row:
-        """The row of a function ``key`` that is claimed to be the derivative of ``of``, by ``claim(q)`` or ``claim(q, u)``."""
+        """The row of a function ``key`` that is claimed to be the derivative of ``of``, by ``claim(q)`` or ``claim(q, u)``.
+
+        ``most``: tries at a simpler place where it is wrong.
+        """
         self.claims[name] = [claim(q) for q in places]
-        keep = more.pop("keep", False)
-        most = more.pop("most", 60)
-        order = more.pop("order", "ijk")
 
         def case(found: Claim, index: tuple[int, ...]) -> str:
             """The simplest place at which that entry is wrong."""
@@ -167,14 +189,14 @@ class DerivativeExamination(Examination):
             def fails(q: np.ndarray) -> bool:
                 return self.good(q) and bool(claim(q, u[None]).excess()[entry][0] > 1)
 
-            q = found.q if keep else simplest(found.q, fails, most)
+            q = simplest(found.q, fails, most)
             final, k = claim(q, u[None]), int(np.argmax(np.abs(u)))
             placed = dict(zip("ijk", (*entry, k), strict=False))
-            at = ", ".join(str(placed[letter]) for letter in order if letter in placed)
+            at = ", ".join(str(placed[letter]) for letter in self.order if letter in placed)
             said, truth = final.value[entry][0], final.truth[entry][0]
             return f"{self.call(key, q)}[{at}]  # {said:.9g}; differences of {self.names[of]}: {truth:.9g}"
 
-        return row_of(self.claims[name], case, **more)
+        return row_of(self.claims[name], case, said)
 
 
 def warm_up(functions: dict[str, Foreign], dim: int) -> None:

@@ -46,7 +46,7 @@ def as_points(points: Any, dim: int) -> np.ndarray:
     return array
 
 
-def inside_test(support: Any, dim: int | None = None) -> Callable[[np.ndarray], bool]:
+def inside_test(support: Any) -> Callable[[np.ndarray], bool]:
     """``support``, None, a function q -> bool or a pair (low, high), as a function."""
     if support is None:
         return lambda q: True
@@ -85,7 +85,7 @@ def in_box(support: Any, dim: int, z: np.ndarray) -> np.ndarray:
 
 def find_frame(f: Callable, dim: int, support: Any, points: np.ndarray, rng: np.random.Generator) -> Frame | None:
     """Centre and scales of ``f`` (to a number, NaN where there is none); None where f is nowhere finite."""
-    inside = inside_test(support, dim)
+    inside = inside_test(support)
     centre = next((q for q in candidates(dim, support, points, rng) if inside(q) and np.isfinite(f(q))), None)
     if centre is None:
         return None
@@ -120,7 +120,7 @@ def ascending(dim: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def infer_dim(
-    answers: Callable[[int], Sequence[tuple[int, ...]] | None], tried: Sequence[int] | None = None
+    answers: Callable[[int], Sequence[tuple[int, ...]] | None], tried: Sequence[int] = range(1, LARGEST_TRIED + 1)
 ) -> int | None:
     """The dimension of functions that do not say it.
 
@@ -128,7 +128,6 @@ def infer_dim(
     One that takes (almost) any d is looked at in three dimensions; of few possibilities the largest is taken, since a length of
     one is often broadcast. None where nothing is possible.
     """
-    tried = range(1, LARGEST_TRIED + 1) if tried is None else tried
     possible = []
     for d in tried:
         shapes = answers(d)

@@ -155,29 +155,36 @@ def _slope_from(
     f: Callable, x: np.ndarray, u: np.ndarray, width: Any, noise: Any, here: Any, start: Any
 ) -> tuple[Slope, bool]:
     """The extrapolated slope from one width, and whether finer widths disagree with it."""
-    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
     lost = 2.0**-52 * float(np.abs(x).max(initial=0.0)) / max(float(np.abs(u).max(initial=0.0)), 1e-300)
-    previous: list[np.ndarray] = []
-    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
-        row = [_central(f, x, u, h)]
-        if not np.isfinite(row[0]).all():
-            previous = []
-            continue
-        for n, older in enumerate(previous):
-            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
-            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older))
-            new = new + 2 * (noise + lost * np.abs(row[-1])) / h
-            better = new < error
-            best, error = np.where(better, row[-1], best), np.where(better, new, error)
-        previous = row
+
+    def central(h: float) -> np.ndarray:
+        return (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
+
+    best, error = _extrapolated(central, width, here, lambda value, h: 2 * (noise + lost * np.abs(value)) / h)
     if not np.isfinite(best).all():
         nothing = np.full(here.shape, np.nan)
         return Slope(nothing, np.full(here.shape, np.inf), False, nothing, nothing), True
     return _at_fine_widths(f, x, u, width, noise, lost, here, best, MARGIN * error, start)
 
 
-def _central(f: Callable, x: np.ndarray, u: np.ndarray, h: Any) -> Any:
-    return (np.asarray(f(x + h * u), dtype=float) - np.asarray(f(x - h * u), dtype=float)) / (2 * h)
+def _extrapolated(
+    quotient: Callable[[float], np.ndarray], width: Any, here: np.ndarray, blur: Callable[[np.ndarray, float], Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best extrapolate of ``quotient(h)`` to h = 0, and its error; ``blur(value, h)`` is what noise leaves in it."""
+    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
+    previous: list[np.ndarray] = []
+    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
+        row = [quotient(h)]
+        if not np.isfinite(row[0]).all():
+            previous = []
+            continue
+        for n, older in enumerate(previous):
+            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
+            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older)) + blur(row[-1], h)
+            better = new < error
+            best, error = np.where(better, row[-1], best), np.where(better, new, error)
+        previous = row
+    return best, error
 
 
 def _at_fine_widths(
@@ -220,17 +227,9 @@ def _at_fine_widths(
 def second_along(f: Callable, x: np.ndarray, u: np.ndarray, width: float, noise: Any) -> tuple[np.ndarray, np.ndarray]:
     """d^2/dt^2 f(x + tu) at t = 0 and a bound on its error, by extrapolated second differences."""
     here = np.asarray(f(x), dtype=float)
-    best, error = np.full(here.shape, np.nan), np.full(here.shape, np.inf)
-    previous: list[np.ndarray] = []
-    for h in FIRST * width * 0.5 ** np.arange(LEVELS):
-        row = [(np.asarray(f(x + h * u), dtype=float) - 2 * here + np.asarray(f(x - h * u), dtype=float)) / h**2]
-        if not np.isfinite(row[0]).all():
-            previous = []
-            continue
-        for n, older in enumerate(previous):
-            row.append(row[n] + (row[n] - older) / (4 ** (n + 1) - 1))
-            new = np.maximum(np.abs(row[-1] - row[n]), np.abs(row[-1] - older)) + 8 * noise / h**2
-            better = new < error
-            best, error = np.where(better, row[-1], best), np.where(better, new, error)
-        previous = row
+
+    def bend(h: float) -> np.ndarray:
+        return (np.asarray(f(x + h * u), dtype=float) - 2 * here + np.asarray(f(x - h * u), dtype=float)) / h**2
+
+    best, error = _extrapolated(bend, width, here, lambda value, h: 8 * noise / h**2)
     return best, MARGIN * error

@@ -87,11 +87,6 @@ def mass_of_energy(s: MetricExamination, q: np.ndarray) -> np.ndarray:
     return np.linalg.inv(A) if least > rounding else unknown
 
 
-def condition(G: np.ndarray) -> float:
-    values = np.linalg.eigvalsh(0.5 * (G + G.T))
-    return float(values[-1] / values[0]) if values[0] > 0 else np.inf
-
-
 Usable = list[tuple[np.ndarray, np.ndarray, float]]
 
 
@@ -100,10 +95,10 @@ def usable_test_points(s: MetricExamination, most: int = 8) -> Usable:
     found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
     for q in s.test_points(most):
         G = s.mass(q)
-        if np.isfinite(G).all():
-            blur = ROUNDING * len(q) * s.epsilon(*keys) * condition(G)
-            if blur < 0.01:
-                found.append((q, G, blur))
+        values = np.linalg.eigvalsh(0.5 * (G + G.T)) if np.isfinite(G).all() else np.zeros(1)
+        blur = ROUNDING * len(q) * s.epsilon(*keys) * float(values[-1] / values[0]) if values[0] > 0 else np.inf
+        if blur < 0.01:
+            found.append((q, G, blur))
     if not found:
         raise Inconclusive("the metric is not positive definite, or too ill-conditioned, at every place")
     return found

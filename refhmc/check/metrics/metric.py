@@ -29,13 +29,13 @@ from refhmc.check.derivatives.patterns import pattern_of_tensor
 from refhmc.check.derivatives.points import Frame, candidates, find_frame, short
 from refhmc.check.derivatives.slopes import width_along
 from refhmc.check.examination import Rows
-from refhmc.check.judging import failed, passed
+from refhmc.check.judging import passed
 from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.metrics.momenta import RATE, momentum_law
 from refhmc.check.report import FAIL, MISCONDUCT, Report, Row
-from refhmc.check.subject.foreign import SECONDS_PER_CALL, Inconclusive, NotApplicable, SubjectError, elsewhere
+from refhmc.check.subject.foreign import SECONDS_PER_CALL, Inconclusive, NotApplicable, SubjectError
 
 SAME = 1e-9  # eigenvalues closer than that, relatively, are equal
 
@@ -158,17 +158,7 @@ def _answers(s: MetricExamination) -> Row:
     points = s.find_dimension(functools.partial(_shapes, s))
     s.known_frame = _find_frame(s, points)
     if s.known_frame is None:
-        q = points[0] if len(points) else np.zeros(s.dim)
-        try:
-            s.strictly(s.main, q, *([q] if s.main == "H" else []))  # raises what it has to say
-        except SubjectError as wrong:
-
-            def answers(d: int) -> np.ndarray:
-                x = np.full(d, 0.25)
-                return s.functions[s.main].vector(*(((d, d), x) if s.main == "G" else ((), x, x)))
-
-            raise elsewhere(wrong, s.dim, answers) from None
-        return failed("the metric is finite nowhere it was tried", s.call(s.main, q), severity=MISCONDUCT)
+        return s.finite_nowhere("the metric", s.main, points, 2 if s.main == "H" else 1)
     s.look_around(s.offsets((1.0, 1.0, 1.0, 0.03, 2.0)), points, 3)
     s.simple = _simple_places(s)
     complaints: list[SubjectError] = []
@@ -231,9 +221,9 @@ def _claim(s: MetricExamination, q: np.ndarray, directions: np.ndarray | None = 
     return claim_at(s.mass, s.at("dG"), q, u, scales, unit=unit, epsilon=s.unit, claim_epsilon=s.epsilon("dG"))
 
 
-def _derivative(s: MetricExamination, name: str, places: Sequence[np.ndarray], **more: Any) -> Row:
+def _derivative(s: MetricExamination, name: str, places: Sequence[np.ndarray], most: int = 30, said: str = "") -> Row:
     s.need("dG")
-    return s.claim_row(name, places, "dG", s.main, functools.partial(_claim, s), order=s.order, most=30, **more)
+    return s.claim_row(name, places, "dG", s.main, functools.partial(_claim, s), most, said)
 
 
 def _gap(s: MetricExamination, q: np.ndarray) -> float:
@@ -263,7 +253,7 @@ def _degenerate(s: MetricExamination) -> Row:
         z = rng.standard_normal(len(q))
         test_points += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
     said = f"{len(equal)} places with equal eigenvalues"
-    return _derivative(s, "derivative at degenerate points", test_points, said=said, keep=True)
+    return _derivative(s, "derivative at degenerate points", test_points, 0, said)
 
 
 def _search(s: MetricExamination) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ from refhmc.check.derivatives.points import find_frame, short
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.models.examination import ModelExamination
 from refhmc.check.report import INEFFICIENT, MISCONDUCT, WRONG_LAW, Row
-from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, elsewhere
+from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError
 
 SECONDS_IN_ALL = 20.0  # beyond about so much fewer places are looked at
 
@@ -32,13 +32,7 @@ def answers_row(s: ModelExamination) -> Row:
     logp = s.at("logp")
     s.known_frame = find_frame(lambda q: float(np.real(logp(q))), s.dim, s.support, points, s.rng)
     if s.known_frame is None:
-        q = points[0] if len(points) else np.zeros(s.dim)
-        try:
-            value = s.strictly("logp", q)  # raises what it has to say
-        except SubjectError as wrong:
-            raise elsewhere(wrong, s.dim, lambda d: s.functions["logp"].vector((), np.full(d, 0.25))) from None
-        why = "logp is finite nowhere it was tried"
-        return failed(why, s.call("logp", q), float(value), severity=MISCONDUCT)
+        return s.finite_nowhere("logp", "logp", points)
     unknown, positive = _look_around(s, points)
     odd = _answers_at_test_points(s)
     if odd is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from refhmc.check.derivatives.points import in_box, short
@@ -17,23 +15,18 @@ def smooth_row(s: ModelExamination) -> Row:
     """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
     s.need()
     some = s.directions()[0]
-    rng, logp = np.random.default_rng([s.seed, 5]), s.at("logp")
+    rng = np.random.default_rng([s.seed, 5])
     lines, found = 0, []
     for n in range(4):
         z = rng.standard_normal(len(s.frame.centre)) if n else some * 1.5
         u = s.frame.scales * z * s.smooth
         begin = s.frame.centre + 0.1 * s.frame.scales * rng.standard_normal(len(z))
         t = np.linspace(-2.0, 2.0, 121) + 0.001 * rng.uniform()
-        values = np.array([float(np.real(logp(begin + x * u))) for x in t])
-        if np.isfinite(values).sum() < 20:
+        sharpest = _sharpest(s, begin, u, t)
+        if sharpest is None:
             continue
         lines += 1
-        noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[np.isfinite(values)]).max()))
-
-        def on_line(x: float, begin: np.ndarray = begin, u: np.ndarray = u) -> float:
-            return float(np.real(logp(begin + x * u)))
-
-        kind, at = _sharpest(on_line, t, values, noise)
+        kind, at = sharpest
         if kind:
             found.append(f"a {kind} near q = {text_of(np.round(begin + at * u, 6))}")
     if not lines:
@@ -46,26 +39,29 @@ def smooth_row(s: ModelExamination) -> Row:
 
 def jump_along(s: ModelExamination, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
     """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
-    t = np.linspace(-1.0, 1.0, 121)
-
-    def on_line(x: float) -> float:
-        return float(np.real(s.at("logp")(begin + x * u)))
-
-    values = np.array([on_line(x) for x in t])
-    finite = np.isfinite(values)
-    if finite.sum() < 20:
-        return None
-    noise = 64 * noise_of_logp(s) * max(1.0, float(np.abs(values[finite]).max()))
-    kind, at = _sharpest(on_line, t, values, noise)
+    kind, at = _sharpest(s, begin, u, np.linspace(-1.0, 1.0, 121)) or ("", 0.0)
     return begin + at * u if kind == "jump" else None
 
 
-def _sharpest(f: Callable[[float], float], t: np.ndarray, values: np.ndarray, noise: float) -> tuple[str, float]:
-    """What is sharp, "kink", "jump" or "", and where, in the interval of the grid ``t`` that bends most."""
+def _sharpest(s: ModelExamination, begin: np.ndarray, u: np.ndarray, t: np.ndarray) -> tuple[str, float] | None:
+    """What is sharp, "kink", "jump" or "", and where, in the interval of the grid begin + t u that bends most.
+
+    None where logp is finite at few of its places.
+    """
+    logp = s.at("logp")
+
+    def f(x: float) -> float:
+        return float(np.real(logp(begin + x * u)))
+
+    values = np.array([f(x) for x in t])
+    finite = np.isfinite(values)
+    if finite.sum() < 20:
+        return None
+    largest = np.abs(values[finite]).max()
+    noise = 64 * noise_of_logp(s) * max(1.0, float(largest))
     bend = np.abs(np.diff(values, n=2))
     bend = np.where(np.isfinite(bend), bend, -1.0)
     # Compared with its neighbours: a steep but smooth function bends much, over many intervals.
-    largest = np.nanmax(np.abs(values[np.isfinite(values)]))
     around = np.maximum(np.roll(bend, 3), np.roll(bend, -3)) + 1e-12 * largest + 1e-300
     i = int(np.argmax(np.where(bend > 0, bend / around, -1.0)))
     low, high = t[i], t[i + 2]
