@@ -30,6 +30,7 @@ _HOME = {  # each in a folder in the plural, so that no submodule overwrites a f
     "InconclusiveError": "report",
     "Draws": "subject.draws",
 }
+CHECKS = tuple(name for name in _HOME if name.islower())
 _MODULES = {"adapters": "adapters", "golden_vectors": "vectors.golden", "targets": "targets"}
 
 __all__ = [*_HOME, *_MODULES]

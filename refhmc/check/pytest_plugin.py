@@ -42,14 +42,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from refhmc.check import CHECKS
 from refhmc.check.report import Report
 
 DEFAULT_ALPHA = 1e-6
 DEFAULT_SEED = 20261121
-KINDS = (
-    *("integrator", "model", "metric", "transition", "orbit", "sampler", "adaptation", "batch", "randomness"),
-    *("model_and_sampler", "minibatch"),
-)
 
 
 class Budget:
@@ -148,8 +145,8 @@ class Examiner:
         self.checks = 0
 
     def __getattr__(self, kind: str) -> Callable[..., Report]:
-        if kind not in KINDS:
-            raise AttributeError(f"no check {kind!r}; there are: {', '.join(KINDS)}")
+        if kind not in CHECKS:
+            raise AttributeError(f"no check {kind!r}; there are: {', '.join(CHECKS)}")
 
         def run(*arguments: Any, **options: Any) -> Report:
             report = self.examine(Case(kind, arguments, options))
@@ -236,8 +233,8 @@ def _name_of(value: Any) -> str:
 
 
 def _kind(name: str) -> str:
-    if name not in KINDS:
-        raise ValueError(f"no check {name!r}; there are: {', '.join(KINDS)}")
+    if name not in CHECKS:
+        raise ValueError(f"no check {name!r}; there are: {', '.join(CHECKS)}")
     return name
 
 

@@ -296,22 +296,6 @@ def allowance(n: int, growth: float, delta: float | None, lever: float = 10.0) -
     return 0.0 if not delta else lever * n * delta * (1 + growth) ** 2
 
 
-def momentum_widths(energy: Energy, z: np.ndarray) -> np.ndarray:
-    """How wide exp(-H) is along each momentum, (d,), the others at zero: 1 / sqrt(d2H/dp_i2) by differences of H."""
-    d = energy.dim
-    here = energy(z * np.repeat([1.0, 0.0], d))
-    bend = [energy(np.concatenate([z[:d], u])) + energy(np.concatenate([z[:d], -u])) - 2 * here for u in np.eye(d)]
-    return 1 / np.sqrt(np.array(bend))
-
-
-def inverse_mass(energy: Energy, z: np.ndarray) -> np.ndarray:
-    """The Hessian of H in p, by central differences of the gradient."""
-    d, h = energy.dim, 1e-3
-    units = np.eye(2 * d)[d:]
-    rows = [(energy.gradient(z + h * u)[d:] - energy.gradient(z - h * u)[d:]) / (2 * h) for u in units]
-    return 0.5 * (np.array(rows) + np.array(rows).T)
-
-
 def _columns(derivative: Callable, along: np.ndarray) -> Jacobian | None:
     """J V column by column; None where one is not finite."""
     columns = [derivative(u) for u in along.T]

@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refhmc.check.integrators.examination import IntegratorExamination, inverse_mass
+from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.integrators.flow import Energy, Term, leading_term, true_flow
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.report import NOT_RUN, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 from refhmc.check.subject.step import step_outcomes
+from refhmc.check.subject.target import inverse_mass
 
 CLEAR = 10.0  # errors of the fit: a term beyond is believed, if ranges of eps agree on it
 NODES = 16  # steps of sizes E/16 ... E, for the expansion of the error in eps
@@ -258,7 +259,7 @@ def _is_exchanged(test: IntegratorExamination, series: Series) -> bool:
     """Whether positions move by the inverse of the Hessian of the kinetic energy in place of the Hessian."""
     H, d, z = test.need_energy(), test.d, series.z
     try:
-        other = np.linalg.solve(inverse_mass(H, z), z[d:]) / series.scale[:d]
+        other = np.linalg.solve(inverse_mass(H.foreign.number, z[:d]), z[d:]) / series.scale[:d]
     except (SubjectError, np.linalg.LinAlgError):
         return False
     if np.abs(other - series.field[:d]).max() < 0.01 * np.abs(series.field[:d]).max():

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.check.integrators.examination import CALM, IntegratorExamination, inverse_mass, momentum_widths
+from refhmc.check.integrators.examination import CALM, IntegratorExamination
 from refhmc.check.integrators.flow import Energy
 from refhmc.check.judging import Cases, Measured, failed, passed, worst_of
 from refhmc.check.report import FAIL, MISCONDUCT, Row
 from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.step import Step
+from refhmc.check.subject.target import momentum_root, momentum_widths
 
 
 def answers(test: IntegratorExamination) -> Row:
@@ -118,11 +119,10 @@ def candidate(test: IntegratorExamination, rng: np.random.Generator, k: int) -> 
             p = np.array(H.draw_momentum(q, rng), dtype=float)
         elif test.energy is not None and test.wide:
             if test.widths is None:  # those of one position will do for the others
-                widths = momentum_widths(test.energy, np.concatenate([q, 0 * p]))
-                test.widths = np.where(np.isfinite(widths), widths, 1.0)
+                test.widths = momentum_widths(test.energy.foreign.number, q)
             p = p * test.widths
         elif test.energy is not None:
-            p = np.linalg.solve(np.linalg.cholesky(inverse_mass(test.energy, np.concatenate([q, 0 * p]))).T, p)
+            p = momentum_root(test.energy.foreign.number, q) @ p
     except Exception:  # not of that kind: the normal ones do
         pass
     z = np.concatenate([q, p])

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.check.derivatives.points import find_frame
 from refhmc.check.examination import Examination
 from refhmc.check.orbits import states
-from refhmc.check.orbits.frame import centre_and_scale, dimension, momentum_scale
 from refhmc.check.orbits.law import Finding, OrbitTransition, Table, worst_of
-from refhmc.check.orbits.shapes import Leap, energy_of
+from refhmc.check.orbits.shapes import Leap, is_pair
 from refhmc.check.subject.enumeration import OutOfBudget
-from refhmc.check.subject.foreign import Foreign, NotApplicable
-from refhmc.check.subject.shapes import meanings
+from refhmc.check.subject.foreign import DIMENSIONS, Foreign, Inconclusive, NotApplicable
+from refhmc.check.subject.shapes import first_working, meanings
+from refhmc.check.subject.target import momentum_widths, target_density
 
 
 class OrbitExamination(Examination):
@@ -55,7 +56,9 @@ class OrbitExamination(Examination):
     ) -> None:
         self.kernel = Foreign(transition, name, like)
         self.leap = Leap(leap, like)
-        self.energy_foreign, self._energy, self.unit_mass = energy_of(target, H, like)
+        law = target_density(target if H is None else H, like=like)
+        self.energy_foreign, self.unit_mass = law.foreign[-1], law.energy is None
+        self._energy = law.energy or (lambda q, p: 0.5 * float(p @ p) - law.log_pi(q))
         super().__init__(self.kernel.name, (self.kernel, self.leap.foreign, self.energy_foreign), seed)
         self.depth, self.asked_dim, self.p0, self.points, self.threshold = depth, dim, p0, list(points), threshold
         self.model_dim = getattr(target, "dim", None)
@@ -93,18 +96,33 @@ class OrbitExamination(Examination):
             if not self.takes_eps:
                 raise NotApplicable("leap takes a step size: give eps, the one the transition walks with")
             self.list_of_eps = [0.25, 0.7, 1.2]
-        if self.asked_dim is None:
-            d = dimension(self.energy, self.leap, self.list_of_eps[0], self.points, self.model_dim)
-            self.energy_foreign.forget()
-        else:
-            d = int(self.asked_dim)
-        centre, scale = centre_and_scale(self.energy, d, self.points, np.random.default_rng([self.seed, 1]))
-        momentum = momentum_scale(self.energy, centre)
+        given = [np.array(x[0] if is_pair(x) else x, dtype=float, ndmin=1) for x in self.points]
+        d = self._dimension(given)
+        rng = np.random.default_rng([self.seed, 1])
+        frame = find_frame(lambda q: -self.energy(q, np.zeros(d)), d, None, np.array(given).reshape(-1, d), rng)
+        if frame is None:
+            raise Inconclusive("the target is finite nowhere it was tried: give points")
+        centre, scale = frame
+        momentum = momentum_widths(self.energy, centre)
         coarse = max(self.leap.foreign.epsilon, self.energy_foreign.epsilon)
         phase_map = states.PhaseMap(self.leap.ahead, self.leap.back, self.energy, centre, scale, momentum, coarse)
         self.transition = OrbitTransition(self.kernel, d, self.leap.foreign, self.more)
         self.phase_map = phase_map
         return phase_map
+
+    def _dimension(self, given: list[np.ndarray]) -> int:
+        """As asked; of the points; what the target says; or the first in which energy and leap answer."""
+        if self.asked_dim is not None or given:
+            return int(len(given[0]) if self.asked_dim is None else self.asked_dim)
+        if isinstance(self.model_dim, (int, np.integer)):
+            return int(self.model_dim)
+
+        def works(d: int) -> None:
+            q, p = 0.1 * np.ones(d), 0.2 * np.ones(d)
+            self.energy(q, p)
+            self.leap.ahead(q, p, self.list_of_eps[0])
+
+        return first_working(DIMENSIONS, works, self.leap.foreign, self.energy_foreign)[0]
 
     def test_points(self) -> list[tuple[np.ndarray, np.ndarray]]:
         phase_map, rng = self.prepare(), np.random.default_rng([self.seed, 2])

@@ -18,8 +18,8 @@ import numpy as np
 from refhmc.check.judging import failed
 from refhmc.check.orbits import states
 from refhmc.check.orbits.examination import OrbitExamination
-from refhmc.check.orbits.frame import is_pair
 from refhmc.check.orbits.law import Finding, worst_of
+from refhmc.check.orbits.shapes import is_pair
 from refhmc.check.orbits.verdicts import case_of, row_of, stands, start_case
 from refhmc.check.report import FAIL, INCONCLUSIVE, Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable

@@ -1,8 +1,8 @@
-"""The shapes in which others write a transition along an orbit, its map and its target.
+"""The shapes in which others write a transition along an orbit, and its map.
 
     transition    (draws, q, p), (q, p, draws), (draws, q); NumPy's generator for draws; eps, depth, leap, target by name
     leap          (q, p, eps) or (q, p) or (q, p, eps, n), to (q, p)
-    target        a log density q -> number, something with log_density(q), an energy H(q, p), something with energy(q, p)
+    points        positions q, or pairs (q, p)
 
 Names and what is tried: ``subject/shapes.py``.
 """
@@ -43,28 +43,9 @@ def shapes_of(transition: Callable) -> list[tuple[CallShape, bool]]:
     return [(CallShape(order, named, generator), symbolic) for order in orders for generator, symbolic in modes]
 
 
-def energy_of(target: Any, H: Any, like: Any) -> tuple[Foreign, Callable[[np.ndarray, np.ndarray], float], bool]:
-    """The foreign function, the energy H(q, p) from it, and whether the mass was taken to be one."""
-    whole = H if H is not None else target
-    for name in ("energy", "hamiltonian"):
-        if (
-            not inspect.isfunction(whole)
-            and callable(getattr(whole, name, None))
-            and needed_by(getattr(whole, name)) == 2
-        ):
-            foreign = Foreign(getattr(whole, name), f"{type(whole).__name__}.{name}", like)
-            return foreign, foreign.number, False
-    for name in ("log_density", "logp", "log_prob", "logpdf", "logdensity"):
-        if callable(getattr(whole, name, None)):
-            return _of_density(Foreign(getattr(whole, name), name, like))
-    if not callable(whole):
-        raise TypeError(f"target: something with log_density(q), or a function H(q, p), got {type(whole).__name__}")
-    foreign = Foreign(whole, "H" if H is not None else None, like)
-    return _of_density(foreign) if H is None and needed_by(whole) == 1 else (foreign, foreign.number, False)
-
-
-def _of_density(density: Foreign) -> tuple[Foreign, Callable, bool]:
-    return density, lambda q, p: 0.5 * float(p @ p) - density.number(q), True
+def is_pair(point: Any) -> bool:
+    """Whether a point is (q, p)."""
+    return isinstance(point, tuple) and len(point) == 2 and np.ndim(point[0]) == 1
 
 
 class Leap:

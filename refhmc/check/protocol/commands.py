@@ -17,7 +17,9 @@ import os
 import sys
 from typing import Any
 
-KINDS = ("integrator", "model", "metric", "transition", "orbit", "sampler", "adaptation", "batch", "randomness")
+from refhmc.check import CHECKS
+
+KINDS = tuple(name for name in CHECKS if name not in ("model_and_sampler", "minibatch"))  # they need more functions
 
 
 def add_commands(commands: Any) -> None:

@@ -33,19 +33,15 @@ from refhmc.check.judging import failed, passed
 from refhmc.check.report import FAIL, INEFFICIENT, Report, Row
 from refhmc.check.subject.draws import script_of
 from refhmc.check.subject.foreign import (
-    DIMENSIONS,
     SECONDS_PER_CALL,
     Foreign,
     Inconclusive,
     NotApplicable,
-    SubjectError,
     call_text,
-    elsewhere,
 )
 from refhmc.check.subject.outcomes import GRID
-from refhmc.check.subject.shapes import first_working
 from refhmc.check.subject.target import TargetDensity, target_density, typical_points
-from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_runner
+from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner, find_dimension
 
 KINDS = ("normal", "exponential", "uniform")
 USED = (1e-6, 0.2, 0.4, 0.6, 0.8, 0.95, 1 - 1e-9)
@@ -169,13 +165,10 @@ class RandomnessExamination(Examination):
 def _answers(test: RandomnessExamination) -> Row:
     given = test.points
 
-    def found(dim: int) -> TransitionRunner:
-        return find_runner(test.kernel, 0.1 + 0.1 * np.arange(dim) if given is None else given[0])
+    def start(dim: int) -> np.ndarray:
+        return 0.1 + 0.1 * np.arange(dim) if given is None or dim != given.shape[1] else given[0]
 
-    try:
-        dim, runner = first_working(DIMENSIONS if test.dim is None else (test.dim,), found, test.kernel)
-    except SubjectError as wrong:
-        raise elsewhere(wrong, test.dim, lambda d: find_runner(test.kernel, 0.1 + 0.1 * np.arange(d))) from None
+    dim, runner = find_dimension(test.kernel, test.dim, start)
     test.dim, test.runner, rng = dim, runner, np.random.default_rng([test.seed, 1])
     if test.points is None and test.target is None:
         test.points = 0.5 * rng.standard_normal((8, dim))

@@ -121,9 +121,10 @@ def text_of(value: Any) -> str:
 
 
 def call_text(name: str, arguments: dict | Sequence) -> str:
-    """A call as a line to paste."""
+    """A call as a line to paste; arguments that have no such text are left out."""
     items = arguments.items() if isinstance(arguments, dict) else [("", a) for a in arguments]
-    return f"{name}({', '.join((f'{key}=' if key else '') + text_of(value) for key, value in items)})"
+    texts = ((f"{key}=" if key else "") + text_of(value) for key, value in items if _plain(value))
+    return f"{name}({', '.join(texts)})"
 
 
 class Foreign:
@@ -175,7 +176,7 @@ class Foreign:
         except (SubjectError, KeyboardInterrupt, OutOfTime, _Abandoned):
             raise
         except BaseException as error:  # a foreign sys.exit() too
-            case = call_text(self.name, [a for a in arguments if _plain(a)])
+            case = call_text(self.name, arguments)
             what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {first_line(error)}"
             own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
             if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
@@ -187,7 +188,7 @@ class Foreign:
         if not self.mutated:
             pairs = [*zip(arguments, copies, strict=True), *((keywords[k], named[k]) for k in keywords)]
             if any(isinstance(before, np.ndarray) and _changed(before, after) for before, after in pairs):
-                self.mutated = call_text(self.name, [a for a in arguments if _plain(a)])
+                self.mutated = call_text(self.name, arguments)
         return result
 
     def _where(self, arguments: Sequence, keywords: dict) -> str:
@@ -202,7 +203,7 @@ class Foreign:
         """``value`` as float64 of ``shape`` (None: any); SubjectError if it is something else. Complex stays complex."""
 
         def case() -> str:
-            return call_text(self.name, [a for a in arguments if _plain(a)])
+            return call_text(self.name, arguments)
 
         try:
             array = to_host(value)
@@ -309,9 +310,7 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
             while not done.wait(0.02):
                 began, now = clock.began, time.monotonic()
                 if began is not None and now - began > seconds:
-                    called, arguments = clock.call
-                    case = call_text(called, [a for a in arguments if _plain(a)])
-                    raise SubjectHung(f"did not come back within {seconds:g} s", case)
+                    raise SubjectHung(f"did not come back within {seconds:g} s", call_text(*clock.call))
                 if now > until + (SECONDS_TO_JUDGE if began is None else SECONDS_OF_GRACE):
                     raise OutOfTime
         finally:

@@ -20,6 +20,8 @@ import numpy as np
 from refhmc.check.subject.foreign import Foreign, Inconclusive
 from refhmc.check.subject.shapes import required
 
+LOG_DENSITIES = ("log_density", "logp", "log_prob", "logpdf", "logdensity")
+
 
 class TargetDensity(NamedTuple):
     """``log_pi(q)``; ``energy(q, p)`` or None; ``dim`` if the target tells it; ``foreign``: the author's functions in it."""
@@ -32,9 +34,10 @@ class TargetDensity(NamedTuple):
 
 def target_density(H: Any, log_density: Any = None, like: Any = None) -> TargetDensity:
     """The law of ``H``: an energy H(q, p), a refhmc Hamiltonian, a target with ``log_density``, or a log density of q alone."""
-    energy_of = getattr(H, "energy", None)
+    energy_of = getattr(H, "energy", None) or getattr(H, "hamiltonian", None)
     model = getattr(H, "model", None)
-    own = log_density or getattr(H, "log_density", None) or getattr(model, "log_density", None)
+    own = log_density or getattr(model, "log_density", None)
+    own = own or next((f for name in LOG_DENSITIES if callable(f := getattr(H, name, None))), None)
     dim = next((int(d) for d in (getattr(H, "dim", None), getattr(model, "dim", None)) if isinstance(d, int)), None)
     function = energy_of if callable(energy_of) else H if callable(H) else None
     if own is None and function is not None and len(required(function)) == 1:
@@ -64,6 +67,13 @@ def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:
     for i, j in itertools.combinations_with_replacement(range(d), 2):
         found[i, j] = found[j, i] = energy(q, unit[i] + unit[j]) - alone[i] - alone[j] + here
     return found
+
+
+def momentum_widths(energy: Callable, q: np.ndarray) -> np.ndarray:
+    """How wide exp(-H) is along each momentum at q, (d,), the others at zero: 1 / sqrt(d2H/dp_i2); 1 where that is none."""
+    here = energy(q, 0 * q)
+    bend = np.array([energy(q, u) + energy(q, -u) - 2 * here for u in np.eye(len(q))])
+    return np.where(np.isfinite(bend) & (bend > 0), 1 / np.sqrt(np.maximum(bend, 1e-300)), 1.0)
 
 
 def momentum_root(energy: Callable | None, q: np.ndarray) -> np.ndarray:

@@ -10,13 +10,14 @@ Which of them it is is found by its parameters' names, then by trying.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refhmc.check.subject.answers import read_position
 from refhmc.check.subject.draws import Draws, Question, Unscripted
-from refhmc.check.subject.foreign import Foreign, NotApplicable
+from refhmc.check.subject.foreign import DIMENSIONS, Foreign, NotApplicable, SubjectError, elsewhere
 from refhmc.check.subject.shapes import CALL_ERRORS, CallShape, first_working, parameters, required
 
 MOMENTUM, DRAWS, GENERATOR = "kern(q, p0=, u=)", "kernel(draws, q)", "kernel(rng, q)"
@@ -100,3 +101,21 @@ def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
         goes_on=lambda wrong: isinstance(wrong.__cause__, of_the_shape),
     )
     return runner
+
+
+def find_dimension(
+    kernel: Foreign, dim: int | None, start: Callable[[int], np.ndarray], *others: Foreign
+) -> tuple[int, TransitionRunner]:
+    """``dim``, or else the first dimension d in which the kernel answers from ``start(d)``; and how it is called.
+
+    ``others``: what else is called, and forgets the dimensions tried before.
+    """
+
+    def found(d: int) -> TransitionRunner:
+        return find_runner(kernel, start(d))
+
+    try:
+        tried = DIMENSIONS if dim is None else (dim,)
+        return first_working(tried, found, kernel, *others, goes_on=lambda wrong: True)
+    except SubjectError as wrong:
+        raise elsewhere(wrong, dim, found) from wrong.__cause__

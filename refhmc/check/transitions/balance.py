@@ -30,7 +30,6 @@ from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, WHOLE, Outcome, Path, PathStep, answers, outcomes
 from refhmc.check.subject.transition import MOMENTUM, Transition, TransitionRunner
 
-Path = Path
 FLOOR = 1e-7
 WIDTH, LEVELS = 0.1, 6
 STARTS, THOROUGH = 6, 24  # searches for a way back: 24 miss one that a quarter of them would find with chance 2e-3

@@ -15,27 +15,30 @@ import numpy as np
 
 from refhmc.check.judging import failed, passed
 from refhmc.check.report import Row
-from refhmc.check.subject.foreign import DIMENSIONS, Inconclusive, SubjectError, call_text, elsewhere
-from refhmc.check.subject.shapes import first_working
+from refhmc.check.subject.foreign import Inconclusive, call_text
 from refhmc.check.subject.target import momentum_root, typical_points
-from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_runner
+from refhmc.check.subject.transition import MOMENTUM, TINY, TransitionRunner, find_dimension, find_runner
 from refhmc.check.transitions.balance import Setting
 from refhmc.check.transitions.examination import TransitionExamination
 
 
 def answers(test: TransitionExamination) -> Row:
     """Finds the shape, the dimension and the points; the row is about a finite position of the right shape."""
-    test.dim, test.runner = _find(test)
-    runner = test.runner
+    given = test.given
+
+    def start(dim: int) -> np.ndarray:
+        q = 0.1 + 0.1 * np.arange(dim) if given is None or dim != given.shape[1] else given[0]
+        test.target.log_pi(q)
+        return q
+
+    test.dim, runner = find_dimension(test.kernel, test.dim, start, *test.target.foreign)
     test.notes.append(f"called as {runner.shape}" + (", with a momentum that is kept" if runner.keeps_momentum else ""))
-    test.points = (
-        typical_points(test.target.log_pi, test.dim, max(test.n_points, 4), test.rng(1))
-        if test.given is None
-        else test.given
-    )
-    if not np.isfinite(test.target.log_pi(_start(test, test.dim))):
+    few = max(test.n_points, 4)
+    test.points = typical_points(test.target.log_pi, test.dim, few, test.rng(1)) if given is None else given
+    if not np.isfinite(test.target.log_pi(start(test.dim))):
         # Where the density is zero a kernel may stay without asking for anything.
-        test.runner = runner = find_runner(test.kernel, test.points[0])
+        runner = find_runner(test.kernel, test.points[0])
+    test.runner = runner
     test.setting = _setting(test, runner, test.points[0])
     bad, began = None, time.monotonic()
     for k, q in enumerate(test.points):
@@ -46,26 +49,6 @@ def answers(test: TransitionExamination) -> Row:
     if bad is not None:
         return failed("a position that is not finite, from a finite one", call_text(runner.kernel.name, [bad]))
     return passed(f"positions ({test.dim},)")
-
-
-def _start(test: TransitionExamination, dim: int) -> np.ndarray:
-    return 0.1 + 0.1 * np.arange(dim) if test.given is None or dim != test.dim else test.given[0]
-
-
-def _find(test: TransitionExamination) -> tuple[int, TransitionRunner]:
-    """The dimension, and how the kernel is called."""
-
-    def found(dim: int) -> TransitionRunner:
-        start = _start(test, dim)
-        test.target.log_pi(start)
-        return find_runner(test.kernel, start)
-
-    if test.dim is None:
-        return first_working(DIMENSIONS, found, test.kernel, *test.target.foreign, goes_on=lambda wrong: True)
-    try:
-        return test.dim, found(test.dim)
-    except SubjectError as wrong:
-        raise elsewhere(wrong, test.dim, found) from wrong.__cause__
 
 
 def _setting(test: TransitionExamination, runner: TransitionRunner, q: np.ndarray) -> Setting:

@@ -9,6 +9,7 @@ little: it is a PASS only beside the exact rows of a kernel that keeps its momen
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -93,8 +94,7 @@ def stationarity_of_both(test: TransitionExamination, wanting: list[str]) -> Row
     """Of (q, p), for a kernel that keeps its momentum; ``wanting``: the exact rows that are no PASS."""
     runner, _ = test.need()
 
-    def root_at(q: np.ndarray) -> np.ndarray:
-        return momentum_root(test.target.energy, q)
+    root_at = functools.partial(momentum_root, test.target.energy)
 
     def move(x: np.ndarray, seed: int, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         transition = runner.run(x, None, seed, p)
