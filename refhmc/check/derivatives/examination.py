@@ -148,6 +148,12 @@ class DerivativeExamination(Examination):
         ways = (place(self.frame, ascending(self.dim, self.rng), self.good) for _ in range(asymmetric))
         self.asymmetric += [q for q in ways if q is not None]
 
+    def test_points(self, most: int) -> list[np.ndarray]:
+        """At most so many of them, asymmetric ones first."""
+        found = [*self.asymmetric, *self.ordinary]
+        few = [*self.asymmetric[: min(2, most - 1)], *self.ordinary[: max(1, most - 2)]]
+        return few if len(found) > most else found
+
     def finite_nowhere(self, what: str, key: str, points: np.ndarray, count: int = 1) -> Row:
         """The row where no frame was found: ``what`` a function of ``count`` vectors raises, or that it is not finite."""
         q = [points[0] if len(points) else np.zeros(self.dim)] * count

@@ -1,19 +1,13 @@
 """``check.integrator``: what a step (q, p) -> (q', p') of Hamilton's equations must be, one row a property.
 
-With S the map of n steps, J its Jacobian, F(q, p) = (q, -p), Omega = [[0, 1], [-1, 0]], phi_t the flow of H:
+    points.py       where it is examined; what must hold before anything is measured
+    geometry.py     reversible, symplectic, volume, composition: of the map, whatever its H
+    expansion.py    order, small step, elapsed time: beside the true flow of H as eps goes to zero
+    energy.py       energy, shadow energy: along the orbit
+    invariants.py   what its author declares      solver.py   the equation solver of an implicit step
 
-    reversible      F S F S = 1; of a step that draws, in law: P(z -> z') = P(F z' -> F z) summed over its draws
-    symplectic      J' Omega J = Omega              volume          |det J| = 1
-    order           |S - phi_eps| ~ eps^(k+1)       small step      S - phi_eps has no terms eps ... eps^k
-    elapsed time    dS/deps = the field of H        composition     S of n steps is n times S of one
-    energy          |H S - H| ~ eps^k on an orbit   shadow energy   where H is quadratic: log(J)/eps - Omega H'' ~ eps^k
-
-Everything is measured in units of the largest |q_i| and |p_i| of the point (a scaling that leaves Omega as it is). A defect
-is held against rounding, which is measured by moving the start by a few units in the last place, times the growth |J|
-that it meets; against the error of the derivatives; and against the solver's tolerance where there is one. A solver whose
-tolerance is not known is told from a map that is not symplectic by its defect as a function of eps: a power of it, or not.
-
-Here: the call, what its author claims, and the rows in their order, each a function of the :class:`IntegratorExamination`.
+Here: the call, what its author claims, and the rows in their order, each a function of the :class:`IntegratorExamination`,
+whose file says in which units all is measured.
 """
 
 from __future__ import annotations

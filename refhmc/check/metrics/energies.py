@@ -1,6 +1,5 @@
 """What is made of a metric: log determinant, inverse, kinetic energy, energy, velocity and force.
 
-H(q, p) = -L(q) + 1/2 p' G^-1 p + 1/2 log det G + constant
 dH/dp = G^-1 p = v          dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
 """
 

@@ -50,10 +50,6 @@ class MetricExamination(DerivativeExamination):
     def good(self, q: np.ndarray) -> bool:
         return self.within(q) and bool(np.isfinite(self.mass(q)).all())
 
-    def test_points(self, most: int) -> list[np.ndarray]:
-        found = [*self.asymmetric, *self.ordinary]
-        return [*self.asymmetric[:2], *self.ordinary[: max(1, most - 2)]] if len(found) > most else found
-
     def momenta(self, q: np.ndarray, n: int) -> list[np.ndarray]:
         """Momenta of the size of the metric at q."""
         rng = np.random.default_rng([self.seed, 1])

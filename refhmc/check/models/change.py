@@ -14,7 +14,7 @@ import numpy as np
 
 from refhmc.check.derivatives.points import short
 from refhmc.check.judging import Cases, Measured
-from refhmc.check.models.examination import ModelExamination, noise_of_logp, test_points_of
+from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.subject.foreign import text_of
 
 MOVES = (0.3, -1.0, 3.0, -10.0)  # in units of the coordinate's scale, and by themselves
@@ -29,7 +29,7 @@ def change_row(s: ModelExamination) -> Cases:
     if len(among) > MOST_COORDINATES:
         among = rng.choice(among, MOST_COORDINATES, replace=False)
     unit, moves = 256 * max(noise_of_logp(s), s.epsilon("change")), 0
-    for q, j in itertools.product(test_points_of(s, 6), map(int, among)):
+    for q, j in itertools.product(s.test_points(6), map(int, among)):
         before = float(logp(q))
         for new in short(np.concatenate([q[j] + np.multiply(MOVES, s.frame.scales[j]), q[j] + np.array(MOVES)])):
             moved = q.copy()

@@ -84,6 +84,10 @@ class ModelExamination(DerivativeExamination):
     def good(self, q: np.ndarray) -> bool:
         return self.inside(q) and bool(np.isfinite(self.at("logp")(q)))
 
+    def test_points(self, most: int) -> list[np.ndarray]:
+        """Fewer for tensors, whose every entry costs."""
+        return super().test_points(most if self.dim <= ALL_COORDINATES else 2)
+
     def need(self, *keys: str) -> None:
         for key in (key for key in keys if key in self.too_large):
             raise NotApplicable(f"{key} has {self.dim}^3 numbers: look at it in fewer dimensions")
@@ -110,12 +114,3 @@ def widths_at(s: ModelExamination, q: np.ndarray) -> np.ndarray:
         triples = zip(np.eye(len(q)), s.frame.scales, s.smooth, strict=True)
         s.widths[key] = np.array([width_along(logp, q, u, start=w) if smooth else w for u, w, smooth in triples])
     return s.widths[key]
-
-
-def test_points_of(s: ModelExamination, most: int) -> list[np.ndarray]:
-    """Fewer for tensors, whose every entry costs; asymmetric ones first."""
-    test_points = [*s.asymmetric, *s.ordinary]
-    most = most if s.dim <= ALL_COORDINATES else 2
-    if len(test_points) <= most:
-        return test_points
-    return [*s.asymmetric[: min(2, most - 1)], *s.ordinary[: max(1, most - 2)]]

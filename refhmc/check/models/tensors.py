@@ -11,7 +11,7 @@ from refhmc.check.derivatives.claims import Claim, claim_at, row_of
 from refhmc.check.derivatives.examination import least_eigenvalue
 from refhmc.check.derivatives.slopes import second_along, width_along
 from refhmc.check.judging import Cases, Measured, failed, judged
-from refhmc.check.models.examination import ModelExamination, test_points_of, widths_at
+from refhmc.check.models.examination import ModelExamination, widths_at
 from refhmc.check.report import Row
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
@@ -42,7 +42,7 @@ def hessian_row(s: ModelExamination) -> Row | Cases:
 def _hessian_of_logp(s: ModelExamination) -> Cases:
     """Against second differences of logp itself, along the coordinates and in pairs of them."""
     logp = s.at("logp")
-    for q in test_points_of(s, 5):
+    for q in s.test_points(5):
         widths, said = widths_at(s, q), s.strictly("hess", q)
         noise, unit = s.noise_of("logp", q, widths, 1.0), np.eye(len(q)) * widths
         pairs = [(i, j) for i in np.flatnonzero(s.smooth) for j in np.flatnonzero(s.smooth[: i + 1])]
@@ -63,13 +63,13 @@ def derivative_row(s: ModelExamination, name: str, lower: str, higher: str) -> R
         raise NotApplicable(f"no {lower} was given to compare it with")
     s.need(higher, lower)
     claim = functools.partial(_tensor_claim, s, lower, higher)
-    return s.claim_row(name, test_points_of(s, 6), higher, lower, claim, most=25)
+    return s.claim_row(name, s.test_points(6), higher, lower, claim, most=25)
 
 
 def symmetric_row(s: ModelExamination, key: str) -> Cases:
     """Derivatives of one function do not depend on the order of their indices."""
     s.need(key)
-    for q in test_points_of(s, 8):
+    for q in s.test_points(8):
         widths, T = widths_at(s, q), s.strictly(key, q)
         scaled = T
         for axis in range(T.ndim):
@@ -96,7 +96,7 @@ def trace_row(s: ModelExamination, tensor: str, lower: str) -> Row:
     rng = np.random.default_rng([s.seed, 4])
     value, contract = s.at(lower), s.functions[key]
     found = []
-    for q in test_points_of(s, 5):
+    for q in s.test_points(5):
         widths = widths_at(s, q)
         M = rng.standard_normal((s.dim, s.dim))
         M = (M + M.T) * np.outer(widths, widths)  # symmetric: that is what it is used for
@@ -118,7 +118,7 @@ def metric_row(s: ModelExamination) -> Row:
     """Symmetric, positive definite at the places; :func:`refhmc.check.metric` looks closer."""
     s.need("metric")
     least = []
-    for q in test_points_of(s, 20):
+    for q in s.test_points(20):
         G, case = s.strictly("metric", q), s.call("metric", q)
         if not np.isfinite(G).all():
             return failed("not finite", case)

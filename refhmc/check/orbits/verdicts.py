@@ -1,12 +1,8 @@
 """From orbits on which sum_i pi(z_i) K(i -> j) is not pi(z_j) to a row: does the failure stand?
 
 A failing orbit stands if K comes out the same at a second, more thorough enumeration; if the weaker statement fails too that
-the position's law asks for, with F(q, p) = (q, -p),
-
-    sum_i pi(z_i) (K(z_i -> q_j) + K(F z_i -> q_j)) = 2 pi(z_j)
-
-and if ordinary runs from its likeliest states follow the K that was computed: binomial counts n_j ~ B(200, K(i -> j)), each
-refuted at a tail below 1e-10.
+the position's law asks for (``orbits/orbit.py``); and if ordinary runs from its likeliest states follow the K that was
+computed: binomial counts n_j ~ B(200, K(i -> j)), each refuted at a tail below 1e-10.
 """
 
 from __future__ import annotations

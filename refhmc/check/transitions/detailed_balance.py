@@ -4,8 +4,7 @@
     acceptance                   P = min(1, e^r), r the log ratio of both sides without P; another rule in balance passes too
     rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
 
-A kernel that is not reversible need not be wrong. FAIL is said where all noise enters every move, there is one way back only
-and it does not match, and the kernel decides; where it never decides, a test of stationarity has the word.
+When FAIL is said of it: ``transitions/transition.py``.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 The kernel (``subject/transition.py``) is called many times on the same numbers but one. From that come, without a look
 inside, the probability of each of its outcomes (``subject/outcomes.py``: the uniform at which its mind changes) and
-the density of its moves (``transitions/balance.py``), and so
+the density of its moves (``transitions/balance.py``). The rows are told in
 
-    detailed balance    pi(q) phi(w) P / |dq'/dw| is the same for the way there and the way back
-    acceptance          P = min(1, e^r), r the log ratio of both sides without P; another rule that is in balance passes too
-    rejection           an outcome that does not follow the proposal is the start
-    stateless           nothing of the calls before is in the answer, nor how many they were
-    momentum            where it is kept: its refreshment, its flip and the move's volume (``transitions/momentum.py``)
-    nan energy          a proposal at which the log density is NaN (or -inf) is not taken
-    shift invariance    the log density's constant does not matter
+    detailed_balance.py    detailed balance, acceptance, rejection
+    memory.py              stateless: nothing of the calls before is in the answer, nor how many they were
+    momentum.py            a momentum that is kept: its refreshment, its flip and the move's volume
+    faults.py              no length, NaN energies, another constant of the log density
+    stationarity.py        where detailed balance decides nothing
 
 A kernel that is not reversible need not be wrong. FAIL is said of detailed balance where all noise enters every move, there is
 one way back only and it does not match, and the kernel decides; where it never decides, only after a test of stationarity.

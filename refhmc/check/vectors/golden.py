@@ -119,15 +119,8 @@ def _rows(file: str) -> Iterator[dict]:
 def _numeric(value: Any) -> Any:
     """Hex strings as floats, lists of numbers as arrays; anything else as it is."""
     if isinstance(value, str):
-        return float.fromhex(value) if "0x" in value else value
-    return np.array(_floats(value)) if isinstance(value, list) else value
-
-
-def _floats(value: Any) -> Any:
-    """Hex strings as floats; whole numbers stay."""
-    if isinstance(value, list):
-        return [_floats(item) for item in value]
-    return float.fromhex(value) if isinstance(value, str) else value
+        return _real(value) if "0x" in value else value
+    return np.array(_real(value)) if isinstance(value, list) else value
 
 
 def _answer(value: Any) -> Any:
@@ -283,11 +276,13 @@ def _field(id: str, key: str, want: Any, got: Any, tol: float | None) -> Finding
 
 
 def _real(value: Any) -> Any:
-    """Numbers and strings in nested lists as floats."""
+    """Numbers and strings in nested lists as floats; whole numbers stay."""
     if isinstance(value, str):
         return float.fromhex(value) if "0x" in value.lower() else float(value)
     if isinstance(value, list | tuple):
         return [_real(item) for item in value]
+    if isinstance(value, int):
+        return value
     return _real(value.tolist()) if hasattr(value, "tolist") else float(value)
 
 
