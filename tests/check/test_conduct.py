@@ -14,10 +14,14 @@ import refhmc.check as rc
 from refhmc.check import examination
 from refhmc.check.subject import foreign
 from tests.helpers.check_cases import CASES, H, grad, leap, logp, named, step, tree, walk, with_momentum
+from tests.helpers.sweeps import swept
 
-PLACES = [(case, name) for case in CASES for name in case.functions]
+PLACES = [(case, name, name == next(iter(case.functions))) for case in CASES for name in case.functions]
+# By default of the first function of each case; of the others in the sweep.
 of_each_function = pytest.mark.parametrize(
-    ("case", "name"), PLACES, ids=[f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name in PLACES]
+    ("case", "name"),
+    [(case, name) if first else swept(case, name) for case, name, first in PLACES],
+    ids=[f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name, _ in PLACES],
 )
 
 

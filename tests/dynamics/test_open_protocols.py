@@ -164,7 +164,7 @@ def assert_law(kernel):
 
     Five z values beyond 4.5 in one of 29,000 runs.
     """
-    rng, n = np.random.default_rng(5), 20_000
+    rng, n = np.random.default_rng(5), 5_000
     starts = rng.multivariate_normal(MEAN, COVARIANCE, n)
     q, stats = from_each(GAUSSIAN, kernel, starts, 7, 3)
     assert 0.2 < stats["is_accepted"].mean() < 0.9999

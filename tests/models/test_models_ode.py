@@ -33,6 +33,7 @@ from refhmc.models import fitzhugh_nagumo as fhn
 from refhmc.models.ode import ODE
 from refhmc.models.sensitivities import augmented, n_unknowns, work_for
 from refhmc.numerics import differences
+from tests.helpers.sweeps import representatives
 
 FAMILY_ALPHA = 1e-4
 COLUMNS = 6  # of the extrapolation
@@ -127,7 +128,7 @@ def test_derivatives_of_the_right_hand_side():
                 )
 
 
-@pytest.mark.parametrize("theta", POSITIONS)
+@pytest.mark.parametrize("theta", representatives(POSITIONS, POSITIONS[:1]))
 def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
     times = few.data.times
     states, S, W, V = few.data.solve(theta, 3)
@@ -146,7 +147,7 @@ def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
                 assert far(V[:, :, few.data.triple[a, b, k]], exact) < 1e-7
 
 
-@pytest.mark.parametrize("theta", POSITIONS)
+@pytest.mark.parametrize("theta", representatives(POSITIONS, POSITIONS[:1]))
 def test_the_posteriors_derivatives_by_complex_step(few, theta):
     """Formulas written anew here, on the reference integrator's complex solutions."""
     theta, y, finer = np.array(theta), few.data.y, np.linspace(0, 10, 126)

@@ -614,7 +614,9 @@ SLOW = ["sample", "funnel", "--kernel", "hmc", "--n-steps", "100000", "--draws",
 
 
 @posix
+@pytest.mark.sweep
 def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
+    """As Ctrl-C does (``tests/cli``); how ``sample`` takes SIGTERM is tested above."""
     out = tmp_path / "partial.nc"
     process = subprocess.Popen(
         [*COMMAND, *SLOW, "--out", str(out)],
@@ -634,7 +636,7 @@ def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("arguments", [["--help"], ["sample", "funnel", "--draws", "100", "--quiet"]])
+@pytest.mark.parametrize("arguments", [["--help"], swept(["sample", "funnel", "--draws", "100", "--quiet"])])
 def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):
     out = tmp_path / "r.nc"
     more = ["--out", str(out)] if arguments[0] == "sample" else []
