@@ -9,7 +9,10 @@ Everything is imported when it is first used, so that ``import refhmc`` takes a 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+
+TYPE_CHECKING = False  # that of ``typing``, which takes longer to import than all that is needed here
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

@@ -19,7 +19,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
@@ -59,6 +58,8 @@ class LaplaceOnArrays(NamedTuple):
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         """From standard normals z (..., d)"""
+        from scipy import special  # which takes longer to import than all of refhmc
+
         xp, W = batched.namespace(q), self.inverse_mass(q)
         x = np.abs(np.asarray(normals)) / 2**0.5  # the array API has no erfc
         sizes = np.where(x < 0.5, -np.log1p(-special.erf(x)), -np.log(special.erfc(x)))
