@@ -74,9 +74,9 @@ def sample(
         must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
         and each derivative that the metric reads, before sampling.
-    fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 10 to 40 seconds, once, then
-        kept; worth it for runs of minutes where an evaluation takes less than a microsecond. Draws may differ from those by
-        pointer in their last bits.
+    fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 5 to 40 seconds, once, then
+        kept; worth it for runs of minutes where an evaluation takes microseconds or less. Draws may differ from those by
+        pointer in their last bits, since sums may be added in another order.
 
     Returns
     -------

@@ -213,6 +213,7 @@ class IntegratorExamination(Examination):
             return step.quiet(s * y, eps, n) / s
 
         def derivative(u: np.ndarray) -> differences.Derivative:
+            """J u by differences along u / |u|, and their error, both times |u|."""
             length = np.sqrt(u @ u)  # differences are as wide for any direction
             u = u / length
             if self.coarse:  # wide differences, and few: rounding is what limits them
