@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numba
 from numba import types as nb
-from numba.core import cgutils
+from numba.core import cgutils, imputils
 from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.typing import templates
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -155,6 +156,16 @@ def of_width(d: int, axes: int = 1) -> Any:
         return array(array), generate
 
     return known
+
+
+def extenders() -> set[str]:
+    """The modules that tell Numba what a call or an attribute stands for, as ``overload`` and ``lower_builtin`` do: compiled
+    code may come from there though no name leads there. (An ``intrinsic`` is called by its own name.)"""
+    typed, lowered = templates.builtin_registry, imputils.builtin_registry
+    told = [getattr(each, "_overload_func", each) for each in (*typed.functions, *typed.attributes)]
+    lists = (lowered.functions, lowered.getattrs, lowered.setattrs, lowered.casts, lowered.constants)
+    modules = {each.__module__ for each in (*told, *(entry[0] for each in lists for entry in each))}
+    return modules - {None}  # that of some of Numba's own, made by exec
 
 
 def jit_inline(function: Callable) -> Any:

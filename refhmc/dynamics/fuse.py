@@ -10,8 +10,9 @@ A kernel on a diagonal metric with the leapfrog, whose steps cost less than a ca
 two, and the model by pointer: this is compiled once, too.
 
 The arithmetic is the same text in the same order. Only sums that may be reordered (:func:`refhmc.core.compiled.jit_sum`,
-``jit_products``) may be rounded otherwise when LLVM compiles them in another place, so that fused draws are those by pointer
-bit for bit where a metric has none of these, and otherwise may differ in the last bits.
+``jit_products``) may be rounded otherwise when LLVM compiles them in another place. Where neither the metric nor the model has
+any of these in the force, trajectories are those by pointer bit for bit; the energy has one, p . v, so that its last bits may
+differ, and by them what depends on it: an adapted step size, rarely a decision. Otherwise draws may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import numba
 import numpy as np
 
 from refhmc.core.binding import python_value_and_gradient
-from refhmc.core.compiled import jit_bound, of_width
-from refhmc.core.fingerprint import fingerprint, package_identity, sha256
-from refhmc.errors import ModelError
+from refhmc.core.compiled import extenders, jit_bound, of_width
+from refhmc.core.fingerprint import fingerprint, package_identity, package_of, sha256
+from refhmc.errors import ModelError, ShapeError
 
 if TYPE_CHECKING:
     from refhmc.dynamics.assemble import Dynamics
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 
 KEPT = functools.lru_cache(maxsize=256)  # of the process
+NAMED_BY_THE_CACHE = {"python", "numba", "refhmc"}  # whose editions its folder is named after
 
 
 @KEPT
@@ -83,9 +85,9 @@ def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
 
 
 def with_fused_step(dynamics: Dynamics, model: Model) -> Dynamics:
-    """A model's dynamics whose step is fused. Raises ModelError for a model that runs as Python."""
+    """A model's dynamics whose step is fused. Raises what :func:`functions_to_fuse` does."""
     kind, refresh, step, metric = dynamics.pointers
-    fused = fused_step(step, metric, functions_to_fuse(model, dynamics.model), model.dim)
+    fused = fused_step(step, metric, functions_to_fuse(model, dynamics), model.dim)
     return dynamics._replace(pointers=(kind, refresh, fused, metric))
 
 
@@ -95,15 +97,28 @@ def bound(function: Callable, *known: Any) -> Any:
 
 
 def identity_of(known: tuple) -> str | None:
-    """A digest of all that the values of these functions depend on; None if one cannot be looked into."""
+    """A digest of all that the values of these functions depend on; None if one cannot be looked into, or if somebody's text
+    may call what the user's own code has told Numba of: the fingerprint follows names."""
     found = fingerprint({"functions": known})
-    if found.unknown:
+    all_refhmc = len(found.parts) == 1 and NAMED_BY_THE_CACHE.issuperset(found.packages)
+    extending = set() if all_refhmc else {package_of(module) for module in extenders()}
+    if found.unknown or None in extending:
         return None
-    return sha256(json.dumps([found.digest, [package_identity(each) for each in found.packages]]))
+    packages = sorted({*found.packages, *extending} - NAMED_BY_THE_CACHE)
+    return sha256(json.dumps([found.digest, [package_identity(each) for each in packages]]))
 
 
-def functions_to_fuse(model: Model, pointers: tuple) -> tuple:
-    """The four functions of a model's tuple. Raises ModelError where they are called back as Python."""
+def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:
+    """The four functions of a model's tuple. Raises ModelError where they are called back as Python, ShapeError for a metric
+    whose rows are not as wide as the model: fused code does not look."""
+    pointers, d = dynamics.model, model.dim
+    for name, stack, shape in (("vecs", dynamics.vecs, (d,)), ("mats", dynamics.mats, (d, d))):
+        if stack.shape[1:] != shape:
+            wanted = ", ".join(map(str, ("k", *shape)))
+            raise ShapeError(
+                f"fuse=True: {name} of the metric {type(dynamics.metric).__name__} must have the shape ({wanted}) "
+                f"of a model of dimension {d}, has {stack.shape}"
+            )
     if pointers[1] is python_value_and_gradient and not numba.config.DISABLE_JIT:
         why = model.core.why_python or "one of its derivatives cannot be compiled"
         raise ModelError(

@@ -274,7 +274,7 @@ class Plan(NamedTuple):
 
 def make_plan(model: Model, kernel: Any, tune: int, fuse: bool = False) -> Plan:
     """Resolve a kernel's defaults for a model. Raises what :func:`refhmc.dynamics.assemble.make_dynamics` does for each block,
-    ValueError for blocks that are no partition, ModelError for a model that cannot be fused."""
+    ValueError for blocks that are no partition, ModelError or ShapeError for what cannot be fused."""
     kernels, indices = kernels_of(kernel).items(), indices_of(model, kernel)
     blocks = tuple(make_block(model, *each, i, tune, fuse) for each, i in zip(kernels, indices, strict=True))
     return Plan(blocks, blocks[0].dynamics.model if blocks[0].alone else model.core.tuple)
@@ -302,7 +302,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
     transition, title = kernel.transition, type(kernel).__name__
     if fuse:
-        functions = functions_to_fuse(model, dynamics.model)
+        functions = functions_to_fuse(model, dynamics)
         transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
         title += f" fused with the model {model.name}"
     elif dynamics.pointers[2] is leapfrog_diagonal:

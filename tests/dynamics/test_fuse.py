@@ -11,15 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 import pytest
+from numba import types as nb
+from numba.core import imputils
+from numba.core.typing import templates
+from numba.extending import lower_builtin, overload, overload_attribute, overload_method
 
 import refhmc
 from refhmc.core.compile_cache import cache_directory
 from refhmc.core.fingerprint import sha256
 from refhmc.dynamics import fuse
-from refhmc.errors import CheckpointError, ModelError, SamplingError
+from refhmc.errors import CheckpointError, ModelError, SamplingError, ShapeError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Fisher, OuterProductSoftAbs, SoftAbs
 from refhmc.models import Banana, ChangePoint, Funnel, Gaussian, LogisticRegression
+from refhmc.sampling.chain import make_plan
 
 numba_only = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 UNCHECKED = ImplicitMidpoint(reversibility_check=False)
@@ -165,34 +170,97 @@ model = refhmc.Model(dim=2, log_density=log_density, gradient=gradient)
 """
 
 
+def in_a_process(folder, *names):
+    """Whether each model's kernel was in the cache, and the draws."""
+    environment = os.environ | {"REFHMC_CACHE_DIR": str(cache_directory().parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM.format(folder=str(folder), names=names)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    line = next(line for line in answer.stdout.splitlines() if line.startswith("RESULT"))
+    return json.loads(line.removeprefix("RESULT"))
+
+
 @pytest.mark.sweep
 @numba_only
 def test_fused_code_is_kept_until_something_that_it_calls_changes(tmp_path):
     """A global that a callee reads is in the compiled code: with another value it is another function.
 
     The two are made by processes that do the same things, so that Numba gives both functions one number; a process that loads
-    both must tell them apart.
+    both must tell them apart, the first one still after it has loaded the second.
     """
-
-    def run(*names):
-        environment = os.environ | {"REFHMC_CACHE_DIR": str(cache_directory().parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        answer = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM.format(folder=str(tmp_path), names=names)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        line = next(line for line in answer.stdout.splitlines() if line.startswith("RESULT"))
-        return json.loads(line.removeprefix("RESULT"))
-
     odd = 1 + int(sha256(str(tmp_path))[:6], 16) / 2**24  # a value that nobody compiled before
     for name, scale in (("one", odd), ("other", odd + 0.5)):
         (tmp_path / f"{name}.py").write_text(THEIRS.format(scale=scale))
-    (kept, [one]), (kept_other, [other]) = run("one"), run("other")
+    (kept, [one]), (kept_other, [other]) = in_a_process(tmp_path, "one"), in_a_process(tmp_path, "other")
     assert kept == kept_other == [False]
     assert one != other
-    assert run("one", "other") == [[True, True], [one, other]]
+    assert in_a_process(tmp_path, "one", "other", "one") == [[True, True], [one, other, one]]
+
+
+OVERLOADED = """
+from numba.extending import overload
+import numpy as np, refhmc
+SCALE = {scale}
+def half(z):
+    return -0.5 * globals()["SCALE"] * z
+@overload(half)
+def compiled_half(z):
+    return lambda z: -0.5 * {scale} * z
+def log_density(q, data):
+    return float(half(np.sum(q * q)))
+def gradient(q, data):
+    return 2.0 * half(q)
+model = refhmc.Model(dim=2, log_density=log_density, gradient=gradient)
+"""
+
+
+@pytest.mark.sweep
+@numba_only
+def test_an_overload_that_was_edited_is_compiled_again(tmp_path):
+    """No name in the log density leads to it, nor to the value that the Python function reads."""
+    results = []
+    for scale in (1.0, 2.0):
+        (tmp_path / "overloaded.py").write_text(OVERLOADED.format(scale=scale))
+        results.append(in_a_process(tmp_path, "overloaded"))
+    assert [kept for kept, _ in results] == [[False], [False]]
+    assert results[0][1] != results[1][1]
+
+
+@pytest.fixture
+def numbas_registries():
+    """As they were before, after the test: what it adds is removed."""
+    typed, lowered = templates.builtin_registry, imputils.builtin_registry
+    lists = [typed.functions, typed.attributes, typed.globals, lowered.functions]
+    lengths = list(map(len, lists))
+    yield
+    for each, n in zip(lists, lengths, strict=True):
+        del each[n:]
+
+
+def stand_in(x):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        overload(stand_in),
+        overload_method(nb.Array, "half"),
+        overload_attribute(nb.Array, "half"),
+        lower_builtin(stand_in, nb.float64),
+    ],
+    ids=["overload", "method", "attribute", "lowering"],
+)
+@numba_only
+def test_what_numba_is_told_by_the_users_code_is_not_kept(how, numbas_registries):
+    assert fuse.identity_of((cauchy_gradient,)) is not None
+    how(lambda x: lambda x: 0.5 * x)
+    assert fuse.identity_of((cauchy_gradient,)) is None
+    assert fuse.identity_of((Banana().core.tuple[1],)) is not None
 
 
 def test_what_cannot_be_looked_into_is_not_kept():
@@ -224,6 +292,30 @@ def test_a_model_that_runs_as_python_is_refused():
     else:
         with pytest.raises(ModelError, match="runs as Python"):
             draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True)
+
+
+class Misshapen(Fisher):
+    """Its rows are one entry too long."""
+
+    def __init__(self, which):
+        self.__dict__["which"] = which
+
+    def stacks(self, model, leapfrog):
+        stacks = list(super().stacks(model, leapfrog))
+        shape = stacks[self.which].shape
+        stacks[self.which] = np.zeros((*shape[:-1], shape[-1] + 1))
+        return tuple(stacks)
+
+
+@pytest.mark.parametrize(
+    ("which", "said"), [(0, r"vecs .* \(k, 2\) .* \(\d+, 3\)"), (1, r"mats .* \(k, 2, 2\) .* 2, 3\)")]
+)
+def test_a_metric_whose_rows_have_another_width_is_refused(which, said):
+    """Fused code takes the width for granted."""
+    kernel = refhmc.HMC(step_size=0.1, n_steps=2, metric=Misshapen(which))
+    assert make_plan(Banana(), kernel, 0, fuse=False).blocks
+    with pytest.raises(ShapeError, match=said):
+        make_plan(Banana(), kernel, 0, fuse=True)
 
 
 def far_out(q, data):
