@@ -31,7 +31,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from refhmc.core.compile_cache import CompiledCode
-from refhmc.core.linking import Part, SelfContained, Whole
+from refhmc.core.linking import Last, Part, SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
@@ -272,7 +272,7 @@ class Entry:
         with _compile_lock:
             if self._compiled is None:
                 with _logged(self.title):
-                    dispatcher = _kept_njit(self.py_func, **CORE)
+                    dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
                     # The one compiled version itself: the dispatcher would look at every argument's type first.
                     self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
         return self._compiled

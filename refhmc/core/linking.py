@@ -81,7 +81,25 @@ class SelfContained(Compiler):
         return super().define_pipelines()
 
 
-class WholeLibrary(SelfContainedLibrary):
+class LastLibrary(SelfContainedLibrary):
+    """The code of a function that compiled ones call by pointer or not at all: beside the object code, no text is kept for them
+    to copy, only the names of the functions that are seen, by which Numba finds them when the code is loaded."""
+
+    def serialize_using_object_code(self) -> tuple:
+        self._ensure_finalized()
+        functions = self._final_module.functions
+        seen = [f.name for f in functions if not f.is_declaration and f.linkage != Linkage.internal]
+        names = parse_assembly("\n".join(f'@"{name}" = global i8 0' for name in seen))
+        return self.name, "object", (self._get_compiled_object(), names.as_bitcode())
+
+
+class Last(SelfContained):
+    """Numba's compiler, into a :class:`LastLibrary`."""
+
+    library = LastLibrary
+
+
+class WholeLibrary(LastLibrary):
     """The code of one function and all that it calls, optimised together: what is constant in every call is known inside."""
 
     def _optimize_final_module(self) -> None:

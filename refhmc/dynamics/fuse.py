@@ -104,8 +104,8 @@ def identity_of(known: tuple) -> str | None:
     extending = set() if all_refhmc else {package_of(module) for module in extenders()}
     if found.unknown or None in extending:
         return None
-    packages = sorted({*found.packages, *extending} - NAMED_BY_THE_CACHE)
-    return sha256(json.dumps([found.digest, [package_identity(each) for each in packages]]))
+    packages = {*found.packages, *map(str, extending)} - NAMED_BY_THE_CACHE
+    return sha256(json.dumps([found.digest, *map(package_identity, sorted(packages))]))
 
 
 def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:

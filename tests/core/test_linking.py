@@ -76,6 +76,33 @@ def test_compiled_or_loaded_a_sum_has_one_order(tmp_path):
     assert cold[0] == warm[0] == other[0]  # alone, too, called before or after what has copies of them
 
 
+ENTRY = """
+import numpy as np
+from llvmlite.binding import parse_bitcode
+from refhmc.core import compiled, types
+from refhmc.core.compile_cache import cache_directory, read_sealed
+from refhmc.numerics import linalg
+
+@compiled.entry(lambda: compiled.nb.float64(types.VECTOR), "the entry")
+def length(x):
+    return linalg.dot(x, x) ** 0.5
+
+print(length(np.array([3.0, 4.0])), compiled.log[-1].from_cache)
+(path,) = cache_directory().glob("*length*.nbc")
+(_, _, (_, text)), *_ = read_sealed(path)
+print(sum(not f.is_declaration for f in parse_bitcode(text).functions))
+"""
+
+
+def test_of_what_python_alone_calls_the_object_code_is_kept(tmp_path):
+    """Not the text, which its callers would copy; and it runs when it is loaded."""
+    (tmp_path / "entry.py").write_text(ENTRY)
+    assert [python(tmp_path / "cache", tmp_path / "entry.py").split() for _ in range(2)] == [
+        ["5.0", "False", "0"],
+        ["5.0", "True", "0"],
+    ]
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("word", ["softabs", "logistic"])
 def test_compiled_or_loaded_the_draws_are_the_same(tmp_path, word):
