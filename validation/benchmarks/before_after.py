@@ -81,7 +81,9 @@ class Worker:
 
 
 def environment(tree: Tree) -> dict[str, str]:
-    return {**tree.environment(), **common.ONE_THREAD}
+    """One thread, and bytecode kept as of an installed package: else each process compiles the sources that it imports."""
+    given = {**tree.environment(), **common.ONE_THREAD, "PYTHONPYCACHEPREFIX": str(tree.cache / "bytecode")}
+    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def compile_all(tree: Tree, rows: list[str]) -> None:
