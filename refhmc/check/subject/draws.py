@@ -15,14 +15,11 @@ asked, then from ``rng``.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-
-MOST_PERMUTED = 6  # of so many things all orders are tried
 
 
 class Question(NamedTuple):
@@ -109,20 +106,6 @@ def script_of(asked: Sequence[Question], **changed: tuple[int, Any]) -> dict[str
     for kind, (place, value) in changed.items():
         script[kind][place] = value
     return script
-
-
-def discrete_answers(kind: str, argument: Any) -> list[tuple[Any, float]] | None:
-    """The answers to a flip, a choice or a permutation, with their probabilities; None for a question that has too many."""
-    if kind == "flip":
-        p = 0.0 if math.isnan(argument) else math.exp(min(argument, 0.0))
-        return [(True, p), (False, 1.0 - p)]
-    if kind == "choice":
-        weights = np.asarray(argument, dtype=float) / np.sum(argument)
-        return [(k, float(w)) for k, w in enumerate(weights)]
-    if kind == "permutation" and argument <= MOST_PERMUTED:
-        orders = list(itertools.permutations(range(argument)))
-        return [(order, 1.0 / len(orders)) for order in orders]
-    return None
 
 
 class Unscripted(Exception):

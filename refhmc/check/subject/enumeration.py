@@ -34,6 +34,7 @@ from refhmc.check.subject.foreign import Inconclusive, SubjectError
 LEFT_OUT = "left out"  # the end of a sequence below the floor
 MOST_QUESTIONS = 300
 MOST_PIECES = 100
+MOST_PERMUTED = 6  # of so many things all orders are tried
 WITHIN = 0.618  # where in its interval a number lies that is looked at first
 
 
@@ -313,7 +314,7 @@ class Answers(Draws):
         return self.split("choice", tuple(_log(w / total) for w in weights))
 
     def permutation(self, n: int) -> np.ndarray:
-        if n > 6:
+        if n > MOST_PERMUTED:
             self._refuse(f"it asks for a permutation of {n}: too many to enumerate")
         orders = list(itertools.permutations(range(int(n))))
         return np.array(orders[self.split("permutation", (-math.log(len(orders)),) * len(orders))])

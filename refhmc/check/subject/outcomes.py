@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from refhmc.check.subject.draws import Question, discrete_answers
+from refhmc.check.subject.draws import Question
 from refhmc.check.subject.foreign import Inconclusive
 from refhmc.check.subject.transition import TINY, Transition
 
@@ -112,9 +112,12 @@ def _branches(
 ) -> list[tuple[PathStep, float]]:
     """The answers to a question, as steps with their probabilities."""
     kind = question.kind
-    if kind == "flip" or (kind == "choice" and len(question.argument) <= MOST_CELLS):
-        options = discrete_answers(kind, question.argument) or []
-        return [(PathStep(kind, answer, answer), probability) for answer, probability in options]
+    if kind == "flip":
+        p = 0.0 if math.isnan(question.argument) else math.exp(min(question.argument, 0.0))
+        return [(PathStep(kind, True, True), p), (PathStep(kind, False, False), 1.0 - p)]
+    if kind == "choice" and len(question.argument) <= MOST_CELLS:
+        weights = question.argument / np.sum(question.argument)
+        return [(PathStep(kind, k, k), float(w)) for k, w in enumerate(weights)]
     if kind in ("choice", "permutation"):
         return [(PathStep(kind, FREE, question.answer), 1.0)]
     return _cells(run, path, kind, free, takes)

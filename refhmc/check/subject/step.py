@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.answers import read_phase_point, truth_value
-from refhmc.check.subject.draws import MOST_PERMUTED, Draws
-from refhmc.check.subject.enumeration import Answers, Enumerator, OutOfBudget
+from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.enumeration import MOST_PERMUTED, Answers, Enumerator, OutOfBudget
 from refhmc.check.subject.foreign import Foreign, Inconclusive, SubjectError
 from refhmc.check.subject.shapes import step_shape
 

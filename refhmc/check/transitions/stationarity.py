@@ -29,6 +29,7 @@ from refhmc.check.transitions.stationarity_tests import (
     LIMIT,
     ROUGH,
     Integral,
+    Moves,
     Weighed,
     bet_on_reversal,
     integrate_reversal,
@@ -47,7 +48,8 @@ def stationarity(test: TransitionExamination, setting: Setting) -> Row:
     if broken is not None and not test.decides:
         whole: list[Integral] = []
         size, path = len(broken.z), broken.outcome.path
-        for x in integrate_reversal(setting, test.points, path, size, test.rng(8), test.part(0.5)):
+        moves = Moves(setting, path, size, test.rng(8))
+        for x in integrate_reversal(moves, test.points, test.part(0.5)):
             gap, tolerance = abs(x.value - 1), ROUGH + 4 * x.error
             basis = "|E e^r - 1| for moves that end at one point, by quadrature; 1e-4 and its error"
             if tolerance < 0.5 and (gap if x.complete else x.value - 1) > tolerance:
@@ -59,7 +61,7 @@ def stationarity(test: TransitionExamination, setting: Setting) -> Row:
             if gap <= tolerance:
                 return passed(basis, gap, tolerance)
             suspicion = f"{basis}: {gap:.2g}, where {tolerance:.2g} is let pass"
-        wealth = bet_on_reversal(setting, test.points, broken.outcome.path, len(broken.z), test.rng(8), test.part(0.3))
+        wealth = bet_on_reversal(moves._replace(rng=test.rng(8)), test.points, test.part(0.3))
         text = f"wealth of a bet that E e^r > 1 for moves to {np.round(wealth.at, 3).tolist()}; mean {wealth.mean:.4g}"
         basis = f"{text}; {wealth.moves} moves"
         if wealth.value >= GOAL:

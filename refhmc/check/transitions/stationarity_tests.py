@@ -63,11 +63,62 @@ class Integral(NamedTuple):
     complete: bool
 
 
-def integrate_reversal(
-    setting: Setting, points: Any, path: Path, size: int, rng: np.random.Generator, seconds: float
-) -> Iterator[Integral]:
+class Moves(NamedTuple):
+    """The moves F(q, v) of a kernel without decisions along one ``path``, v being ``size`` standard normals."""
+
+    setting: Setting
+    path: Path
+    size: int
+    rng: np.random.Generator
+
+    def noises(self, start: np.ndarray, goal: np.ndarray, v: np.ndarray, starts: int) -> list[np.ndarray]:
+        """Those that lead from ``start`` to ``goal``, looked for from ``v`` on."""
+        near = 1e-8 * (1 + np.abs(goal).max())
+        return roots_of(self.setting, start, goal, v, np.arange(len(v)), self.path, near, self.rng, starts)[0]
+
+    def log_density(self, start: np.ndarray, noises: Sequence[np.ndarray]) -> float:
+        """log of the kernel's density where the ``noises`` lead; -inf if there are none."""
+        setting, here = self.setting, self.setting.log_pi(start)
+        volumes = [map_of(setting, start, z, self.path, quick=True).log_volume for z in noises]
+        parts = [setting.log_density(start, z) - here - volume for z, volume in zip(noises, volumes, strict=True)]
+        return float(np.logaddexp.reduce(parts)) if parts else -math.inf
+
+    def more_ways(self, q: np.ndarray) -> float:
+        """By how much the log of the density at the end of a move grows with the other noises that lead there; the largest."""
+        most = 0.0
+        for _ in range(4):
+            v = self.rng.standard_normal(self.size)
+            to = self.setting.gone(q, v, self.path)
+            if not np.isfinite(to).all():
+                continue
+            found = self.noises(q, to, -v, 6)
+            if len(found) > 1:
+                growth = self.log_density(q, found) - self.log_density(q, [v])
+                most = max(most, growth if math.isfinite(growth) else 0.0)
+        return most
+
+    def ratio(self, q_end: np.ndarray, v: np.ndarray, branches: int) -> float | None:
+        """exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
+        q = self.setting.gone(q_end, v, self.path)
+        if np.array_equal(q, q_end) or not np.isfinite(q).all():
+            return None
+        there = self.log_density(q_end, [v])
+        if branches > 1:
+            there = self.log_density(q_end, self.noises(q_end, q, -v, 6))
+        starts = (6,) if branches > 1 else (1, 6)
+        noises = next((found for n in starts if (found := self.noises(q, q_end, v, n))), [])
+        r = self.setting.log_pi(q) + self.log_density(q, noises) - self.setting.log_pi(q_end) - there
+        return math.exp(min(r, 50.0)) if math.isfinite(there) and not math.isnan(r) else None
+
+    def random_ratio(self, q_end: np.ndarray, branches: int) -> float | None:
+        """The same for a v drawn at random."""
+        return self.ratio(q_end, self.rng.standard_normal(self.size), branches)
+
+
+def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iterator[Integral]:
     """E exp(r) at some points, one after the other; none where it is out of reach."""
-    more = _more_ways(setting, points[0], path, size, rng) if size in ORDERS else math.inf
+    size = moves.size
+    more = moves.more_ways(points[0]) if size in ORDERS else math.inf
     if more > MOST_WAYS:
         return
     until = time.monotonic() + seconds
@@ -84,104 +135,37 @@ def integrate_reversal(
                     continue
                 if time.monotonic() > until:
                     return
-                ratio = _ratio(setting, at, nodes[list(index)], path, rng, 1)
+                ratio = moves.ratio(at, nodes[list(index)], 1)
                 complete = complete and bool(ratio)
                 total += share * (ratio or 0.0)
             values.append(total)
         yield Integral(values[1], abs(values[1] - values[0]) + more, at, complete)
 
 
-def bet_on_reversal(
-    setting: Setting,
-    points: np.ndarray,
-    path: Path,
-    size: int,
-    rng: np.random.Generator,
-    seconds: float,
-) -> Wealth:
-    """The first test, for a kernel without decisions that asks for ``size`` normals along ``path``."""
+def bet_on_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Wealth:
+    """The first test where there is no quadrature."""
     until = time.monotonic() + seconds
     middle = points.mean(axis=0)
     candidates = [*points[:4], *(middle + 1.7 * (points[:3] - middle)), middle]
-    branches = 2 if _more_ways(setting, points[0], path, size, rng) > 1e-9 else 1
+    branches = 2 if moves.more_ways(points[0]) > 1e-9 else 1
     value, chosen, stake, mean = 1.0, middle, 0.0, 1.0
     best = -math.inf
     for q_end in candidates:
-        pilot = np.array(
-            [_ratio(setting, q_end, rng.standard_normal(size), path, rng, branches) or 0.0 for _ in range(PILOT)]
-        )
+        pilot = np.array([moves.random_ratio(q_end, branches) or 0.0 for _ in range(PILOT)])
         gain, spread = pilot.mean() - 1, pilot.var() + 1e-12
         if gain > 0 and gain * gain / spread > best:
             best, chosen, stake = gain * gain / spread, q_end, min(0.5, 0.5 * gain / spread)
         if time.monotonic() > until and best > 0:
             break
-    log_wealth, total, moves = 0.0, 0.0, 0
-    while stake > 0 and log_wealth < math.log(GOAL) and moves < MOST_BETS and time.monotonic() < until:
-        ratio = _ratio(setting, chosen, rng.standard_normal(size), path, rng, branches)
+    log_wealth, total, n = 0.0, 0.0, 0
+    while stake > 0 and log_wealth < math.log(GOAL) and n < MOST_BETS and time.monotonic() < until:
+        ratio = moves.random_ratio(chosen, branches)
         ratio = 1.0 if ratio is None else ratio
         log_wealth += math.log1p(stake * (ratio - 1))
-        total, moves = total + ratio, moves + 1
-    if moves:
-        value, mean = math.exp(min(log_wealth, 700.0)), total / moves
-    return Wealth(value, moves, mean, chosen)
-
-
-def _more_ways(setting: Setting, q: np.ndarray, path: Path, size: int, rng: np.random.Generator) -> float:
-    """By how much the log of the density at the end of a move grows with the other noises that lead there; the largest."""
-    most = 0.0
-    for _ in range(4):
-        v = rng.standard_normal(size)
-        to = setting.gone(q, v, path)
-        if not np.isfinite(to).all():
-            continue
-        found = _noises(setting, q, to, -v, path, rng, 6)
-        if len(found) > 1:
-            growth = _log_density(setting, q, found, path) - _log_density(setting, q, [v], path)
-            most = max(most, growth if math.isfinite(growth) else 0.0)
-    return most
-
-
-def _ratio(
-    setting: Setting,
-    q_end: np.ndarray,
-    v: np.ndarray,
-    path: Path,
-    rng: np.random.Generator,
-    branches: int,
-) -> float | None:
-    """exp(r) for one v: the density of the moves from q = F(q', v) back to q' over that of the moves there."""
-    q = setting.gone(q_end, v, path)
-    if np.array_equal(q, q_end) or not np.isfinite(q).all():
-        return None
-    there = _log_density(setting, q_end, [v], path)
-    if branches > 1:
-        there = _log_density(setting, q_end, _noises(setting, q_end, q, -v, path, rng, 6), path)
-    starts = (6,) if branches > 1 else (1, 6)
-    noises = next((found for n in starts if (found := _noises(setting, q, q_end, v, path, rng, n))), [])
-    r = setting.log_pi(q) + _log_density(setting, q, noises, path) - setting.log_pi(q_end) - there
-    return math.exp(min(r, 50.0)) if math.isfinite(there) and not math.isnan(r) else None
-
-
-def _noises(
-    setting: Setting,
-    start: np.ndarray,
-    goal: np.ndarray,
-    v: np.ndarray,
-    path: Path,
-    rng: np.random.Generator,
-    starts: int,
-) -> list[np.ndarray]:
-    near = 1e-8 * (1 + np.abs(goal).max())
-    return roots_of(setting, start, goal, v, np.arange(len(v)), path, near, rng, starts)[0]
-
-
-def _log_density(setting: Setting, start: np.ndarray, noises: Any, path: Path) -> float:
-    """log of the kernel's density where the ``noises`` lead; -inf if there are none."""
-    here = setting.log_pi(start)
-    parts = [
-        setting.log_density(start, z) - here - map_of(setting, start, z, path, quick=True).log_volume for z in noises
-    ]
-    return float(np.logaddexp.reduce(parts)) if parts else -math.inf
+        total, n = total + ratio, n + 1
+    if n:
+        value, mean = math.exp(min(log_wealth, 700.0)), total / n
+    return Wealth(value, n, mean, chosen)
 
 
 class Weighed(NamedTuple):
