@@ -86,7 +86,7 @@ QUICK = [name for name in MODELS if name not in NOT_HERE and name not in SLOW]
 TAKE_LONG = [pytest.param(n, m, marks=pytest.mark.slow) for n in sorted(SLOW & set(MODELS)) for m in RIEMANNIAN]
 
 
-@pytest.mark.parametrize(("name", "metric"), one_in(3, QUICK, RIEMANNIAN) + TAKE_LONG)
+@pytest.mark.parametrize(("name", "metric"), one_in(5, QUICK, RIEMANNIAN) + TAKE_LONG)
 def test_energy_and_its_derivatives(name, metric):
     """Along a random direction, in which no error of a component is lost but by chance."""
     model, chosen = model_of(name), RIEMANNIAN[metric]
