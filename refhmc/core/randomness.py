@@ -2,7 +2,7 @@
 
 A transition takes ``(rng, tape, cursor)``. With an empty tape every uniform comes from the generator; otherwise they are
 read from the tape, in order, so that a transition can be replayed on recorded randomness, by refhmc or by another
-sampler. The order is part of the specification:
+sampler; where one was compared with a probability, that is left in its place. The order is part of the specification:
 
 every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z;
                    on a metric that depends on the position, p = R z with the root R its text names)
@@ -46,8 +46,12 @@ def uniform(randomness: tuple) -> float:
 
 @jit_inline
 def bernoulli(randomness: tuple, probability: float) -> bool:
-    """True with that probability: the one place where a kernel decides anything."""
-    return uniform(randomness) < probability
+    """True with that probability: the one place where a kernel decides anything. A tape is left with it."""
+    _, tape, cursor = randomness
+    u = uniform(randomness)
+    if tape.shape[0] > 0:
+        tape[cursor[0] - 1] = probability
+    return u < probability
 
 
 @jit

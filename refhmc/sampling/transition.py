@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Transition(NamedTuple):
     """Where a transition went: ``q`` (d,), the momentum it began with, its statistics and outcome.
 
-    ``uniforms_used`` counts how many of the recorded uniforms were consumed.
+    ``uniforms_used`` counts how many of the recorded uniforms were consumed. ``probabilities`` (uniforms_used,): what each
+    was compared with to decide something; where it was not (a direction, a jitter), the uniform itself.
     """
 
     q: np.ndarray
@@ -35,6 +36,7 @@ class Transition(NamedTuple):
     stats: dict
     outcome: str
     uniforms_used: int
+    probabilities: np.ndarray
 
 
 @entry(
@@ -109,7 +111,7 @@ def transition(
         z[P] = H._draw(z[Q], normals)
     begun_with = z[P].copy()
     own.settings.keep_momentum = 1
-    tape = np.zeros(0) if uniforms is None else np.ascontiguousarray(uniforms, dtype=float).ravel()
+    tape = np.zeros(0) if uniforms is None else np.array(uniforms, dtype=float, order="C").ravel()
     cursor, stats = np.zeros(1, np.int64), one(STATS)
     outcome = run_transition(
         block.transition,
@@ -122,7 +124,7 @@ def transition(
         control_record(None),
     )
     by_name = {name: value[()] for name, value in named(stats.view(float).reshape(N_STATS), kernel.statistics).items()}
-    return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]))
+    return Transition(z[Q].copy(), begun_with, by_name, OUTCOMES[outcome], int(cursor[0]), tape[: cursor[0]])
 
 
 def _vector(name: str, value: np.ndarray, dim: int) -> np.ndarray:

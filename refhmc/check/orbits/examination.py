@@ -33,7 +33,7 @@ class OrbitExamination(Examination):
     """One transition under examination: what it was called with, then what the rows found.
 
     ``tables``: every K that was computed, with its orbit's kind; ``unfinished``: orbits that were not done in the budget;
-    ``pattern``: what is typical of a mistake, by row.
+    ``contradicted``: ordinary runs did not follow a computed K; ``pattern``: what is typical of a mistake, by row.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OrbitExamination(Examination):
         self.list_of_eps = [None] if eps is None else [float(e) for e in np.atleast_1d(eps)]
         self.phase_map: states.PhaseMap | None = None
         self.transition: OrbitTransition | None = None  # as it is called, once there is a phase map
-        self.ready = self.irreversible = False
+        self.ready = self.irreversible = self.contradicted = False
         self.tables: list[tuple[str, Table]] = []
         self.furthest = 0
         self.runs = 0
@@ -139,6 +139,8 @@ class OrbitExamination(Examination):
             raise NotApplicable("the transition could not be used; see above")
         if sound and self.pattern.get("invariance"):
             raise NotApplicable("it fails on ordinary orbits already")
+        if sound and self.contradicted:
+            raise NotApplicable("ordinary runs do not follow the enumerated law")
         return self.prepare()
 
     def enumerated(self) -> list[Table]:

@@ -10,8 +10,9 @@ Names and what is tried: ``subject/shapes.py``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,35 +77,47 @@ class Leap:
         return new_q, -new_p
 
 
-def tape_transition(run: Callable, most: int = 64) -> Callable:
-    """``run(q, p, tape) -> (q, used)``, which reads its uniforms from an array and says how many, as a transition.
+def tape_transition(run: Callable, most: int) -> Callable:
+    """``run(q, p, tape) -> (q, thresholds)``, which compares each uniform of an array with one number, as a transition.
 
-    The tape holds ``most`` numbers; those that were not asked for yet are filled up with one half, and are asked for, one
-    at a time, if the run used them. For a kernel of refhmc: ``run`` calls ``own.transition(..., uniforms=tape)``.
+    ``thresholds``, one for each of the uniforms that were used, say where the law of the end may have a break. They are not
+    taken on trust: the end is that of a run on u = t where u >= t was answered, and on the number before t where u < t was.
     """
 
+    def on(q: Any, p: Any, decided: Sequence[float]) -> tuple:
+        tape = np.full(most, 0.5)
+        tape[: len(decided)] = decided
+        return run(np.array(q), np.array(p), tape)
+
+    @functools.lru_cache(4 * most)
+    def thresholds(q: tuple, p: tuple, decided: tuple) -> list[float]:
+        return np.asarray(on(q, p, decided)[1]).tolist()
+
     def transition(draws: Any, q: Any, p: np.ndarray) -> Any:
-        known = [float(draws.uniform()) for _ in range(getattr(draws, "scripted", 0))]
-        while True:
-            tape = np.full(max(most, len(known) + 1), 0.5)
-            tape[: len(known)] = known
-            end, used = run(q, p, tape)
-            if used > len(tape):
-                raise IndexError(f"more than {len(tape)} uniforms were used")
-            if used <= len(known):
-                return end
-            known.append(float(draws.uniform()))
+        uniforms = [draws.uniform() for _ in range(most)]
+        if all(isinstance(u, float) for u in uniforms):
+            return on(q, p, uniforms)[0]
+        decided: list[float] = []
+        known = thresholds(tuple(q), tuple(p), ())
+        while len(decided) < len(known):
+            t = known[len(decided)]
+            below = uniforms[len(decided)] < t
+            decided.append(min(max(np.nextafter(t, 0) if below else t, 0.0), np.nextafter(1, 0)))
+            if below != (t > 0.5):  # the run on one half went the other way
+                known = thresholds(tuple(q), tuple(p), tuple(decided))
+        return on(q, p, decided)[0]
 
     return transition
 
 
 def of_refhmc(kernel: Any, target: Any) -> Any:
-    """A kernel of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
+    """NUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
 
     The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own.
     """
     metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
-    integrator = own.integrators.Leapfrog() if kernel.integrator is None else kernel.integrator
+    default = own.integrators.ImplicitMidpoint if metric.position_dependent else own.integrators.Leapfrog
+    integrator = default() if kernel.integrator is None else kernel.integrator
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
     if type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog:
@@ -124,12 +137,13 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
         def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             return several(q, p, eps, 1)
 
-    def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, int]:
+    def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         end = own.transition(model, kernel, q, momentum=p, uniforms=tape)
-        return end.q, end.uniforms_used
+        # In the place of a direction is the uniform itself: undecided it is 1/2, which is its threshold.
+        return end.q, end.probabilities
 
     # Compiled here: no row is to wait for it.
     with contextlib.suppress(Exception):
         leap(np.zeros(model.dim), np.ones(model.dim), kernel.step_size)
         run(np.zeros(model.dim), np.ones(model.dim), np.full(64, 0.5))
-    return tape_transition(run, 2 ** (getattr(kernel, "max_treedepth", 3) + 1)), leap, energy
+    return tape_transition(run, 2 ** (kernel.max_treedepth + 1)), leap, energy

@@ -9,8 +9,8 @@ first; each question splits the rest:
     uniform, exponential         an :class:`Uncertain` number, of which nothing is known until it is compared: ``u < t`` splits
                                  its interval at t, also through log, exp, and sums and products with constants
     one whose value is read      (``float(u)``, ``math.log(u)``, an array of them) the law of the rest is a piecewise constant
-                                 function of the value: its breakpoints are found by bisection between values whose laws
-                                 differ, on one sequence of later answers on which they do
+                                 function of the value: its breakpoints are found by bisection between values that differ
+                                 on some sequence of later answers, on that sequence; all are compared
 
 So K has an error of rounding only, whatever way the kernel uses its randomness; sequences less probable than a stated
 floor are left out, and what they sum to is known.
@@ -239,11 +239,6 @@ class Answers(Draws):
         self.log_p = 0.0
         self.refused = ""
 
-    @property
-    def scripted(self) -> int:
-        """How many of the prefix's answers are left."""
-        return max(0, len(self.prefix) - len(self.trail))
-
     def split(self, kind: str, log_p: Sequence[float]) -> int:
         """The branch taken here, the others being left for later runs."""
         k = len(self.trail)
@@ -328,11 +323,17 @@ class Run(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """The ``answers`` after some point of a sequence, the ``end`` they lead to, their probability ``p`` from there on."""
+    """The ``answers`` after some point of a sequence, the ``end`` they lead to, their probability ``p`` from there on.
+
+    Of a number that was read the answer is the least of its piece; ``upper`` are the answers with the largest in its place.
+    ``seen``: the :func:`_signature` of the run.
+    """
 
     answers: tuple
     end: Any
     p: float
+    upper: tuple = ()
+    seen: tuple = ()
 
 
 def _signature(run: Run) -> tuple:
@@ -348,16 +349,16 @@ def law_of(leaves: Sequence[Leaf]) -> dict:
     return {end: math.fsum(p) for end, p in parts.items()}
 
 
-def _alike(a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
-    one, two = law_of(a), law_of(b)
-    return all(abs(one.get(end, 0.0) - two.get(end, 0.0)) <= 1e-11 for end in one.keys() | two.keys())
+def _after(answer: Any, upper: Any, p: float, leaf: Leaf) -> Leaf:
+    """The leaf with one more answer before its own."""
+    return leaf._replace(answers=(answer, *leaf.answers), upper=(upper, *leaf.upper), p=p * leaf.p)
 
 
 class Enumerator:
     """The laws of ``kernel(answers, start) -> end``, an end being anything that can be compared and hashed.
 
     ``floor`` is the logarithm of the least probability that is followed. ``thorough``: the pieces of a number that was
-    read are compared by their whole laws and in more places, which takes several times as many runs.
+    read are compared in more places, which takes some times as many runs.
     """
 
     def __init__(
@@ -404,7 +405,7 @@ class Enumerator:
         if run.end == "departed" or len(run.trail) < k:
             raise Inconclusive("the same answers did not give the same questions: it has randomness of its own")
         if len(run.trail) == k:
-            return [Leaf((), run.end, 1.0)]
+            return [Leaf((), run.end, 1.0, (), _signature(run))]
         node = run.trail[k]
         if node.kind == "value":
             self.read_values = True
@@ -415,7 +416,7 @@ class Enumerator:
                 continue
             below = self._leaves((*prefix, option), run if option == node.answer else None)
             p = math.exp(log_p)
-            found += [Leaf((option, *leaf.answers), leaf.end, p * leaf.p) for leaf in below]
+            found += [_after(option, option, p, leaf) for leaf in below]
         return found
 
     # ------------------------------------------------------------------------------------------ numbers that were read
@@ -425,42 +426,29 @@ class Enumerator:
         first = lo if lo > 0 else 1e-18 * hi
         last = math.nextafter(hi, lo)
         at_first = self._leaves((*prefix, first), None)
-        others = [*self._places(first, last), last]
-        if all(self._agrees(prefix, value, at_first) for value in others):
-            found = [(lo, first, at_first)]
-        else:
-            at_last = self._leaves((*prefix, last), None)
-            found = [(lo, first, at_first), *self._between(prefix, first, at_first, last, at_last, 0)]
+        found = [(lo, first, at_first), *self._between(prefix, first, at_first, last, 0)]
         leaves = []
         for (begin, value, below), end in zip(found, [*(piece[0] for piece in found[1:]), hi], strict=True):
-            weight = (end - begin) / (hi - lo)
-            leaves += [Leaf((value, *leaf.answers), leaf.end, weight * leaf.p) for leaf in below]
+            p, upper = (end - begin) / (hi - lo), math.nextafter(end, lo)
+            leaves += [_after(value, upper, p, leaf) for leaf in below]
         return leaves
 
-    def _between(
-        self, prefix: tuple, a: float, at_a: Sequence[Leaf], b: float, at_b: Sequence[Leaf], count: int
-    ) -> list[tuple]:
+    def _between(self, prefix: tuple, a: float, at_a: list[Leaf], b: float, count: int) -> list[tuple]:
         """The breakpoints in (a, b], each as (where, a value there, the leaves from there on)."""
         if count > MOST_PIECES:
             raise Inconclusive("where it ends depends on a uniform number without steps: is its step size random?")
-        path = None if _alike(at_a, at_b) else self._told_apart(prefix, a, at_a, b)
+        path = self._told_apart(prefix, at_a, b)
         if path is None:
             for inside in self._places(a, b):
-                if not self._agrees(prefix, inside, at_a):
-                    middle = self._leaves((*prefix, inside), None)
-                    left = self._between(prefix, a, at_a, inside, middle, count + 1)
-                    return left + self._between(prefix, inside, middle, b, at_b, count + 1 + len(left))
+                if self._told_apart(prefix, at_a, inside) is not None:
+                    left = self._between(prefix, a, at_a, inside, count + 1)
+                    at_inside = left[-1][2] if left else at_a
+                    return left + self._between(prefix, inside, at_inside, b, count + 1 + len(left))
             return []
         before, c = self._break(prefix, a, b, path)
-        if c >= b or self._agrees(prefix, c, at_b):
-            at_c, right = at_b, []
-        else:
-            at_c = self._leaves((*prefix, c), None)
-            right = self._between(prefix, c, at_c, b, at_b, count + 1)
-        left = []
-        if not self._agrees(prefix, before, at_a):
-            left = self._between(prefix, a, at_a, before, self._leaves((*prefix, before), None), count + 1 + len(right))
-        return [*left, (c, c, at_c), *right]
+        left = self._between(prefix, a, at_a, before, count + 1)
+        at_c = self._leaves((*prefix, c), None)
+        return [*left, (c, c, at_c), *self._between(prefix, c, at_c, b, count + 1 + len(left))]
 
     def _places(self, a: float, b: float) -> list[float]:
         inside = (0.47, 0.27, 0.81, 0.11, 0.93) if self.thorough else (0.47,)
@@ -469,18 +457,17 @@ class Enumerator:
     def _seen(self, prefix: tuple, value: float, path: tuple) -> tuple:
         return _signature(self.run(self.start, (*prefix, value, *path)))
 
-    def _agrees(self, prefix: tuple, value: float, leaves: Sequence[Leaf]) -> bool:
-        """Whether the law at ``value`` is that of ``leaves``: wholly if ``thorough``, else on the likeliest sequences."""
-        if self.thorough:
-            return _alike(self._leaves((*prefix, value), None), leaves)
-        likely = sorted(leaves, key=lambda leaf: -leaf.p)[:3]
-        return all(self.run(self.start, (*prefix, value, *leaf.answers)).end == leaf.end for leaf in likely)
+    def _told_apart(self, prefix: tuple, leaves: Sequence[Leaf], value: float) -> tuple | None:
+        """Later answers on which the run at ``value`` is another than that of the ``leaves``; None if there are none.
 
-    def _told_apart(self, prefix: tuple, a: float, at_a: Sequence[Leaf], b: float) -> tuple | None:
-        """Later answers on which the run at ``b`` is another than that at ``a``; None if there are none."""
-        for leaf in sorted(at_a, key=lambda leaf: -leaf.p):
-            if self._seen(prefix, b, leaf.answers) != self._seen(prefix, a, leaf.answers):
-                return leaf.answers
+        All sequences are tried: the likeliest often end where they began whatever the number is. A breakpoint of a later
+        number that has moved up shows on the least value of the piece above it, one that has moved down on the largest of
+        the piece below.
+        """
+        for leaf in sorted(leaves, key=lambda leaf: -leaf.p):
+            for path in dict.fromkeys((leaf.answers, leaf.upper)):
+                if self._seen(prefix, value, path) != leaf.seen:
+                    return path
         return None
 
     def _break(self, prefix: tuple, a: float, b: float, path: tuple) -> tuple[float, float]:
