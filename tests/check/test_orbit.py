@@ -407,7 +407,7 @@ def test_a_kernel_that_is_given_its_uniforms_as_an_array_is_judged(bug, status):
 
 
 def own_on_a_tape(tape_of, thresholds_of):
-    """``check.orbit`` of refhmc's NUTS at depth 2 whose decisions are changed, as is what it says of them."""
+    """``check.orbit`` of refhmc's NUTS at depth 2 with its decisions changed, and what it says of them."""
     target = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
     kernel = refhmc.NUTS(step_size=0.9, max_treedepth=2, metric=refhmc.metrics.Identity())
 
@@ -434,7 +434,7 @@ def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
 
 
 def test_thresholds_are_not_taken_on_trust():
-    """A law that ordinary runs contradict is no ground for a verdict, in whichever direction it errs."""
+    """Both sides of a threshold that is none lead to the same end: ordinary runs contradict that law, and it is not judged."""
     report = own_on_a_tape(lambda tape: 1 - tape, lambda probabilities: probabilities)
     assert report.row("invariance").status == "INCONCLUSIVE", str(report)
     assert "ordinary runs do not follow" in report.row("invariance").basis

@@ -70,6 +70,7 @@ def test_statistics_recomputed(name, metric, seed, step, n_steps, u, jitter, v):
     stats = got.stats
     assert set(stats) == set(kernel.statistics)
     assert got.uniforms_used == len(uniforms)
+    assert list(got.probabilities) == [*uniforms[:-1], stats["acceptance_rate"]]
     assert stats.get("step_size_nom", nominal) == nominal
     assert ("step_size_nom" in stats) == (jitter > 0)
     assert stats["step_size"] == pytest.approx(nominal * (1 + jitter * (2 * v - 1)), rel=1e-15)
