@@ -59,11 +59,11 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
 def _with_part(whole: Any, make_part: Callable) -> Any:
     """A dispatcher whose function is compiled as a part (:mod:`refhmc.core.linking`) where compiled code calls it.
 
-    Not where the whole is there already for these types: its returned type may have been declared.
+    Also where the whole is there already: LLVM changes a text when it makes object code of it, and what callers copy must not
+    depend on what was compiled before them. What the whole was declared to return, the part returns.
     """
     if numba.config.DISABLE_JIT:
         return whole
-    as_whole = whole.get_call_template
 
     @functools.cache
     def part() -> Any:
@@ -73,13 +73,12 @@ def _with_part(whole: Any, make_part: Callable) -> Any:
 
     def get_call_template(arguments: Any, keywords: Any) -> Any:
         _, types = whole._compiler.fold_argument_types(arguments, keywords)
-        if tuple(types) in whole.overloads and tuple(types) not in part().overloads:
-            return as_whole(arguments, keywords)
+        if tuple(types) in whole.overloads:
+            part().compile(whole.overloads[tuple(types)].signature)
         return part().get_call_template(arguments, keywords)
 
     def get_overload(types: Any) -> Any:
-        found = part().overloads.get(tuple(types)) or whole.overloads[tuple(types)]
-        return found.entry_point
+        return part().overloads[tuple(types)].entry_point
 
     whole.get_call_template, whole.get_overload, whole.part = get_call_template, get_overload, part
     return whole

@@ -38,6 +38,7 @@ from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.metrics.base import NOTHING
 from refhmc.models.conditionals import Conditional, conditional_of
+from refhmc.sampling.checkpoint import read_arrays
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -432,9 +433,9 @@ class Chain:
     def restore(self, saved: bytes) -> Chain:
         """Take on a saved state. Raises CheckpointError if it does not belong to this model and kernel."""
         try:
-            with np.load(io.BytesIO(saved), allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in self.arrays()}
-                generator = json.loads(str(archive["generator"]))
+            arrays = read_arrays(io.BytesIO(saved))
+            generator = json.loads(str(arrays["generator"]))
+            arrays = {name: arrays[name] for name in self.arrays()}
         except Exception as error:
             raise CheckpointError(f"the saved chain state cannot be read: {error}") from error
         for name, own in self.arrays().items():

@@ -52,6 +52,18 @@ class Saved(NamedTuple):
     control: np.ndarray
 
 
+_reading = threading.Lock()
+
+
+def read_arrays(file: Any) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file, given by its path or open, read by one thread at a time.
+
+    NumPy parses their headers with ``ast``; where two threads do, CPython before 3.11.8 may raise SystemError (gh-106905).
+    """
+    with _reading, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
 def take(lock: FileLock) -> None:
     """Take it, or raise CheckpointError naming who holds it. A warning where the file system has no locks."""
     try:
@@ -151,8 +163,7 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            arrays = read_arrays(path)
             checksum = str(arrays.pop("checksum"))
             run, its_chain = str(arrays["run"]), int(arrays["chain"])
             saved = Saved(**{name: arrays[name] for name in Saved._fields})

@@ -76,6 +76,36 @@ def test_compiled_or_loaded_a_sum_has_one_order(tmp_path):
     assert cold[0] == warm[0] == other[0]  # alone, too, called before or after what has copies of them
 
 
+ORDERS = """
+import sys
+from llvmlite.binding import ObjectFileRef
+from numba import types as nb
+from refhmc.core import types
+from refhmc.core.compile_cache import cache_directory, read_sealed
+from refhmc.core.compiled import compile_pointer
+from refhmc.models import gaussian
+
+arguments = types.VALUE_AND_GRADIENT.signature.args
+for word in sys.argv[1:]:
+    returned, function = {"callee": (nb.float64, gaussian.value_and_gradient), "caller": (nb.void, gaussian.gradient)}[word]
+    compile_pointer(function, returned(*arguments), word)
+for path in sorted(cache_directory().glob("gaussian.*.nbc")):
+    if not path.name.endswith(".part.nbc"):
+        (_, _, (code, _)), *_ = read_sealed(path)
+        print(path.stem, [part.data().hex() for part in ObjectFileRef.from_data(code).sections() if part.is_text()])
+"""
+
+
+def test_machine_code_does_not_depend_on_what_was_compiled_before(tmp_path):
+    """Of a function and of one that calls it: either first, and each in a process of its own."""
+    script = tmp_path / "orders.py"
+    script.write_text(ORDERS, encoding="utf-8")
+    orders = [[["caller", "callee"]], [["callee", "caller"]], [["callee"], ["caller"]]]
+    codes = [[python(tmp_path / f"cache {k}", script, *words) for words in each][-1] for k, each in enumerate(orders)]
+    assert codes[0].count("gaussian.") == 2
+    assert codes[0] == codes[1] == codes[2]
+
+
 ENTRY = """
 import numpy as np
 from llvmlite.binding import parse_bitcode
@@ -149,18 +179,19 @@ def test_what_compiled_code_calls_is_a_part_until_python_calls_it():
     assert halved(3.0) == 1.5
     assert libraries(halved) == [linking.SelfContainedLibrary]
     assert jit_anew(lambda x: halved(x) + 1)(3.0) == 2.5
+    assert len(halved.part().overloads) == 1
     assert numba.njit(lambda x: halved(x) - 1)(3.0) == 0.5  # from code that Numba compiles as it does otherwise
 
 
 @compiles
-def test_a_whole_that_is_there_serves_compiled_code_too():
+def test_of_a_whole_that_is_there_compiled_code_calls_a_part():
     """With the type that was declared, which the text by itself does not say."""
     one = jit_anew(lambda x: 1)
     one.compile(nb.float64(nb.float64))
     assert isinstance(jit_anew(lambda x: one(x))(2.0), float)
-    assert libraries(one.part()) == []
-    assert isinstance(jit_anew(lambda x: one(x))(2), int)
     assert libraries(one.part()) == [linking.PartLibrary]
+    assert isinstance(jit_anew(lambda x: one(x))(2), int)
+    assert libraries(one.part()) == 2 * [linking.PartLibrary]
 
 
 @compiles

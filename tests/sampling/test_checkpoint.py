@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import concurrent.futures
 import errno
+import gc
 import io
 import json
 import multiprocessing
@@ -591,6 +593,28 @@ DAMAGES = {
     "the run, missing": (lambda f: (f / "run.json").unlink(), "run.json is missing, though chain-0.npz is there"),
     "the run, a folder": (lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir()), "run.json cannot be read"),
 }  # fmt: skip
+
+
+def test_several_threads_read_at_once():
+    """CPython before 3.11.8 raised SystemError where the garbage collector let another thread run amid the reading."""
+    buffer, threshold = io.BytesIO(), gc.get_threshold()
+    np.savez(buffer, **{f"array {k}": np.full((3, 2), k) for k in range(10)})
+
+    def give_way(phase, info):
+        if sys._getframe(1).f_code is ast.parse.__code__:
+            time.sleep(1e-3)
+
+    def read(_):
+        return [int(array.mean()) for array in checkpoint.read_arrays(io.BytesIO(buffer.getvalue())).values()]
+
+    gc.callbacks.append(give_way)
+    gc.set_threshold(5, 10**6, 10**6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(read, range(20))) == 20 * [list(range(10))]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(give_way)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
