@@ -35,7 +35,8 @@ from refhmc.core.linking import Last, Part, SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+# What is not said about sums a function would take from the one for which it is first compiled.
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
@@ -93,7 +94,7 @@ def returned_type(dispatcher: Any) -> Any:
 
 def _core_njit(function: Callable, **options: Any) -> Any:
     """A function that is kept, and as a part where the core calls it."""
-    options |= CORE
+    options = {**CORE, **options}
     return _with_part(_kept_njit(function, **options), lambda: _kept_njit(function, pipeline_class=Part, **options))
 
 
@@ -179,7 +180,7 @@ def jit_allocating(function: Callable) -> Any:
 
 def jit_calling_python(function: Callable) -> Any:
     """As :func:`jit`, for a function that takes the interpreter's lock and calls back into Python."""
-    return _kept_njit(function, error_model="numpy")
+    return _kept_njit(function, error_model="numpy", fastmath=False)
 
 
 def jit_anew(function: Callable) -> Any:

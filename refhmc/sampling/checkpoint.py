@@ -55,7 +55,7 @@ class Saved(NamedTuple):
 _reading = threading.Lock()
 
 
-def read_arrays(file: Any) -> dict[str, np.ndarray]:
+def read_arrays(file: Any) -> dict[str, Any]:
     """The arrays of an ``.npz`` file, given by its path or open, read by one thread at a time.
 
     NumPy parses their headers with ``ast``; where two threads do, CPython before 3.11.8 may raise SystemError (gh-106905).

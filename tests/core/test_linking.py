@@ -14,7 +14,7 @@ from numba import types as nb
 from numba.core import compiler
 
 from refhmc.core import linking
-from refhmc.core.compiled import jit_anew
+from refhmc.core.compiled import jit, jit_anew, jit_sum
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -192,6 +192,17 @@ def test_of_a_whole_that_is_there_compiled_code_calls_a_part():
     assert libraries(one.part()) == [linking.PartLibrary]
     assert isinstance(jit_anew(lambda x: one(x))(2), int)
     assert libraries(one.part()) == 2 * [linking.PartLibrary]
+
+
+@compiles
+def test_a_part_does_not_take_over_how_its_caller_sums():
+    """It would where that caller is the first."""
+    scaled = jit(lambda x: 3.0 * x + 1.0)
+    both = jit_sum(lambda x: scaled(x) + scaled(2.0 * x))
+    assert both(1.0) == 11.0
+    (part,) = scaled.part().overloads.values()
+    assert "reassoc" in both.inspect_llvm(both.signatures[0])
+    assert "reassoc" not in str(part.library._final_module)
 
 
 @compiles
