@@ -20,7 +20,7 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
 
     def derivatives(model: Any) -> Any:
         def evaluate() -> None:
-            q = np.zeros(model.dim) if model.initial is None else model.initial
+            q = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(model.dim)
             model.log_density(q)
             model.core.value_and_gradient(q)
             for name, (arguments, axes) in DERIVATIVES.items():

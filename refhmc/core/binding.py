@@ -314,8 +314,17 @@ _handles_lock = threading.Lock()
 def _call_value_and_gradient(handle: float, q: np.ndarray, out: np.ndarray) -> float:
     core = _python_models[int(handle)]
     core.last_position[threading.get_ident()] = q.copy()
-    core.in_place("gradient")(q.copy(), core.data, out)
-    return core.python_log_density(q.copy())
+    both = core.model._functions["value_and_gradient"]
+    if both is None:
+        core.in_place("gradient")(q.copy(), core.data, out)
+        return core.python_log_density(q.copy())
+    out[:] = 0.0
+    try:
+        return as_float(both(q.copy(), core.model.data, out), "value_and_gradient")
+    except EvaluationError as error:
+        core.failures().record(q, str(error))
+        out[:] = np.nan
+        return -np.inf
 
 
 @jit_calling_python

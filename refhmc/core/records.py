@@ -59,6 +59,8 @@ OPTIONS = record_type(
         "substeps": (REAL, (5,)),  # parts of a step, of a composition
         "n_discontinuous": WHOLE,
         "reads_density": WHOLE,  # a move of discontinuous HMC needs the full density
+        "drawn_parts": WHOLE,  # of a split model, whose order is drawn anew for each trajectory; 0: none is
+        "spares_energy": WHOLE,  # the energy at the end of a step costs evaluations that the step itself does not need
     }
 )
 # What is known at the metric's position. ``factorised``: 1, or 0, or minus the reason why it cannot be.
@@ -89,7 +91,8 @@ COUNTERS = record_type(
 )
 # Why there is no energy (0: there is); the largest residual of the solves and the largest reversal error; the condition of
 # the metric that the last momentum was drawn from. Of a way back: the iterations of the way there (0: the way back must not be
-# broken off), and whether it was broken off because it is bound to arrive.
+# broken off), and whether it was broken off because it is bound to arrive. ``energy_spared``: the kernel does not ask for the
+# energy at the end of this step; what the step returns then is finite where the point is, and nothing else.
 STATUS = record_type(
     {
         "failure": WHOLE,
@@ -98,6 +101,7 @@ STATUS = record_type(
         "condition": REAL,
         "iterations_there": WHOLE,
         "bound_to_arrive": WHOLE,
+        "energy_spared": WHOLE,
     }
 )
 

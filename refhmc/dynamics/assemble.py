@@ -12,10 +12,12 @@ import numpy as np
 from refhmc.core import compiled, types
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
+from refhmc.errors import MetricError
 from refhmc.integrators.base import CHECK
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.metrics import Diagonal, laplace
+from refhmc.metrics.base import FROM_GRADIENTS
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -73,6 +75,12 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     part = getattr(integrator, "base", integrator)
     vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
     options = options_of(metric, integrator)
+    layout, follows_parts = part.layout, getattr(part, "follows_parts", False)
+    if follows_parts:
+        layout = part.layout_for(model)
+        options.drawn_parts = part.drawn_parts(model)
+        if metric.learns == FROM_GRADIENTS:
+            raise MetricError(f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it")
     if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
         raise TypeError(
             f"the rows of {type(part).__name__}, whose steps are checked, must come after those of the check: "
@@ -81,7 +89,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     return Dynamics(
         metric,
         integrator,
-        model.core.tuple_for(metric),
+        model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric),
         (
             types.SMOOTH,
             metric.refresh,
@@ -91,7 +99,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         vecs,
         mats,
         options,
-        part.layout.n_vectors,
+        layout.n_vectors,
         getattr(part, "point_rows", POINT_ROWS),
     )
 

@@ -31,7 +31,10 @@ from refhmc.integrators.explicit_tao import ExplicitTao as ExplicitTao
 from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog as GeneralizedLeapfrog
 from refhmc.integrators.implicit_midpoint import ImplicitMidpoint as ImplicitMidpoint
 from refhmc.integrators.leapfrog import Leapfrog as Leapfrog
+from refhmc.integrators.naive_split import NaiveSplit as NaiveSplit
 from refhmc.integrators.projected_tao import ProjectedTao as ProjectedTao
+from refhmc.integrators.randomized_split import RandomizedSplit as RandomizedSplit
+from refhmc.integrators.symmetric_split import SymmetricSplit as SymmetricSplit
 
 INTEGRATORS = registry(globals())
 __all__ = [each.__name__ for each in INTEGRATORS.values()]

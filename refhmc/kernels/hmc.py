@@ -192,19 +192,23 @@ def hmc(
     z = at.candidate
     copy_point(z, at.state)
     H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
+    status, spares_energy = as_work(work).status, as_work(work).options.spares_energy > 0
     while done < n_steps:
         if control.stop:
             return S.INTERRUPTED
+        status.energy_spared = spares_energy and done + 1 < n_steps
         H = integrator_step(dynamics, model, z, eps, work, own)
         done += 1
         if not math.isfinite(H):
             break
+        if status.energy_spared:
+            continue
         lowest, highest = min(lowest, H), max(highest, H)
         if abs(H - H0) > abs(worst):
             worst = H - H0
 
     energies = (H0, H, lowest, highest, worst)
-    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, as_work(work).status, stats)
+    return metropolis_accept(at, randomness, energies, eps, settings.step_size, done, status, stats)
 
 
 @jit

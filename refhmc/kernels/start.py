@@ -1,4 +1,5 @@
-"""How every transition begins: a fresh momentum at the state, p ~ N(0, G), and the energy H0 there."""
+"""How every transition begins: a fresh momentum at the state, p ~ N(0, G), and the energy H0 there; and, for an integrator
+that follows the parts of a split model in a random order, that order."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.randomness import fill_normals
-from refhmc.core.types import as_dynamics, as_points, as_workspace
+from refhmc.core.types import as_dynamics, as_points, as_work, as_workspace
+from refhmc.integrators.randomized_split import draw_order
 
 
 @jit
 def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any) -> float:
     """Draw the momentum of the state, unless ``settings.keep_momentum``; returns H0, not finite where there is none."""
-    points, _, normals, _, _, work = as_workspace(workspace)
+    points, _, normals, own, _, work = as_workspace(workspace)
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
     if draws:
         fill_normals(randomness[0], normals)
+    draw_order(randomness, as_work(work).options.drawn_parts, own)
     return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
 
 

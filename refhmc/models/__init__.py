@@ -28,6 +28,10 @@ _HOME = {
     "StochasticVolatility": "stochastic_volatility",
     "FitzHughNagumo": "fitzhugh_nagumo",
     "ODE": "ode",
+    "MLP": "mlp",
+    "SoftmaxRegression": "mlp",
+    "CNN": "cnn",
+    "SplitModel": "split",
 }
 
 __all__ = [*_HOME, "by_name"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.models.reference import Reference
+
+if TYPE_CHECKING:
+    from refhmc.models.split import SplitModel
 
 
 class Model:
@@ -55,7 +58,11 @@ class Model:
         full density is used.
     fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
     conditionals : for refhmc's own models: :class:`refhmc.models.conditionals.Conditional` written by hand, for Gibbs.
-    reference : a :class:`refhmc.Reference`. initial : a start, (d,), used when ``sample`` is given none.
+    reference : a :class:`refhmc.Reference`. initial : a start, (d,), or a function that draws one from a generator, used when
+        ``sample`` is given none.
+    n_rows, part : how many rows of data there are, and ``(rows, share) -> Model``, the model on those rows of them, with the
+        ``share`` of the log prior: for :meth:`split`.
+    outputs : ``(q, X) -> (n, k)``, what the model says of inputs X (n, ...), for :func:`refhmc.predict`.
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
@@ -97,6 +104,9 @@ class Model:
         in_python: str = "",
         noise: float = 0.0,
         absent: Mapping[str, str] | None = None,
+        n_rows: int = 0,
+        part: Callable[[np.ndarray, float], Model] | None = None,
+        outputs: Callable | None = None,
     ) -> None:
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -107,11 +117,13 @@ class Model:
             raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
         check_names(self.names)
         self.reference = reference
-        self.initial = None if initial is None else np.array(initial, dtype=float).reshape(self.dim)
+        drawn = initial is None or callable(initial)
+        self.initial: Any = initial if drawn else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})
+        self.n_rows, self.part, self.outputs = n_rows, part, outputs
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -158,6 +170,9 @@ class Model:
             "in_python": self.in_python,
             "noise": self.noise,
             "absent": self._absent,
+            "n_rows": self.n_rows,
+            "part": self.part,
+            "outputs": self.outputs,
         }
         return _rebuild, (positional, keywords)
 
@@ -173,12 +188,12 @@ class Model:
         """Why the model runs as Python, or None when it is compiled."""
         return self.core.why_python
 
-    def parts(self) -> Fingerprint:
+    def made_of(self) -> Fingerprint:
         """What the model is made of, part for part: dimension, names, data, and all that its functions reach."""
         if self.held is not None:  # a block of another model, whose own functions are made from those of that one
             joint, indices, q = self.held
             block = fingerprint({"the block": indices, "the values held": q})
-            whole = joint.parts()
+            whole = joint.made_of()
             return Fingerprint({**whole.parts, **block.parts}, whole.packages, whole.unknown)
         roots: dict[str, Any] = {"dim": self.dim, "names": self.names, "discontinuous": self.discontinuous}
         if isinstance(self.data, tuple):
@@ -194,7 +209,18 @@ class Model:
 
     def fingerprint(self) -> str:
         """SHA-256 of the model's parts (:mod:`refhmc.core.fingerprint`): what a checkpoint must agree with."""
-        return self.parts().digest
+        return self.made_of().digest
+
+    def split(self, M: int, order: Any = "given") -> SplitModel:
+        """The model as the sum of ``M`` parts, each on its share of the data and with 1/M of the log prior.
+
+        ``order``: that of the rows, "given", "random" (the same each time) or an array of the rows; the parts' sizes differ by
+        at most one. ``.parts`` are models. Raises ValueError for more parts than rows, NotImplementedError for a model
+        that does not say how its data are split.
+        """
+        from refhmc.models.split import split
+
+        return split(self, M, order)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 

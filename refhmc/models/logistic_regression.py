@@ -22,6 +22,8 @@ in a third of the time that calls to the mathematical library take; the factors 
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -418,7 +420,14 @@ def LogisticRegression(
         room=N_TERMS if n >= d + 2 else 0,
         name=name,
         reference=reference,
+        n_rows=n,
+        part=functools.partial(share_of, X, y, prior_scale, name),
     )
+
+
+def share_of(X: npt.ArrayLike, y: npt.ArrayLike, prior_scale: float, name: str, rows: np.ndarray, share: float) -> Model:
+    """The regression of some of the rows, with a ``share`` of the log prior."""
+    return LogisticRegression(np.asarray(X)[rows], np.asarray(y)[rows], prior_scale / math.sqrt(share), name=name)
 
 
 def BreastCancer() -> Model:

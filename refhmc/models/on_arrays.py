@@ -64,6 +64,11 @@ class ModelOnArrays:
     def __init__(self, model: Model) -> None:
         self.model, self.dim, self.discontinuous = model, model.dim, model.discontinuous
 
+    @property
+    def parts(self) -> list[ModelOnArrays]:
+        """Those of a split model."""
+        return [ModelOnArrays(part) for part in getattr(self.model, "parts", ())]
+
     def log_density(self, q: np.ndarray) -> np.ndarray:
         """L(q), (...)"""
         return self._values(q)[0]

@@ -20,9 +20,9 @@ MAX_TRIES = 100
 
 
 def given_starts(model: Model, initvals: np.ndarray | None, chains: int) -> np.ndarray | None:
-    """``initvals`` as (chains, d), or the model's own start repeated, or None: to be drawn at random."""
+    """``initvals`` as (chains, d), or the model's own start repeated, or None: each is drawn."""
     if initvals is None:
-        return None if model.initial is None else np.tile(model.initial, (chains, 1))
+        return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))
     try:
         starts = np.array(initvals, dtype=float)
     except (TypeError, ValueError) as error:
@@ -73,12 +73,12 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
 
 
 def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int) -> np.ndarray:
-    """Uniform on (-2, 2)^d, drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
+    """Drawn by the model, or uniform on (-2, 2)^d; drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
     or MetricError where it was the metric that was not positive definite in the last try."""
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
-        q = rng.uniform(-2, 2, model.dim)
+        q = rng.uniform(-2, 2, model.dim) if model.initial is None else np.asarray(model.initial(rng), dtype=float)
         value, gradient = model.core.value_and_gradient(q)
         gradient[model.discontinuous] = 0.0
         not_positive = None

@@ -186,7 +186,7 @@ class _Announcer:
 
 def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
     """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
-    of_model, of_kernel = model.parts(), fingerprint(classes_in("the kernel", kernel))
+    of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
     packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
     return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
 

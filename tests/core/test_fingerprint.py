@@ -487,7 +487,7 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
 
     def of(**changes):
         options = {"names": ["a", "b"], "data": (1.0, np.zeros(3)), "discontinuous": [1], **given, **changes}
-        return refhmc.Model(2, **options).parts().parts
+        return refhmc.Model(2, **options).made_of().parts
 
     before = of()
     for key in given:
@@ -514,10 +514,10 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
 @pytest.mark.parametrize("name", refhmc.models.by_name())
 def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(name):
     model, again = (refhmc.models.by_name()[name]() for _ in range(2))
-    before = model.parts()
+    before = model.made_of()
     q = np.full(model.dim, 0.1) if model.initial is None else model.initial
     model.log_density(q), model.gradient(q), model.constrain(q)
-    assert before == again.parts() == model.parts()
+    assert before == again.made_of() == model.made_of()
     assert not before.unknown
     assert "0x" not in json.dumps(before.parts)
 
@@ -533,7 +533,7 @@ def test_an_equation_of_the_users_is_part_of_the_model():
     def of(text):
         functions = [run(text)[name] for name in ("rhs", "jacobian", "hessian")]
         arguments = {"initial_state": [0.1], "times": range(3), "y": np.ones((3, 1)), "sigma": 0.05, "prior_mean": [1]}
-        return refhmc.models.ODE(*functions, **arguments).parts()
+        return refhmc.models.ODE(*functions, **arguments).made_of()
 
     before = of(text)
     assert before == of(text)
@@ -549,9 +549,9 @@ def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held(
         (funnel, "x", [0.5, 1, 1, 1]), (refhmc.models.Funnel(3), "x", [0.5, 1, 1, 1]), (funnel, "x", [0.6, 1, 1, 1]),
         (funnel, ("v",), [0.5, 1, 1, 1]), (refhmc.models.Funnel(4), [1, 2, 3], [0.5, 1, 1, 1, 1]),
     )]  # fmt: skip
-    before = [block.parts() for block in blocks]
+    before = [block.made_of() for block in blocks]
     blocks[0].data[:] += 1.0  # as an evaluation may
-    assert before[0] == before[1] == blocks[0].parts()
+    assert before[0] == before[1] == blocks[0].made_of()
     assert len({each.digest for each in before}) == 4
     (found,) = differences(before[2].parts, before[0].parts)
     assert found.startswith("the values held differs")

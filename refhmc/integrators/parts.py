@@ -1,0 +1,102 @@
+"""What the integrators that follow the parts of a split model share: one part's gradient at a time, and the energy in the end.
+
+With H = sum_m U_m(q) + K(p), the kick of part m is p <- p - h dU_m/dq. The gradient of the part that was evaluated last is
+kept with its position. Where a method asks for it again at the same position, as at the end of one step and the beginning of
+the next, nothing is evaluated. What is kept is a function of part and position only, so it never shows in the draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.compiled import jit
+from refhmc.core.point import as_point, copy_row
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.metrics.euclidean import inverse_product
+from refhmc.models.split import SplitModel, number_of_parts, part_of
+from refhmc.numerics.linalg import dot
+
+# Of the part evaluated last: ``part`` its number plus one (0: none), ``value`` its L_m, in the first entries of the rows.
+KNOWN = Layout("part value position gradient")
+known = KNOWN.rows
+
+
+class FollowsParts:
+    """What these integrators have in common: explicit, on Euclidean metrics, for split models alone."""
+
+    symplectic = True
+    exact = True
+    approximation = ""
+    implicit = False
+    cost = None
+    layout = KNOWN
+    constant_metric = True
+    follows_parts = True
+
+    def layout_for(self, model: Any) -> Layout:
+        """Rows of its own. Raises TypeError for a model that is not split."""
+        if not isinstance(model, SplitModel):
+            raise TypeError(
+                f"{type(self).__name__} follows the parts of a split model: give it model.split(M), not {model!r}"
+            )
+        return KNOWN
+
+    def drawn_parts(self, model: Any) -> int:
+        return 0
+
+    def options(self) -> dict[str, float]:
+        return {"spares_energy": 1.0}
+
+
+@jit
+def is_known(m: int, q: np.ndarray, kept: Any) -> bool:
+    """Whether the part evaluated last is m, at q."""
+    i = 0
+    while i < q.shape[0] and q[i] == kept.position[i]:
+        i += 1
+    return kept.part[0] == m + 1 and i == q.shape[0]
+
+
+@jit
+def kick(m: int, half_eps: float, model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> None:
+    """p <- p - eps/2 dU_m/dq"""
+    f, point, kept = as_model(model), as_point(z), known(own)
+    if not is_known(m, point.q, kept):
+        as_work(work).counters.gradients += 1
+        kept.value[0] = f.value_and_gradient(point.q, part_of(f.data, m), kept.gradient)
+        copy_row(kept.position, point.q)
+        kept.part[0] = m + 1
+    for i in range(z.shape[1]):
+        point.p[i] += half_eps * kept.gradient[i]
+
+
+@jit
+def drift(h: float, z: np.ndarray, work: tuple) -> None:
+    """q <- q + h M^-1 p"""
+    point = as_point(z)
+    inverse_product(point.p, work, point.velocity)
+    for i in range(z.shape[1]):
+        point.q[i] += h * point.velocity[i]
+
+
+@jit
+def energy(model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> float:
+    """H, one part after another, that part whose value is known left out; K alone where the energy is spared."""
+    f, point, kept = as_model(model), as_point(z), known(own)
+    _, _, _, _, counters, status = as_work(work)
+    inverse_product(point.p, work, point.velocity)
+    kinetic = 0.5 * dot(point.p, point.velocity)
+    if status.energy_spared:
+        return kinetic
+    log_density = 0.0
+    for m in range(number_of_parts(f.data)):
+        if is_known(m, point.q, kept):
+            log_density += kept.value[0]
+        else:
+            counters.densities += 1
+            log_density += f.change(point.q, part_of(f.data, m), -1, 0.0, 0.0)
+    point.log_density[0] = log_density
+    return kinetic - log_density

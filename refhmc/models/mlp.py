@@ -1,0 +1,101 @@
+"""Bayesian multilayer perceptrons: y_n ~ p(y | f(x_n; w)), w ~ N(0, I / lambda) layer by layer.
+
+    a_0 = x        z_l = W_l a_(l-1) + b_l        a_l = s(z_l)        f = z_L
+
+with s an activation (:mod:`refhmc.models.networks.activations`), none after the last layer. Log density and derivatives are
+those of :mod:`refhmc.models.networks.network`. Coordinates: W_1 (outputs, inputs) row by row, b_1, W_2, ...
+
+Softmax regression is the network without hidden layers: its log density is concave, its second derivatives do not contain y, and
+the Fisher metric is minus the Hessian.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import ShapeError
+from refhmc.models.base import Model
+from refhmc.models.networks.layers import Dense, Layer
+from refhmc.models.networks.likelihoods import finite
+from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
+
+
+def MLP(
+    widths: Sequence[int],
+    X: Any,
+    y: Any,
+    *,
+    activation: str = "tanh",
+    likelihood: str | None = None,
+    prior_precision: Any = 1.0,
+    output_precision: float = 1.0,
+    dtype: Any = np.float64,
+    batch: int | None = None,
+    name: str = "mlp",
+) -> Model:
+    """A network of the given ``widths``, inputs first and outputs last, on X (n, inputs) and y (n,) or (n, outputs).
+
+    activation : "tanh", "relu" or "selu". likelihood : "gaussian", of precision ``output_precision``; "bernoulli", one output and
+        labels 0 and 1; "softmax", labels 0, 1, ... None: the softmax for whole numbers and several outputs, else Gaussian.
+    prior_precision : of all weights, or one number for each layer.
+    dtype : float32 for layers in single precision; log density and prior stay in double.
+    batch : rows of data that are in memory at a time, 1,000 by default; ``model.split(M)`` is another matter.
+
+    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order; the full matrices and tensors as far
+    as 2^27 numbers hold them. Raises ShapeError and ValueError for data that do not fit.
+    """
+    if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
+        raise ValueError(f"widths must be whole numbers of at least 1, two or more of them, got {widths!r}")
+    widths = [int(width) for width in widths]
+    X = inputs(X, widths[0])
+    return network_model(
+        *on_data(layers_of(widths, activation), X, y, likelihood, prior_precision, output_precision, dtype, batch, name)
+    )
+
+
+def SoftmaxRegression(
+    X: Any, y: Any, *, n_classes: int | None = None, prior_precision: Any = 1.0, name: str = "softmax regression", **options: Any
+) -> Model:
+    """P(y = j) proportional to exp(W_j . x + b_j), labels y (n,) 0, ..., n_classes - 1; by default up to the largest one."""
+    X = inputs(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
+    n_classes = int(np.max(y, initial=0)) + 1 if n_classes is None else n_classes
+    return MLP(
+        [X.shape[1], n_classes], X, y, likelihood="softmax", prior_precision=prior_precision, name=name, **options
+    )
+
+
+def inputs(X: Any, width: int) -> np.ndarray:
+    X = finite("X", X)
+    if X.ndim != 2 or X.shape[1] != width or len(X) == 0:
+        raise ShapeError(f"X must be (n, {width or 'features'}), got {X.shape}")
+    return X
+
+
+def layers_of(widths: Sequence[int], s: str) -> list[Layer]:
+    """Dense layers with activations between them."""
+    layers: list[Layer] = []
+    for k, l in itertools.pairwise(widths):
+        layers += [Dense(k, l), activation(s)]
+    return layers[:-1]
+
+
+def on_data(
+    layers: Sequence[Layer],
+    X: np.ndarray,
+    y: Any,
+    likelihood: str | None,
+    prior_precision: Any,
+    output_precision: float,
+    dtype: Any,
+    batch: int | None,
+    name: str,
+) -> tuple:
+    """Design, inputs and observations of :func:`refhmc.models.networks.model.network_model`."""
+    n_outputs = layers[-1].outputs  # type: ignore[attr-defined]
+    p = chosen_likelihood(likelihood, n_outputs, y, output_precision)
+    of = design(layers, X.shape[1:], p, prior_precision, dtype, batch, name)
+    return of, X.astype(of.dtype), observations(y, len(X), n_outputs, p, of.dtype)

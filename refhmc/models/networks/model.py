@@ -1,0 +1,169 @@
+"""A network on data as a :class:`refhmc.Model`: names, starts, shares of the data, and what it says of new inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import ShapeError
+from refhmc.models.base import Model
+from refhmc.models.networks import likelihoods
+from refhmc.models.networks.activations import ACTIVATIONS
+from refhmc.models.networks.layers import Activation
+from refhmc.models.networks.network import Posterior
+
+IN_PYTHON = "a network is a chain of matrix products, which NumPy does"
+# Numbers in the largest derivative that is made: beyond it a model has none. 2^27 are one GiB.
+MOST = 2**27
+ROWS_AT_ONCE = 1000  # numbers of data in a batch, by default, are those of so many rows
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a network is made of beside its data; ``prior_precision``: of each layer that has weights."""
+
+    layers: tuple
+    shape: tuple[int, ...]
+    likelihood: Any
+    prior_precision: tuple[float, ...]
+    dtype: Any
+    batch: int
+    name: str
+
+    @property
+    def weighted(self) -> list:
+        return [layer for layer in self.layers if layer.size]
+
+
+def activation(name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}")
+    return Activation(ACTIVATIONS[name])
+
+
+def design(
+    layers: Sequence,
+    shape: tuple[int, ...],
+    likelihood: Any,
+    prior_precision: Any,
+    dtype: Any,
+    batch: int | None,
+    name: str,
+) -> Design:
+    """Raises ShapeError where a layer does not fit the one before it, ValueError for options that cannot be."""
+    after = shape
+    for layer in layers:
+        after = layer.shape_after(after)
+    n = sum(layer.size > 0 for layer in layers)
+    precisions = np.asarray(prior_precision, dtype=float)
+    if precisions.shape not in ((), (n,)) or not (np.isfinite(precisions).all() and (precisions > 0).all()):
+        raise ValueError(
+            f"prior_precision must be positive and finite, one number or one for each of the {n} layers with weights; got "
+            f"{prior_precision!r}"
+        )
+    if np.dtype(dtype) not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
+        raise ValueError(f"batch must be a whole number of rows, at least 1, got {batch!r}")
+    each = tuple(float(x) for x in np.broadcast_to(precisions, (n,)))
+    return Design(tuple(layers), shape, likelihood, each, np.dtype(dtype), int(batch or ROWS_AT_ONCE), name)
+
+
+def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_precision: float) -> Any:
+    """By name; None: the softmax for whole numbers and several outputs, else Gaussian. Raises ValueError."""
+    if name is None:
+        name = "softmax" if n_outputs > 1 and np.asarray(y).dtype.kind in "iu" and np.ndim(y) == 1 else "gaussian"
+    if name not in likelihoods.LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {', '.join(map(repr, likelihoods.LIKELIHOODS))}, got {name!r}")
+    if name == "bernoulli" and n_outputs != 1:
+        raise ValueError(f"a Bernoulli likelihood has one output, the network has {n_outputs}")
+    if name == "softmax" and n_outputs < 2:
+        raise ValueError("a softmax likelihood has an output for each class, at least 2; the network has 1")
+    if not (output_precision > 0 and np.isfinite(output_precision)):
+        raise ValueError(f"output_precision must be positive and finite, got {output_precision!r}")
+    if name != "gaussian" and output_precision != 1:
+        raise ValueError(f"output_precision is that of a Gaussian likelihood; this one is {name}")
+    return likelihoods.Gaussian(float(output_precision)) if name == "gaussian" else likelihoods.LIKELIHOODS[name]()
+
+
+def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) -> np.ndarray:
+    """``y`` as the likelihood takes it. Raises ShapeError, ValueError."""
+    if isinstance(likelihood, likelihoods.Gaussian):
+        y = likelihoods.finite("y", y)
+        y = y[:, None] if y.ndim == 1 else y
+        if y.shape != (n, n_outputs):
+            raise ShapeError(f"y must be ({n}, {n_outputs}), a row for each of X, got {y.shape}")
+        return y.astype(dtype)
+    y = np.asarray(y)
+    if y.shape != (n,):
+        raise ShapeError(f"y must be ({n},), a label for each row of X, got {y.shape}")
+    n_classes = 2 if isinstance(likelihood, likelihoods.Bernoulli) else n_outputs
+    y = likelihoods.labels(y, n_classes)
+    return y.astype(dtype) if n_outputs == 1 else y
+
+
+def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) -> Model:
+    """The model of checked inputs (n, ...) and observations, with ``share`` of the log prior."""
+    precisions = np.concatenate(
+        [np.full(layer.size, share * p) for layer, p in zip(of.weighted, of.prior_precision, strict=True)]
+    )
+    posterior = Posterior(of.layers, of.likelihood, precisions, of.dtype, of.batch)
+    d = posterior.dim
+    makes = {order: d**order <= MOST for order in (2, 3)}
+    why = f"with {d:,} weights it would have more than 2^27 numbers"
+    full = ("hessian", "fisher", "third_derivative", "fisher_derivative", "trace", "fisher_trace")
+    order_of = dict(zip(full, (2, 2, 3, 3, 2, 2), strict=True))
+    return Model(
+        d,
+        posterior.log_density,
+        posterior.gradient,
+        **{key: getattr(posterior, key) if makes[order_of[key]] else None for key in full},
+        data=(X, y),
+        names=[f"{name}[{i}]" for name, size in sizes(of) for i in range(size)],
+        constrain=partial(by_layer, of),
+        value_and_gradient=posterior.value_and_gradient,
+        name=of.name,
+        initial=partial(random_weights, of),
+        in_python=IN_PYTHON,
+        absent={key: why for key in full if not makes[order_of[key]]},
+        n_rows=len(X),
+        part=partial(share_of, of, X, y, share),
+        outputs=posterior.outputs,
+    )
+
+
+def share_of(of: Design, X: np.ndarray, y: np.ndarray, prior: float, rows: np.ndarray, share: float) -> Model:
+    """The same network on some rows; those of a slice are not copied."""
+    start = int(rows[0]) if len(rows) else 0
+    run = slice(start, start + len(rows)) if np.array_equal(rows, np.arange(start, start + len(rows))) else rows
+    return network_model(of, X[run], y[run], prior * share)
+
+
+def sizes(of: Design) -> list[tuple[str, int]]:
+    """``W1``, ``b1``, ...: each array of weights, in the order of the coordinates, with its size."""
+    shapes = [(f"{key}{k}", shape) for k, layer in enumerate(of.weighted, 1) for key, shape in layer.shapes().items()]
+    return [(name, int(np.prod(shape))) for name, shape in shapes]
+
+
+def by_layer(of: Design, q: np.ndarray) -> dict[str, np.ndarray]:
+    """The weights (..., d) as the layers' arrays."""
+    arrays, start = {}, 0
+    for k, layer in enumerate(of.weighted, 1):
+        for key, shape in layer.shapes().items():
+            stop = start + int(np.prod(shape))
+            arrays[f"{key}{k}"] = q[..., start:stop].reshape(*q.shape[:-1], *shape)
+            start = stop
+    return arrays
+
+
+def random_weights(of: Design, rng: np.random.Generator) -> np.ndarray:
+    """A start (d,): each layer's weights uniform within one over the root of how many numbers it adds up, PyTorch's rule."""
+    parts = []
+    for layer in of.weighted:
+        bound = 1 / np.sqrt(layer.size // next(iter(layer.shapes().values()))[0] - 1)
+        parts.append(rng.uniform(-bound, bound, layer.size))
+    return np.concatenate(parts)

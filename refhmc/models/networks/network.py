@@ -1,0 +1,212 @@
+"""A network on data: the log posterior of its weights, and its derivatives by backpropagation.
+
+    L(w) = sum_n log p(y_n | f(x_n; w)) - 1/2 sum_l lambda_l |w_l|^2
+
+f is a chain of layers (:mod:`refhmc.models.networks.layers`), lambda_l the prior precision of the weights of layer l, log p one
+of :mod:`refhmc.models.networks.likelihoods`. Forward, every layer makes its output and keeps what it needs for the way back;
+backward, from df, each makes the derivatives by its weights and by its input. Carried out on expansions of w along u and v
+(:mod:`refhmc.models.networks.expansion`) the same program gives, beside the gradient g,
+
+    g_u  = H u                        H the Hessian of L
+    g_uv = sum_ij u_i v_j T_ij.       T its derivative;   trace(M) = sum_i g_uv with u = e_i, v the i-th row of M
+
+Fisher metric (Gauss-Newton): with J_i = df/dw_i, by the forward half alone, and V the information of the likelihood,
+
+    G_ij = sum_n J_i' V J_j + lambda_i delta_ij
+    dG_ij/dw_k = sum_n J_ik' V J_j + J_i' V J_jk + J_i' V_k J_j          J_ik = d^2 f / dw_i dw_k
+
+Sums over the data run in batches, one after another: the memory is that of one batch. In float32 the weights, the data and the
+layers' arithmetic are of single precision, sums over batches, the log density and the prior of double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refhmc.models.networks.expansion import Expansion, constant, linear, product
+from refhmc.models.networks.likelihoods import slope
+from refhmc.numerics.batched import Array, namespace
+
+# Of a pass along many directions at once: so many numbers at most in an array.
+LARGEST = 2**22
+
+
+def forward(layers: Sequence, w: Expansion, x: Expansion) -> tuple[Expansion, list]:
+    """f(x; w), and what each layer keeps."""
+    kept, start = [], 0
+    for layer in layers:
+        part = linear(lambda w, a=start, b=start + layer.size: w[..., a:b], w)  # type: ignore[misc]
+        x, own = layer.forward(part, x)
+        kept.append(own)
+        start += layer.size
+    return x, kept
+
+
+def backward(layers: Sequence, kept: list, f_bar: Expansion) -> list[Expansion]:
+    """dL/dw of each layer that has weights, from dL/df."""
+    w_bars: list[Expansion] = []
+    bar: Any = f_bar
+    for k in reversed(range(len(layers))):
+        bar, w_bar = layers[k].backward(kept[k], bar, wants_x=k > 0)
+        if w_bar is not None:
+            w_bars.insert(0, w_bar)
+    return w_bars
+
+
+def stacked(w_bars: list[Expansion], k: int) -> Array:
+    """Entry k of all layers' derivatives in one vector, (..., d)."""
+    parts = [w_bar[k] for w_bar in w_bars]
+    xp = namespace(w_bars[0][0])
+    lead = xp.broadcast_shapes(*(part.shape[:-1] for part in parts if part is not None))
+    sizes = [w_bar[0].shape[-1] for w_bar in w_bars]
+    whole = [
+        xp.zeros((*lead, size), dtype=w_bars[0][0].dtype) if part is None else xp.broadcast_to(part, (*lead, size))
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return whole[0] if len(whole) == 1 else xp.concat(whole, axis=-1)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The functions (q, data) of a model: data = (inputs, observations).
+
+    ``precisions`` (d,): the prior's. ``batch``: rows at a time. Its methods take weights (d,), float64, and return the same.
+    """
+
+    layers: tuple
+    likelihood: Any
+    precisions: np.ndarray
+    dtype: Any
+    batch: int
+
+    @property
+    def dim(self) -> int:
+        return len(self.precisions)
+
+    def batches(self, data: tuple, directions: int = 1) -> Iterator[tuple[Array, Array]]:
+        """Inputs and observations, so many rows at a time."""
+        X, y = data
+        rows = max(1, min(self.batch, self.batch // directions)) if directions > 1 else self.batch
+        for start in range(0, len(X), rows):
+            yield X[start : start + rows], y[start : start + rows]
+
+    def outputs(self, q: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """f(X; q), (..., n, k), of positions (..., d), all rows at once."""
+        return forward(self.layers, (q.astype(self.dtype),), (X,))[0][0]
+
+    def log_density(self, q: np.ndarray, data: tuple) -> float:
+        """L(q)"""
+        w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
+        for X, y in self.batches(data):
+            f, _ = forward(self.layers, (w,), (X,))
+            total += float(np.sum(self.likelihood.log_density(f[0], y), dtype=float))
+        return total
+
+    def value_and_gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> float:
+        """L(q); ``out`` = dL/dq."""
+        w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
+        np.multiply(-self.precisions, q, out=out)
+        for X, y in self.batches(data):
+            f, kept = forward(self.layers, (w,), (X,))
+            total += float(np.sum(self.likelihood.log_density(f[0], y), dtype=float))
+            start = 0
+            for (part,) in backward(self.layers, kept, slope(self.likelihood, f, y)):
+                out[start : start + len(part)] += part
+                start += len(part)
+        return total
+
+    def gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
+        self.value_and_gradient(q, data, out)
+
+    def gradient_along(self, q: np.ndarray, data: tuple, *directions: np.ndarray) -> np.ndarray:
+        """The likelihood's gradient differentiated along one direction or two, (..., d) each."""
+        order, last = len(directions), 2 ** len(directions) - 1
+        w = (q, *directions, *[None] * (2**order - 1 - order))
+        w = linear(lambda x: x.astype(self.dtype), w)
+        shape = np.broadcast_shapes(*(u.shape for u in directions))
+        total = np.zeros(shape)
+        for X, y in self.batches(data, int(np.prod(shape[:-1]))):
+            f, kept = forward(self.layers, w, constant(X, order))
+            total += stacked(backward(self.layers, kept, slope(self.likelihood, f, y)), last)
+        return total
+
+    def hessian_product(self, q: np.ndarray, data: tuple, v: np.ndarray) -> np.ndarray:
+        """H(q) v, (..., d), for v (..., d)."""
+        return self.gradient_along(q, data, np.asarray(v, dtype=float)) - self.precisions * v
+
+    def rows_at_once(self, data: tuple) -> int:
+        """Along how many directions at a time."""
+        width = max(int(np.prod(data[0].shape[1:])), *(layer.size for layer in self.layers), 1)
+        return max(1, LARGEST // (width * min(len(data[0]), self.batch)))
+
+    def in_blocks(self, data: tuple) -> Iterator[slice]:
+        n = self.rows_at_once(data)
+        for start in range(0, self.dim, n):
+            yield slice(start, min(start + n, self.dim))
+
+    def hessian(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
+        """(d, d), row i of it H e_i."""
+        for rows in self.in_blocks(data):
+            out[rows] = self.hessian_product(q, data, unit_vectors(rows, self.dim))
+
+    def third_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
+        """(d, d, d), [i, j] of it g_uv with u = e_i, v = e_j."""
+        for i in range(self.dim):
+            u = unit_vectors(slice(i, i + 1), self.dim)[0]
+            for rows in self.in_blocks(data):
+                out[i, rows] = self.gradient_along(q, data, u, unit_vectors(rows, self.dim))
+
+    def trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
+        """sum_ij M_ij T_ijk"""
+        out[:] = 0.0
+        for rows in self.in_blocks(data):
+            out += np.sum(self.gradient_along(q, data, unit_vectors(rows, self.dim), M[rows]), axis=0)
+
+    def jacobian(self, w: Expansion, X: np.ndarray, order: int) -> Expansion:
+        """f and its derivatives, with ``order`` directions, in float64."""
+        return linear(lambda x: x.astype(float), forward(self.layers, w, constant(X, order))[0])
+
+    def fisher(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
+        """G(q), (d, d)"""
+        w = (q.astype(self.dtype), np.eye(self.dim, dtype=self.dtype))
+        out[:] = np.diag(self.precisions)
+        for X, _ in self.batches(data, self.dim):
+            f, J = self.jacobian(w, X, 1)
+            VJ = self.likelihood.information(self.likelihood.mean((f,)), (J,))[0]
+            out += J.reshape(self.dim, -1) @ VJ.reshape(self.dim, -1).T
+
+    def bent(self, q: np.ndarray, data: tuple, a: np.ndarray) -> Iterator[tuple]:
+        """By batches: J, J_k, (V a.J) and (V a.J)_k, where a.J is sum_j a_ij J_j; axes i or (k, i), then (n, outputs)."""
+        eye = np.eye(self.dim, dtype=self.dtype)
+        w = (q.astype(self.dtype), eye, eye[:, None], None)
+        for X, _ in self.batches(data, self.dim**2):
+            f, J, f_k, J_k = self.jacobian(w, X, 2)
+            assert J is not None
+            if J_k is None:  # the outputs are linear in the weights
+                J_k = np.zeros((1, 1, 1, 1))
+            mixed = (np.tensordot(a, J, 1), np.einsum("ij,kj...->ki...", a, np.broadcast_to(J_k, (self.dim, *J.shape))))
+            yield J, J_k, *self.likelihood.information(self.likelihood.mean((f, f_k)), mixed)
+
+    def fisher_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
+        """(d, d, d), [i, j, k] = dG_ij / dw_k"""
+        out[:] = 0.0
+        for J, J_k, VJ, VJ_k in self.bent(q, data, np.eye(self.dim)):
+            J_k = np.broadcast_to(J_k, (self.dim, *J.shape))
+            out += np.einsum("kino,jno->ijk", J_k, VJ) + np.einsum("ino,kjno->ijk", J, VJ_k)
+
+    def fisher_trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
+        """sum_ij M_ij dG_ij / dw_k"""
+        out[:] = 0.0
+        for J, J_k, VMJ, VMJ_k in self.bent(q, data, M):
+            out += np.sum(J_k * VMJ, axis=(1, 2, 3)) + np.sum(J * VMJ_k, axis=(1, 2, 3))
+
+
+def unit_vectors(rows: slice, d: int) -> np.ndarray:
+    """e_i for i in ``rows``, (k, d)"""
+    e = np.zeros((rows.stop - rows.start, d))
+    e[np.arange(len(e)), np.arange(rows.start, rows.stop)] = 1.0
+    return e
