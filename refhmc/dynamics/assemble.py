@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Dynamics(NamedTuple):
     """``model`` and ``pointers``: ``types.MODEL`` and ``types.DYNAMICS``. Of ``vecs`` and ``mats`` each chain has a copy.
 
-    ``own_rows``: how many rows the integrator has for itself.
+    ``rows``: those that the integrator has for itself, as they are at first.
     """
 
     metric: Any
@@ -36,7 +36,7 @@ class Dynamics(NamedTuple):
     vecs: np.ndarray
     mats: np.ndarray
     options: np.recarray
-    own_rows: int
+    rows: np.ndarray
     point_rows: int
 
     def compile(self, model_name: str) -> None:
@@ -65,7 +65,7 @@ class Dynamics(NamedTuple):
 
     def own(self) -> np.ndarray:
         """Rows for the integrator."""
-        return np.zeros((self.own_rows, self.vecs.shape[1]))
+        return self.rows.copy()
 
 
 def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
@@ -75,10 +75,9 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     part = getattr(integrator, "base", integrator)
     vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
     options = options_of(metric, integrator)
-    layout, follows_parts = part.layout, getattr(part, "follows_parts", False)
+    rows, follows_parts = np.zeros((part.layout.n_vectors, model.dim)), getattr(part, "follows_parts", False)
     if follows_parts:
-        layout = part.layout_for(model)
-        options.drawn_parts = part.drawn_parts(model)
+        rows, options.drawn_parts = part.rows_for(model), part.drawn_parts(model)
         if metric.learns == FROM_GRADIENTS:
             raise MetricError(f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it")
     if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
@@ -99,7 +98,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         vecs,
         mats,
         options,
-        layout.n_vectors,
+        rows,
         getattr(part, "point_rows", POINT_ROWS),
     )
 
@@ -119,7 +118,7 @@ def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
     options.n_discontinuous = len(J)
     options.reads_density = model._functions["log_density_change"] is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))
-    return Dynamics(metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, 0, POINT_ROWS)
+    return Dynamics(metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS)
 
 
 def options_of(metric: Any, integrator: Any) -> np.recarray:

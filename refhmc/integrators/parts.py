@@ -36,15 +36,16 @@ class FollowsParts:
     constant_metric = True
     follows_parts = True
 
-    def layout_for(self, model: Any) -> Layout:
-        """Rows of its own. Raises TypeError for a model that is not split."""
+    def rows_for(self, model: Any) -> np.ndarray:
+        """Rows of its own, as they are at first. Raises TypeError for a model that is not split."""
         if not isinstance(model, SplitModel):
             raise TypeError(
                 f"{type(self).__name__} follows the parts of a split model: give it model.split(M), not {model!r}"
             )
-        return KNOWN
+        return np.zeros((KNOWN.n_vectors, model.dim))
 
     def drawn_parts(self, model: Any) -> int:
+        """How many parts are put in an order drawn for each trajectory."""
         return 0
 
     def options(self) -> dict[str, float]:

@@ -23,7 +23,6 @@ import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.randomness import uniform
-from refhmc.core.records import Layout
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, kick
 from refhmc.models.split import number_of_parts
@@ -36,32 +35,57 @@ N_KNOWN = KNOWN.n_vectors
 class RandomizedSplit(FollowsParts):
     """The randomised split of ``model.split(M)`` on a Euclidean metric.
 
-    :func:`refhmc.integrate`, which draws nothing, takes the parts in the order given.
+    one_order : None, or one order of the parts, 0, ..., M - 1, for all trajectories. In one order, HMC does not keep the target,
+        unless the order is its own reverse (M = 1); NUTS, whose leaves backward in time are those of the inverse map, does.
+        :func:`refhmc.integrate`, which draws nothing, takes the parts in this order, by default in the one given by the model.
     """
 
     name = "randomized-split"
     order = 1
     reversible = False
+    one_order: tuple[int, ...] | None = None
+
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        return self.one_order is None
+
+    @property
+    def approximation(self) -> str:  # type: ignore[override]
+        """What makes a chain of HMC approximate, and the remedy; empty if nothing does."""
+        if self.exact:
+            return ""
+        return (
+            "RandomizedSplit(one_order=...) goes through the parts in one order, whose steps are not reversible: static HMC does not "
+            "keep the target with them. one_order=None, the default, draws the order for each trajectory."
+        )
 
     def pointer(self, metric: Any) -> Callable:
         return randomized_split
 
-    def layout_for(self, model: Any) -> Layout:
-        """The order of the parts comes after the rows that all of them have, d to a row."""
-        rows = super().layout_for(model)
-        return Layout(f"order[{-(-len(model.parts) // model.dim)}]", after=rows)
+    def rows_for(self, model: Any) -> np.ndarray:
+        """After the rows that all of them have, the order of the parts, d to a row. Raises ValueError for one that is none."""
+        known = super().rows_for(model)
+        M, d = len(model.parts), model.dim
+        order = range(M) if self.one_order is None else self.one_order
+        if sorted(order) != list(range(M)):
+            raise ValueError(f"one_order must have each of 0, ..., {M - 1} once, got {self.one_order!r}")
+        drawn = np.zeros(-(-M // d) * d)
+        drawn[:M] = order
+        return np.vstack([known, drawn.reshape(-1, d)])
 
     def drawn_parts(self, model: Any) -> int:
-        return len(model.parts)
+        return len(model.parts) if self.one_order is None else 0
 
-    def on_arrays(self, order: Sequence[int]) -> Callable:
-        """Its step on arrays in one order, (H, q, p, eps) -> (q', p')."""
-        return partial(step, order=order)
+    def on_arrays(self) -> Callable:
+        """Its step on arrays in its order, (H, q, p, eps) -> (q', p')."""
+        return partial(step, order=self.one_order)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int]) -> tuple[Array, Array]:
-    """One step forward on arrays (..., d), through the parts in that order (backward: the reversed one)"""
-    for m in order:
+def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int] | None = None) -> tuple[Array, Array]:
+    """One step on arrays (..., d), through the parts in that order; where eps < 0 in the reversed one"""
+    order = range(len(H.model.parts)) if order is None else order
+    backward = float(eps) < 0 if np.ndim(eps) == 0 else bool((eps < 0).all())
+    for m in reversed(order) if backward else order:
         p = p + eps / 2 * H.model.parts[m].gradient(q)
         q = q + eps / len(order) * H.inverse_product(q, p)
         p = p + eps / 2 * H.model.parts[m].gradient(q)
@@ -71,10 +95,10 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int]) -> tuple[
 @jit
 def draw_order(randomness: tuple, M: int, own: np.ndarray) -> None:
     """A uniform permutation of M parts (Fisher and Yates), one uniform for each k = M - 1, ..., 1: entry floor(u (k + 1)) changes
-    places with entry k. Kept plus one, since 0 stands for no order drawn."""
+    places with entry k."""
     d = own.shape[1]
     for k in range(M):
-        own[N_KNOWN + k // d, k % d] = k + 1
+        own[N_KNOWN + k // d, k % d] = k
     for k in range(M - 1, 0, -1):
         j = min(int(uniform(randomness) * (k + 1)), k)
         a, b = N_KNOWN + j // d, N_KNOWN + k // d
@@ -87,8 +111,7 @@ def randomized_split(model: tuple, metric: tuple, z: np.ndarray, eps: float, wor
     M, d = number_of_parts(as_model(model).data), z.shape[1]
     for k in range(M):
         place = k if eps > 0 else M - 1 - k
-        drawn = int(own[N_KNOWN + place // d, place % d])
-        m = drawn - 1 if drawn > 0 else place
+        m = int(own[N_KNOWN + place // d, place % d])
         kick(m, 0.5 * eps, model, z, work, own)
         drift(eps / M, z, work)
         kick(m, 0.5 * eps, model, z, work, own)

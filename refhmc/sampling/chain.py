@@ -339,7 +339,7 @@ class BlockState:
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
-        self.normals, self.own, self.trajectory = np.zeros(d), np.zeros((dynamics.own_rows, d)), one(TRAJECTORY)
+        self.normals, self.own, self.trajectory = np.zeros(d), dynamics.own(), one(TRAJECTORY)
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
         self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)

@@ -73,11 +73,12 @@ class Bernoulli:
     def log_density(self, f: Array, y: Array) -> Array:
         xp = namespace(f)
         margin = (2 * y - 1) * f[..., 0]
-        return xp.where(margin < 0, margin, xp.zeros_like(margin)) - xp.log1p(xp.exp(-xp.abs(margin)))
+        least = xp.where(margin < 0, margin, -margin)
+        return xp.where(margin < 0, margin, xp.zeros_like(margin)) - xp.log1p(xp.exp(least))
 
     def mean(self, f: Expansion) -> Expansion:
         xp = namespace(f[0])
-        e = xp.exp(-xp.abs(f[0]))
+        e = xp.exp(xp.where(f[0] < 0, f[0], -f[0]))
         s = xp.where(f[0] > 0, xp.ones_like(e), e) / (1 + e)
         slope = e / (1 + e) ** 2
         return function([s, slope, slope * (1 - 2 * s)][: 1 + len(f) // 2], f)
