@@ -79,7 +79,9 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     if follows_parts:
         rows, options.drawn_parts = part.rows_for(model), part.drawn_parts(model)
         if metric.learns == FROM_GRADIENTS:
-            raise MetricError(f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it")
+            raise MetricError(
+                f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it"
+            )
     if options.reversal_tolerance[0] > 0 and not CHECK.vectors.items() <= part.layout.vectors.items():
         raise TypeError(
             f"the rows of {type(part).__name__}, whose steps are checked, must come after those of the check: "
@@ -118,7 +120,9 @@ def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:
     options.n_discontinuous = len(J)
     options.reads_density = model._functions["log_density_change"] is None
     pointers = (types.JUMPING, laplace.refresh, integrator.pointer(metric), (0, *laplace.geometry))
-    return Dynamics(metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS)
+    return Dynamics(
+        metric, integrator, model.core.tuple_for_changes, pointers, vecs, mats, options, np.zeros((0, d)), POINT_ROWS
+    )
 
 
 def options_of(metric: Any, integrator: Any) -> np.recarray:

@@ -35,9 +35,9 @@ N_KNOWN = KNOWN.n_vectors
 class RandomizedSplit(FollowsParts):
     """The randomised split of ``model.split(M)`` on a Euclidean metric.
 
-    one_order : None, or one order of the parts, 0, ..., M - 1, for all trajectories. In one order, HMC does not keep the target,
-        unless the order is its own reverse (M = 1); NUTS, whose leaves backward in time are those of the inverse map, does.
-        :func:`refhmc.integrate`, which draws nothing, takes the parts in this order, by default in the one given by the model.
+    one_order : None, or one order of the parts, 0, ..., M - 1, for all trajectories. In one order, HMC does not keep the
+        target; NUTS does, whose leaves backward in time are those of the inverse map.
+        :func:`refhmc.integrate`, which draws nothing, takes the parts in this order, by default in the model's.
     """
 
     name = "randomized-split"
@@ -55,8 +55,8 @@ class RandomizedSplit(FollowsParts):
         if self.exact:
             return ""
         return (
-            "RandomizedSplit(one_order=...) goes through the parts in one order, whose steps are not reversible: static HMC does not "
-            "keep the target with them. one_order=None, the default, draws the order for each trajectory."
+            "RandomizedSplit(one_order=...) goes through the parts in one order, whose steps are not reversible: static HMC "
+            "does not keep the target with them. one_order=None, the default, draws the order for each trajectory."
         )
 
     def pointer(self, metric: Any) -> Callable:
@@ -94,8 +94,8 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int] | None = N
 
 @jit
 def draw_order(randomness: tuple, M: int, own: np.ndarray) -> None:
-    """A uniform permutation of M parts (Fisher and Yates), one uniform for each k = M - 1, ..., 1: entry floor(u (k + 1)) changes
-    places with entry k."""
+    """A uniform permutation of M parts (Fisher and Yates), one uniform for each k = M - 1, ..., 1: entry floor(u (k + 1))
+    changes places with entry k."""
     d = own.shape[1]
     for k in range(M):
         own[N_KNOWN + k // d, k % d] = k

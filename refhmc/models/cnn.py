@@ -40,8 +40,8 @@ def CNN(
 ) -> Model:
     """A network on images X (n, height, width) or (n, channels, height, width) with labels y (n,) 0, ..., n_classes - 1.
 
-    channels : outputs of each convolution, of squares of that ``side``, each followed by the largest of squares of side ``pool``
-        (1: none). dense : widths of the hidden dense layers. The default has 38,390 weights on 28 x 28 images in ten classes.
+    channels : outputs of each convolution, of squares of that ``side``; after each the largest of squares of side ``pool`` is
+        taken (1: none). dense : widths of the hidden dense layers. By default 38,390 weights on 28 x 28 images in ten classes.
     prior_precision, dtype, batch : as for :func:`refhmc.models.MLP`. The pixels are used as they are.
 
     Raises ShapeError for images that are too small or of another shape, ValueError for labels or pixels that cannot be.
@@ -54,7 +54,7 @@ def CNN(
     layers: list[Layer] = []
     shape = (*X.shape[2:], X.shape[1])
     for outputs in channels:
-        stage = [Convolution(shape[2], outputs, side), *([MaxPooling(pool)] if pool > 1 else [])]
+        stage: list[Layer] = [Convolution(shape[2], outputs, side), *([MaxPooling(pool)] if pool > 1 else [])]
         layers += [*stage, activation_named(activation)]
         for layer in stage:
             shape = layer.shape_after(shape)

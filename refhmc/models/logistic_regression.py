@@ -425,7 +425,9 @@ def LogisticRegression(
     )
 
 
-def share_of(X: npt.ArrayLike, y: npt.ArrayLike, prior_scale: float, name: str, rows: np.ndarray, share: float) -> Model:
+def share_of(
+    X: npt.ArrayLike, y: npt.ArrayLike, prior_scale: float, name: str, rows: np.ndarray, share: float
+) -> Model:
     """The regression of some of the rows, with a ``share`` of the log prior."""
     return LogisticRegression(np.asarray(X)[rows], np.asarray(y)[rows], prior_scale / math.sqrt(share), name=name)
 

@@ -5,8 +5,8 @@
 with s an activation (:mod:`refhmc.models.networks.activations`), none after the last layer. Log density and derivatives are
 those of :mod:`refhmc.models.networks.network`. Coordinates: W_1 (outputs, inputs) row by row, b_1, W_2, ...
 
-Softmax regression is the network without hidden layers: its log density is concave, its second derivatives do not contain y, and
-the Fisher metric is minus the Hessian.
+Softmax regression is the network without hidden layers: its log density is concave, its second derivatives do not contain y,
+and the Fisher metric is minus the Hessian.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def MLP(
 ) -> Model:
     """A network of the given ``widths``, inputs first and outputs last, on X (n, inputs) and y (n,) or (n, outputs).
 
-    activation : "tanh", "relu" or "selu". likelihood : "gaussian", of precision ``output_precision``; "bernoulli", one output and
-        labels 0 and 1; "softmax", labels 0, 1, ... None: the softmax for whole numbers and several outputs, else Gaussian.
+    activation : "tanh", "relu" or "selu". likelihood : "gaussian", of precision ``output_precision``; "bernoulli", one output
+        and labels 0 and 1; "softmax", labels 0, 1, ... None: the softmax for whole numbers and several outputs, else Gaussian.
     prior_precision : of all weights, or one number for each layer.
     dtype : float32 for layers in single precision; log density and prior stay in double.
     batch : rows of data that are in memory at a time, 1,000 by default; ``model.split(M)`` is another matter.
 
-    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order; the full matrices and tensors as far
-    as 2^27 numbers hold them. Raises ShapeError and ValueError for data that do not fit.
+    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order; the full matrices and tensors as
+    far as 2^27 numbers hold them. Raises ShapeError and ValueError for data that do not fit.
     """
     if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
         raise ValueError(f"widths must be whole numbers of at least 1, two or more of them, got {widths!r}")
@@ -58,7 +58,13 @@ def MLP(
 
 
 def SoftmaxRegression(
-    X: Any, y: Any, *, n_classes: int | None = None, prior_precision: Any = 1.0, name: str = "softmax regression", **options: Any
+    X: Any,
+    y: Any,
+    *,
+    n_classes: int | None = None,
+    prior_precision: Any = 1.0,
+    name: str = "softmax regression",
+    **options: Any,
 ) -> Model:
     """P(y = j) proportional to exp(W_j . x + b_j), labels y (n,) 0, ..., n_classes - 1; by default up to the largest one."""
     X = inputs(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
@@ -78,8 +84,8 @@ def inputs(X: Any, width: int) -> np.ndarray:
 def layers_of(widths: Sequence[int], s: str) -> list[Layer]:
     """Dense layers with activations between them."""
     layers: list[Layer] = []
-    for k, l in itertools.pairwise(widths):
-        layers += [Dense(k, l), activation(s)]
+    for inputs, outputs in itertools.pairwise(widths):
+        layers += [Dense(inputs, outputs), activation(s)]
     return layers[:-1]
 
 

@@ -29,7 +29,9 @@ from refhmc.core.fingerprint import Fingerprint
 from refhmc.core.point import add_row
 from refhmc.models.base import Model
 
-ONE_GRADIENT = "a split model has its log density and its gradient; take the model that was split for further derivatives"
+ONE_GRADIENT = (
+    "a split model has its log density and its gradient; take the model that was split for further derivatives"
+)
 
 
 @jit
@@ -184,7 +186,7 @@ def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
     """
     if isinstance(M, bool) or int(M) != M or M < 1:
         raise ValueError(f"the number of parts must be a whole number of at least 1, got {M!r}")
-    if M > n:
+    if n < M:
         raise ValueError(f"{what} has {n} rows of data: they cannot be split into {M} parts")
     if isinstance(order, str):
         if order not in ("given", "random"):

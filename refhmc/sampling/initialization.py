@@ -73,8 +73,8 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
 
 
 def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int) -> np.ndarray:
-    """Drawn by the model, or uniform on (-2, 2)^d; drawn again up to 100 times while density, gradient or metric cannot be used; else InitError,
-    or MetricError where it was the metric that was not positive definite in the last try."""
+    """Drawn by the model, or uniform on (-2, 2)^d; again, up to 100 times, while density, gradient or metric cannot be used;
+    else InitError, or MetricError where it was the metric that was not positive definite in the last try."""
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):

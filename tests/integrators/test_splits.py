@@ -160,7 +160,7 @@ def test_one_part_is_the_leapfrog_and_so_is_the_naive_split():
 
 @pytest.mark.parametrize("M", [1, 2, 3, 7])
 def test_no_part_is_evaluated_twice_at_one_position(M):
-    """2 M - 2 gradients of parts a step, and one for the first kick; the randomised split 2 M. Of parts in Python, counted there."""
+    """2 M - 2 gradients of parts a step, and one for the first kick; the randomised split 2 M. Counted where they are made."""
     calls: list[tuple] = []
 
     def part(m: int):
@@ -221,7 +221,9 @@ def linear_model(M: int):
 
 
 KERNELS = {
-    "hmc": lambda integrator: refhmc.HMC(step_size=0.12, n_steps=3, step_jitter=0.3, integrator=integrator, metric=Identity()),
+    "hmc": lambda integrator: refhmc.HMC(
+        step_size=0.12, n_steps=3, step_jitter=0.3, integrator=integrator, metric=Identity()
+    ),
     "nuts": lambda integrator: refhmc.NUTS(step_size=0.12, max_treedepth=3, integrator=integrator, metric=Identity()),
 }
 

@@ -117,11 +117,12 @@ def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) 
     why = f"with {d:,} weights it would have more than 2^27 numbers"
     full = ("hessian", "fisher", "third_derivative", "fisher_derivative", "trace", "fisher_trace")
     order_of = dict(zip(full, (2, 2, 3, 3, 2, 2), strict=True))
+    derivatives: dict[str, Any] = {key: getattr(posterior, key) if makes[order_of[key]] else None for key in full}
     return Model(
         d,
         posterior.log_density,
         posterior.gradient,
-        **{key: getattr(posterior, key) if makes[order_of[key]] else None for key in full},
+        **derivatives,
         data=(X, y),
         names=[f"{name}[{i}]" for name, size in sizes(of) for i in range(size)],
         constrain=partial(by_layer, of),

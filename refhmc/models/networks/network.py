@@ -21,13 +21,13 @@ layers' arithmetic are of single precision, sums over batches, the log density a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from refhmc.models.networks.expansion import Expansion, constant, linear, product
+from refhmc.models.networks.expansion import Expansion, constant, linear
 from refhmc.models.networks.likelihoods import slope
 from refhmc.numerics.batched import Array, namespace
 

@@ -1,0 +1,414 @@
+"""Networks: every derivative by another way than backpropagation, on layers of every kind; what cannot be is refused."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import MissingDerivativeError, ShapeError
+from refhmc.models.networks.expansion import constant
+from refhmc.models.networks.likelihoods import slope
+from refhmc.models.networks.network import backward, forward, stacked
+
+STEP = 1e-30
+SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
+
+
+def images(n: int, shape: tuple, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, *shape))
+
+
+def mlp(widths, activation, likelihood, **options):
+    X = images(6, (widths[0],))
+    rng = np.random.default_rng(1)
+    y = rng.normal(size=(6, widths[-1])) if likelihood == "gaussian" else rng.integers(0, max(widths[-1], 2), 6)
+    return refhmc.models.MLP(widths, X, y, activation=activation, likelihood=likelihood, **options)
+
+
+MODELS = {
+    "tanh gaussian": lambda: mlp([1, 5, 1], "tanh", "gaussian", output_precision=2.5),
+    "relu gaussian": lambda: mlp([2, 4, 3, 2], "relu", "gaussian", prior_precision=[0.5, 1.0, 2.0]),
+    "selu bernoulli": lambda: mlp([3, 4, 1], "selu", "bernoulli"),
+    "tanh softmax": lambda: mlp([2, 3, 3], "tanh", "softmax"),
+    "softmax regression": lambda: refhmc.models.SoftmaxRegression(images(7, (2,)), [0, 1, 2, 2, 1, 0, 1]),
+    "linear": lambda: mlp([3, 2], "tanh", "gaussian"),
+    "cnn relu": lambda: refhmc.models.CNN(images(3, (6, 7)), [0, 1, 1], channels=[2], dense=[3], side=3),
+    "cnn selu": lambda: refhmc.models.CNN(
+        images(3, (2, 8, 8)), [2, 1, 0], channels=[2, 2], dense=[], side=2, activation="selu"
+    ),
+    "cnn tanh, no pooling": lambda: refhmc.models.CNN(
+        images(2, (5, 5)), [0, 1], channels=[2], dense=[2], side=3, pool=1, activation="tanh"
+    ),
+}
+any_network = pytest.mark.parametrize("name", sorted(MODELS))
+
+
+def layers_of(model) -> tuple:
+    return model._functions["gradient"].__self__.layers
+
+
+def likelihood_of(model):
+    return model._functions["gradient"].__self__.likelihood
+
+
+def written_out(model, w):
+    """The log density at real or complex weights, layer by layer and place by place, without refhmc's layers."""
+    X, y = model.data
+    arrays = model._constrain(w)
+    total = 0.0
+    for x, target in zip(X, y, strict=True):
+        a, names = x, iter([key for key in arrays if key[0] in "WK"])
+        for layer in layers_of(model):
+            kind = type(layer).__name__
+            if kind in ("Dense", "Convolution"):
+                key = next(names)
+                W, b = arrays[key], arrays["b" + key[1:]]
+            if kind == "Dense":
+                a = W @ a + b
+            elif kind == "Convolution":
+                s = W.shape[-1]
+                out = np.empty((a.shape[0] - s + 1, a.shape[1] - s + 1, W.shape[0]), W.dtype)
+                for i, j, k in np.ndindex(out.shape):
+                    out[i, j, k] = np.sum(W[k] * np.moveaxis(a[i : i + s, j : j + s], -1, 0)) + b[k]
+                a = out
+            elif kind == "MaxPooling":
+                s = layer.side
+                out = np.empty((a.shape[0] // s, a.shape[1] // s, a.shape[2]), a.dtype)
+                for i, j, k in np.ndindex(out.shape):
+                    square = a[i * s : (i + 1) * s, j * s : (j + 1) * s, k].ravel()
+                    out[i, j, k] = square[np.argmax(square.real)]
+                a = out
+            elif kind == "Flattening":
+                a = np.moveaxis(a, -1, 0).ravel()
+            else:
+                positive = a.real > 0
+                a = {
+                    "tanh": lambda a: np.tanh(a),
+                    "relu": lambda a, positive=positive: np.where(positive, a, 0),
+                    "selu": lambda a, positive=positive: SCALE * np.where(positive, a, ALPHA * (np.exp(a) - 1)),
+                }[layer.f.__name__](a)
+        total = total + log_likelihood(likelihood_of(model), a, target)
+    precisions = model._functions["gradient"].__self__.precisions
+    return total - 0.5 * np.sum(precisions * w * w)
+
+
+def log_likelihood(likelihood, f, y):
+    kind = type(likelihood).__name__
+    if kind == "Gaussian":
+        return -0.5 * likelihood.precision * np.sum((y - f) ** 2)
+    if kind == "Bernoulli":
+        return y * f[0] - np.log(1 + np.exp(f[0]))
+    return f[y] - np.log(np.sum(np.exp(f)))
+
+
+def program(model, w, *directions):
+    """The gradient program at complex weights: the prior's gradient apart."""
+    order = len(directions)
+    X, y = model.data
+    expansion = (w, *directions, *[None] * (2**order - 1 - order))
+    f, kept = forward(layers_of(model), expansion, constant(X, order))
+    bars = backward(layers_of(model), kept, slope(likelihood_of(model), f, y))
+    return stacked(bars, 2**order - 1)
+
+
+def complex_steps(f, q):
+    """df/dq, the derivative's index last."""
+    columns = [np.imag(f(q + 1j * STEP * e)) / STEP for e in np.eye(len(q))]
+    return np.stack(columns, axis=-1)
+
+
+def assert_close(got, want, tolerance=1e-9):
+    assert np.isfinite(got).all()
+    scale = max(np.abs(got).max(), np.abs(want).max())
+    assert np.abs(got - want).max() <= tolerance * scale + 1e-14
+
+
+def a_place(model, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=model.dim) * (0.4 if model.dim > 40 else 0.8)
+
+
+@any_network
+def test_the_gradient_is_that_of_the_density_written_out(name):
+    model = MODELS[name]()
+    for seed in range(3):
+        q = a_place(model, seed)
+        assert model.log_density(q) == pytest.approx(float(written_out(model, q)), rel=1e-12)
+        assert_close(model.gradient(q), complex_steps(lambda w: written_out(model, w), q))
+
+
+@any_network
+def test_hessian_third_derivative_and_trace(name):
+    """Each order by complex steps of the program of the one below it; the contraction against the tensor."""
+    model, rng = MODELS[name](), np.random.default_rng(5)
+    q = a_place(model, 7)
+    posterior = model._functions["gradient"].__self__
+    assert_close(model.hessian(q), complex_steps(lambda w: program(model, w) - posterior.precisions * w, q))
+    third = model.third_derivative(q)
+    u = rng.normal(size=model.dim)
+    along_u = complex_steps(lambda w: program(model, w, u + 0j), q)
+    assert_close(np.einsum("i,ijk->jk", u, third), along_u)
+    assert_close(third, np.transpose(third, (2, 0, 1)))
+    M = rng.normal(size=(model.dim, model.dim))
+    assert_close(model.trace(q, M), np.einsum("ij,ijk->k", M, third))
+    v = rng.normal(size=(2, 3, model.dim))
+    assert_close(posterior.hessian_product(q, model.data, v), v @ model.hessian(q))
+
+
+@any_network
+def test_the_fisher_metric_is_the_expected_hessian(name):
+    """Of the observations that the network itself would make: their mean Hessian, by quadrature over labels, or exactly for a
+    Gaussian, whose Hessian is linear in y. Its derivative by central differences in six-fold precision of the step."""
+    model = MODELS[name]()
+    q, X = a_place(model, 3), model.data[0]
+    f = model.outputs(q, X)
+    kind = type(likelihood_of(model)).__name__
+    posterior = model._functions["gradient"].__self__
+
+    def hessian(y):
+        out = np.zeros((model.dim, model.dim))
+        posterior.hessian(q, (X, y), out)
+        return out
+
+    if kind == "Gaussian":
+        expected = hessian(f)
+    else:
+        p = np.exp(f - f.max(1, keepdims=True))
+        p = p / p.sum(1, keepdims=True) if kind == "Softmax" else np.hstack([1 / (1 + np.exp(f)), 1 / (1 + np.exp(-f))])
+        whole = np.zeros(len(X), dtype=model.data[1].dtype)
+        prior = hessian(whole) * 0 - np.diag(posterior.precisions)
+        expected = prior.copy()
+        for n in range(len(X)):
+            for label, weight in enumerate(p[n]):
+                row = (X[n : n + 1], np.array([label], dtype=whole.dtype))
+                out = np.zeros((model.dim, model.dim))
+                posterior.hessian(q, row, out)
+                expected += weight * (out - prior)
+    assert_close(model.fisher(q), -expected, 1e-10)
+    h = 1e-4
+    third = model.fisher_derivative(q)
+    for k in range(0, model.dim, max(1, model.dim // 7)):
+        e = np.eye(model.dim)[k]
+        near, far = (model.fisher(q + s * h * e) - model.fisher(q - s * h * e) for s in (1, 2))
+        want = (8 * near - far) / (12 * h)
+        assert np.abs(third[:, :, k] - want).max() <= 1e-8 * np.abs(model.fisher(q)).max()
+    M = np.random.default_rng(2).normal(size=(model.dim, model.dim))
+    assert_close(model.fisher_trace(q, M), np.einsum("ij,ijk->k", M, third))
+
+
+def test_softmax_regression_has_minus_its_hessian_for_a_metric():
+    model = MODELS["softmax regression"]()
+    q = a_place(model, 1)
+    assert_close(model.fisher(q), -model.hessian(q), 1e-13)
+    assert_close(model.fisher_derivative(q), -model.third_derivative(q), 1e-13)
+
+
+def test_at_a_kink_the_derivatives_are_those_from_the_left():
+    """All weights zero: every input of an activation and all of a pooling's squares are equal."""
+    for name in ("relu gaussian", "cnn relu"):
+        model = MODELS[name]()
+        zero = np.zeros(model.dim)
+        for value in (model.gradient(zero), model.hessian(zero)):
+            assert np.isfinite(value).all()
+        below = complex_steps(lambda w: written_out(model, w), zero)  # noqa: B023  (its branches: x > 0)
+        assert_close(model.gradient(zero), below)
+
+
+@pytest.mark.parametrize("name", ["relu gaussian", "cnn relu", "tanh softmax"])
+def test_batches_and_single_precision(name):
+    """Sums in batches are those of all rows; single precision is right to its 24 bits, its log density summed in double."""
+    whole = MODELS[name]()
+    q, v = a_place(whole, 2), a_place(whole, 3)
+    X, y = whole.data
+    options = {"n_classes": whole.outputs(q, X).shape[1]} if name.startswith("cnn") else {}
+    for batch in (1, 2, 5):
+        posterior = whole._functions["gradient"].__self__
+        part = type(posterior)(*[getattr(posterior, f) for f in ("layers", "likelihood", "precisions", "dtype")], batch)
+        out = np.zeros(whole.dim)
+        assert part.value_and_gradient(q, (X, y), out) == pytest.approx(whole.log_density(q), rel=1e-13)
+        assert_close(out, whole.gradient(q), 1e-13)
+        assert_close(part.hessian_product(q, (X, y), v), posterior.hessian_product(q, (X, y), v), 1e-12)
+    if options:
+        single = refhmc.models.CNN(
+            np.moveaxis(X, -1, 1), y, channels=[2], dense=[3], side=3, dtype=np.float32, **options
+        )
+        assert single.gradient(q).dtype == np.float64
+        assert single.data[0].dtype == np.float32
+        assert_close(single.gradient(q), whole.gradient(q), 1e-5)
+        assert single.log_density(q) == pytest.approx(whole.log_density(q), rel=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------ splitting
+
+
+SPLIT = {
+    "logistic": lambda: refhmc.models.BreastCancer(),
+    "mlp": lambda: refhmc.models.MLP([1, 8, 1], images(23, (1,)), images(23, ())),
+    "cnn": lambda: refhmc.models.CNN(images(11, (6, 6)), np.arange(11) % 3, channels=[2], dense=[], side=3),
+}
+
+
+@pytest.mark.parametrize("M", [1, 2, 4, 11])
+@pytest.mark.parametrize("name", sorted(SPLIT))
+def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
+    """Remainders included; each part has its own rows and 1/M of the prior."""
+    whole = SPLIT[name]()
+    for order in ("given", "random", np.arange(whole.n_rows)[::-1]):
+        model = whole.split(M, order)
+        q = np.random.default_rng(M).normal(size=whole.dim) * 0.3
+        sizes = [part.n_rows for part in model.parts]
+        assert sum(sizes) == whole.n_rows
+        assert max(sizes) - min(sizes) <= 1
+        assert model.log_density(q) == pytest.approx(whole.log_density(q), rel=1e-12)
+        assert model.log_density(q) == pytest.approx(sum(part.log_density(q) for part in model.parts), rel=1e-14)
+        assert_close(model.gradient(q), whole.gradient(q), 1e-12)
+        assert_close(model.gradient(q), sum(part.gradient(q) for part in model.parts), 1e-13)
+        assert {k: v.shape for k, v in model.constrain(q).items()} == {
+            k: v.shape for k, v in whole.constrain(q).items()
+        }
+
+
+def test_a_part_of_a_part():
+    whole = SPLIT["mlp"]()
+    q = whole.initial(np.random.default_rng(0))
+    for part in whole.split(2).parts:
+        assert part.split(3).log_density(q) == pytest.approx(part.log_density(q), rel=1e-13)
+
+
+def test_split_models_travel_and_are_told_apart():
+    whole = SPLIT["mlp"]()
+    model, q = whole.split(3), np.full(whole.dim, 0.1)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.log_density(q) == model.log_density(q)
+    prints = {each.fingerprint() for each in (model, again, whole.split(2), whole.split(3, "random"), whole)}
+    assert model.fingerprint() == again.fingerprint()
+    assert len(prints) == 4
+    assert not model.made_of().unknown
+
+
+def test_parts_of_several_kinds():
+    """Compiled, compiled from a user's text, and Python, in one sum."""
+    gaussian = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
+    names = gaussian.names
+    options = {"names": names, "data": np.array([1.0, 2.0])}
+    compiled = refhmc.Model(
+        2,
+        lambda q, data: -((q[0] - data[0]) ** 4),
+        lambda q, data: np.array([-4 * (q[0] - data[0]) ** 3, 0.0]),
+        **options,
+    )
+    python = refhmc.Model(
+        2,
+        lambda q, data: -np.cosh(q[1]),
+        lambda q, data: np.array([0.0, -np.sinh(q[1])]),
+        in_python="on purpose",
+        **options,
+    )
+    model = refhmc.models.SplitModel([gaussian, compiled, python, gaussian])
+    q = np.array([0.3, -0.7])
+    want = 2 * gaussian.log_density(q) - (q[0] - 1) ** 4 - np.cosh(q[1])
+    assert model.log_density(q) == pytest.approx(want, rel=1e-14)
+    np.testing.assert_allclose(model.gradient(q), -2 * q + [-4 * (q[0] - 1) ** 3, -np.sinh(q[1])], rtol=1e-14)
+    with pytest.raises(MissingDerivativeError, match="take the model that was split"):
+        model.hessian(q)
+
+
+def test_memory_is_that_of_a_batch():
+    """Peak of one gradient and one log density by NumPy's own account: at 16 times the rows it stays, at 8 times the batch it
+    grows."""
+
+    def peak(n: int, batch: int) -> int:
+        X = np.zeros((n, 12, 12))
+        model = refhmc.models.CNN(X, np.arange(n) % 2, channels=[4], dense=[], side=3, batch=batch)
+        q = model.initial(np.random.default_rng(0))
+        model.core.value_and_gradient(q)
+        tracemalloc.start()
+        model.core.value_and_gradient(q)
+        model.log_density(q)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    small = peak(40, 10)
+    assert peak(640, 10) < 1.2 * small
+    assert peak(640, 80) > 4 * small
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: refhmc.models.MLP([2, 3], X, Y + 1, likelihood="softmax"), ValueError, r"labels are 0, ..., 2; y\[2\] is 3"),
+        (lambda: refhmc.models.MLP([2, 3], X, Y - 0.5, likelihood="softmax"), ValueError, r"y\[0\] is -0.5"),
+        (lambda: refhmc.models.MLP([2, 3], X, Y[:5]), ShapeError, "a label for each row"),
+        (lambda: refhmc.models.MLP([3, 3], X, Y), ShapeError, r"X must be \(n, 3\)"),
+        (lambda: refhmc.models.MLP([2, 1], np.where(X > 1, np.nan, X), X[:, 0]), ValueError, "X must be finite; X"),
+        (lambda: refhmc.models.MLP([2, 1], X, np.full(6, np.inf)), ValueError, "y must be finite"),
+        (lambda: refhmc.models.MLP([2, 3], X, np.zeros((6, 2))), ShapeError, r"y must be \(6, 3\)"),
+        (lambda: refhmc.models.MLP([2, 1], X, Y % 2, likelihood="softmax"), ValueError, "an output for each class"),
+        (lambda: refhmc.models.MLP([2, 2], X, Y % 2, likelihood="bernoulli"), ValueError, "has one output"),
+        (lambda: refhmc.models.MLP([2, 1], X, Y, activation="gelu"), ValueError, "'tanh', 'relu', 'selu'"),
+        (lambda: refhmc.models.MLP([2, 4, 1], X, X[:, 0], prior_precision=[1, 2, 3]), ValueError, "each of the 2 layers"),
+        (lambda: refhmc.models.MLP([2], X, X[:, 0]), ValueError, "two or more"),
+        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0], dtype=np.int64), ValueError, "float64 or float32"),
+        (lambda: refhmc.models.CNN(images(2, (4, 4)), [0, 1]), ShapeError, r"images of shape \(4, 4, 1\)"),
+        (lambda: refhmc.models.CNN(images(2, (4,)), [0, 1]), ShapeError, r"\(n, height, width\)"),
+        (lambda: refhmc.models.CNN(np.full((2, 28, 28), np.nan), [0, 1]), ValueError, "X must be finite"),
+        (lambda: refhmc.models.CNN(images(2, (28, 28)), [0, 10], n_classes=10), ValueError, r"labels are 0, ..., 9"),
+        (lambda: SPLIT["mlp"]().split(24), ValueError, "23 rows of data: they cannot be split into 24 parts"),
+        (lambda: SPLIT["mlp"]().split(0), ValueError, "at least 1"),
+        (lambda: SPLIT["mlp"]().split(2, np.zeros(23, int)), ValueError, "each of the rows"),
+        (lambda: refhmc.models.Funnel(3).split(2), NotImplementedError, "does not say how its data are split"),
+        (lambda: refhmc.models.SplitModel([]), ValueError, "at least one part"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+# ---------------------------------------------------------------------------------------------------------- other people
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_gradients_are_torchs(kind):
+    """The networks of the paper in double precision: 20,501 and 38,390 weights."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    rng = np.random.default_rng(0)
+    if kind == "mlp":
+        X, y = rng.normal(size=(400, 1)), rng.normal(size=(400, 1))
+        model = refhmc.models.MLP([1, 100, 100, 100, 1], X, y, activation="relu", output_precision=110.0)
+        between = [part for _ in range(3) for part in (nn.Linear(100, 100), nn.ReLU())]
+        net = nn.Sequential(nn.Linear(1, 100), nn.ReLU(), *between[:-2], nn.Linear(100, 1))
+        inputs = torch.tensor(X)
+    else:
+        X, y = rng.random((50, 28, 28)), rng.integers(0, 10, 50)
+        model = refhmc.models.CNN(X, y, n_classes=10)
+        net = nn.Sequential(
+            *(nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(10, 20, 5), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Flatten(), nn.Linear(320, 100), nn.ReLU(), nn.Linear(100, 10)),
+        )
+        inputs = torch.tensor(X[:, None])
+    q = model.initial(rng)
+    net = net.double()
+    weights = list(net.parameters())
+    torch.nn.utils.vector_to_parameters(torch.tensor(q), weights)
+    cross_entropy = nn.functional.cross_entropy
+    f, target = net(inputs), torch.tensor(y)
+    likelihood = -55.0 * ((f - target) ** 2).sum() if kind == "mlp" else -cross_entropy(f, target, reduction="sum")
+    L = likelihood - 0.5 * sum((w * w).sum() for w in weights)
+    want = torch.cat([g.reshape(-1) for g in torch.autograd.grad(L, weights)]).numpy()
+    assert model.dim == len(want) == {"mlp": 20501, "cnn": 38390}[kind]
+    assert model.log_density(q) == pytest.approx(float(L.detach()), rel=1e-12)
+    assert np.abs(model.gradient(q) - want).max() <= 1e-10 * np.abs(want).max()
