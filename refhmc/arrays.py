@@ -27,6 +27,8 @@ from refhmc.integrators.implicit_midpoint import step as implicit_midpoint
 from refhmc.integrators.implicit_midpoint import step_by_midpoint as implicit_midpoint_by_midpoint
 from refhmc.integrators.leapfrog import step as leapfrog
 from refhmc.integrators.projected_tao import step as projected_tao
+from refhmc.integrators.randomized_split import step as randomized_split
+from refhmc.integrators.symmetric_split import step as symmetric_split
 from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.nuts import transition as nuts
@@ -55,6 +57,8 @@ __all__ = [
     "leapfrog",
     "nuts",
     "projected_tao",
+    "randomized_split",
+    "symmetric_split",
 ]
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import Layout
+from refhmc.core.split_data import number_of_parts, part_of
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.euclidean import inverse_product
-from refhmc.models.split import SplitModel, number_of_parts, part_of
 from refhmc.numerics.linalg import dot
 
 # Of the part evaluated last: ``part`` its number plus one (0: none), ``value`` its L_m, in the first entries of the rows.
@@ -38,7 +38,7 @@ class FollowsParts:
 
     def rows_for(self, model: Any) -> np.ndarray:
         """Rows of its own, as they are at first. Raises TypeError for a model that is not split."""
-        if not isinstance(model, SplitModel):
+        if not hasattr(model, "parts"):
             raise TypeError(
                 f"{type(self).__name__} follows the parts of a split model: give it model.split(M), not {model!r}"
             )

@@ -23,9 +23,9 @@ import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.core.randomness import uniform
+from refhmc.core.split_data import number_of_parts
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, kick
-from refhmc.models.split import number_of_parts
 from refhmc.numerics.batched import Array
 
 N_KNOWN = KNOWN.n_vectors

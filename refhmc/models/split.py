@@ -7,13 +7,7 @@ With the data in M parts and the prior shared out among them,
 (Cobb and Jalaian 2021, eq. 6; Neal 1995). Each L_m is a model of its own; the integrators that follow one part after another
 (:mod:`refhmc.integrators.symmetric_split`) never need more than one of them at a time.
 
-In the compiled core the data of a split model are a column of numbers: a table and then, one under another, its parts.
-
-    entry 0                 M
-    entry 1 + m             where part m begins, m = 0, ..., M - 1; then where all ends
-    part m                  -k, the shape of its data, their numbers          k: which function the part has, 0, 1, ...
-
-A slice that is one part serves the same functions as the data of that part alone.
+How the parts lie in the data of the compiled core: :mod:`refhmc.core.split_data`.
 """
 
 from __future__ import annotations
@@ -24,28 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_anew, jit_inline
+from refhmc.core.compiled import jit_anew
 from refhmc.core.fingerprint import Fingerprint
 from refhmc.core.point import add_row
+from refhmc.core.split_data import HEAD, number_of_parts, part_of, stacked
 from refhmc.models.base import Model
 
 ONE_GRADIENT = (
     "a split model has its log density and its gradient; take the model that was split for further derivatives"
 )
-
-
-@jit
-def number_of_parts(data: np.ndarray) -> int:
-    return int(data[0, 0])
-
-
-@jit_inline
-def part_of(data: np.ndarray, m: int) -> np.ndarray:
-    """Part m."""
-    return data[int(data[1 + m, 0]) : int(data[2 + m, 0])]
-
-
-HEAD = 3  # entries of a part before its numbers
 
 
 @functools.lru_cache(maxsize=64)
@@ -168,15 +149,6 @@ class SplitModel(Model):
         packages = tuple(dict.fromkeys(package for each in found for package in each.packages))
         unknown = tuple(f"part {m}: {label}" for m, each in enumerate(found) for label in each.unknown)
         return Fingerprint(labelled, packages, unknown)
-
-
-def stacked(parts: list[np.ndarray], kinds: list[int]) -> np.ndarray:
-    """The column of a table and the parts' data."""
-    M = len(parts)
-    starts = M + 2 + np.concatenate([[0], np.cumsum([HEAD + part.size for part in parts])])
-    heads = [[-float(kind), *part.shape] for kind, part in zip(kinds, parts, strict=True)]
-    numbers = [number for head, part in zip(heads, parts, strict=True) for number in (head, part.ravel())]
-    return np.concatenate([[M], starts, *numbers])[:, None]
 
 
 def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
