@@ -6,7 +6,7 @@ sampler; where one was compared with a probability, that is left in its place. T
 
 every transition   d standard normals z, the momentum is made from them (p = z (M^-1)^-1/2 or L^-T z;
                    on a metric that depends on the position, p = R z with the root R its text names)
-RandomizedSplit    M - 1 uniforms for the order of the M parts, right after the normals: one for each k = M - 1, ..., 1, as DHMC's
+RandomizedSplit    after the normals M - 1 uniforms for the order of the M parts, one for each k = M - 1, ..., 1, as for DHMC
 HMC                one uniform for the step's jitter (only if jitter > 0); one for the length's (only if length_jitter > 0);
                    one for the acceptance, always
 DHMC               the jitters' uniforms as for HMC; before each step, for the order of its n discontinuous coordinates, one
