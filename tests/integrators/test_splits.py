@@ -13,8 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import refhmc
+from refhmc.core import sample_stats as S
 from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Dense, Diagonal, Identity
+from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.many_starts import from_each
 from tests.helpers.random_cases import cases
 
@@ -228,9 +230,18 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("M", [2, 5, 10])
-@pytest.mark.parametrize("name", ["naive", "symmetric", "randomized"])
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
+LAWS_BY_DEFAULT = {("hmc", "symmetric", 5), ("hmc", "randomized", 5), ("nuts", "randomized", 2)}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "M"),
+    [
+        pytest.param(kernel, name, M, marks=[] if (kernel, name, M) in LAWS_BY_DEFAULT else pytest.mark.sweep)
+        for kernel in sorted(KERNELS)
+        for name in ("naive", "symmetric", "randomized")
+        for M in (2, 5, 10)
+    ],
+)
 def test_exact_draws_stay_exact(kernel, name, M):
     """One transition from 1,000 exact draws, and each coordinate of the whitened ends against the normal: a false alarm in one
     case is 1e-6. A law whose mean is off by .2 standard deviations, or its scale by 15 %, is seen in four of five runs."""
@@ -277,6 +288,29 @@ def test_the_order_of_a_trajectory_is_drawn_as_written_down():
                 assert np.array_equal(move.q, path.q[-1])
                 seen.add(tuple(order))
     assert len(seen) == math.factorial(M)
+
+
+@pytest.mark.parametrize("integrator", [SymmetricSplit(), RandomizedSplit()], ids=["symmetric", "randomized"])
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_a_restored_chain_goes_on_as_the_unbroken_one(kernel, integrator):
+    """What the integrator keeps of the last part is not saved: it never shows."""
+    model = split(5)
+    plan = make_plan(model, KERNELS[kernel](integrator), 0)
+
+    def chain():
+        return Chain(model, plan, np.random.default_rng(7))
+
+    unbroken, other = chain(), chain()
+    unbroken.start(np.full(D, 0.2))
+    draws, stats = (np.zeros((2, 6, n)) for n in (D, plan.n_stats))
+    unbroken.run(draws[0], stats[0])
+    other.restore(unbroken.to_bytes())
+    unbroken.run(draws[0], stats[0])
+    other.run(draws[1], stats[1])
+    assert np.array_equal(draws[0], draws[1])
+    named = [S.named(each, KERNELS[kernel](integrator).statistics) for each in stats]
+    for name, values in named[0].items():
+        assert np.array_equal(values, named[1][name], equal_nan=True), name
 
 
 def test_what_cannot_be_followed_is_refused():

@@ -3,7 +3,7 @@
 One core, one thread, the same weights and the same arithmetic's width, one call of each library after the other in every round.
 
 - **gradient**: log density and gradient of all weights, refhmc's whole call against Torch's autograd;
-- **split step**: a step of symmetric split HMC in four parts of 100 points, inside the whole call that makes draws of L = 30
+- **split step**: a step of symmetric split HMC in four parts of 100 points, inside the whole call that makes 20 draws of L = 30
   steps: ``refhmc.sample`` against hamiltorch's ``sample_split_model``, the authors' program, where it can be imported.
 
 The figure is the median of the rounds' ratios, others over refhmc, with the middle half of them.
@@ -133,7 +133,7 @@ def split_steps(model, net, x, y, rounds: int) -> dict[str, float]:
         integrator=refhmc.integrators.SymmetricSplit(),
     )
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x) // PARTS)
-    draws = 3
+    draws = 20
     run = {"draws": draws, "tune": 0, "chains": 1, "initvals": q, "progressbar": False, "raw": True}
 
     def ours() -> None:

@@ -25,7 +25,7 @@ def tanh(x: Array, order: int) -> list[Array | None]:
 
 
 def relu(x: Array, order: int) -> list[Array | None]:
-    positive = x > 0
+    positive = namespace(x).astype(x > 0, x.dtype)
     return [x * positive, positive, None, None][: order + 1]
 
 

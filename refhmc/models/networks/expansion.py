@@ -37,6 +37,8 @@ def linear(f: Callable, x: Expansion) -> Expansion:
 
 def total(terms: Sequence[Array | None]) -> Array | None:
     """The sum; None is zero."""
+    if len(terms) == 1:
+        return terms[0]
     there = [each for each in terms if each is not None]
     result = there[0] if there else None
     for each in there[1:]:
@@ -45,11 +47,14 @@ def total(terms: Sequence[Array | None]) -> Array | None:
 
 
 def add(*xs: Expansion) -> Expansion:
+    """The sum, entry by entry."""
     return tuple(total(entries) for entries in zip(*xs, strict=True))
 
 
 def product(times: Callable, a: Expansion, b: Expansion) -> Expansion:
     """Leibniz's rule for a bilinear ``times``."""
+    if len(a) == 1:
+        return (times(a[0], b[0]),)
 
     def entry(k: int) -> Array | None:
         parts = [(a[i], b[k - i]) for i in range(k + 1) if i & k == i]
