@@ -35,8 +35,8 @@ from refhmc.core.linking import Last, Part, SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
-# What is not said about sums a function would take from the one for which it is first compiled.
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False}
+# What is not said about sums and inlining a function would take from the one for which it is first compiled.
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}
@@ -123,7 +123,7 @@ def jit_part(function: Callable) -> Any:
 
 def jit_template(function: Callable) -> Any:
     """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
-    return numba.njit(forceinline=True, **CORE)(function)
+    return numba.njit(**{**CORE, "forceinline": True})(function)
 
 
 def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
@@ -197,7 +197,7 @@ if numba.config.DISABLE_JIT:
 
 else:
 
-    @numba.njit(forceinline=True, **CORE)
+    @numba.njit(**{**CORE, "forceinline": True})
     def invariant(holds: bool) -> None:
         """Assert what the text relies on, where it is plain Python (``NUMBA_DISABLE_JIT=1``); in compiled code, nothing."""
 
