@@ -35,8 +35,8 @@ from refhmc.core.linking import Last, Part, SelfContained, Whole
 
 # Numba counts references to arrays with calls that cost as much as a small model. Core functions own no array:
 # without the runtime (``_nrt``) they cannot allocate, and there is nothing to count.
-# What is not said about sums and inlining a function would take from the one for which it is first compiled.
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False}
+# What is not said here about sums, inlining and the runtime a function would take from the one for which it is first compiled.
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "forceinline": False, "_nrt": True}
 CORE = {**OPTIONS, "_nrt": False}
 # Sums may be reordered, so that they run in vector registers: the same order on every run, NaN and inf kept.
 REORDERED_SUMS: dict[str, Any] = {"fastmath": {"reassoc", "nsz"}}

@@ -76,6 +76,7 @@ ELSEWHERE = {
     "Heart": "the functions of LogisticRegression",
     "ODE": "tests/models/test_models_ode.py",
     "FitzHughNagumo": "tests/models/test_models_ode.py",
+    **dict.fromkeys(("MLP", "SoftmaxRegression", "CNN", "SplitModel"), "tests/models/test_networks.py"),
     "CellGrid": "no smooth coordinate",
     "PACBayesClassifier": "no smooth coordinate",
 }
@@ -235,6 +236,7 @@ def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, 
 
 CONSTRUCTORS = [name for name in models.__all__ if name != "by_name"]
 WITHOUT = {
+    "SplitModel": ("hessian", "third_derivative", "trace"),
     "CellGrid": ("hessian", "third_derivative", "trace"),
     "PACBayesClassifier": ("hessian", "third_derivative", "trace"),
     "ODE": ("third_derivative", "trace"),  # without the third derivatives of the right-hand side, which are an option
@@ -254,12 +256,26 @@ def decay():
     }
 
 
+def rows():
+    return {"X": np.random.default_rng(0).normal(size=(4, 2)), "y": [0, 1, 1, 0]}
+
+
+# What those without a canonical data set are given.
+GIVEN = {
+    "ODE": decay,
+    "MLP": lambda: {"widths": [2, 3, 2], **rows()},
+    "SoftmaxRegression": rows,
+    "CNN": lambda: {"X": np.ones((2, 6, 6)), "y": [0, 1], "channels": [1], "dense": [], "side": 3},
+    "SplitModel": lambda: {"parts": [models.Funnel(2), models.Funnel(2)]},
+}
+
+
 @pytest.mark.parametrize("constructor", CONSTRUCTORS)
 def test_every_model_has_every_order_or_says_why_not(constructor):
     """Hessian, third derivative and trace of each constructor in ``refhmc.models``; those without are named here, too."""
     tried = {home: arguments for _, home, arguments in reversed(MODELS.values())}
-    model = getattr(models, constructor)(**tried.get(constructor, decay if constructor == "ODE" else dict)())
-    q = np.zeros(model.dim) if model.initial is None else model.initial
+    model = getattr(models, constructor)(**tried.get(constructor, GIVEN.get(constructor, dict))())
+    q = model.initial if isinstance(model.initial, np.ndarray) else np.full(model.dim, 0.1)
     lacking = []
     for key in ("hessian", "third_derivative", "trace"):
         arguments = (q, np.eye(model.dim)) if key == "trace" else (q,)
