@@ -2,7 +2,7 @@
 
 ``order``: of the method. ``symplectic``, ``reversible``: of the map (q, p) -> (q', p'), for the implicit ones to the solver's
 tolerance. ``exact``: whether a chain made with it, and accepted on its energy error, keeps the target. ``cost``:
-evaluations of (dH/dp, dH/dq) a step, None where the solver decides; for the leapfrog these are gradients.
+evaluations of (dH/dp, dH/dq) a step, None where the solver or the number of parts decides; the leapfrog's are gradients.
 
 An implicit method's ``tolerance`` is the largest change of a coordinate in the last iteration (in absolute terms, as in
 the papers). A solve that has not converged after ``max_iterations`` is never used: the transition is rejected with the

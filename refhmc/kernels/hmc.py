@@ -196,12 +196,14 @@ def hmc(
     while done < n_steps:
         if control.stop:
             return S.INTERRUPTED
-        status.energy_spared = spares_energy and done + 1 < n_steps
+        spared = spares_energy and done + 1 < n_steps
+        status.energy_spared = spared
         H = integrator_step(dynamics, model, z, eps, work, own)
+        status.energy_spared = False
         done += 1
         if not math.isfinite(H):
             break
-        if status.energy_spared:
+        if spared:
             continue
         lowest, highest = min(lowest, H), max(highest, H)
         if abs(H - H0) > abs(worst):

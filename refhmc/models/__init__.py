@@ -31,7 +31,7 @@ _HOME = {
     "MLP": "mlp",
     "SoftmaxRegression": "mlp",
     "CNN": "cnn",
-    "SplitModel": "split",
+    "SplitModel": "base",
 }
 
 __all__ = [*_HOME, "by_name"]

@@ -21,17 +21,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
+from refhmc.core.split_data import stacked
 from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.models.reference import Reference
-
-if TYPE_CHECKING:
-    from refhmc.models.split import SplitModel
+from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 
 
 class Model:
@@ -62,7 +61,7 @@ class Model:
         ``sample`` is given none.
     n_rows, part : how many rows of data there are, and ``(rows, share) -> Model``, the model on those rows of them, with the
         ``share`` of the log prior: for :meth:`split`.
-    outputs : ``(q, X) -> (n, k)``, what the model says of inputs X (n, ...), for :func:`refhmc.predict`.
+    outputs : ``(q, X) -> (n, k)``, what the model says of inputs X (n, ...).
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
@@ -218,9 +217,11 @@ class Model:
         at most one. ``.parts`` are models. Raises ValueError for more parts than rows, NotImplementedError for a model
         that does not say how its data are split.
         """
-        from refhmc.models.split import split
-
-        return split(self, M, order)
+        if self.part is None:
+            raise NotImplementedError(
+                f"model {self.name!r} does not say how its data are split: give refhmc.Model(..., n_rows=, part=)"
+            )
+        return SplitModel([self.part(rows, 1 / M) for rows in shares(self.n_rows, M, order, repr(self.name))], self)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 
@@ -367,6 +368,61 @@ class Model:
             other = f", or {full}=..., from which it is taken" if full is not None else ""
             more = self.why_absent(key) or f"give refhmc.Model(..., {key}=...){other}"
             raise MissingDerivativeError(f"model {self.name!r} has no {key}, and {needed_by} needs it: {more}")
+
+
+ONE_GRADIENT = (
+    "a split model has its log density and its gradient; take the model that was split for further derivatives"
+)
+
+
+class SplitModel(Model):
+    """The sum of ``parts``, models of the same coordinates; made by :meth:`refhmc.Model.split`, or of your own models.
+
+    It has a log density and a gradient: those of the parts, one after another, added up. Raises ValueError without parts, or
+    where their coordinates differ.
+    """
+
+    def __init__(self, parts: Sequence[Model], whole: Model | None = None) -> None:
+        self.parts = tuple(parts)
+        if not self.parts:
+            raise ValueError("a split model has at least one part")
+        whole = self.parts[0] if whole is None else whole
+        for m, part in enumerate(self.parts):
+            if part.names != whole.names:
+                raise ValueError(f"part {m} has other coordinates than the first: {part!r} and {whole!r}")
+            if len(part.discontinuous):
+                raise ValueError(f"part {m} is discontinuous: its parts cannot be followed by their gradients")
+        pointers = [part.core.tuple_for_changes for part in self.parts]
+        kinds = list(dict.fromkeys((pointer[1], pointer[4]) for pointer in pointers))
+        gradients, changes = zip(*kinds, strict=True)
+        value_and_gradient = sum_of_gradients(gradients)
+        self.whole = whole
+        super().__init__(
+            whole.dim,
+            sum_of_densities(changes),
+            gradient_from(value_and_gradient),
+            data=stacked([pointer[0] for pointer in pointers], [kinds.index((p[1], p[4])) for p in pointers]),
+            names=whole.names,
+            constrain=whole.constrain,
+            value_and_gradient=value_and_gradient,
+            reference=whole.reference,
+            initial=whole.initial,
+            name=f"{whole.name} in {len(self.parts)} parts",
+            noise=max(part.noise for part in self.parts),
+            outputs=whole.outputs,
+            absent=dict.fromkeys(("hessian", "third_derivative", "trace", "fisher", "fisher_derivative"), ONE_GRADIENT),
+        )
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return SplitModel, (self.parts, self.whole)
+
+    def made_of(self) -> Fingerprint:
+        """What its parts are made of."""
+        found = [part.made_of() for part in self.parts]
+        labelled = {f"part {m}: {label}": text for m, each in enumerate(found) for label, text in each.parts.items()}
+        packages = tuple(dict.fromkeys(package for each in found for package in each.packages))
+        unknown = tuple(f"part {m}: {label}" for m, each in enumerate(found) for label in each.unknown)
+        return Fingerprint(labelled, packages, unknown)
 
 
 def _rebuild(positional: tuple, keywords: dict[str, Any]) -> Model:

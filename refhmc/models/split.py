@@ -13,20 +13,14 @@ How the parts lie in the data of the compiled core: :mod:`refhmc.core.split_data
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from refhmc.core.compiled import jit_anew
-from refhmc.core.fingerprint import Fingerprint
 from refhmc.core.point import add_row
-from refhmc.core.split_data import HEAD, number_of_parts, part_of, stacked
-from refhmc.models.base import Model
-
-ONE_GRADIENT = (
-    "a split model has its log density and its gradient; take the model that was split for further derivatives"
-)
+from refhmc.core.split_data import HEAD, number_of_parts, part_of
 
 
 @functools.lru_cache(maxsize=64)
@@ -102,55 +96,6 @@ def gradient_from(value_and_gradient: Callable) -> Callable:
     return jit_anew(gradient)
 
 
-class SplitModel(Model):
-    """The sum of ``parts``, models of the same coordinates; made by :meth:`refhmc.Model.split`, or of your own models.
-
-    It has a log density and a gradient: those of the parts, one after another, added up. Raises ValueError without parts, or
-    where their coordinates differ.
-    """
-
-    def __init__(self, parts: Sequence[Model], whole: Model | None = None) -> None:
-        self.parts = tuple(parts)
-        if not self.parts:
-            raise ValueError("a split model has at least one part")
-        whole = self.parts[0] if whole is None else whole
-        for m, part in enumerate(self.parts):
-            if part.names != whole.names:
-                raise ValueError(f"part {m} has other coordinates than the first: {part!r} and {whole!r}")
-            if len(part.discontinuous):
-                raise ValueError(f"part {m} is discontinuous: its parts cannot be followed by their gradients")
-        pointers = [part.core.tuple_for_changes for part in self.parts]
-        kinds = list(dict.fromkeys((pointer[1], pointer[4]) for pointer in pointers))
-        gradients, changes = zip(*kinds, strict=True)
-        value_and_gradient = sum_of_gradients(gradients)
-        self.whole = whole
-        super().__init__(
-            whole.dim,
-            sum_of_densities(changes),
-            gradient_from(value_and_gradient),
-            data=stacked([pointer[0] for pointer in pointers], [kinds.index((p[1], p[4])) for p in pointers]),
-            names=whole.names,
-            constrain=whole.constrain,
-            value_and_gradient=value_and_gradient,
-            reference=whole.reference,
-            initial=whole.initial,
-            name=f"{whole.name} in {len(self.parts)} parts",
-            noise=max(part.noise for part in self.parts),
-            absent=dict.fromkeys(("hessian", "third_derivative", "trace", "fisher", "fisher_derivative"), ONE_GRADIENT),
-        )
-
-    def __reduce__(self) -> tuple[Callable, tuple]:
-        return SplitModel, (self.parts, self.whole)
-
-    def made_of(self) -> Fingerprint:
-        """What its parts are made of."""
-        found = [part.made_of() for part in self.parts]
-        labelled = {f"part {m}: {label}": text for m, each in enumerate(found) for label, text in each.parts.items()}
-        packages = tuple(dict.fromkeys(package for each in found for package in each.packages))
-        unknown = tuple(f"part {m}: {label}" for m, each in enumerate(found) for label in each.unknown)
-        return Fingerprint(labelled, packages, unknown)
-
-
 def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
     """The rows 0, ..., n - 1 in M parts whose sizes differ by at most one.
 
@@ -169,12 +114,3 @@ def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
         if rows.shape != (n,) or not np.array_equal(np.sort(rows), np.arange(n)):
             raise ValueError(f"order must have each of the rows 0, ..., {n - 1} once")
     return np.array_split(rows, int(M))
-
-
-def split(model: Model, M: int, order: Any = "given") -> SplitModel:
-    """:meth:`refhmc.Model.split`"""
-    if model.part is None:
-        raise NotImplementedError(
-            f"model {model.name!r} does not say how its data are split: give refhmc.Model(..., n_rows=, part=)"
-        )
-    return SplitModel([model.part(rows, 1 / M) for rows in shares(model.n_rows, M, order, repr(model.name))], model)

@@ -88,9 +88,9 @@ class Posterior:
         return len(self.precisions)
 
     def batches(self, data: tuple, directions: int = 1) -> Iterator[tuple[Array, Array]]:
-        """Inputs and observations, so many rows at a time."""
+        """Inputs and observations, so many rows at a time that these times the directions are a batch."""
         X, y = data
-        rows = max(1, min(self.batch, self.batch // directions)) if directions > 1 else self.batch
+        rows = max(1, self.batch // directions)
         for start in range(0, len(X), rows):
             yield X[start : start + rows], y[start : start + rows]
 
@@ -127,9 +127,8 @@ class Posterior:
         order, last = len(directions), 2 ** len(directions) - 1
         w = (q, *directions, *[None] * (2**order - 1 - order))
         w = linear(lambda x: x.astype(self.dtype), w)
-        shape = np.broadcast_shapes(*(u.shape for u in directions))
-        total = np.zeros(shape)
-        for X, y in self.batches(data, int(np.prod(shape[:-1]))):
+        total = np.zeros(np.broadcast_shapes(*(u.shape for u in directions)))
+        for X, y in self.batches(data):
             f, kept = forward(self.layers, w, constant(X, order))
             total += stacked(backward(self.layers, kept, slope(self.likelihood, f, y)), last)
         return total
@@ -138,13 +137,10 @@ class Posterior:
         """H(q) v, (..., d), for v (..., d)."""
         return self.gradient_along(q, data, np.asarray(v, dtype=float)) - self.precisions * v
 
-    def rows_at_once(self, data: tuple) -> int:
-        """Along how many directions at a time."""
-        width = max(int(np.prod(data[0].shape[1:])), *(layer.size for layer in self.layers), 1)
-        return max(1, LARGEST // (width * min(len(data[0]), self.batch)))
-
     def in_blocks(self, data: tuple) -> Iterator[slice]:
-        n = self.rows_at_once(data)
+        """The directions, so many at a time that an array of one batch has at most ``LARGEST`` numbers."""
+        width = max(int(np.prod(data[0].shape[1:])), *(layer.size for layer in self.layers), 1)
+        n = max(1, LARGEST // (width * min(len(data[0]), self.batch)))
         for start in range(0, self.dim, n):
             yield slice(start, min(start + n, self.dim))
 
