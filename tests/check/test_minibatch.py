@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+import refhmc
 import refhmc.check as rc
 from refhmc.check.mutants import minibatches as cases
 
@@ -49,6 +50,80 @@ def test_the_noise_is_read_off_whatever_the_convention():
     assert "drift 1 eps, noise of variance 2 eps" in notes
 
 
+def pair(name):
+    return next(pair for pair in cases.PAIRS if pair.id == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("B10", "each part has a whole prior"),
+        ("B12", "the rows that are left over are dropped"),
+        ("B13", "a batch is in the sum twice"),
+        ("B18", "normalisation over the batch"),
+    ],
+)
+def test_what_a_wrong_sum_is_typical_of(name, said):
+    assert said in " ".join(pair(name).wrong(3).diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("B15", "have 5 answers in turn"), ("B17", "kept between calls"), ("B19", "kept between calls")],
+)
+def test_what_a_memory_is_told_from(name, said):
+    row = pair(name).wrong(3).row("no memory")
+    assert said in row.basis
+    assert row.severity == "wrong law"
+
+
+def test_randomness_of_its_own_is_no_memory():
+    """Batches of noise beside the gradient: nothing is said of it, for a stochastic gradient may have that."""
+    rng, good = np.random.default_rng(0), cases.estimator()
+    noisy = rc.minibatch(lambda q, batch: good(q, batch) + rng.normal(size=3), cases.full, cases.N, 6, dim=3)
+    assert not noisy.failures
+    assert noisy.row("no memory").status == "INCONCLUSIVE"
+    parts = cases.split()(2)
+    noisy = rc.minibatch(parts=[parts[0], lambda q: parts[1][1](q) + rng.normal(size=3)], full=cases.full, dim=3)
+    assert "no function of q" in noisy.row("no memory").basis
+
+
+def test_one_split_is_held_against_the_whole_alone():
+    parts = cases.split()(4)
+    assert rc.minibatch(parts=parts, full=cases.full, dim=cases.DIM).ok
+    assert rc.minibatch(parts=parts, dim=cases.DIM).row("sum of the parts").status == "INCONCLUSIVE"
+    missing = rc.minibatch(parts=parts[1:], full=cases.full, dim=cases.DIM)
+    assert {row.name for row in missing.failures} == {"sum of the parts"}
+
+
+def test_where_a_split_cannot_be_made_is_told():
+    def parts(M):
+        if M > 2:
+            raise ValueError("two at most")
+        return cases.split()(M)
+
+    assert "not split in 3: ValueError: two at most" in rc.minibatch(parts=parts, dim=cases.DIM).notes
+
+
+@pytest.mark.parametrize("kind", ["logistic", "network", "softmax"])
+def test_refhmcs_own_splits_pass(kind):
+    rng = np.random.default_rng(4)
+    X, labels = rng.normal(size=(11, 2)), rng.integers(0, 3, 11)
+    whole = {
+        "logistic": lambda: refhmc.models.LogisticRegression(X, (labels > 0) * 1.0),
+        "network": lambda: refhmc.models.MLP([2, 3, 1], X, X[:, 0]),
+        "softmax": lambda: refhmc.models.SoftmaxRegression(X, labels),
+    }[kind]()
+    report = rc.minibatch(parts=whole.split, full=whole, n=11)
+    assert report.ok, report
+    judged = {row.name for row in report.rows if row.status == "PASS"}
+    assert judged >= {"no memory", "sum of the parts", "sum of the potentials", "gradients of the parts"}
+    in_order = whole.split(4, order="random")
+    assert rc.minibatch(parts=in_order, full=whole).ok
+    other = rc.minibatch(parts=[in_order.parts[0], *in_order.parts[:3]], full=whole, dim=whole.dim)
+    assert {row.name for row in other.failures} == {"sum of the parts", "sum of the potentials"}
+
+
 def hangs(q, batch):
     time.sleep(30)
 
@@ -83,3 +158,7 @@ def test_impossible_calls_are_refused():
         rc.minibatch(cases.estimator())
     with pytest.raises(ValueError):
         rc.minibatch(cases.estimator(), cases.full, 4, 5)
+    with pytest.raises(TypeError, match="a sequence of parts"):
+        rc.minibatch(parts=3)
+    with pytest.raises(ValueError, match="at least one"):
+        rc.minibatch(parts=[])

@@ -61,6 +61,104 @@ def with_repeats(q, batch):
     return -PRIOR * q + N / counts.sum() * counts @ terms(q, np.arange(N))
 
 
+# ------------------------------------------------------------------------------------------------ batches that a split makes
+
+
+def likelihood(q, rows):
+    """Log likelihood of single data, logistic regression."""
+    return Y[rows] * (X[rows] @ q) - np.log1p(np.exp(X[rows] @ q))
+
+
+def split(bug=None):
+    """M -> M parts, pairs of a log density and its gradient."""
+
+    def parts(M):
+        rows = np.array_split(np.arange(N), M)
+        if bug == "remainder":
+            rows = [np.arange(m * (N // M), (m + 1) * (N // M)) for m in range(M)]
+        share = 1.0 if bug == "prior" else 1.0 / M
+        made = []
+        for m in range(M):
+            of_gradient = rows[m - 1] if bug == "another's" else rows[m]
+            in_density = M * share if bug == "prior of the potential" else share
+
+            def density(q, own=rows[m], share=in_density):
+                return -0.5 * share * PRIOR * q @ q + likelihood(q, own).sum()
+
+            def gradient(q, own=of_gradient):
+                return -share * PRIOR * q + terms(q, own).sum(axis=0)
+
+            made.append((density, gradient))
+        return made
+
+    return parts
+
+
+def bound_late(M):
+    """The batch is looked up when the part is called, and then it is the last."""
+    made = []
+    for batch in np.array_split(np.arange(N), M):
+        made.append(lambda q: -PRIOR / M * q + terms(q, batch).sum(axis=0))  # noqa: B023
+    return made
+
+
+def bound_early(M):
+    return [
+        lambda q, batch=batch: -PRIOR / M * q + terms(q, batch).sum(axis=0) for batch in np.array_split(np.arange(N), M)
+    ]
+
+
+def handed_out(M):
+    """Whoever asks gets the next batch."""
+    batches, asked = np.array_split(np.arange(N), M), [0]
+
+    def gradient(q):
+        asked[0] += 1
+        return -PRIOR / M * q + terms(q, batches[asked[0] % M]).sum(axis=0)
+
+    return [gradient] * M
+
+
+def network(q, inputs, targets):
+    """Gradient of the log likelihood of y ~ N(v tanh(a x + b), 1/9), x (n,); q = (a, b, v)."""
+    hidden = np.tanh(q[0] * inputs + q[1])
+    error = 9 * (targets - q[2] * hidden)
+    inner = error * q[2] * (1 - hidden**2)
+    return np.array([inner @ inputs, inner.sum(), error @ hidden])
+
+
+INPUTS, TARGETS = np.sort(rng.normal(1.0, 2.0, N)), rng.normal(size=N)
+
+
+class Normalised:
+    """A network on normalised inputs, ``by`` their "batch", by a "running" mean of the batches, or else by all of them."""
+
+    def __init__(self, by, momentum=0.1):
+        self.by, self.momentum, self.mean, self.deviation = by, momentum, INPUTS.mean(), INPUTS.std()
+
+    def normalised(self, x):
+        if self.by == "running":
+            self.mean += self.momentum * (x.mean() - self.mean)
+            self.deviation += self.momentum * (x.std() - self.deviation)
+        mean, deviation = (x.mean(), x.std()) if self.by == "batch" else (self.mean, self.deviation)
+        return (x - mean) / (deviation + 1e-3)
+
+    def part(self, rows, share, scale=1.0):
+        return lambda q: -share * PRIOR * q + scale * network(q, self.normalised(INPUTS[rows]), TARGETS[rows])
+
+    def parts(self, M):
+        return [self.part(rows, 1 / M) for rows in np.array_split(np.arange(N), M)]
+
+    def full(self, q):
+        return self.part(np.arange(N), 1.0)(q)
+
+    def estimate(self, q, batch):
+        return self.part(batch, 1.0, N / len(batch))(q)
+
+
+# ------------------------------------------------------------------------------------------------------------------- steps
+
+
 def gaussian(q):
     return -PRECISION @ (q - 1.0)
 
@@ -91,6 +189,12 @@ def with_friction(factor, friction=2.0):
     return step
 
 
+def scale_for_variance(draws, q, p, eps):
+    """Noise whose standard deviation is 2 eps friction, where that is its variance."""
+    q = q + eps * p
+    return q, p + eps * gaussian(q) - 2.0 * eps * p + 2.0 * eps * 2.0 * draws.normal(len(q))
+
+
 def splitting(draws, q, p, eps):
     """Right: half kick, half drift, exact friction, half drift, half kick."""
     p = p + 0.5 * eps * gaussian(q)
@@ -109,8 +213,25 @@ def of_step(step):
     return lambda seed: rc.minibatch(full=gaussian, step=step, dim=2, seed=seed)
 
 
+def of_split(parts):
+    return lambda seed: rc.minibatch(full=full, n=N, parts=parts, dim=DIM, seed=seed)
+
+
+def of_network(by, size=None):
+    """Parts for every M; with ``size``, batches of that size."""
+
+    def examine(seed):
+        net = Normalised(by)
+        if size is None:
+            return rc.minibatch(parts=net.parts, dim=DIM, seed=seed)
+        return rc.minibatch(net.estimate, net.full, N, size, dim=DIM, seed=seed)
+
+    return examine
+
+
 HALF, WHOLE = langevin(0.5, lambda eps: eps), langevin(1.0, lambda eps: 2 * eps)
 MEAN, LAW = ("mean over batches",), ("stationary law as eps -> 0",)
+SUM, MEMORY = ("sum of the parts",), ("no memory",)
 PAIRS = [
     Pair("P24", "data scaled n/N for N/n", of_gradient(estimator("inverse")), of_gradient(estimator()), MEAN),
     Pair("P24b", "noise eps for sqrt(2 eps)", of_step(langevin(1.0, lambda e: e * e)), of_step(WHOLE), LAW),
@@ -138,4 +259,33 @@ PAIRS = [
         of_step(splitting),
         LAW,
     ),
+    Pair(
+        "B09",
+        "noise of deviation 2 eps friction for its variance",
+        of_step(scale_for_variance),
+        of_step(with_friction(2.0)),
+        LAW,
+    ),
+    Pair("B10", "prior counted once in each of M parts", of_split(split("prior")), of_split(split()), SUM),
+    Pair(
+        "B11",
+        "prior of the potential counted M times, of the gradient once",
+        of_split(split("prior of the potential")),
+        of_split(split()),
+        ("sum of the potentials",),
+    ),
+    Pair("B12", "rows that are left over dropped", of_split(split("remainder")), of_split(split()), SUM),
+    Pair("B13", "each part on the last batch", of_split(bound_late), of_split(bound_early), SUM),
+    Pair(
+        "B14",
+        "gradient of another batch than the potential",
+        of_split(split("another's")),
+        of_split(split()),
+        ("gradients of the parts",),
+    ),
+    Pair("B15", "each call has the next batch", of_split(handed_out), of_split(bound_early), MEMORY),
+    Pair("B16", "inputs normalised by their batch, in a split", of_network("batch"), of_network("all"), SUM),
+    Pair("B17", "inputs normalised by a running mean, in a split", of_network("running"), of_network("all"), MEMORY),
+    Pair("B18", "inputs normalised by their batch", of_network("batch", 2), of_network("all", 2), MEAN),
+    Pair("B19", "inputs normalised by a running mean", of_network("running", 6), of_network("all", 6), MEMORY),
 ]

@@ -11,10 +11,13 @@ A sampler's step with exact gradients on a Gaussian, G(q) = -P (q - m), is linea
 and the block of q in S must become P^-1 as eps becomes 0 (at a finite eps it is off by the bias of the discretisation). For
 Langevin steps q' = q + C G(q) + B w that says B B' = 2 C: drift eps/2 with noise of variance eps, or eps with 2 eps. With a
 friction, p' = p + eps G - eps F p + B w, that B B' = 2 eps F. Welling and Teh (2011); Chen, Fox and Guestrin (2014).
+
+Of a split posterior the parts: :mod:`refhmc.check.samplers.parts`.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +30,7 @@ from refhmc.check.arguments import require_counts
 from refhmc.check.examination import Examination
 from refhmc.check.judging import Cases, Measured, judged, passed
 from refhmc.check.report import FAIL, Report, Row
+from refhmc.check.samplers import parts as of_parts
 from refhmc.check.subject.answers import read_phase_point
 from refhmc.check.subject.draws import Draws
 from refhmc.check.subject.foreign import (
@@ -51,6 +55,7 @@ def minibatch(
     n: int | None = None,
     batch_size: int | None = None,
     *,
+    parts: Any = None,
     dim: int | None = None,
     step: Callable | None = None,
     eps: float = 0.02,
@@ -61,10 +66,15 @@ def minibatch(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Whether the mean of ``gradient`` over the batches is ``full``, and whether ``step`` has the right noise.
+    """Whether the mean of ``gradient`` over the batches is ``full``, whether ``parts`` add up to it, and whether ``step`` has
+    the right noise.
 
     gradient : ``gradient(q, indices) -> (dim,)``, the estimate from the data ``indices`` (batch_size,), whole numbers.
-    full : ``full(q) -> (dim,)``, the gradient of the log posterior. n, batch_size : numbers of data, of a batch's.
+    full : ``full(q) -> (dim,)``, the gradient of the log posterior, or what has it as ``gradient``. n, batch_size : numbers of
+        data, of a batch's.
+    parts : of a split posterior, in sum ``full``: a list, what has one as ``parts`` (``model.split(5)``), or a function of
+        their number (``model.split``), of which the sums must not depend on it. A part is a function q -> (dim,), the gradient
+        of its log density; a pair (log density, gradient); or what has both by these names.
     step : ``step(draws, q, eps) -> q`` with exact gradients of a Gaussian, its normals asked from draws
         (:class:`refhmc.check.Draws`, or NumPy's generator); ``step(draws, q, p, eps) -> (q, p)`` for one with momentum. The
         Gaussian's precision is ``precision`` (dim, dim), or read off ``full``.
@@ -73,21 +83,27 @@ def minibatch(
     Raises TypeError if there is nothing to check, ValueError on impossible sizes.
     """
     require_counts(dim=dim)
-    if gradient is None and step is None:
-        raise TypeError("minibatch: gradient or step must be given")
+    if gradient is None and step is None and parts is None:
+        raise TypeError("minibatch: gradient, parts or step must be given")
     if gradient is not None and (full is None or n is None or batch_size is None):
         raise TypeError("minibatch: gradient needs full, n and batch_size")
     if gradient is not None and not 1 <= int(batch_size or 0) <= int(n or 0):
         raise ValueError(f"batch_size must be from 1 to n, got {batch_size!r} of {n!r}")
-    test = MinibatchExamination(gradient, full, n, batch_size, dim, step, eps, precision, points, seed, like, name)
+    test = MinibatchExamination(
+        gradient, full, n, batch_size, parts, dim, step, eps, precision, points, seed, like, name
+    )
     given = {"n": n, "batch_size": batch_size, "dim": dim}
     test.settings = {key: value for key, value in given.items() if value is not None}
     return test.report(
         "minibatch",
         [
             ("answers", MinibatchExamination.answers),
+            ("no memory", MinibatchExamination.no_memory),
             ("mean over batches", MinibatchExamination.mean),
-            ("the whole as one batch", MinibatchExamination.whole),
+            ("the whole as one batch", MinibatchExamination.of_all),
+            ("sum of the parts", MinibatchExamination.sum_of_parts),
+            ("sum of the potentials", MinibatchExamination.sum_of_potentials),
+            ("gradients of the parts", MinibatchExamination.gradients_of_parts),
             ("linear in state and noise", MinibatchExamination.linear),
             ("stationary law as eps -> 0", MinibatchExamination.stationary),
         ],
@@ -114,8 +130,13 @@ def balanced_batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np
     return (circle[(k + np.arange(size)) % n] for k in range(n))
 
 
+def _name(given: Any) -> str:
+    """What a subject is called."""
+    return str(getattr(given, "name", None) or getattr(given, "__qualname__", type(given).__name__))
+
+
 class MinibatchExamination(Examination):
-    """One stochastic gradient, one step, or both, under examination."""
+    """One stochastic gradient, the parts of a split, one step, or several of these, under examination."""
 
     def __init__(
         self,
@@ -123,6 +144,7 @@ class MinibatchExamination(Examination):
         full: Any,
         n: Any,
         batch_size: Any,
+        parts: Any,
         dim: int | None,
         step: Any,
         eps: Any,
@@ -133,18 +155,28 @@ class MinibatchExamination(Examination):
         name: Any,
     ) -> None:
         self.gradient = None if gradient is None else Foreign(gradient, name, like)
-        self.full = None if full is None else Foreign(full, None, like)
+        self.whole = None if full is None else of_parts.part_of(full, _name(full), like)
+        self.full = None if self.whole is None else self.whole.gradient
+        refusals: list[str] = []
+        self.splits = [] if parts is None else of_parts.splits_of(parts, n, like, refusals)
+        self.off: dict[int, list[np.ndarray]] = {}  # by how much the sums of M parts are off
+        self.excluded = ""  # why its values say nothing, if not empty
         self.step = None if step is None else Foreign(step, name if gradient is None else None, like)
-        self.n, self.size = (0, 0) if gradient is None else (int(n), int(batch_size))
+        self.n, self.size = (0 if n is None else int(n)), (0 if gradient is None else int(batch_size))
         first = self.gradient or self.step
-        assert first is not None
-        super().__init__(first.name, [f for f in (self.gradient, self.full, self.step) if f is not None], seed)
+        title = (name or f"the split of {_name(parts)}") if first is None else first.name
+        of_splits = [f for split in self.splits for part in split.parts for f in part if f is not None]
+        ours = [self.gradient, self.full, self.whole and self.whole.density, self.step]
+        super().__init__(title, [*(f for f in ours if f is not None), *of_splits], seed)
+        self.notes += refusals
         self.eps = float(eps)
         self.precision = None if precision is None else np.atleast_2d(np.asarray(precision, dtype=float))
         self.points = [] if points is None else [np.atleast_1d(np.asarray(q, dtype=float)) for q in points]
         self.dim: int | None = dim if dim is not None else len(self.points[0]) if self.points else None
         if self.dim is None and self.precision is not None:
             self.dim = len(self.precision)
+        if self.dim is None:
+            self.dim = getattr(parts, "dim", None) or getattr(getattr(parts, "__self__", None), "dim", None)
         self.generator = False
         self.ratio: float | None = None
         self.noise: float | None = None
@@ -152,6 +184,7 @@ class MinibatchExamination(Examination):
     def _dim(self) -> int:
         if self.dim is None:
             functions = [f for f in (self.full, self.gradient) if f is not None]
+            functions += [part.gradient for split in self.splits[:1] for part in split.parts]
             try:
                 self.dim = first_working(range(1, 33), self._answers_in, *functions)[0]
             except SubjectError:
@@ -164,6 +197,8 @@ class MinibatchExamination(Examination):
             self.full.vector((d,), np.full(d, 0.3))
         if self.gradient is not None:
             self.gradient.vector((d,), np.full(d, 0.3), np.arange(self.size))
+        for split in self.splits[:1]:
+            of_parts.answered(split, np.full(d, 0.3))
 
     def _test_points(self) -> list[np.ndarray]:
         rng, d = np.random.default_rng([self.seed, 1]), self._dim()
@@ -174,6 +209,8 @@ class MinibatchExamination(Examination):
     def _need(self) -> None:
         if self.gradient is None:
             raise NotApplicable("no stochastic gradient was given")
+        if self.excluded:
+            raise NotApplicable(self.excluded)
 
     def _estimate(self, q: np.ndarray, batch: np.ndarray) -> np.ndarray:
         assert self.gradient is not None
@@ -190,15 +227,63 @@ class MinibatchExamination(Examination):
         return max((f.epsilon for f in (self.gradient, self.full) if f is not None), default=2.0**-52)
 
     def answers(self) -> Row:
-        self._need()
+        if self.gradient is None and not self.splits:
+            raise NotApplicable("no stochastic gradient was given")
         batch = np.arange(self.size)
         for q in self._test_points():
-            value = self._estimate(q, batch)
-            if not np.isfinite(value).all():
+            for split in self.splits:
+                of_parts.answered(split, q)
+            if self.gradient is not None and not np.isfinite(self._estimate(q, batch)).all():
                 raise SubjectError(f"{self.title}: not finite", call_text(self.title, [q, batch]))
-            if not np.array_equal(value, self._estimate(q, batch)):
-                raise Inconclusive("the same batch gave two different gradients: it has randomness of its own")
         return passed()
+
+    def no_memory(self) -> Row:
+        """A function of q and the batch, or of q: whatever was asked in between."""
+        d, rng = self._dim(), np.random.default_rng([self.seed, 5])
+        asked = []
+
+        def question(f: Foreign, shape: tuple[int, ...], *arguments: np.ndarray) -> of_parts.Question:
+            return of_parts.Question(call_text(f.name, arguments), functools.partial(f.vector, shape, *arguments), f)
+
+        for q in self._test_points()[:3]:
+            if self.gradient is not None:
+                batches = [rng.permutation(self.n)[: self.size] for _ in range(3)]
+                asked += [question(self.gradient, (d,), q, batch) for batch in batches]
+            for part in (part for split in self.splits[-2:] for part in split.parts):
+                asked.append(question(part.gradient, (d,), q))
+                if part.density is not None:
+                    asked.append(question(part.density, (), q))
+        if not asked:
+            raise NotApplicable("no stochastic gradient was given")
+        try:
+            row = of_parts.memory(asked, not self.splits, self.seed)
+        except Inconclusive:
+            self.excluded = "it is not the same twice"
+            raise
+        self.excluded = "its answer depends on more than its arguments" if row.status == FAIL else ""
+        return row
+
+    # ---- the parts
+
+    def _need_parts(self) -> None:
+        if not self.splits:
+            raise NotApplicable("no parts were given")
+        if self.excluded:
+            raise NotApplicable(self.excluded)
+
+    def sum_of_parts(self) -> Cases:
+        self._need_parts()
+        return of_parts.sums(self.splits, self.whole, self._test_points(), self.off)
+
+    def sum_of_potentials(self) -> Cases:
+        self._need_parts()
+        return of_parts.sums_of_potentials(self.splits, self.whole, self._test_points())
+
+    def gradients_of_parts(self) -> Row:
+        self._need_parts()
+        return of_parts.of_their_own(self.splits, self._test_points(), self.seed)
+
+    # ---- a batch's estimate
 
     def _mean(self, q: np.ndarray, batches: Iterable[np.ndarray]) -> tuple[np.ndarray, float]:
         """Mean, and the size of what was summed."""
@@ -219,7 +304,10 @@ class MinibatchExamination(Examination):
             tolerance = 16 * self.unit * math.sqrt(self.n) * (max(sizes) + float(np.abs(truth).max()))
             if np.abs(means[0] - means[-1]).max() > tolerance:
                 why = "balanced sets of batches have different means, and there are too many batches to try all"
-                raise Inconclusive(f"it is no sum over the batch: {why} {number:.3g}; give a smaller n")
+                raise Inconclusive(
+                    f"it is no sum over the batch, what a datum gives depending on the others: {why} {number:.3g}; "
+                    "give a smaller n, or batch_size"
+                )
             error = float(np.abs(means[0] - truth).max())
             if error > tolerance and np.abs(truth).max() > 0:
                 ratio = float(means[0] @ truth / (truth @ truth))
@@ -230,7 +318,19 @@ class MinibatchExamination(Examination):
         which = "all" if number <= MOST_BATCHES else f"{self.n} balanced"
         return f"{which} batches against full; 16 sqrt(n) units of rounding"
 
-    def whole(self) -> Row:
+    def _additive(self) -> bool:
+        """Whether to exchange one datum for another changes the gradient by the same, whatever else is in the batch."""
+        if self.size < 2 or self.n < self.size + 2:
+            return True
+        q, others = self._test_points()[0], np.arange(2, self.n)
+        changes = [
+            self._estimate(q, np.append(rest, 0)) - self._estimate(q, np.append(rest, 1))
+            for rest in (others[: self.size - 1], others[1 - self.size :])
+        ]
+        size = max(float(np.abs(change).max()) for change in changes)
+        return float(np.abs(changes[0] - changes[1]).max()) <= 1e-6 * size
+
+    def of_all(self) -> Row:
         """A batch of all the data gives the gradient itself."""
         self._need()
         q = self._test_points()[-1]
@@ -372,7 +472,12 @@ class MinibatchExamination(Examination):
             }
             close = [t for t, r in what.items() if self.ratio is not None and abs(self.ratio / r - 1) < 1e-4]
             other = "the sum over the batch is scaled wrongly, or the prior is scaled with it or counted twice"
-            notes.append(close[0] if close else other)
+            alone = (
+                "what a datum gives depends on the others of its batch, as it does with a normalisation over the batch"
+            )
+            notes.append(close[0] if close else other if self._additive() else alone)
+        if rows["sum of the parts"].status == FAIL:
+            notes.append(of_parts.typical(self.off, self.n or None))
         if rows["stationary law as eps -> 0"].status == FAIL:
             notes.append(
                 f"the variance is {self.noise:.3g} times the target's: the noise must have the variance of twice the drift's "
