@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "sample": "refhmc.sampling.sample",
+    "predict": "refhmc.sampling.prediction",
     "Model": "refhmc.models.base",
     "Embedding": "refhmc.models.embedding",
     "Reference": "refhmc.models.reference",

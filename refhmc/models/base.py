@@ -61,7 +61,9 @@ class Model:
         ``sample`` is given none.
     n_rows, part : how many rows of data there are, and ``(rows, share) -> Model``, the model on those rows of them, with the
         ``share`` of the log prior: for :meth:`split`.
-    outputs : ``(q, X) -> (n, k)``, what the model says of inputs X (n, ...).
+    outputs : ``(q, X) -> f`` (n, k), what the model says of inputs X (n, ...), for :func:`refhmc.predict`. likelihood : what is
+        observed, given f: ``refhmc.models.networks.likelihoods.Gaussian(precision)``, ``Bernoulli()``, ``Softmax()``, or a
+        function of q that gives one of these.
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
@@ -106,6 +108,7 @@ class Model:
         n_rows: int = 0,
         part: Callable[[np.ndarray, float], Model] | None = None,
         outputs: Callable | None = None,
+        likelihood: Any = None,
     ) -> None:
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -122,7 +125,7 @@ class Model:
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})
-        self.n_rows, self.part, self.outputs = n_rows, part, outputs
+        self.n_rows, self.part, self.outputs, self.likelihood = n_rows, part, outputs, likelihood
         self._functions: dict[str, Any] = {
             "log_density": log_density,
             "value_and_gradient": value_and_gradient,
@@ -172,6 +175,7 @@ class Model:
             "n_rows": self.n_rows,
             "part": self.part,
             "outputs": self.outputs,
+            "likelihood": self.likelihood,
         }
         return _rebuild, (positional, keywords)
 
@@ -410,6 +414,7 @@ class SplitModel(Model):
             name=f"{whole.name} in {len(self.parts)} parts",
             noise=max(part.noise for part in self.parts),
             outputs=whole.outputs,
+            likelihood=whole.likelihood,
             absent=dict.fromkeys(("hessian", "third_derivative", "trace", "fisher", "fisher_derivative"), ONE_GRADIENT),
         )
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
+from refhmc.models.inputs import images
 from refhmc.models.mlp import layers_of, on_data
 from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling
-from refhmc.models.networks.likelihoods import finite
 from refhmc.models.networks.model import activation as activation_named
 from refhmc.models.networks.model import network_model
 
@@ -46,18 +45,15 @@ def CNN(
 
     Raises ShapeError for images that are too small or of another shape, ValueError for labels or pixels that cannot be.
     """
-    X = finite("X", X)
-    X = X[:, None] if X.ndim == 3 else X
-    if X.ndim != 4 or len(X) == 0:
-        raise ShapeError(f"X must be (n, height, width) or (n, channels, height, width), got {X.shape}")
+    X = images(X)
     n_classes = int(np.max(y, initial=0)) + 1 if n_classes is None else n_classes
     layers: list[Layer] = []
-    shape = (*X.shape[2:], X.shape[1])
+    shape = X.shape[1:]
     for outputs in channels:
         stage: list[Layer] = [Convolution(shape[2], outputs, side), *([MaxPooling(pool)] if pool > 1 else [])]
         layers += [*stage, activation_named(activation)]
         for layer in stage:
             shape = layer.shape_after(shape)
     layers += [Flattening(), *layers_of([int(np.prod(shape)), *dense, n_classes], activation)]
-    of, X, y = on_data(layers, np.moveaxis(X, 1, -1), y, "softmax", prior_precision, 1.0, dtype, batch, name)
+    of, X, y = on_data(layers, X, y, "softmax", prior_precision, 1.0, dtype, batch, name)
     return network_model(of, np.ascontiguousarray(X), y)

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.models.image_files import Images, fashion_mnist, mnist
 from refhmc.models.reference import Reference
+
+__all__ = [
+    "Classification",
+    "Images",
+    "Regression",
+    "breast_cancer",
+    "diabetes",
+    "fashion_mnist",
+    "heart",
+    "mnist",
+    "regression_1d",
+]
 
 _DATA = importlib.resources.files("refhmc") / "data"
 
@@ -23,6 +36,14 @@ class Classification(NamedTuple):
     X: np.ndarray
     y: np.ndarray
     names: list[str]
+    description: str
+
+
+class Regression(NamedTuple):
+    """``X`` (n, inputs) and ``y`` (n,)."""
+
+    X: np.ndarray
+    y: np.ndarray
     description: str
 
 
@@ -87,3 +108,10 @@ def diabetes() -> Classification:
 def heart() -> Classification:
     """Heart disease (Statlog): X (170, 14); y = 1 where disease is present."""
     return _classification("heart_statlog", "UCI Statlog heart, 170 of 270 rows")
+
+
+def regression_1d() -> Regression:
+    """The 400 points on a line of Izmailov et al. (2019), X (400, 1), both columns standardised by mean and population sd."""
+    table = np.loadtxt((_DATA / "subspace1d_400.csv").open(encoding="utf-8"), delimiter=",", skiprows=1)
+    scaled = (table - table.mean(axis=0)) / table.std(axis=0)
+    return Regression(scaled[:, :1], scaled[:, 1], "drbayes' synthetic regression, 400 points")

@@ -27,6 +27,8 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.eight_schools import half_cauchy, sech_squared
+from refhmc.models.inputs import rows_of
+from refhmc.models.networks.likelihoods import Gaussian
 
 SCALE = 2.5
 LOG_SCALE = math.log(SCALE)
@@ -162,6 +164,16 @@ def constrain(q: np.ndarray) -> dict:
     return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
 
 
+def outputs(q: np.ndarray, X: Any) -> np.ndarray:
+    """x . beta, (n, 1)"""
+    return rows_of(X, len(q) - 1) @ q[:-1, None]
+
+
+def likelihood(q: np.ndarray) -> Gaussian:
+    """N(x . beta, sigma^2)"""
+    return Gaussian(math.exp(-2 * q[-1]))
+
+
 def LinearRegression(X: Any = None, y: Any = None) -> Model:
     """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
 
@@ -212,4 +224,6 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         name="linear regression",
         reference=reference,
         initial=np.append(b, 0.5 * math.log(S0 / n)),
+        outputs=outputs,
+        likelihood=likelihood,
     )

@@ -34,6 +34,8 @@ from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
+from refhmc.models.inputs import rows_of
+from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.reference import Reference
 from refhmc.numerics.linalg import dot
 
@@ -422,7 +424,14 @@ def LogisticRegression(
         reference=reference,
         n_rows=n,
         part=functools.partial(share_of, X, y, prior_scale, name),
+        outputs=outputs,
+        likelihood=Bernoulli(),
     )
+
+
+def outputs(beta: np.ndarray, X: Any) -> np.ndarray:
+    """x . beta, (n, 1)"""
+    return rows_of(X, len(beta)) @ beta[:, None]
 
 
 def share_of(

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.errors import ShapeError
 from refhmc.models.base import Model
+from refhmc.models.inputs import rows_of
 from refhmc.models.networks.layers import Dense, Layer
-from refhmc.models.networks.likelihoods import finite
 from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
 
 
@@ -51,7 +50,7 @@ def MLP(
     if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
         raise ValueError(f"widths must be whole numbers of at least 1, two or more of them, got {widths!r}")
     widths = [int(width) for width in widths]
-    X = inputs(X, widths[0])
+    X = rows_of(X, widths[0])
     return network_model(
         *on_data(layers_of(widths, activation), X, y, likelihood, prior_precision, output_precision, dtype, batch, name)
     )
@@ -67,18 +66,11 @@ def SoftmaxRegression(
     **options: Any,
 ) -> Model:
     """P(y = j) proportional to exp(W_j . x + b_j), labels y (n,) 0, ..., n_classes - 1; by default up to the largest one."""
-    X = inputs(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
+    X = rows_of(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
     n_classes = int(np.max(y, initial=0)) + 1 if n_classes is None else n_classes
     return MLP(
         [X.shape[1], n_classes], X, y, likelihood="softmax", prior_precision=prior_precision, name=name, **options
     )
-
-
-def inputs(X: Any, width: int) -> np.ndarray:
-    X = finite("X", X)
-    if X.ndim != 2 or X.shape[1] != width or len(X) == 0:
-        raise ShapeError(f"X must be (n, {width or 'features'}), got {X.shape}")
-    return X
 
 
 def layers_of(widths: Sequence[int], s: str) -> list[Layer]:

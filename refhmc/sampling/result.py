@@ -13,6 +13,15 @@ from refhmc.core.arviz import import_arviz
 
 Group = dict[str, np.ndarray]
 
+# Of what ``refhmc.predict`` adds: the groups, and the axes of their variables after chain and draw.
+PREDICTED = ("predictions", "posterior_predictive")
+AXES = {
+    "mean": ("observation", "output"),
+    "outputs": ("observation", "output"),
+    "probability": ("observation", "class"),
+    "y": ("observation", "output"),
+}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -21,7 +30,8 @@ class Result:
     ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
     (:mod:`refhmc.core.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
     same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
-    can be tried again. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
+    can be tried again. :func:`refhmc.predict` adds ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the
+    run was made, ``warnings`` what deserves a look.
     ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
     the groups then hold the largest rectangle that can be cut from them.
     """
@@ -55,24 +65,33 @@ class Result:
         """
         az = import_arviz()
         there = [k for k, group in self.groups.items() if group]
-        standard = {k: self.groups[k] for k in there if "unconstrained" not in k}
-        others = {k: self.groups[k] for k in there if "unconstrained" in k}
+        others = {k: az.dict_to_dataset(self.groups[k]) for k in there if "unconstrained" in k}
+        for k in set(there) & set(PREDICTED):
+            n = next(iter(self.groups[k].values())).shape[1]
+            coordinates = {"draw": int(self.attributes["prediction_thin"]) * np.arange(n)}
+            others[k] = predicted_dataset(az, self.groups[k], coordinates)
+        standard = {k: self.groups[k] for k in there if k not in others}
         warm = any(k.startswith("warmup_") for k in standard)
         if "data" in inspect.signature(az.from_dict).parameters:  # ArviZ 1.x: one nested dictionary
             tree = az.from_dict(standard, save_warmup=warm)
             import xarray as xr
 
-            extra = {k: xr.DataTree(az.dict_to_dataset(v)) for k, v in others.items()}
-            tree = tree.assign(extra)
+            tree = tree.assign({k: xr.DataTree(v) for k, v in others.items()})
             groups = [tree[name] for name in there]
         else:
             tree = az.from_dict(**standard, save_warmup=warm)
-            tree.add_groups({k: az.dict_to_dataset(v) for k, v in others.items()})
+            tree.add_groups(others)
             groups = [tree[name] for name in there]
         attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
         for group in groups:
             group.attrs.update(attributes)
         return tree
+
+
+def predicted_dataset(az: Any, group: Group, coordinates: dict) -> Any:
+    """A group of ``refhmc.predict`` as an xarray ``Dataset``; ``coordinates`` of its chains and draws."""
+    dims = {name: list(AXES[name][: value.ndim - 2]) for name, value in group.items() if name in AXES}
+    return az.dict_to_dataset(group, dims=dims, coords=coordinates)
 
 
 def summary_table(result: Result) -> Any:

@@ -5,7 +5,8 @@
     bernoulli   y f - log(1 + e^f)            s = 1 / (1 + e^-f)     s (1 - s) a                  one output, y 0 or 1
     softmax     f_y - log sum_j e^{f_j}       e^f / sum_j e^{f_j}    m * a - m (m . a)            y 0, ..., k - 1
 
-(Constants of the Gaussian are dropped.) Each is an exponential family in its natural parameter, so that
+(Constants of the Gaussian are dropped.) ``predicted`` gives the parameters of p(y | f): mean and sd, or the probabilities of
+the classes. Each is an exponential family in its natural parameter, so that
 
     d log p / df = t (y - m(f))            E[-d^2 log p / df^2] = t dm/df = V
 
@@ -35,6 +36,7 @@ class Likelihood(Protocol):
     def mean(self, f: Expansion) -> Expansion: ...
     def observed(self, y: Array, f: Array) -> Array: ...
     def information(self, m: Expansion, a: Expansion) -> Expansion: ...
+    def predicted(self, f: np.ndarray) -> dict: ...
 
 
 def slope(likelihood: Any, f: Expansion, y: Array) -> Expansion:
@@ -63,6 +65,9 @@ class Gaussian:
     def information(self, m: Expansion, a: Expansion) -> Expansion:
         return linear(lambda a: self.precision * a, a)
 
+    def predicted(self, f: np.ndarray) -> dict:
+        return {"mean": f, "sd": np.array(self.precision**-0.5)}
+
 
 @dataclass(frozen=True)
 class Bernoulli:
@@ -88,6 +93,9 @@ class Bernoulli:
 
     def information(self, m: Expansion, a: Expansion) -> Expansion:
         return product(mul, add(m, linear(lambda x: -x, product(mul, m, m))), a)
+
+    def predicted(self, f: np.ndarray) -> dict:
+        return {"probability": self.mean((np.concatenate([-f, f], axis=-1),))[0]}
 
 
 @dataclass(frozen=True)
@@ -127,27 +135,12 @@ class Softmax:
         inner = product(lambda m, a: namespace(m).sum(m * a, axis=-1, keepdims=True), m, a)
         return add(product(mul, m, a), linear(lambda x: -x, product(mul, m, inner)))
 
+    def predicted(self, f: np.ndarray) -> dict:
+        return {"probability": self.mean((f,))[0]}
+
 
 def mul(a: Array, b: Array) -> Array:
     return a * b
-
-
-def finite(what: str, x: Any) -> np.ndarray:
-    """``x`` as numbers, all finite; ValueError says where the first is that is not."""
-    x = np.asarray(x, dtype=float)
-    wrong = np.argwhere(~np.isfinite(x))
-    if len(wrong):
-        raise ValueError(f"{what} must be finite; {what}{[int(i) for i in wrong[0]]} is {x[tuple(wrong[0])]}")
-    return x
-
-
-def labels(y: Any, n_classes: int) -> np.ndarray:
-    """Whole numbers 0, ..., n_classes - 1; ValueError names the first that is none of them."""
-    y = np.asarray(y)
-    wrong = np.flatnonzero(~((y >= 0) & (y < n_classes) & (y == np.floor(y))))
-    if len(wrong):
-        raise ValueError(f"labels are 0, ..., {n_classes - 1}; y[{wrong[0]}] is {y[wrong[0]]}")
-    return y.astype(np.int64)
 
 
 LIKELIHOODS: dict[str, Callable] = {"gaussian": Gaussian, "bernoulli": Bernoulli, "softmax": Softmax}

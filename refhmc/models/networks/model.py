@@ -11,6 +11,7 @@ import numpy as np
 
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
+from refhmc.models.inputs import finite, images, labels, rows_of
 from refhmc.models.networks import likelihoods
 from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
@@ -93,7 +94,7 @@ def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_pr
 def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) -> np.ndarray:
     """``y`` as the likelihood takes it. Raises ShapeError, ValueError."""
     if isinstance(likelihood, likelihoods.Gaussian):
-        y = likelihoods.finite("y", y)
+        y = finite("y", y)
         y = y[:, None] if y.ndim == 1 else y
         if y.shape != (n, n_outputs):
             raise ShapeError(f"y must be ({n}, {n_outputs}), a row for each of X, got {y.shape}")
@@ -102,7 +103,7 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
     if y.shape != (n,):
         raise ShapeError(f"y must be ({n},), a label for each row of X, got {y.shape}")
     n_classes = 2 if isinstance(likelihood, likelihoods.Bernoulli) else n_outputs
-    y = likelihoods.labels(y, n_classes)
+    y = labels(y, n_classes)
     return y.astype(dtype) if n_outputs == 1 else y
 
 
@@ -133,7 +134,8 @@ def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) 
         absent={key: why for key in full if not makes[order_of[key]]},
         n_rows=len(X),
         part=partial(share_of, of, X, y, share),
-        outputs=posterior.outputs,
+        outputs=partial(outputs_of, of, posterior),
+        likelihood=of.likelihood,
     )
 
 
@@ -142,6 +144,16 @@ def share_of(of: Design, X: np.ndarray, y: np.ndarray, prior: float, rows: np.nd
     start = int(rows[0]) if len(rows) else 0
     run = slice(start, start + len(rows)) if np.array_equal(rows, np.arange(start, start + len(rows))) else rows
     return network_model(of, X[run], y[run], prior * share)
+
+
+def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.ndarray:
+    """f(X; q), (n, outputs), for X as the user has it. Raises ShapeError, ValueError."""
+    X = images(X) if len(of.shape) == 3 else rows_of(X, *of.shape)
+    if X.shape[1:] != of.shape:
+        raise ShapeError(
+            f"images must be {of.shape} (height, width, channels), as those of the data; got {X.shape[1:]}"
+        )
+    return posterior.outputs(np.asarray(q), X.astype(of.dtype))
 
 
 def sizes(of: Design) -> list[tuple[str, int]]:

@@ -1,0 +1,44 @@
+"""Inputs and observations as users give them, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import ShapeError
+
+
+def finite(what: str, x: Any) -> np.ndarray:
+    """``x`` as numbers, all finite; ValueError says where the first is that is not."""
+    x = np.asarray(x, dtype=float)
+    if not np.isfinite(x).all():
+        wrong = np.argwhere(~np.isfinite(x))[0]
+        raise ValueError(f"{what} must be finite; {what}{[int(i) for i in wrong]} is {x[tuple(wrong)]}")
+    return x
+
+
+def rows_of(X: Any, width: int) -> np.ndarray:
+    """``X`` (n, width), n at least 1. Raises ShapeError, ValueError."""
+    X = finite("X", X)
+    if X.ndim != 2 or X.shape[1] != width or len(X) == 0:
+        raise ShapeError(f"X must be (n, {width or 'features'}), got {X.shape}")
+    return X
+
+
+def images(X: Any) -> np.ndarray:
+    """(n, height, width) or (n, channels, height, width) as (n, height, width, channels). Raises ShapeError, ValueError."""
+    X = finite("X", X)
+    X = X[:, None] if X.ndim == 3 else X
+    if X.ndim != 4 or len(X) == 0:
+        raise ShapeError(f"X must be (n, height, width) or (n, channels, height, width), got {X.shape}")
+    return np.moveaxis(X, 1, -1)
+
+
+def labels(y: Any, n_classes: int) -> np.ndarray:
+    """Whole numbers 0, ..., n_classes - 1; ValueError names the first that is none of them."""
+    y = np.asarray(y)
+    wrong = np.flatnonzero(~((y >= 0) & (y < n_classes) & (y == np.floor(y))))
+    if len(wrong):
+        raise ValueError(f"labels are 0, ..., {n_classes - 1}; y[{wrong[0]}] is {y[wrong[0]]}")
+    return y.astype(np.int64)
