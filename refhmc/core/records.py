@@ -148,7 +148,8 @@ class Layout:
 
     ``n_vectors`` and ``n_matrices`` are how many there are in all. Two compiled functions give them as a NamedTuple, a row (d,)
     or (d, d), several (k, d): ``views(work)`` out of a metric's work, whose first two are the stacks, ``rows(vecs)``, where
-    there are vectors only, out of the stack. (For compiled text: from Python, call ``compiled.plain`` of them.)
+    there are vectors only, out of the stack. (For compiled text: from Python, call ``compiled.plain`` of them.) The NamedTuple
+    stays in the function that made it: its class is another one in code that comes from the cache, and is not recognised.
     """
 
     vectors: dict[str, str]

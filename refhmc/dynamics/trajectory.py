@@ -10,12 +10,13 @@ from numba import types as nb
 
 from refhmc.core import sample_stats as S
 from refhmc.core import types
-from refhmc.core.compiled import entry
+from refhmc.core.compiled import Entry, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q, as_point, copy_row
 from refhmc.core.types import Work, as_work
 from refhmc.dynamics.assemble import make_dynamics
 from refhmc.dynamics.fuse import with_fused_step
 from refhmc.dynamics.hamiltonian import Hamiltonian
+from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.integrators.step import integrator_step
 
 
@@ -39,13 +40,8 @@ class Trajectory(NamedTuple):
     metric_evaluations: int = 0
 
 
-@entry(
-    lambda: nb.void(
-        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX, types.STACK, types.MATRIX
-    ),
-    "the trajectory",
-)
-def run_trajectory(
+@jit_part
+def follow(
     dynamics: tuple,
     model: tuple,
     z: np.ndarray,
@@ -68,6 +64,45 @@ def run_trajectory(
             break
         copy_row(states[n, 0], point.q)
         copy_row(states[n, 1], point.p)
+
+
+def by_pointer(
+    dynamics: tuple,
+    model: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    states: np.ndarray,
+    history: np.ndarray,
+) -> None:
+    """:func:`follow` with whichever step."""
+    follow(dynamics, model, z, eps, work, own, states, history)
+
+
+def with_the_leapfrog(
+    dynamics: tuple,
+    model: tuple,
+    z: np.ndarray,
+    eps: float,
+    work: tuple,
+    own: np.ndarray,
+    states: np.ndarray,
+    history: np.ndarray,
+) -> None:
+    """The same with the diagonal leapfrog, whose step costs less than a call through a pointer."""
+    kind, refresh, _, metric = dynamics
+    follow((kind, refresh, leapfrog_diagonal, metric), model, z, eps, work, own, states, history)
+
+
+def signature() -> Any:
+    return nb.void(
+        types.DYNAMICS, types.MODEL, types.MATRIX, nb.float64, types.WORK, types.MATRIX, types.STACK, types.MATRIX
+    )
+
+
+run_trajectory = Entry(by_pointer, signature, "the trajectory")
+run_leapfrog = Entry(with_the_leapfrog, signature, "the trajectory of the leapfrog")
 
 
 def integrate(
@@ -105,7 +140,8 @@ def integrate(
     states, history = np.full((n + 1, 2, model.dim), np.nan), np.full((n + 1, 3), np.nan)
     states[0, 0], states[0, 1], history[0] = q, p, (energy, 0, 0)
     work = dynamics.work()
-    run_trajectory(dynamics.pointers, dynamics.model, z, float(step_size), work, dynamics.own(), states, history)
+    run = run_leapfrog if dynamics.pointers[2] is leapfrog_diagonal else run_trajectory
+    run(dynamics.pointers, dynamics.model, z, float(step_size), work, dynamics.own(), states, history)
     counters = Work(*work).counters
     reached = history[1:, 2] == 0
     gradients, metrics = int(counters.gradients), int(counters.metrics)

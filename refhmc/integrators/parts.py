@@ -53,9 +53,9 @@ class FollowsParts:
 
 
 @jit
-def is_known(m: int, q: np.ndarray, kept: Any) -> bool:
+def is_known(m: int, q: np.ndarray, own: np.ndarray) -> bool:
     """Whether the part evaluated last is m, at q."""
-    i = 0
+    kept, i = known(own), 0
     while i < q.shape[0] and q[i] == kept.position[i]:
         i += 1
     return kept.part[0] == m + 1 and i == q.shape[0]
@@ -65,7 +65,7 @@ def is_known(m: int, q: np.ndarray, kept: Any) -> bool:
 def kick(m: int, half_eps: float, model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> None:
     """p <- p - eps/2 dU_m/dq"""
     f, point, kept = as_model(model), as_point(z), known(own)
-    if not is_known(m, point.q, kept):
+    if not is_known(m, point.q, own):
         as_work(work).counters.gradients += 1
         kept.value[0] = f.value_and_gradient(point.q, part_of(f.data, m), kept.gradient)
         copy_row(kept.position, point.q)
@@ -94,7 +94,7 @@ def energy(model: tuple, z: np.ndarray, work: tuple, own: np.ndarray) -> float:
         return kinetic
     log_density = 0.0
     for m in range(number_of_parts(f.data)):
-        if is_known(m, point.q, kept):
+        if is_known(m, point.q, own):
             log_density += kept.value[0]
         else:
             counters.densities += 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.core import sample_stats as S
 from refhmc.core.types import Work
-from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit
+from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit, Yoshida
 from refhmc.metrics import Dense, Diagonal, Identity
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.many_starts import from_each
@@ -149,6 +149,27 @@ def test_order_at_a_fixed_number_of_parts(name, M):
     expected = 2 if M == 1 else integrator.order
     assert errors[1] > 1e-7  # far above that of the reference, 1e-9
     assert math.log2(errors[0] / errors[1]) == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("M", [2, 5])
+def test_composed_symmetric_splits_are_of_order_four(M):
+    """Errors after a time 1 in 40 and 80 steps, against 20,000 leapfrogs."""
+    q, p = start(100 + M)
+    H = refhmc.Hamiltonian(split(M))
+    truth = refhmc.integrate(H, Leapfrog(), q, p, step_size=1 / 20000, n_steps=20000)
+    paths = [refhmc.integrate(H, Yoshida(SymmetricSplit()), q, p, step_size=1 / n, n_steps=n) for n in (40, 80)]
+    errors = [np.linalg.norm([path.q[-1] - truth.q[-1], path.p[-1] - truth.p[-1]]) for path in paths]
+    assert errors[1] > 5e-8
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.2)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("integrator", [SymmetricSplit(), RandomizedSplit()], ids=["symmetric", "randomized"])
+def test_fused_splits_draw_as_by_pointer(integrator):
+    kernel = refhmc.HMC(step_size=0.05, n_steps=5, integrator=integrator, metric=Identity())
+    run = {"draws": 50, "tune": 0, "chains": 1, "random_seed": 3, "progressbar": False, "raw": True}
+    plain, fused = (refhmc.sample(split(5), kernel, fuse=fuse, **run).posterior["q"] for fuse in (False, True))
+    np.testing.assert_allclose(fused, plain, rtol=1e-12, atol=1e-12)
 
 
 def test_one_part_is_the_leapfrog_and_so_is_the_naive_split():

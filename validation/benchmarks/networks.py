@@ -181,13 +181,20 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
     return rows
 
 
-def report(rows: dict[str, dict[str, float]], where: dict) -> str:
-    lines = ["# Networks beside PyTorch and hamiltorch", "", str(__doc__).split("\n\n", 2)[2].strip(), ""]
-    lines += ["| row | refhmc ms | theirs ms | theirs / refhmc | middle half |", "|---|---|---|---|---|"]
-    for name, row in rows.items():
-        ours, theirs, ratio, low, high = (row[key] for key in ("ours", "theirs", "ratio", "low", "high"))
-        lines.append(f"| {name} | {1e3 * ours:.3g} | {1e3 * theirs:.3g} | {ratio:.2f} | {low:.2f} to {high:.2f} |")
-    return "\n".join([*lines, "", "```", json.dumps(where, indent=1), "```", ""])
+def text_of(rows: dict[str, dict[str, float]]) -> str:
+    """The rows as a table, under what they are."""
+    header = ["row", "refhmc ms", "theirs ms", "theirs / refhmc", "middle half"]
+    cells = [
+        [
+            name,
+            f"{1e3 * row['ours']:.3g}",
+            f"{1e3 * row['theirs']:.3g}",
+            f"{row['ratio']:.2f}",
+            f"{row['low']:.2f} to {row['high']:.2f}",
+        ]
+        for name, row in rows.items()
+    ]
+    return str(__doc__).split("\n\n", 2)[2].strip() + "\n\n" + common.table(header, cells)
 
 
 def main() -> None:
@@ -206,9 +213,8 @@ def main() -> None:
     found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not found:
         sys.exit(done.stderr)
-    text = report(json.loads(found[-1][len(MARK) :]), where)
-    (common.RESULTS / "networks.md").write_text(text)
-    print(text)
+    rows = json.loads(found[-1][len(MARK) :])
+    common.report("networks", "Networks beside PyTorch and hamiltorch", text_of(rows), {"rows": rows}, where)
 
 
 if __name__ == "__main__":
