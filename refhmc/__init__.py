@@ -37,7 +37,7 @@ _HOME = {
 _MODULES = {
     **{
         name: f"refhmc.{name}"
-        for name in ("check", "metrics", "integrators", "models", "kernels", "errors", "diagnostics")
+        for name in ("check", "metrics", "integrators", "models", "kernels", "errors", "diagnostics", "uncertainty")
     },
     "progress": "refhmc.sampling.progress",
     "arrays": "refhmc.arrays",

@@ -40,6 +40,7 @@ ORDER = (
     "dynamics",
     "diagnostics",
     "sampling",
+    "uncertainty",
     "cli",
 )
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from refhmc.core.matplotlib import import_matplotlib
+
 if TYPE_CHECKING:
     from refhmc.models.base import Model
     from refhmc.sampling.result import Result
@@ -19,10 +21,7 @@ def plot_result(model: Model, result: Result, path: pathlib.Path) -> None:
 
     Raises ImportError, saying what to install, without matplotlib.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise ImportError('a picture needs matplotlib: python -m pip install "refhmc[plot]"') from error
+    matplotlib = import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,0 +1,16 @@
+"""Matplotlib, an extra of its own: imported when a picture is made."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def import_matplotlib(module: str = "matplotlib") -> Any:
+    """That module of it. Raises ImportError, saying what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise ImportError('a picture needs matplotlib: python -m pip install "refhmc[plot]"') from missing
