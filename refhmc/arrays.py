@@ -32,6 +32,7 @@ from refhmc.integrators.symmetric_split import step as symmetric_split
 from refhmc.kernels.dhmc import transition as dhmc
 from refhmc.kernels.hmc import transition as hmc
 from refhmc.kernels.nuts import transition as nuts
+from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
 from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
@@ -58,6 +59,7 @@ __all__ = [
     "nuts",
     "projected_tao",
     "randomized_split",
+    "stochastic_gradient",
     "symmetric_split",
 ]
 

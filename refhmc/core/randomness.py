@@ -17,6 +17,9 @@ NUTS               for each doubling: one for the direction (forward if u < 1/2)
                    subtree's first (the leaf replaces the subtree's candidate if u < weight / subtree's weight so
                    far); if the subtree is valid, one for the subtree (its candidate becomes the tree's if
                    u < subtree's weight / tree's weight)
+SGD, SGLD, SGHMC   no momentum is drawn, but SGHMC's before its first update: d standard normals. Before each pass through the M
+                   parts M - 1 uniforms for their order, as for RandomizedSplit; for each update d standard normals for its
+                   noise (SGD: none). A tape has these normals, too, as they are, in their places
 Gibbs              for each block in turn, the randomness of its kernel's transition with d the block's dimension, and
                    after it that of the block's own step-size search where warm-up starts one (before the first, too)
 step-size search   d standard normals for each step size it tries; DHMC's search for a jump size asks for none
@@ -60,3 +63,13 @@ def fill_normals(rng: np.random.Generator, out: np.ndarray) -> None:
     """Standard normals from the generator, first coordinate first."""
     for i in range(out.shape[0]):
         out[i] = rng.standard_normal()
+
+
+@jit
+def next_normals(randomness: tuple, out: np.ndarray) -> None:
+    """Standard normals, first coordinate first: from the tape if there is one, else from the generator."""
+    if randomness[1].shape[0] == 0:
+        fill_normals(randomness[0], out)
+    else:
+        for i in range(out.shape[0]):
+            out[i] = uniform(randomness)

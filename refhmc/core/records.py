@@ -105,7 +105,9 @@ STATUS = record_type(
     }
 )
 
-# Of a kernel. ``keep_momentum``: the state has its momentum already.
+# Of a kernel. ``keep_momentum``: the state has its momentum already. From ``updates`` on, of stochastic gradients: the updates
+# made so far; what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; whether lp is
+# asked for.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -116,6 +118,14 @@ SETTINGS = record_type(
         "max_depth": WHOLE,
         "jump_size": REAL,
         "keep_momentum": WHOLE,
+        "updates": WHOLE,
+        "momentum": REAL,
+        "noise": REAL,
+        "squared_by": REAL,
+        "decay_offset": REAL,
+        "decay_power": REAL,
+        "cycle": WHOLE,
+        "evaluates_lp": WHOLE,
     }
 )
 # What NUTS sums up over the leaves of a trajectory; ``worst``: an energy error that is not finite.

@@ -4,7 +4,7 @@ Each kernel fills one row of float64 per draw; :func:`named` turns the rows into
 energy at the start of the transition (with the momentum just drawn), "leaves" the states a leapfrog step arrived at.
 
 ========================  ======================================================================================
-lp                        log density of the draw (unconstrained space, up to a constant)
+lp                        log density of the draw (unconstrained space, up to a constant). SGD, SGLD, SGHMC: if asked for
 energy                    H of the draw, with the momentum it was selected with; H0 when the proposal was rejected (inf where
                           H0 is not finite)
 energy_error              energy - H0 (0 when rejected)
@@ -13,9 +13,9 @@ max_energy_error          the energy error of largest magnitude along the trajec
 acceptance_rate           HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if it is not finite. NUTS: the plain average of
                           min(1, exp(H0 - H)) over *all* leaves, those of rejected subtrees included (as in Stan)
 diverging                 an energy was not finite, a metric not positive definite, or the energies of one trajectory
-                          spread over more than 1,000
-step_size                 the step the draw was made with; step_size_nom: before jitter
-n_steps                   integrator steps made; int_time: n_steps * step_size
+                          spread over more than 1,000. SGD, SGLD, SGHMC: a position, or a minibatch's density, was not finite
+step_size                 the step the draw was made with (SGD, SGLD, SGHMC: the last update's); step_size_nom: before jitter
+n_steps                   integrator steps, or updates, made; int_time: n_steps * step_size
 tree_depth                NUTS: doublings whose new subtree was kept as valid (Stan's count, not PyMC's)
 reached_max_treedepth     NUTS: the trajectory was still going on at ``max_treedepth``
 index_in_trajectory       position of the draw on the trajectory, in signed steps from its start (0: not moved)
@@ -30,8 +30,8 @@ reversibility_error       implicit methods, unless ``reversibility_check=False``
 metric_cond               metrics that depend on the position: condition number of G where the transition started, from which
                           the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
 n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
-n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition
-n_trace_evaluations
+n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC: gradients
+n_trace_evaluations       of one minibatch
 no_flip_rate              DHMC: share of the moves of discontinuous coordinates that were not turned back (1 without any)
 no_flip_probability       DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                           and less noise; warm-up adapts to it

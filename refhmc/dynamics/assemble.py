@@ -12,7 +12,9 @@ import numpy as np
 from refhmc.core import compiled, types
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import CACHE, COUNTERS, OPTIONS, STATUS, one
+from refhmc.core.split_data import rows_of_order
 from refhmc.errors import MetricError
+from refhmc.integrators import Leapfrog
 from refhmc.integrators.base import CHECK
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
@@ -103,6 +105,17 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         rows,
         getattr(part, "point_rows", POINT_ROWS),
     )
+
+
+def make_minibatch_dynamics(model: Model, metric: Any) -> Dynamics:
+    """For the kernels that follow minibatches: no integrator moves them, and a point has rows for the order of the parts."""
+    if len(model.discontinuous):
+        raise ValueError(
+            f"model {model.name!r} jumps: minibatches are followed by their gradients, which do not see jumps"
+        )
+    dynamics, parts = make_dynamics(model, metric, Leapfrog()), getattr(model, "parts", ())
+    dynamics.options.drawn_parts = len(parts)
+    return dynamics._replace(point_rows=POINT_ROWS + len(rows_of_order(range(len(parts)), model.dim)))
 
 
 def make_discontinuous_dynamics(model: Model, metric: Any) -> Dynamics:

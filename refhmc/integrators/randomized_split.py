@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.randomness import uniform
-from refhmc.core.split_data import number_of_parts
+from refhmc.core.split_data import nth_part, number_of_parts, rows_of_order
 from refhmc.core.types import as_model
 from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, kick
 from refhmc.numerics.batched import Array
@@ -65,13 +64,11 @@ class RandomizedSplit(FollowsParts):
     def rows_for(self, model: Any) -> np.ndarray:
         """After the rows that all of them have, the order of the parts, d to a row. Raises ValueError for one that is none."""
         known = super().rows_for(model)
-        M, d = len(model.parts), model.dim
+        M = len(model.parts)
         order = range(M) if self.one_order is None else self.one_order
         if sorted(order) != list(range(M)):
             raise ValueError(f"one_order must have each of 0, ..., {M - 1} once, got {self.one_order!r}")
-        drawn = np.zeros(-(-M // d) * d)
-        drawn[:M] = order
-        return np.vstack([known, drawn.reshape(-1, d)])
+        return np.vstack([known, rows_of_order(order, model.dim)])
 
     def drawn_parts(self, model: Any) -> int:
         return len(model.parts) if self.one_order is None else 0
@@ -93,25 +90,12 @@ def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int] | None = N
 
 
 @jit
-def draw_order(randomness: tuple, M: int, own: np.ndarray) -> None:
-    """A uniform permutation of M parts (Fisher and Yates), one uniform for each k = M - 1, ..., 1: entry floor(u (k + 1))
-    changes places with entry k."""
-    d = own.shape[1]
-    for k in range(M):
-        own[N_KNOWN + k // d, k % d] = k
-    for k in range(M - 1, 0, -1):
-        j = min(int(uniform(randomness) * (k + 1)), k)
-        a, b = N_KNOWN + j // d, N_KNOWN + k // d
-        own[a, j % d], own[b, k % d] = own[b, k % d], own[a, j % d]
-
-
-@jit
 def randomized_split(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
     """One step of the point ``z`` in place; returns H there."""
-    M, d = number_of_parts(as_model(model).data), z.shape[1]
+    M = number_of_parts(as_model(model).data)
     for k in range(M):
         place = k if eps > 0 else M - 1 - k
-        m = int(own[N_KNOWN + place // d, place % d])
+        m = nth_part(own[N_KNOWN:], place)
         kick(m, 0.5 * eps, model, z, work, own)
         drift(eps / M, z, work)
         kick(m, 0.5 * eps, model, z, work, own)

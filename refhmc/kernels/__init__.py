@@ -5,6 +5,9 @@ from refhmc.kernels.dhmc import DHMC as DHMC
 from refhmc.kernels.gibbs import Gibbs as Gibbs
 from refhmc.kernels.hmc import HMC as HMC
 from refhmc.kernels.nuts import NUTS as NUTS
+from refhmc.kernels.stochastic_gradient import SGD as SGD
+from refhmc.kernels.stochastic_gradient import SGHMC as SGHMC
+from refhmc.kernels.stochastic_gradient import SGLD as SGLD
 
 KERNELS = registry(globals())
 __all__ = [each.__name__ for each in KERNELS.values()]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +127,7 @@ def transition(
     eps, n, used = jittered(q, uniforms, step_size, n_steps, step_jitter, length_jitter)
     J = [int(j) for j in H.model.discontinuous]
     a_step = max(len(J) - 1, 0)  # uniforms of a step
-    orders = (random_order(J, uniforms[..., k : k + a_step]) for k in itertools.count(used, max(a_step, 1)))
+    orders = (batched.random_order(J, uniforms[..., k : k + a_step]) for k in itertools.count(used, max(a_step, 1)))
 
     def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
         return discontinuous_step(H, q, p, eps, next(orders))
@@ -135,18 +135,6 @@ def transition(
     z, energy, done = trajectory(H, step, (q, p), eps, n)
     u = batched.pick(uniforms, used + a_step * done)
     return accept(q, z[0], energy - H.energy(q, p), u, done)
-
-
-def random_order(J: Sequence[int], uniforms: Array) -> Array:
-    """A random order of the n coordinates J, (..., n), from n - 1 uniforms (..., n - 1): Fisher and Yates."""
-    xp, n = batched.namespace(uniforms), len(J)
-    place = xp.arange(n, dtype=uniforms.dtype)
-    order = xp.asarray(J, dtype=xp.int64) + xp.zeros((*uniforms.shape[:-1], n), dtype=xp.int64)
-    for k in range(n - 1, 0, -1):
-        other = xp.floor(uniforms[..., n - 1 - k] * (k + 1))
-        at_other, at_k = batched.pick(order, other)[..., None], order[..., k : k + 1]
-        order = xp.where(place == k, at_other, xp.where(place == other[..., None], at_k, order))
-    return order
 
 
 @jit

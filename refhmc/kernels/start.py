@@ -10,8 +10,9 @@ from refhmc.core import sample_stats as S
 from refhmc.core.compiled import jit
 from refhmc.core.point import as_point
 from refhmc.core.randomness import fill_normals
+from refhmc.core.split_data import draw_order
 from refhmc.core.types import as_dynamics, as_points, as_work, as_workspace
-from refhmc.integrators.randomized_split import draw_order
+from refhmc.integrators.randomized_split import N_KNOWN
 
 
 @jit
@@ -21,7 +22,7 @@ def begin(dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, se
     dyn, draws = as_dynamics(dynamics), settings.keep_momentum == 0
     if draws:
         fill_normals(randomness[0], normals)
-    draw_order(randomness, as_work(work).options.drawn_parts, own)
+    draw_order(randomness, as_work(work).options.drawn_parts, own[N_KNOWN:])
     return dyn.refresh(model, dyn.metric, as_points(points).state, normals, draws, work)
 
 

@@ -7,7 +7,7 @@ numbers in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,18 @@ def pick(x: Array, index: Array) -> Array:
     xp = namespace(x)
     here = xp.arange(x.shape[-1], dtype=index.dtype) == index[..., None]
     return xp.sum(xp.where(here, x, xp.zeros_like(x)), axis=-1)
+
+
+def random_order(J: Sequence[int], uniforms: Array) -> Array:
+    """A random order of the n indices J, (..., n), from n - 1 uniforms (..., n - 1): Fisher and Yates."""
+    xp, n = namespace(uniforms), len(J)
+    place = xp.arange(n, dtype=uniforms.dtype)
+    order = xp.asarray(J, dtype=xp.int64) + xp.zeros((*uniforms.shape[:-1], n), dtype=xp.int64)
+    for k in range(n - 1, 0, -1):
+        other = xp.floor(uniforms[..., n - 1 - k] * (k + 1))
+        at_other, at_k = pick(order, other)[..., None], order[..., k : k + 1]
+        order = xp.where(place == k, at_other, xp.where(place == other[..., None], at_k, order))
+    return order
 
 
 def solve(A: Array, b: Array) -> Array:

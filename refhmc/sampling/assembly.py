@@ -154,7 +154,7 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
             "error of one step does not depend on its size there. Is the density proper, and its gradient right?"
         )
     if not attributes["exact"]:
-        found.append(approximate(inexact_part(kernel)))
+        found.append(f"The chain is approximate: {inexact_part(kernel).approximation}")
     unevaluated = np.zeros((len(chosen), n), bool)
     for row, k in enumerate(chosen):
         met = [i - tune for failure in runs[k].failures for i in failure.iterations]
@@ -208,14 +208,11 @@ def kernel_as_json(kernel: Any) -> str:
 
 
 def inexact_part(kernel: Any) -> Any:
-    """The kernel, or the first of its blocks', whose integrator is not exact; None if there is none."""
-    parts = blocks_of(kernel).values()
-    return next((part for part in parts if not resolve(part.metric, part.integrator)[1].exact), None)
-
-
-def approximate(kernel: Any) -> str:
-    """The warning that goes with every result of an integrator that is not exact."""
-    return f"The chain is approximate: {resolve(kernel.metric, kernel.integrator)[1].approximation}"
+    """The first of the kernel's blocks that is not exact, or whose integrator is not: that one; None if there is none."""
+    claims = [
+        claim for part in blocks_of(kernel).values() for claim in (part, resolve(part.metric, part.integrator)[1])
+    ]
+    return next((claim for claim in claims if not getattr(claim, "exact", True)), None)
 
 
 def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:

@@ -30,7 +30,7 @@ from refhmc.core.compiled import Entry, compile_pointer, entry, jit, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, Q, as_point, copy_row
 from refhmc.core.records import CACHE, CONTROL, COUNTERS, N_CONTROL, SETTINGS, STATUS, TRAJECTORY, one, records
 from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspace
-from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics
+from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
 from refhmc.errors import CheckpointError, ShapeError
 from refhmc.integrators.leapfrog import leapfrog_diagonal
@@ -285,9 +285,11 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     conditional = conditional_of(joint, indices)
     model = conditional.model
     adapt_to_flips, jump_target = False, 0.0
-    jumping = getattr(kernel, "jumping", False)
+    jumping, minibatches = getattr(kernel, "jumping", False), getattr(kernel, "minibatches", False)
     if jumping:
         dynamics = make_discontinuous_dynamics(model, kernel.metric)
+    elif minibatches:
+        dynamics = make_minibatch_dynamics(model, kernel.metric)
     else:
         dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
     metric = dynamics.metric
@@ -306,7 +308,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         functions = functions_to_fuse(model, dynamics)
         transition = fused_transition(transition, dynamics.pointers, functions, model.dim)
         title += f" fused with the model {model.name}"
-    elif dynamics.pointers[2] is leapfrog_diagonal:
+    elif dynamics.pointers[2] is leapfrog_diagonal and not minibatches:
         transition = transition_with(transition, dynamics.pointers)
     return BlockPlan(
         name,

@@ -134,6 +134,7 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: dict, starts: np.
         or model.core.own
         or len(model.discontinuous)
         or draws.shape[1] < 2
+        or "energy_error" not in stats
     ):
         return None
     errors = [np.nan_to_num(np.abs(stats[name]), posinf=0.0) for name in ("energy_error", "max_energy_error")]

@@ -101,7 +101,8 @@ def _divergences(
     nan = int((is_nan & ~unevaluated).sum())
     advice = _against_divergences(kernel, fixed)
     why = f"{nan} met an energy that is not finite" if nan else "the curvature there is too high for the step size"
-    no_metric = int((diverging & ~is_nan & ~unevaluated & ~np.isfinite(stats["max_energy_error"])).sum())
+    worst = stats.get("max_energy_error", np.zeros(diverging.shape))
+    no_metric = int((diverging & ~is_nan & ~unevaluated & ~np.isfinite(worst)).sum())
     if no_metric > 0:
         why = f"{no_metric} met a metric that could not be computed, the derivatives being too large or not finite"
         if isinstance(kernel.metric, Fisher):
@@ -120,6 +121,8 @@ def _divergences(
 
 def _against_divergences(kernel: Any, fixed: bool) -> str:
     """What to do, what helps most first: a smaller step comes last where warm-up chose it, since no step suits a funnel."""
+    if getattr(kernel, "minibatches", False):
+        return "Take a smaller step_size."
     if kernel.metric is not None and kernel.metric.position_dependent:
         smaller = "take a smaller step_size" if fixed else "raise target_accept"
         return f"Reparametrise (non-centred), or {smaller}."
@@ -232,6 +235,8 @@ def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
 
 
 def _energy(stats: dict[str, np.ndarray]) -> list[str]:
+    if "energy" not in stats:
+        return []
     bfmi = diagnostics.e_bfmi(stats["energy"])
     low = [f"chain {k}: {b:.2f}" for k, b in enumerate(bfmi) if b < MIN_BFMI]
     if not low:

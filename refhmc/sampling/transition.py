@@ -82,9 +82,9 @@ def transition(
 ) -> Transition:
     """One transition of ``kernel`` from ``q``, with its step size and metric as they are (nothing is adapted).
 
-    The momentum is ``momentum``, or made from the standard ``normals``, or drawn from ``rng``. Further randomness is
-    read from ``uniforms``, in the order of :mod:`refhmc.core.randomness` (a direction is "forward" for u < 1/2), or drawn
-    from ``rng`` when that is None.
+    The momentum is ``momentum``, or made from the standard ``normals``, or drawn from ``rng``; of SGD and SGLD it is zero
+    unless given. Further randomness is read from ``uniforms``, in the order of :mod:`refhmc.core.randomness` (a direction is
+    "forward" for u < 1/2), or drawn from ``rng`` when that is None.
 
     Raises ShapeError on shapes, ValueError when the kernel has no step size or there is no source of randomness,
     IndexError when ``uniforms`` is too short.
@@ -93,6 +93,8 @@ def transition(
         raise TypeError("a single transition is of one kernel: replay a block's on refhmc.conditional(model, block, q)")
     if kernel.step_size is None:
         raise ValueError("a single transition needs the kernel's step_size")
+    if momentum is None and normals is None and getattr(kernel, "begins_at_rest", False):
+        momentum = np.zeros(model.dim)
     if rng is None and (uniforms is None or (momentum is None and normals is None)):
         raise ValueError("give rng, or both uniforms and one of momentum and normals")
     if uniforms is not None and np.size(uniforms) == 0:
