@@ -4,6 +4,7 @@
     capabilities                                              ops, targets, metrics, methods, limits
     logp           target, q                                  logp = L(q)
     grad, hess     target, q                                  grad = dL/dq; hess [i][j]
+    partial_grad   target, q, parts = M                       partial_grad [m][i] of the log densities that add up to L
     metric         target, q, metric                          G [i][j]; dG [i][j][k] = dG_ij/dq_k with "derivative": true
     dH             target, q, p, metric                       H, dHdq, dHdp
     step           target, q, p, eps, n, method, metric       q, p after n steps (the momentum is not reversed), H there
@@ -14,6 +15,8 @@
     draw_exact     target, n, seed                            q, n rows of independent exact draws
     batch          requests                                   answers, one for each request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far
+
+With ``parts`` a target is split in so many (or as lists of its rows of data say), for methods that follow them.
 
 The vectors call the parts of some answers otherwise (``record``), and have operations of their own; those that read no
 target are about adaptation. What refhmc answers is in ``protocol/oracle.py`` and ``vectors/own_answers.py``.
@@ -43,6 +46,7 @@ OPERATIONS = {
     "capabilities": Operation(reads_target=False),
     "logp": Operation({"logp": 0}, "log_density", ("difference",)),
     "grad": Operation({"grad": 1}, "gradient", ("grad",)),
+    "partial_grad": Operation({"partial_grad": 2}, record=("partial_grad",)),
     "hess": Operation({"hess": 2}, "hessian", ("hess",)),
     "third": Operation({}, "third_derivative", ("third",)),
     "fisher": Operation({}, "fisher", ("fisher",)),
@@ -50,6 +54,7 @@ OPERATIONS = {
     "metric": Operation({"G": 2, "dG": 3}, record=("metric", "log_det")),
     "dH": Operation({"H": 0, "dHdq": 1, "dHdp": 1}, record=("dq", "dp")),
     "step": Operation({"q": 1, "p": 1, "H": 0}, record=("q", "p", "energy_error")),
+    "split_step": Operation(record=("q", "p", "energy_error")),
     "discontinuous_step": Operation(record=("q", "p", "energy_error")),
     "orbit": Operation({"q": 2, "p": 2, "H": 1}),
     "momentum": Operation({"p": 1}),

@@ -87,7 +87,7 @@ def answer(r):
         more = {"depth": 2} if "tree" in faults else {}
         if "float32" in faults:
             more["precision"] = "float32"
-        ops = [name for name in ("logp", "grad", "step", "transition") if "no-" + name not in faults]
+        ops = [name for name in ("logp", "grad", "partial_grad", "step", "transition") if "no-" + name not in faults]
         return {"name": "stranger", "ops": ops, "target": "funnel", "args": {"n": 2}, "dim": 3, "eps": 0.1, **more}
     if "no-" + op in faults:
         return {"error": {"code": "not_supported", "message": "not here"}}
@@ -95,6 +95,15 @@ def answer(r):
         return {"logp": logp(q)}
     if op == "grad":
         return {"grad": grad(q)}
+    if op == "partial_grad":
+        M, e = int(r["parts"]), math.exp(q[0])
+        share = 1 if "whole-prior" in faults else 1 / M
+        own = [[x if k % M == m else 0 for k, x in enumerate(q[1:])] for m in range(M)]
+        mine = [len(range(m, len(q) - 1, M)) for m in range(M)]
+        return {"partial_grad": [
+            [-share * q[0] / 9 + 0.5 * n - 0.5 * e * sum(x * x for x in part)] + [-e * x for x in part]
+            for n, part in zip(mine, own)
+        ]}
     if op == "step":
         if "crash" in faults:
             sys.exit("the last words")
@@ -267,6 +276,44 @@ def test_density_derivatives_metric_and_energy_are_the_models(ask):
     slope = (H.mass(q + step) - H.mass(q - step)) / 2e-6
     assert np.abs(array(found["dG"])[:, :, 1] - slope).max() < 1e-8
     assert np.array_equal(array(found["G"]), H.mass(q))
+
+
+SPLIT = {"target": "diabetes", "q": [0.1] * 9, "p": [1.0] * 9, "eps": 0.01, "n": 3, "tol": False}
+BATCHES = [list(range(0, 468, 2)), list(range(1, 468, 4)), list(range(3, 468, 4))]
+
+
+def test_a_target_is_split_into_parts(ask):
+    q, model = np.full(9, 0.1), refhmc.models.by_name()["diabetes"]()
+    for parts, M in ((4, 4), (BATCHES, 3)):
+        found = array(ask(**SPLIT, op="partial_grad", parts=parts)["hex"]["partial_grad"], 2)
+        np.testing.assert_allclose(found.sum(axis=0), model.gradient(q), rtol=1e-12)
+        assert len(found) == M
+    want = refhmc.models.SplitModel([model.part(np.array(rows), 1 / 3) for rows in BATCHES], model)
+    H = refhmc.Hamiltonian(want, refhmc.metrics.Identity())
+    for method, integrator in (
+        ("symmetric-split", refhmc.integrators.SymmetricSplit()),
+        ({"name": "randomized_split", "one_order": [2, 0, 1]}, refhmc.integrators.RandomizedSplit(one_order=(2, 0, 1))),
+    ):
+        path = refhmc.integrate(H, integrator, q, np.ones(9), step_size=0.01, n_steps=3)
+        answer = ask(**SPLIT, op="step", parts=BATCHES, method=method)
+        assert np.array_equal(array(answer["hex"]["q"]), path.q[-1])
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"op": "partial_grad"}, "bad_request"),
+        ({"op": "partial_grad", "parts": 469}, "bad_request"),
+        ({"op": "partial_grad", "parts": 2.5}, "bad_request"),
+        ({"op": "partial_grad", "parts": [BATCHES[0], BATCHES[1], BATCHES[1]]}, "bad_request"),
+        ({"op": "partial_grad", "parts": [[], list(range(468))]}, "bad_request"),
+        ({"op": "partial_grad", "parts": 2, "target": "funnel"}, "not_supported"),
+        ({"op": "step", "method": "symmetric_split"}, "failed"),
+        ({"op": "step", "parts": 3, "method": {"name": "randomized_split", "one_order": [0, 1]}}, "failed"),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused(more, code):
+    assert Oracle().answer({**SPLIT, **more})["error"]["code"] == code
 
 
 def test_a_transition_replays_recorded_randomness_and_places_the_directions(ask):
@@ -586,6 +633,17 @@ def test_a_transition_that_asks_for_its_randomness_is_enumerated(stranger):
     assert right.reports[0].row("invariance").status == "PASS"
     wrong = check_program(stranger("tree", "unweighted"), what=["orbit"], eps=0.4, depth=1, seconds=20)
     assert wrong.reports[0].row("invariance").status == "FAIL"
+
+
+def test_the_parts_of_a_program_are_added_up(stranger):
+    right = check_program(stranger(), what=["minibatch"], parts=2)
+    assert right.status() == 0, str(right)
+    assert right.reports[0].row("sum of the parts").status == "PASS"
+    wrong = check_program(stranger("whole-prior"), what=["minibatch"], parts=2)
+    assert [row.name for row in wrong.reports[0].failures] == ["sum of the parts"]
+    unasked = check_program(stranger(), what=["minibatch"])
+    assert unasked.status() == 3
+    assert unasked.reports[0].not_run[0].basis == "no number of parts is given"
 
 
 def test_hmc_in_a_program_passes_the_transition_check(stranger):

@@ -31,6 +31,23 @@ def test_every_operation_has_records():
     assert {r["op"] for r in gv.lines()} == set(ANSWERS)
 
 
+def test_the_batches_of_a_split_have_each_row_once_and_some_leave_a_remainder():
+    seen = set()
+    for r in (*gv.records("split_step"), *gv.records("partial_grad")):
+        rows = [int(i) for batch in r.args["rows"] for i in batch]
+        n = len(gv.targets()[r.target].data["y"])
+        sizes = {len(batch) for batch in r.args["rows"]}
+        assert sorted(rows) == list(range(n))
+        assert max(sizes) - min(sizes) <= 1
+        seen.add((r.args.get("integrator"), len(r.args["rows"]), len(sizes) > 1, rows == sorted(rows)))
+    for integrator in ("naive-split", "randomized-split", "symmetric-split"):
+        assert {M for name, M, *_ in seen if name == integrator} == {1, 2, 3, 5}
+        assert {(remainder, given) for name, _, remainder, given in seen if name == integrator} >= {
+            (True, True),
+            (True, False),
+        }
+
+
 def test_windows_are_stans_except_from_151_to_199():
     stan = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stan")}
     stretched = {r.args["tune"]: r.out["phases"] for r in gv.records("warmup_schedule", "stretched")}
@@ -242,5 +259,6 @@ def test_each_target_is_described():
     counts = collections.Counter(r["target"] for r in gv.lines())
     for name, target in gv.targets().items():
         jumps = name == "staircase"  # of which only what knows of jumps is asked
+        network = "prior_precision" in target.data  # asked for densities, gradients and parts
         assert target.dim == len(target.coordinates) == (jumping(name, (1,)) if jumps else model(name)).dim
-        assert counts[name] > (1 if jumps else 50)
+        assert counts[name] > (1 if jumps else 7 if network else 50)

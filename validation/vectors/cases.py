@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 
 from mpmath import mp, mpf
 
 from validation.vectors import fields, transitions
 from validation.vectors.arithmetic import Exact, combine, digits, eigen, tensors
 from validation.vectors.fields import Metric
+from validation.vectors.networks import NETWORKS
 from validation.vectors.records import FORMAT_VERSION, answer, hexed
 from validation.vectors.steps import Dynamics
 from validation.vectors.targets import JUMPING, TARGETS
@@ -59,7 +61,7 @@ class Numbering:
 
     def targets(self, *names):
         """Those of ``names`` (none: all) that are asked for."""
-        return [TARGETS[name] for name in names or TARGETS if self.target in (None, name)]
+        return [(TARGETS | NETWORKS)[name] for name in names or TARGETS if self.target in (None, name)]
 
     def __call__(self, op, target, args, **inputs):
         n = self.counts[op, target] = self.counts.get((op, target), 0) + 1
@@ -319,6 +321,53 @@ def transitions_records(new):
             yield transitions_of_hmc(new, target, stream, args, integrator=integrator, n=2)
 
 
+def networks(new):
+    for target in new.targets(*NETWORKS):
+        stream = Stream("networks", target.name)
+        points = [stream.point(target) for _ in range(4)]
+        for q in points:
+            yield new("logp", target.name, {}, q=q, reference=target.centre)
+        for q in points:
+            yield new("grad", target.name, {}, q=q)
+        for q in points[:2] if target.dim <= 13 else ():
+            yield new("hess", target.name, {}, q=q)
+
+
+SPLIT = {"linear-model": 0.25, "logistic": 0.5, "mlp": 0.125, "softmax-regression": 0.25, "cnn": 0.125}  # eps
+PARTS = (1, 2, 3, 5)  # none of which but 1 divides the 7 rows of the first and the third; 3 not the 10 of the second
+SPLITTING = ("naive-split", "randomized-split", "symmetric-split")
+
+
+def batches(target, M, stream):
+    """The rows in M batches whose sizes differ by at most one: as they come, or (``stream``) in another order."""
+    n = len(target.data["y"])
+    rows = list(range(n)) if stream is None else stream.rng.sample(range(n), n)
+    ends = [-(-n * m // M) for m in range(M + 1)]
+    return [rows[a:b] for a, b in pairwise(ends)]
+
+
+def splits(new):
+    for target in new.targets(*SPLIT):
+        stream, metrics = Stream("splits", target.name), constant_metrics(target, Stream("splits, M", target.name))
+        small = target.name in ("linear-model", "logistic", "mlp")
+        for M in PARTS[1:] if small else (2,):
+            rows = batches(target, M, stream if M == 2 else None)
+            yield new("partial_grad", target.name, {"rows": rows}, q=stream.point(target))
+        for i, M in enumerate(PARTS if small else (3,)):
+            for k, integrator in enumerate(SPLITTING):
+                yield split_step(new, target, metrics[(i + k) % 3], stream, integrator, M)
+
+
+def split_step(new, target, args, stream, integrator, M):
+    """One or three steps; every other time in batches that are mixed."""
+    q, n = stream.point(target, 0.5), stream.rng.choice((1, 3))
+    args = {**args, "integrator": integrator, "rows": batches(target, M, stream.rng.choice((None, stream)))}
+    if integrator == "randomized-split":
+        args["order"] = stream.rng.sample(range(M), M)
+    p = momentum(target, args, q, stream)
+    return new("split_step", target.name, {**args, "eps": SPLIT[target.name], "n": n}, q=q, p=p)
+
+
 TUNES = (
     *range(0, 32),
     50,
@@ -385,4 +434,6 @@ MAKERS = {
     "discontinuous": discontinuous_steps,
     "transitions": transitions_records,
     "adaptation": adaptation,
+    "networks": networks,
+    "splits": splits,
 }

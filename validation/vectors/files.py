@@ -7,6 +7,7 @@ import pathlib
 import random
 from collections.abc import Iterator
 
+from validation.vectors.networks import NETWORKS
 from validation.vectors.records import DIGITS, FORMAT_VERSION, PRINTED, hexed, line
 from validation.vectors.targets import JUMPING, TARGETS
 
@@ -22,7 +23,7 @@ def header(file: str) -> dict:
 
 def target_records() -> Iterator[dict]:
     """What the targets are: formula, coordinates, data."""
-    for t in (TARGETS | JUMPING).values():
+    for t in (TARGETS | JUMPING | NETWORKS).values():
         data = {key: value for key, value in t.data.items() if key != "ones"}
         about = {"dim": t.dim, "coordinates": t.coordinates, "log_density": t.formula, "data": hexed(data)}
         if t.metric_text:
@@ -66,4 +67,6 @@ def sample(records: list[dict], share: float, seed: int, costly: int | None = No
 def is_costly(record: dict) -> bool:
     """Whether it takes more than a second or so."""
     constant = record["args"].get("metric") in ("identity", "diagonal", "dense")
+    if record["target"] in NETWORKS and record["op"] != "logp":
+        return True
     return (record["op"] in ("step", "dH", "transition") and not constant) or record["args"].get("kernel") == "nuts"

@@ -17,9 +17,10 @@ import json
 
 from mpmath import mp, mpf
 
-from validation.vectors import adaptation, discontinuous, fields, steps, transitions
+from validation.vectors import adaptation, discontinuous, fields, splits, steps, transitions
 from validation.vectors.arithmetic import DIGITS, UNIT, Exact, Rounding, Unsolved, along, combine, digits, tensors
 from validation.vectors.fields import Metric
+from validation.vectors.networks import NETWORKS
 from validation.vectors.targets import JUMPING, TARGETS
 
 FORMAT_VERSION = 1
@@ -70,7 +71,7 @@ class Question:
     def __init__(self, record, noise):
         self.record, self.noise = record, noise
         self.args = parsed(record["args"])
-        known = TARGETS | JUMPING
+        known = TARGETS | JUMPING | NETWORKS
         if record["target"] not in known and "q" in record:
             raise ValueError(f"no target {record['target']!r}; there are: {', '.join(known)}")
         self.target = known.get(record["target"])
@@ -119,6 +120,12 @@ def derivative(order):
 DERIVATIVES = {1: "grad", 2: "hess", 3: "third"}
 
 
+def partial_grad(ask):
+    """Of each part of a split, by itself."""
+    on = steps.Dynamics(ask.target, ask.c, None, ask.noise)
+    return {"partial_grad": splits.gradients(on, ask.args["rows"], ask.vector("q"))}
+
+
 def fisher(ask):
     return {"fisher": ask.noise.matrix(ask.target.information(ask.vector("q"), ask.c))}
 
@@ -158,6 +165,17 @@ def step(ask):
     stepping, e = ask.stepping()
     on = stepping[0]
     points = steps.path(*stepping, ask.vector("q"), ask.vector("p"), e, ask.args["n"])
+    return moved(on, points)
+
+
+def split_step(ask):
+    (on, integrator, *_), e = ask.stepping()
+    batches, order = ask.args["rows"], ask.args.get("order")
+    return moved(on, splits.path(on, integrator, batches, order, ask.vector("q"), ask.vector("p"), e, ask.args["n"]))
+
+
+def moved(on, points):
+    """The fields of a step, from the points of its path."""
     (q, p), (q0, p0) = points[-1], points[0]
     H, H0 = (fields.energy_at(on.target, on.c, on.metric, *z, on.noise) for z in ((q, p), (q0, p0)))
     scale = {"energy_error": abs(H0)}
@@ -201,6 +219,7 @@ def welford(ask):
 OPERATIONS = {
     "logp": logp,
     "grad": derivative(1),
+    "partial_grad": partial_grad,
     "hess": derivative(2),
     "third": derivative(3),
     "fisher": fisher,
@@ -208,6 +227,7 @@ OPERATIONS = {
     "metric": metric,
     "dH": force,
     "step": step,
+    "split_step": split_step,
     "discontinuous_step": discontinuous_step,
     "transition": transition,
     "dual_averaging": dual_averaging,
@@ -216,12 +236,13 @@ OPERATIONS = {
 }
 
 
+DIFFERENCES = {"logp": 1, "grad": 1, "partial_grad": 1, "hess": 2, "fisher": 1, "fisher_derivative": 2}
+
+
 def differences(record):
     """How many differences of differences a record takes at most."""
     constant = record["args"].get("metric") in ("identity", "diagonal", "dense")
-    return (
-        1 if constant else {"logp": 1, "grad": 1, "hess": 2, "fisher": 1, "fisher_derivative": 2}.get(record["op"], 3)
-    )
+    return 1 if constant else DIFFERENCES.get(record["op"], 3)
 
 
 def size(value):

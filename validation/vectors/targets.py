@@ -20,7 +20,7 @@ from validation.vectors.arithmetic import along, combine, dot, inverse, log_det,
 
 class Target(NamedTuple):
     """``data``: named nested lists of floats (exact doubles). Points are made from ``centre`` and ``spread``, (d,) each;
-    ``special`` are further ones."""
+    ``special`` are further ones. ``rows(q, c)``: the summands of each row of data, and those of the prior."""
 
     name: str
     formula: str
@@ -33,6 +33,7 @@ class Target(NamedTuple):
     special: list[list[float]]
     information: Callable | None = None
     metric_text: str = ""
+    rows: Callable | None = None
 
     @property
     def dim(self) -> int:
@@ -176,6 +177,11 @@ def logistic_terms(q, c):
     return total + [-(b**2) / (2 * c["prior_scale"] ** 2) for b in q]
 
 
+def logistic_rows(q, c):
+    terms = logistic_terms(q, c)
+    return [[term] for term in terms[: len(c["X"])]], terms[len(c["X"]) :]
+
+
 def logistic_prepare(data):
     return {**data, "signs": [1 if y > 0.5 else -1 for y in data["y"]]}
 
@@ -215,6 +221,7 @@ LOGISTIC = Target(
     [[0.0, 0.0, 0.0], [-12.0, 30.0, 8.0]],
     logistic_information,
     "sum_i p_i (1 - p_i) x_i x_i' + I / prior_scale^2, p_i = 1 / (1 + e^-(Xq)_i)",
+    logistic_rows,
 )
 
 # ---------------------------------------------------------------------------------------------------- eight schools

@@ -43,6 +43,7 @@ def add_commands(commands: Any) -> None:
     check.add_argument("--args", type=_object, metavar="JSON", help="arguments of the target, as '{\"n\": 2}'")
     check.add_argument("--metric", metavar="NAME", help="the metric of H, as softabs(1e6)")
     check.add_argument("--method", metavar="NAME", help="with --cmd: passed on to the program")
+    check.add_argument("--parts", type=int, metavar="M", help="with --cmd: its data split in so many")
     check.add_argument("--dim", type=int)
     check.add_argument("--discontinuous", type=int, nargs="+", metavar="J", help="coordinates in which a density jumps")
     check.add_argument("--change", metavar="module:name", help="of a density that jumps: change(q, j, x)")
@@ -87,7 +88,7 @@ def _check_program(options: argparse.Namespace) -> int:
     from refhmc.check.protocol.driver import check_program
 
     what = None if options.what is None else [word.strip() for word in options.what.split(",") if word.strip()]
-    names: tuple[str, ...] = ("target", "args", "metric", "method", "eps", "n", "depth", "dim", "claims")
+    names: tuple[str, ...] = ("target", "args", "metric", "method", "parts", "eps", "n", "depth", "dim", "claims")
     names += ("alpha", "seconds", "timeout", "seed")
     outcome = check_program(options.cmd, what=what, **{name: getattr(options, name) for name in names})
     if options.json:

@@ -5,6 +5,7 @@ belongs to:
 
     step                      integrator     with H = -L + kinetic energy, L of the target, or the program's own dH or logp
     logp, grad, hess          model          with the target it names as the reference
+    partial_grad, grad        minibatch      if it is given the number of parts to split its data into
     metric, dH, momentum      metric         what it has of G and dG, of H and its gradients, of a momentum from normals
     transition (p0, u)        transition     with the same H
     transition (u, bits)      orbit          if it says its tree's "depth", and has step
@@ -19,6 +20,7 @@ crashed, or did not answer in time.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import pathlib
@@ -94,6 +96,7 @@ def check_program(
     args: dict | None = None,
     metric: Any = None,
     method: str | None = None,
+    parts: int | None = None,
     eps: float | None = None,
     n: int | None = None,
     depth: int | None = None,
@@ -107,7 +110,8 @@ def check_program(
     """Start ``command``, run the checks named in ``what`` (None: all that it can), and end it.
 
     ``target``, ``args`` and ``metric`` say what it should be (``protocol/names.py``), in place of what it says itself;
-    ``timeout`` is the longest wait for an answer, ``seconds`` what each check may take that has a budget.
+    ``parts`` goes into each request, for a program that splits its data; ``timeout`` is the longest wait for an
+    answer, ``seconds`` what each check may take that has a budget.
     Raises ValueError for a program that cannot be started, a target that is not known, or a check that there is not.
     """
     for name in what or ():
@@ -120,7 +124,7 @@ def check_program(
         except ProgramStopped:
             return Outcome((), tuple(program.stops))
         try:
-            given = {"target": target, "args": args, "metric": metric, "method": method, "dim": dim}
+            given = {"target": target, "args": args, "metric": metric, "method": method, "parts": parts, "dim": dim}
             remote = Remote(program, says, {**given, "eps": eps, "n": n, "depth": depth})
             tolerance = None if "tolerance" not in says else number(says["tolerance"])
         except (Refusal, OverflowError) as refusal:
@@ -162,7 +166,9 @@ class Remote:
         self.eps = None if eps is None else number(eps)
         self.n = None if n is None else int(number(n))
         self.depth = None if depth is None else int(number(depth))
+        self.parts = None if said.get("parts") is None else int(number(said["parts"]))
         sent = {"target": target, "args": args, "metric": metric, "method": given.get("method"), "tol": False}
+        sent["parts"] = self.parts
         self.common = {key: value for key, value in sent.items() if value is not None}
         self.exact: Any = None  # refhmc's Hamiltonian, where a metric is named
         if self.model is not None and metric is not None:
@@ -192,6 +198,10 @@ class Remote:
 
     def hess(self, q: np.ndarray) -> np.ndarray:
         return self._ask("hess", "hess", q=q)[0]
+
+    def partial_grad(self, q: np.ndarray) -> np.ndarray:
+        """(M, d)"""
+        return self._ask("partial_grad", "partial_grad", q=q)[0]
 
     def G(self, q: np.ndarray) -> np.ndarray:
         return self._ask("metric", "G", q=q)[0]
@@ -360,7 +370,7 @@ def _run(name: str, remote: Remote, options: dict, asked_for: bool) -> Report | 
         seconds = max(SECONDS_PER_CALL, 2 * remote.program.seconds)
         given = {"dim": remote.dim, "name": remote.name, "eps": remote.eps, "seconds_per_call": seconds}
         return function(*arguments, **accepted(function, {**given, **options, **found}))
-    if not asked_for and name == "orbit":
+    if not asked_for and name in ("minibatch", "orbit"):
         return None
     return Report(name, remote.name, {}, options["seed"], (not_run(name, why),))
 
@@ -374,6 +384,19 @@ def _prepare_model(remote: Remote) -> Prepared:
     derivatives = {"grad": remote.grad, "hess": remote.hess}
     has = {op: f for op, f in derivatives.items() if why is None and remote.missing(op, f, q) is None}
     return (remote.logp,), {**has, "reference": remote.law or remote.model}, why
+
+
+def _prepare_minibatch(remote: Remote) -> Prepared:
+    why = "no number of parts is given"
+    if remote.parts is not None:
+        q = remote.somewhere()
+        why = remote.missing("partial_grad", remote.partial_grad, q) or remote.missing("grad", remote.grad, q)
+    parts = [functools.partial(_row_of, remote.partial_grad, m) for m in range(remote.parts or 0)]
+    return (), {"full": remote.grad, "parts": parts}, why
+
+
+def _row_of(f: Callable[[np.ndarray], np.ndarray], m: int, q: np.ndarray) -> np.ndarray:
+    return f(q)[m]
 
 
 def _prepare_metric(remote: Remote) -> Prepared:
@@ -426,6 +449,7 @@ def _no_transition(remote: Remote) -> str | None:
 
 PREPARED: dict[str, Callable[[Remote], Prepared]] = {
     "model": _prepare_model,
+    "minibatch": _prepare_minibatch,
     "metric": _prepare_metric,
     "integrator": _prepare_integrator,
     "transition": _prepare_transition,

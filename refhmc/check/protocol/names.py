@@ -4,6 +4,7 @@
                 canonical ones; or a name of ``targets.py`` ("funnel-5", "quartic-2", "gaussian-3-1e4")
     metric      "identity", "softabs", "softabs(1e6)", or {"name": "dense", "covariance": [[...], ...]}
     method      "leapfrog", "implicit_midpoint", "yoshida(leapfrog)", or {"name": "projected_tao", "omega": 10}
+    parts       of a target that splits: their number, or a list of lists of its rows, each row once
 
 Hyphens and underscores are the same. What is not known is refused with the list of what is.
 """
@@ -95,6 +96,22 @@ def model_of(law: targets.Target) -> Any:
     return own.Model(law.dim, log_density, gradient, data={"law": law}, name=law.name, reference=reference)
 
 
+def split(model: Any, parts: Any) -> Any:
+    """The model in parts; Refusal where it does not split, or not so."""
+    if model.part is None:
+        raise Refusal(NOT_SUPPORTED, f"the target {model.name!r} is not split into parts of its data")
+    try:
+        if not isinstance(parts, list):
+            M = number(parts)
+            return model.split(int(M) if M.is_integer() else M)
+        rows = [array(batch, 1).astype(int) for batch in parts]
+        if not all(map(len, rows)) or sorted(i for batch in rows for i in batch) != list(range(model.n_rows)):
+            raise ValueError(f"parts: each of the rows 0, ..., {model.n_rows - 1} once, and none without rows")
+        return own.models.SplitModel([model.part(batch, 1 / len(rows)) for batch in rows], model)
+    except ValueError as error:
+        raise Refusal(BAD_REQUEST, str(error)) from None
+
+
 def metric(wanted: Any = None) -> Any:
     """The metric of that description; None is the identity."""
 
@@ -108,6 +125,8 @@ def method(wanted: Any, **solver: Any) -> Any:
     takes = inspect.signature(kind).parameters
     if "base" in takes:
         options["base"] = method(options.get("base", "leapfrog"), **solver)
+    if "one_order" in options:
+        options["one_order"] = tuple(int(m) for m in np.atleast_1d(options["one_order"]))
     return _made(kind, {**{key: value for key, value in solver.items() if key in takes}, **options})
 
 
@@ -123,13 +142,18 @@ def _described(wanted: Any, known: dict, what: str) -> tuple[Any, dict[str, Any]
     parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", wanted) if isinstance(wanted, str) else None
     if parts is None:
         raise Refusal(BAD_REQUEST, f"{what}: a name or an object with a name, got {json.dumps(wanted)[:60]}")
-    name = parts[1].lower().replace("-", "_")
+    name, known = _one_way(parts[1]), {_one_way(name): kind for name, kind in known.items()}
     if name not in known:
         raise Refusal(NOT_SUPPORTED, f"no {what} {parts[1]!r}; there are: {', '.join(known)}")
     if parts[2]:
         first = next(iter(inspect.signature(known[name]).parameters), "argument")
         options[first] = parts[2] if first == "base" else number(parts[2])
     return known[name], options
+
+
+def _one_way(name: str) -> str:
+    """The name with underscores."""
+    return name.lower().replace("-", "_")
 
 
 def _made(kind: Any, options: dict) -> Any:

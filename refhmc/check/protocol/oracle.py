@@ -6,7 +6,8 @@ H = -L + p' G^-1 p / 2 + log det G / 2 (without the log det where G is constant)
 
 Each answer has ``digits``, the significant digits of its decimal strings; ``hex``, the same numbers as hex floats; and
 ``tol``, what a correct program in float64 may differ by in any number of the answer (``protocol/conditions.py``). It
-takes a few evaluations more; ``"tol": false`` in a request leaves it out. ``u`` is read in the order of
+takes a few evaluations more; ``"tol": false`` in a request leaves it out. ``parts`` splits the target, for methods that
+follow its parts. ``u`` is read in the order of
 :mod:`refhmc.core.randomness`; with ``bits``, the directions of NUTS's doublings (1 forward, 0 backward), ``u`` holds the other
 uniforms alone.
 """
@@ -178,6 +179,15 @@ def of_model(op: str) -> Callable[[dict], dict]:
     return lambda request: _of_q(request, op, getattr(_model(request), OPERATIONS[op].attribute))
 
 
+def partial_grad(request: dict) -> dict:
+    """The gradients of the parts of the target, a row each."""
+    if "parts" not in request:
+        raise Refusal(BAD_REQUEST, "the field parts is missing")
+    parts = _split(request).parts
+    _answerable(len(parts) * _model(request).dim, "the gradients")
+    return _of_q(request, "partial_grad", lambda q: np.array([part.gradient(q) for part in parts]))
+
+
 def metric(request: dict) -> dict:
     """G(q), and its derivatives where they are wanted."""
     H, q = _hamiltonian(request), _vector(request, "q")
@@ -272,6 +282,7 @@ def draw_exact(request: dict) -> dict:
 OPS = {
     "capabilities": capabilities,
     **{op: of_model(op) for op in ("logp", "grad", "hess")},
+    "partial_grad": partial_grad,
     "metric": metric,
     "dH": dH,
     "step": step,
@@ -385,12 +396,17 @@ def _model(request: dict) -> Any:
     return names.target(request["target"], request.get("args"))
 
 
+def _split(request: dict) -> Any:
+    """The target in the parts that are asked for, if any."""
+    return names.split(_model(request), request["parts"]) if "parts" in request else _model(request)
+
+
 def _hamiltonian(request: dict) -> Any:
     wanted = request.get("metric")
     if isinstance(wanted, str) and "alpha" in request:
         wanted = {"name": wanted, "alpha": request["alpha"]}
     try:
-        return own.Hamiltonian(_model(request), names.metric(wanted))
+        return own.Hamiltonian(_split(request), names.metric(wanted))
     except ValueError as wrong:  # a mass matrix of another shape, or not positive definite
         raise Refusal(BAD_REQUEST, str(wrong)) from None
 

@@ -27,7 +27,7 @@ import numpy as np
 from refhmc.check.operations import ADAPTATION, BUILT_ON
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, PASS, WRONG_LAW, Report, Row, not_run
 
-FILES = ("models", "metrics", "forces", "steps", "discontinuous", "transitions", "adaptation")
+FILES = ("models", "networks", "metrics", "forces", "steps", "splits", "discontinuous", "transitions", "adaptation")
 NOT_INPUTS = {"v", "id", "op", "target", "args", "out", "tol", "gain", "H", "margin"}
 UNITS = {"float64": 1.0, "float32": 2.0**29}  # rounding units in those of float64
 EXACT_ZERO = 1e-14  # in units of double precision's tolerances
@@ -117,9 +117,11 @@ def _rows(file: str) -> Iterator[dict]:
 
 
 def _numeric(value: Any) -> Any:
-    """Hex strings as floats, lists of numbers as arrays; anything else as it is."""
+    """Hex strings as floats, lists of numbers as arrays (of rows that differ in length, a list of those); else as it is."""
     if isinstance(value, str):
         return _real(value) if "0x" in value else value
+    if isinstance(value, list) and len({len(row) for row in value if isinstance(row, list)}) > 1:
+        return [_numeric(row) for row in value]
     return np.array(_real(value)) if isinstance(value, list) else value
 
 

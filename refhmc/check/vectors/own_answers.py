@@ -36,8 +36,27 @@ def model(name: str) -> Any:
         "garch": lambda: m.GARCH(data["y"], data["sigma1"]),
         "gaussian-mixture": lambda: m.GaussianMixture(data["y"]),
         "gaussian-process": lambda: m.GaussianProcessRegression(data["x"], data["y"]),
+        "linear-model": lambda: m.MLP([2, 1], data["X"], data["y"], **precisions(data)),
+        "mlp": lambda: m.MLP([2, 3, 1], data["X"], data["y"], **precisions(data)),
+        "mlp-classes": lambda: m.MLP(
+            [2, 3, 3], data["X"], data["y"].astype(int), activation="selu", **precisions(data)
+        ),
+        "softmax-regression": lambda: m.SoftmaxRegression(data["X"], data["y"].astype(int), **precisions(data)),
+        "cnn": lambda: m.CNN(
+            data["X"], data["y"].astype(int), channels=(2,), side=2, dense=(3,), n_classes=3, **precisions(data)
+        ),
     }
     return makers[name]()
+
+
+def precisions(data: dict) -> dict:
+    return {key: data[key] for key in ("output_precision", "prior_precision") if key in data}
+
+
+@functools.cache
+def split(name: str, rows: str) -> Any:
+    """The same model with its data in these batches, a list as JSON."""
+    return names.split(model(name), json.loads(rows))
 
 
 def metric(args: dict) -> Any:
@@ -48,9 +67,16 @@ def metric(args: dict) -> Any:
     return names.metric({"name": args["metric"], **options})
 
 
+def of_parts(args: dict) -> str:
+    """The batches, as :func:`split` takes them."""
+    return json.dumps([[int(i) for i in batch] for batch in args["rows"]])
+
+
 def integrator(args: dict) -> Any:
     """refhmc's own integrator with these arguments, solved tightly."""
     wanted = {"name": args["integrator"], **({"omega": args["omega"]} if "omega" in args else {})}
+    if "order" in args:
+        wanted["one_order"] = [int(m) for m in args["order"]]
     if "composition" in args:
         wanted = {"name": args["composition"], "base": wanted}
     return names.method(wanted, tolerance=SOLVER_TOLERANCE, max_iterations=1000)
@@ -76,8 +102,22 @@ def force(r: golden.Record) -> dict:
     return {"dq": H.grad_q(r.inputs["q"], r.inputs["p"]), "dp": H.grad_p(r.inputs["q"], r.inputs["p"])}
 
 
+def partial_grad(r: golden.Record) -> dict:
+    parts = split(r.target, of_parts(r.args)).parts
+    return {"partial_grad": np.array([part.gradient(r.inputs["q"]) for part in parts])}
+
+
 def step(r: golden.Record) -> dict:
-    H, a = own.Hamiltonian(model(r.target), metric(r.args)), r.args
+    return moved(r, model(r.target))
+
+
+def split_step(r: golden.Record) -> dict:
+    return moved(r, split(r.target, of_parts(r.args)))
+
+
+def moved(r: golden.Record, of: Any) -> dict:
+    """Where n steps on the model ``of`` lead."""
+    H, a = own.Hamiltonian(of, metric(r.args)), r.args
     t = own.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
     if not t.converged.all():
         raise ArithmeticError(f"{r.id}: a solve did not converge")
@@ -165,9 +205,11 @@ def welford(r: golden.Record) -> dict:
 ANSWERS = {
     "logp": logp,
     **{op: of_model(op) for op in ("grad", "hess", "third", "fisher", "fisher_derivative")},
+    "partial_grad": partial_grad,
     "metric": mass,
     "dH": force,
     "step": step,
+    "split_step": split_step,
     "discontinuous_step": discontinuous_step,
     "transition": transition,
     "dual_averaging": dual_averaging,
