@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
+SUMMARISED = 1000  # coordinates that a summary is made of: ArviZ takes a millisecond for each
 
 
 class Names:
@@ -70,6 +71,12 @@ def build_parser() -> argparse.ArgumentParser:
 
     sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
     sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
+    sample.add_argument(
+        "--widths", metavar="N,N,...", help="of a network: widths of its hidden layers; default: 100,100"
+    )
+    sample.add_argument(
+        "--split", type=int, metavar="M", help="follow the data in M parts; see --integrator symmetric-split"
+    )
     for option, known, default in (
         ("kernel", Names(lambda: refhmc.kernels.KERNELS), "nuts, or dhmc where a coordinate jumps"),
         ("metric", Names(lambda: refhmc.metrics.METRICS), "diagonal"),
@@ -116,7 +123,9 @@ def run_sample(options: Any) -> int:
 
     import refhmc
 
-    model = _model(options.model)
+    model = _model(options.model, options.widths)
+    if options.split is not None:
+        model = model.split(options.split)
     kernel = make_kernel(options, model)
     for path in (options.out, options.plot):
         if path is not None and not path.resolve().parent.is_dir():
@@ -162,6 +171,8 @@ def run_sample(options: Any) -> int:
 
 def print_result(model: Model, result: Result) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
+    from refhmc.cli.regression import fit_to_data, regression_data
+
     attributes = result.attributes
     print(compilation_report())
     print(
@@ -170,6 +181,8 @@ def print_result(model: Model, result: Result) -> None:
         f"seed {attributes['entropy']}"
     )
     print(summary_beside_truth(model, result))
+    if (data := regression_data(model)) is not None and result.draws.size:
+        print(fit_to_data(model, result, *data))
     for text in result.warnings:
         print(f"warning: {text}")
 
@@ -215,7 +228,7 @@ def run_models(options: Any) -> int:
     """``refhmc models``: name, dimension, what is known about it."""
     import refhmc
 
-    for name, make in refhmc.models.by_name().items():
+    for name, make in (refhmc.models.by_name() | refhmc.models.networks_by_name()).items():
         model = make()
         known = model.reference.source if model.reference is not None else "no reference"
         print(f"{name:24s} d = {model.dim:<4d} {known}")
@@ -252,13 +265,19 @@ def run_info(options: Any) -> int:
     return 0
 
 
-def _model(name: str) -> Model:
+def _model(name: str, widths: str | None) -> Model:
     import refhmc
 
-    known = refhmc.models.by_name()
-    if name not in known:
-        raise ValueError(f"no model named {name!r}; there are: {', '.join(known)}")
-    return known[name]()
+    known, networks = refhmc.models.by_name(), refhmc.models.networks_by_name()
+    if name not in known | networks:
+        raise ValueError(f"no model named {name!r}; there are: {', '.join(known | networks)}")
+    if widths is None:
+        return (known | networks)[name]()
+    if name not in networks:
+        raise ValueError(f"--widths belongs to {' and '.join(networks)}")
+    if not all(each.strip().isdecimal() for each in widths.split(",")):
+        raise ValueError(f"--widths are whole numbers with commas between them, got {widths!r}")
+    return networks[name]([int(each) for each in widths.split(",")])
 
 
 def compilation_report() -> str:
@@ -290,6 +309,8 @@ def summary_beside_truth(model: Model, result: Result) -> str:
 
     if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < 4:
         return "(too few draws for a summary)"
+    if model.dim > SUMMARISED:
+        return f"({model.dim:,} coordinates: no summary)"
     table = summary_table(result)
     truth = model.reference
     if truth is not None and truth.mean is not None and len(truth.mean) == len(table):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from refhmc.cli.regression import plot_predictive_band, regression_data
 from refhmc.core.matplotlib import import_matplotlib
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ MAX_ROWS = 6
 def plot_result(model: Model, result: Result, path: pathlib.Path) -> None:
     """Write a PNG: for up to six scalars the trace of each chain and its histogram, and the energies below.
 
-    Raises ImportError, saying what to install, without matplotlib.
+    For a regression network on one input: its predictive band. Raises ImportError, saying what to install, without matplotlib.
     """
+    data = regression_data(model)
+    if data is not None and data[0].shape[1:] == (1,) and result.draws.size:
+        return plot_predictive_band(model, result, *data, path)
     matplotlib = import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

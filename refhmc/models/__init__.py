@@ -29,12 +29,13 @@ _HOME = {
     "FitzHughNagumo": "fitzhugh_nagumo",
     "ODE": "ode",
     "MLP": "mlp",
+    "RegressionNetwork": "mlp",
     "SoftmaxRegression": "mlp",
     "CNN": "cnn",
     "SplitModel": "base",
 }
 
-__all__ = [*_HOME, "by_name"]
+__all__ = [*_HOME, "by_name", "networks_by_name"]
 
 
 def __getattr__(name: str) -> Callable:
@@ -50,7 +51,7 @@ def __dir__() -> list[str]:
 
 
 def by_name() -> dict:
-    """Name on the command line -> function that makes the model with its canonical data."""
+    """Name on the command line -> function that makes the model with its canonical data; networks apart."""
 
     def maker(constructor: str, *arguments: Any, **options: Any) -> Callable:
         return lambda: __getattr__(constructor)(*arguments, **options)
@@ -78,3 +79,8 @@ def by_name() -> dict:
         "stochastic-volatility": maker("StochasticVolatility"),
         "fitzhugh-nagumo": maker("FitzHughNagumo"),
     }
+
+
+def networks_by_name() -> dict:
+    """Name on the command line -> function that makes a network, of the widths of its hidden layers if they are given."""
+    return {"mlp-regression": __getattr__("RegressionNetwork")}

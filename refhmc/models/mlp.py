@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.layers import Dense, Layer
@@ -71,6 +72,16 @@ def SoftmaxRegression(
     return MLP(
         [X.shape[1], n_classes], X, y, likelihood="softmax", prior_precision=prior_precision, name=name, **options
     )
+
+
+def RegressionNetwork(widths: Sequence[int] = (100, 100)) -> Model:
+    """The 400 points of :func:`refhmc.datasets.regression_1d`, a ReLU network on them (Cobb and Jalaian 2021, table 2).
+
+    widths : of the hidden layers. Prior precision 1; the output precision is that of the paper's published program.
+    """
+    X, y, _ = datasets.regression_1d()
+    name = "regression network"
+    return MLP([1, *widths, 1], X, y, activation="relu", output_precision=110.4439498986428, name=name)
 
 
 def layers_of(widths: Sequence[int], s: str) -> list[Layer]:

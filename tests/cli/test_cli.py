@@ -60,6 +60,43 @@ def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
     assert kernel["integrator"]["tolerance"] == 1e-5
 
 
+def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatch):
+    """The line about the fit against residuals of one's own; the picture is of the predictions beyond the data, too."""
+    from refhmc.cli import regression
+
+    pictures = []
+    drawn = regression.plot_predictive_band
+    monkeypatch.setattr(
+        "refhmc.cli.plotting.plot_predictive_band", lambda *given: pictures.append(given) or drawn(*given)
+    )
+    out, plot = tmp_path / "r.nc", tmp_path / "r.png"
+    options = "--widths 6,5 --split 4 --kernel hmc --metric identity --integrator symmetric-split --n-steps 5"
+    sizes = "--step-size 2e-3 --draws 12 --tune 0 --chains 2 --seed 1 --quiet"
+    arguments = ["sample", "mlp-regression", *options.split(), *sizes.split(), "--out", str(out), "--plot", str(plot)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "regression network in 4 parts: 2 chains of 12 draws" in printed
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    ((model, result, x, y, path),) = pictures
+    assert path == plot
+    assert [part.n_rows for part in model.parts] == [100] * 4
+    data = refhmc.datasets.regression_1d()
+    assert np.array_equal(x, data.X)
+    W = result.posterior
+    hidden = np.maximum(np.einsum("cdij,nj->cdni", W["W1"], x) + W["b1"][:, :, None], 0)
+    hidden = np.maximum(np.einsum("cdij,cdnj->cdni", W["W2"], hidden) + W["b2"][:, :, None], 0)
+    f = np.einsum("cdij,cdnj->cdni", W["W3"], hidden) + W["b3"][:, :, None]
+    error = np.abs(f.mean(axis=(0, 1))[:, 0] - data.y)
+    sd = np.sqrt(f.var(axis=(0, 1))[:, 0] + 1 / 110.4439498986428)
+    assert f"fit to its 400 rows: RMSE {np.sqrt(np.mean(error**2)):.4f}, NLL" in printed
+    assert f"{np.mean(error <= sd):.1%} within one predictive standard deviation" in printed
+    assert f"{np.mean(error <= 2 * sd):.1%} within two" in printed
+    import xarray as xr
+
+    with xr.open_dataset(out, group="sample_stats") as stats:
+        assert json.loads(stats.attrs["kernel"])["integrator"]["name"] == "SymmetricSplit"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -73,6 +110,14 @@ def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
         (["sample", "funnel", "--metric", "softabs", "--tolerance", "1e-20"], "tolerance must be at least 1e-14"),
         (["sample", "funnel", "--metric", "softabs", "--alpha", "-1"], "alpha must be positive and finite"),
         (["sample", "funnel", "--out", "no/such/place/r.nc"], "there is no directory"),
+        (["sample", "funnel", "--split", "2"], "does not say how its data are split"),
+        (["sample", "funnel", "--widths", "2"], "--widths belongs to mlp-regression"),
+        (["sample", "mlp-regression", "--widths", "10,x"], "whole numbers with commas between them, got '10,x'"),
+        (
+            ["sample", "mlp-regression", "--widths", "4", "--split", "401"],
+            "400 rows of data: they cannot be split into",
+        ),
+        (["sample", "mlp-regression", "--widths", "4", "--integrator", "symmetric-split"], "model.split"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(arguments, words, capsys):
@@ -91,7 +136,7 @@ def test_usage_errors_exit_with_2(capsys):
 def test_models_and_info(capsys):
     assert main(["models"]) == 0
     listed = capsys.readouterr().out
-    assert len(listed.splitlines()) == len(refhmc.models.by_name())
+    assert len(listed.splitlines()) == len(refhmc.models.by_name() | refhmc.models.networks_by_name())
     assert main(["info"]) == 0
     assert f"refhmc {refhmc.__version__}" in capsys.readouterr().out
 
