@@ -135,6 +135,11 @@ def draw(rng: np.random.Generator, n_draws: int, a: float, ybar: float, b: float
     return np.column_stack([t1, t2])
 
 
+def share_of(y: np.ndarray, sigma_y: float, sigma_theta: float, rows: np.ndarray, share: float) -> Model:
+    """The banana of some of the observations, with a ``share`` of the log prior."""
+    return Banana(y[rows], sigma_y, sigma_theta / math.sqrt(share))
+
+
 def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
     y = np.ones(100) if y is None else np.asarray(y, dtype=float)
@@ -164,4 +169,6 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
             variance=variance,
             draw=functools.partial(draw, a=a, ybar=ybar, b=b),
         ),
+        n_rows=len(y),
+        part=functools.partial(share_of, y, sigma_y, sigma_theta),
     )

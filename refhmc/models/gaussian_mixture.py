@@ -37,6 +37,7 @@ expected information has no closed form: no Fisher metric.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.logistic_regression import exponentials, log_product
+from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
     chain_hessian,
     chain_third_derivative,
@@ -58,6 +60,8 @@ from refhmc.numerics.transforms import (
     ordered_forward,
     softplus,
 )
+
+NAMES = ["mu1", "log_gap", "log_sigma[0]", "log_sigma[1]", "logit_theta"]
 
 
 @jit
@@ -332,6 +336,37 @@ def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> No
     chain_trace(out, M, D, gradient_x(q, w), a, b, c)
 
 
+@jit
+def log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior in q, and its gradient."""
+    zero = 0.0 * q[0]
+    out[0], out[1], out[2], out[3], out[4] = gradient_x(q, (zero, zero, zero, zero, zero, zero))
+    out[1] = half_line(q[1])[1] * out[1] + 1
+    return log_prior_and_jacobian(q)
+
+
+part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
+    log_density, value_and_gradient, log_prior
+)
+
+
+def share_of(y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """The mixture on some of the observations, with a ``share`` of what there was of the log prior."""
+    y, share = y[rows], before * share
+    return Model(
+        5,
+        part_log_density,
+        part_gradient,
+        data=with_share(y.reshape(1, -1), share),
+        names=NAMES,
+        constrain=constrain,
+        value_and_gradient=part_value_and_gradient,
+        name="gaussian_mixture",
+        n_rows=len(y),
+        part=functools.partial(share_of, y, share),
+    )
+
+
 def constrain(q: np.ndarray) -> dict:
     return {
         "mu": ordered_forward(q[..., :2]),
@@ -360,9 +395,11 @@ def GaussianMixture(y: Any = None) -> Model:
         third_derivative,
         trace,
         data=y.reshape(1, -1).copy(),
-        names=["mu1", "log_gap", "log_sigma[0]", "log_sigma[1]", "logit_theta"],
+        names=NAMES,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="gaussian_mixture",
         reference=reference,
+        n_rows=len(y),
+        part=functools.partial(share_of, y, 1.0),
     )

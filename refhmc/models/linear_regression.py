@@ -17,6 +17,7 @@ Data: the rows of R, those of G, a row of b and a row [n, S0, 0, ...]; at least 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -29,6 +30,7 @@ from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Gaussian
+from refhmc.models.split import functions_of_a_part, with_share
 
 SCALE = 2.5
 LOG_SCALE = math.log(SCALE)
@@ -160,6 +162,56 @@ def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray
             out[d] -= 2 * precision * data[d + i, j] * M[i, j]
 
 
+@jit
+def log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior in q, and its gradient."""
+    u = q[q.shape[0] - 1]
+    out[:] = 0.0
+    value, out[q.shape[0] - 1] = half_cauchy(u - LOG_SCALE, np.exp(2 * u) / (SCALE * SCALE))
+    return value
+
+
+part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
+    log_density, value_and_gradient, log_prior
+)
+
+
+def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """The regression of some of the rows, with a ``share`` of what there was of the log prior."""
+    X, y, share = X[rows], y[rows], before * share
+    return Model(
+        X.shape[1] + 1,
+        part_log_density,
+        part_gradient,
+        data=with_share(sums_of(X, y), share),
+        names=names_of(X),
+        constrain=constrain,
+        value_and_gradient=part_value_and_gradient,
+        name="linear regression",
+        n_rows=len(y),
+        part=functools.partial(share_of, X, y, share),
+        outputs=outputs,
+        likelihood=likelihood,
+    )
+
+
+def names_of(X: np.ndarray) -> list[str]:
+    return [f"beta[{j}]" for j in range(X.shape[1])] + ["log_sigma"]
+
+
+def sums_of(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The data; the least-squares solution of least norm, where there are several."""
+    n, d = X.shape
+    R = np.linalg.qr(X, mode="r")
+    b = np.linalg.lstsq(X, y)[0]
+    data = np.zeros((2 * d + 2, max(d, 2)))
+    data[: len(R), :d] = R
+    data[d : 2 * d, :d] = np.transpose(R) @ R
+    data[2 * d, :d] = b
+    data[2 * d + 1, :2] = n, float(np.sum((y - X @ b) ** 2))
+    return data
+
+
 def constrain(q: np.ndarray) -> dict:
     return {"beta": q[..., :-1], "sigma": np.exp(q[..., -1])}
 
@@ -197,16 +249,10 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     n, d = X.shape
     if n <= d or np.linalg.matrix_rank(X) < d:
         raise ValueError("beta has a flat prior: X must have more rows than columns, and independent columns")
-    R = np.linalg.qr(X, mode="r")
-    b = np.linalg.lstsq(X, y)[0]
-    S0 = float(np.sum((y - X @ b) ** 2))
+    data = sums_of(X, y)
+    b, S0 = data[2 * d, :d], float(data[2 * d + 1, 1])
     if 1e-20 * float(y @ y) >= S0:
         raise ValueError("y is fitted exactly: the posterior has no bound at sigma = 0")
-    data = np.zeros((2 * d + 2, max(d, 2)))
-    data[:d, :d] = R
-    data[d : 2 * d, :d] = np.transpose(R) @ R
-    data[2 * d, :d] = b
-    data[2 * d + 1, :2] = n, S0
     return Model(
         d + 1,
         log_density,
@@ -218,12 +264,14 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         fisher_derivative,
         fisher_trace,
         data=data,
-        names=[f"beta[{j}]" for j in range(d)] + ["log_sigma"],
+        names=names_of(X),
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="linear regression",
         reference=reference,
         initial=np.append(b, 0.5 * math.log(S0 / n)),
+        n_rows=n,
+        part=functools.partial(share_of, X, y, 1.0),
         outputs=outputs,
         likelihood=likelihood,
     )

@@ -96,6 +96,41 @@ def gradient_from(value_and_gradient: Callable) -> Callable:
     return jit_anew(gradient)
 
 
+def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, prior: Callable) -> tuple[Callable, ...]:
+    """``log_density``, ``gradient`` and ``value_and_gradient`` of the same model with a share s of its log prior:
+
+        L_m(q) = L(q; y_m) - (1 - s) log p(q)
+
+    ``prior``: (q, out) -> log p(q), and its gradient. The last row of a part's data begins with s; the others are those of
+    the whole model on the part's rows. In the model's module they have to have the names ``part_log_density``,
+    ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled.
+    """
+
+    def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
+        left_out, slope = 1 - data[-1, 0], np.zeros_like(out)
+        L = value_and_gradient(q, data[:-1], out) - left_out * prior(q, slope)
+        for i in range(q.shape[0]):
+            out[i] -= left_out * slope[i]
+        return L
+
+    def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
+        return log_density(q, data[:-1]) - (1 - data[-1, 0]) * prior(q, np.zeros_like(q))
+
+    def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+        both(q, data, out)
+
+    functions = (part_log_density, part_gradient, part_value_and_gradient)
+    for each in functions:
+        each.__module__, each.__qualname__ = prior.__module__, each.__name__
+    both = jit_anew(part_value_and_gradient)
+    return jit_anew(part_log_density), jit_anew(part_gradient), both
+
+
+def with_share(data: np.ndarray, share: float) -> np.ndarray:
+    """The data of a part whose functions are :func:`functions_of_a_part`."""
+    return np.vstack([data, np.full((1, data.shape[1]), share)])
+
+
 def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
     """The rows 0, ..., n - 1 in M parts whose sizes differ by at most one.
 
