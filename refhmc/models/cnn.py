@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.models.base import Model
-from refhmc.models.inputs import images
+from refhmc.models.inputs import images, number_of_classes
 from refhmc.models.mlp import layers_of, on_data
 from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling
 from refhmc.models.networks.model import activation as activation_named
@@ -46,7 +46,7 @@ def CNN(
     Raises ShapeError for images that are too small or of another shape, ValueError for labels or pixels that cannot be.
     """
     X = images(X)
-    n_classes = int(np.max(y, initial=0)) + 1 if n_classes is None else n_classes
+    n_classes = number_of_classes(y, n_classes)
     layers: list[Layer] = []
     shape = X.shape[1:]
     for outputs in channels:

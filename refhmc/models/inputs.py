@@ -38,7 +38,21 @@ def images(X: Any) -> np.ndarray:
 def labels(y: Any, n_classes: int) -> np.ndarray:
     """Whole numbers 0, ..., n_classes - 1; ValueError names the first that is none of them."""
     y = np.asarray(y)
+    if y.dtype.kind not in "biuf":
+        raise ValueError(f"labels are whole numbers 0, ..., {n_classes - 1}, got an array of {y.dtype}")
     wrong = np.flatnonzero(~((y >= 0) & (y < n_classes) & (y == np.floor(y))))
     if len(wrong):
         raise ValueError(f"labels are 0, ..., {n_classes - 1}; y[{wrong[0]}] is {y[wrong[0]]}")
     return y.astype(np.int64)
+
+
+def number_of_classes(y: Any, given: int | None) -> int:
+    """``given``, or one more than the largest label. Raises ValueError."""
+    if given is not None:
+        if isinstance(given, bool) or int(given) != given or given < 2:
+            raise ValueError(f"n_classes must be a whole number of at least 2, got {given!r}")
+        return int(given)
+    y = np.asarray(y)
+    if y.dtype.kind not in "biuf" or not (np.isfinite(y) & (y >= 0)).all():
+        raise ValueError(f"labels are whole numbers 0, 1, ..., got an array of {y.dtype}: {y.ravel()[:5].tolist()} ...")
+    return int(np.max(y, initial=0)) + 1

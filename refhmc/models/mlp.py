@@ -19,7 +19,7 @@ import numpy as np
 
 from refhmc.models import datasets
 from refhmc.models.base import Model
-from refhmc.models.inputs import rows_of
+from refhmc.models.inputs import number_of_classes, rows_of
 from refhmc.models.networks.layers import Dense, Layer
 from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
 
@@ -68,7 +68,7 @@ def SoftmaxRegression(
 ) -> Model:
     """P(y = j) proportional to exp(W_j . x + b_j), labels y (n,) 0, ..., n_classes - 1; by default up to the largest one."""
     X = rows_of(X, np.shape(X)[-1] if np.ndim(X) == 2 else 0)
-    n_classes = int(np.max(y, initial=0)) + 1 if n_classes is None else n_classes
+    n_classes = number_of_classes(y, n_classes)
     return MLP(
         [X.shape[1], n_classes], X, y, likelihood="softmax", prior_precision=prior_precision, name=name, **options
     )

@@ -79,9 +79,11 @@ def plot_band(
     x = rows_of(np.reshape(x, (np.size(x), 1)), 1)[:, 0]
     m, _ = draws_of(mean, sd)
     order = np.argsort(x, kind="stable")
-    for width in sorted(widths, reverse=True):
+    for shade, width in enumerate(sorted(widths, reverse=True), 1):
         low, high = band(mean, sd, width)
-        ax.fill_between(x[order], low[order, 0], high[order, 0], color="C0", alpha=0.25, lw=0, label=f"{width:g} sd")
+        ax.fill_between(
+            x[order], low[order, 0], high[order, 0], color="C0", alpha=0.2 * shade, lw=0, label=f"{width:g} sd"
+        )
     ax.plot(x[order], m.mean(axis=0)[order, 0], color="C0", label="mean")
     if data is not None:
         ax.plot(np.ravel(data[0]), np.ravel(data[1]), ".", color="black", ms=3, label="data")
