@@ -70,7 +70,7 @@ def test_the_log_density_is_that_of_what_is_predicted(name):
     assert np.ptp(rest) <= (1e-5 if "single" in name else 1e-11)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "cnn", "logistic"])
+@pytest.mark.parametrize("name", ["gaussian", "cnn", "logistic", "linear"])
 def test_split_models_batches_and_thinning(name):
     make, X, _ = MODELS[name]
     model = make()
