@@ -22,6 +22,7 @@ from typing import Any
 from refhmc.integrators.composition import composed
 from refhmc.integrators.discontinuous import step as discontinuous
 from refhmc.integrators.explicit_tao import step as explicit_tao
+from refhmc.integrators.gaussian_split import step as gaussian_split
 from refhmc.integrators.generalized_leapfrog import step as generalized_leapfrog
 from refhmc.integrators.implicit_midpoint import step as implicit_midpoint
 from refhmc.integrators.implicit_midpoint import step_by_midpoint as implicit_midpoint_by_midpoint
@@ -49,6 +50,7 @@ __all__ = [
     "discontinuous_hamiltonian",
     "explicit_tao",
     "fixed_point",
+    "gaussian_split",
     "generalized_leapfrog",
     "hamiltonian",
     "hmc",

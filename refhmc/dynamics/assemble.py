@@ -78,8 +78,10 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
     options = options_of(metric, integrator)
     rows, follows_parts = np.zeros((part.layout.n_vectors, model.dim)), getattr(part, "follows_parts", False)
+    if hasattr(part, "rows_for"):
+        rows = part.rows_for(model, metric)
     if follows_parts:
-        rows, options.drawn_parts = part.rows_for(model), part.drawn_parts(model)
+        options.drawn_parts = part.drawn_parts(model)
         if metric.learns == FROM_GRADIENTS:
             raise MetricError(
                 f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it"

@@ -28,6 +28,7 @@ from refhmc.core.registry import registry
 from refhmc.integrators.composition import Suzuki as Suzuki
 from refhmc.integrators.composition import Yoshida as Yoshida
 from refhmc.integrators.explicit_tao import ExplicitTao as ExplicitTao
+from refhmc.integrators.gaussian_split import GaussianSplit as GaussianSplit
 from refhmc.integrators.generalized_leapfrog import GeneralizedLeapfrog as GeneralizedLeapfrog
 from refhmc.integrators.implicit_midpoint import ImplicitMidpoint as ImplicitMidpoint
 from refhmc.integrators.leapfrog import Leapfrog as Leapfrog

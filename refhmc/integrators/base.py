@@ -24,7 +24,8 @@ class Integrator(Protocol):
 
     The claims, as in :mod:`refhmc.integrators`. ``pointer(metric)``: the compiled step for a metric, of the signature
     ``types.STEP``. ``layout``: rows of its own, which begin with :data:`CHECK` if it is to be checked. ``options``: entries
-    of the record of that name. It may say ``constant_metric = True``, that it asks for M^-1 alone, and ``point_rows``.
+    of the record of that name. It may say ``constant_metric = True``, that it asks for M^-1 alone, ``fixed_metric``, that this
+    must not be adapted, ``point_rows``, and ``rows_for(model, metric)``, its rows as they are at first.
     """
 
     order: int

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
-from refhmc.metrics import Diagonal
+from refhmc.metrics import Diagonal, Identity
 
 
 def resolve(metric: Any, integrator: Any) -> tuple:
     """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
-    metric = Diagonal() if metric is None else metric
+    if metric is None:
+        fixed = getattr(getattr(integrator, "base", integrator), "fixed_metric", False)
+        metric = Identity() if fixed else Diagonal()
     _require(
         metric, "metric", "refhmc.metrics", ("geometry", "refresh", "reads", "stacks", "options", "position_dependent")
     )

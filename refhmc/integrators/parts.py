@@ -36,7 +36,7 @@ class FollowsParts:
     constant_metric = True
     follows_parts = True
 
-    def rows_for(self, model: Any) -> np.ndarray:
+    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
         """Rows of its own, as they are at first. Raises TypeError for a model that is not split."""
         if not hasattr(model, "parts"):
             raise TypeError(

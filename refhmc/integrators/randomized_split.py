@@ -61,9 +61,9 @@ class RandomizedSplit(FollowsParts):
     def pointer(self, metric: Any) -> Callable:
         return randomized_split
 
-    def rows_for(self, model: Any) -> np.ndarray:
+    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
         """After the rows that all of them have, the order of the parts, d to a row. Raises ValueError for one that is none."""
-        known = super().rows_for(model)
+        known = super().rows_for(model, metric)
         M = len(model.parts)
         order = range(M) if self.one_order is None else self.one_order
         if sorted(order) != list(range(M)):

@@ -21,6 +21,7 @@ import refhmc
 from refhmc.core.point import EXTENDED_ROWS
 from refhmc.integrators import (
     ExplicitTao,
+    GaussianSplit,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Leapfrog,
@@ -131,9 +132,9 @@ def test_the_text_is_the_compiled_step(metric, name):
 
 
 def test_all_integrators_and_metrics_are_here():
-    follow_parts = {kind for kind in refhmc.integrators.INTEGRATORS.values() if hasattr(kind, "follows_parts")}
-    assert follow_parts == {SymmetricSplit, RandomizedSplit}  # of split models: tests/integrators/test_splits.py
-    assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS.values()) - follow_parts
+    of_one_model = {kind for kind in refhmc.integrators.INTEGRATORS.values() if hasattr(kind, "rows_for")}
+    assert of_one_model == {SymmetricSplit, RandomizedSplit, GaussianSplit}  # tests/integrators/test_splits.py
+    assert {type(each) for each in INTEGRATORS.values()} == set(refhmc.integrators.INTEGRATORS.values()) - of_one_model
     assert {type(make(2)) for make in METRICS.values()} == set(refhmc.metrics.METRICS.values())
 
 

@@ -1,4 +1,4 @@
-"""The integrators that follow the parts of a split model: geometry, order, number of evaluations, laws."""
+"""The integrators that follow the parts of a split model, and that with a Gaussian part: geometry, order, evaluations, laws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.core import sample_stats as S
 from refhmc.core.types import Work
-from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit, Yoshida
+from refhmc.integrators import GaussianSplit, Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit, Yoshida
 from refhmc.metrics import Dense, Diagonal, Identity
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.many_starts import from_each
@@ -26,6 +26,7 @@ STEPS = {
     "naive": lambda M: NaiveSplit(),
     "symmetric": lambda M: SymmetricSplit(),
     "randomized": lambda M: RandomizedSplit(),
+    "gaussian": lambda M: GaussianSplit([0.3, -0.2, 0.1], [[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.4]]),
     "in one order": lambda M: RandomizedSplit(one_order=tuple(np.roll(range(M), 1)[::-1])),
 }
 METRICS = {
@@ -63,6 +64,7 @@ def on_complex_numbers(M: int, metric):
     W = np.asarray(metric.inverse_mass(D))
     return SimpleNamespace(
         model=SimpleNamespace(parts=parts, gradient=lambda q: sum(part.gradient(q) for part in parts)),
+        inverse_mass=lambda q: W,
         inverse_product=lambda q, p: W * p if W.ndim == 1 else W @ p,
     )
 
@@ -124,7 +126,7 @@ def test_which_are_reversible(M):
         return path.q[-1], path.p[-1]
 
     order = tuple(np.random.default_rng(M).permutation(M))
-    for integrator in (NaiveSplit(), SymmetricSplit()):
+    for integrator in (NaiveSplit(), SymmetricSplit(), STEPS["gaussian"](M)):
         assert integrator.reversible
         there = end(integrator, q, p)
         np.testing.assert_allclose(end(integrator, there[0], -there[1])[0], q, rtol=0, atol=1e-13)
@@ -136,7 +138,7 @@ def test_which_are_reversible(M):
 
 
 @pytest.mark.parametrize("M", [1, 2, 5])
-@pytest.mark.parametrize("name", ["naive", "symmetric", "randomized"])
+@pytest.mark.parametrize("name", ["naive", "symmetric", "randomized", "gaussian"])
 def test_order_at_a_fixed_number_of_parts(name, M):
     """Errors after a time 1 in n and 2 n steps, against 20,000 leapfrogs of 5e-5."""
     integrator, (q, p) = STEPS[name](M), start(100 + M)
@@ -265,7 +267,7 @@ KERNELS = {
 }
 
 
-LAWS_BY_DEFAULT = {("hmc", "symmetric", 5), ("hmc", "randomized", 5), ("nuts", "randomized", 2)}
+LAWS_BY_DEFAULT = {("hmc", "symmetric", 5), ("hmc", "randomized", 5), ("nuts", "randomized", 2), ("hmc", "gaussian", 2)}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ LAWS_BY_DEFAULT = {("hmc", "symmetric", 5), ("hmc", "randomized", 5), ("nuts", "
     [
         pytest.param(kernel, name, M, marks=[] if (kernel, name, M) in LAWS_BY_DEFAULT else pytest.mark.sweep)
         for kernel in sorted(KERNELS)
-        for name in ("naive", "symmetric", "randomized")
+        for name in ("naive", "symmetric", "randomized", "gaussian")
         for M in (2, 5, 10)
     ],
 )

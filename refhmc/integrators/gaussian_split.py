@@ -1,0 +1,189 @@
+"""The split of Shahbaba, Lan, Johnson and Neal (2014): a Gaussian part solved exactly, and kicks by what is left.
+
+With U = -L, its minimum m and a positive definite J, the Hessian of U there (any m and J will do, and decide the step alone),
+
+    H = H_0 + U_1       H_0 = U_0(q) + 1/2 p' M^-1 p,    U_0 = 1/2 (q - m)' J (q - m),    U_1 = U - U_0
+
+one step of size eps is their Algorithm 1:
+
+    p <- p - eps/2 dU_1/dq;     (q, p) <- the flow of H_0 for the time eps;     p <- p - eps/2 dU_1/dq
+
+The flow is a rotation. With T whose columns have T' M T = 1 and T' J T = diag(omega^2), and x = T^-1 (q - m), s = T' p,
+
+    x <- x cos(omega eps) + s sin(omega eps) / omega,        s <- s cos(omega eps) - x omega sin(omega eps)
+
+and J (q - m) is omega^2 x in these coordinates. Symplectic, reversible (under p -> -p), explicit, of order 2, one gradient a
+step. On the Gaussian itself dU_1/dq = 0 and a step of any size is exact; elsewhere the step is limited by U_1, whose curvature
+is small where the density is close to normal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.compiled import jit
+from refhmc.core.point import as_point
+from refhmc.core.records import Layout
+from refhmc.core.types import as_model, as_work
+from refhmc.errors import MetricError, ShapeError
+from refhmc.metrics.base import NOTHING
+from refhmc.metrics.euclidean import Euclidean, inverse_product
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+from refhmc.numerics.linalg import dot
+
+# After these rows, d with the columns of T and d with those of T^-T = M T.
+GAUSSIAN = Layout("mean omega away x s")
+gaussian, N_GAUSSIAN = GAUSSIAN.rows, GAUSSIAN.n_vectors
+LEAST_DECREMENT = 1e-8  # what a Newton step from the mode may still promise of L
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSplit:
+    """Shahbaba's split on a Euclidean metric that is not adapted, by default the identity.
+
+    mean (d,), precision (d, d): m and J. :meth:`at_mode` takes them from a model.
+
+    Raises ShapeError for other shapes, MetricError for a precision that is not symmetric and positive definite, or, where it is
+    first used, for another metric.
+    """
+
+    name = "gaussian-split"
+    mean: Any
+    precision: Any
+
+    order = 2
+    symplectic = True
+    reversible = True
+    exact = True
+    approximation = ""
+    implicit = False
+    cost = 1
+    layout = GAUSSIAN
+    constant_metric = True
+    fixed_metric = True
+
+    def __post_init__(self) -> None:
+        mean, J = np.asarray(self.mean, dtype=float), np.asarray(self.precision, dtype=float)
+        if mean.ndim != 1 or J.shape != (len(mean), len(mean)):
+            raise ShapeError(f"mean and precision: expected (d,) and (d, d), got {mean.shape} and {J.shape}")
+        if not (np.isfinite(mean).all() and np.isfinite(J).all()):
+            raise MetricError("mean or precision has entries that are not finite")
+        if np.abs(J - J.T).max() > 1e-10 * np.abs(J).max():
+            raise MetricError("precision is not symmetric")
+        least = np.linalg.eigvalsh(J)[0]
+        if not least > 0:
+            raise MetricError(f"precision is not positive definite: its least eigenvalue is {least:.6g}")
+
+    @classmethod
+    def at_mode(cls, model: Any, start: Any = None) -> GaussianSplit:
+        """m the mode of the model's density, found by SciPy's trust-region Newton method from ``start`` (d,), by default the
+        model's own or zero, and J minus its Hessian there.
+
+        Raises MissingDerivativeError without a Hessian, ValueError where no mode with a negative definite Hessian was found.
+        """
+        import scipy.optimize
+
+        if start is None:
+            start = np.zeros(model.dim) if model.initial is None or callable(model.initial) else model.initial
+        found = scipy.optimize.minimize(
+            lambda q: -model.log_density(q),
+            start,
+            method="trust-exact",
+            jac=lambda q: -model.gradient(q),
+            hess=lambda q: -model.hessian(q),
+            options={"gtol": 1e-8},
+        )
+        J, g = -model.hessian(found.x), model.gradient(found.x)
+        least = np.linalg.eigvalsh(J)[0] if np.isfinite(J).all() else math.nan
+        if not (least > 0 and 0.5 * g @ np.linalg.solve(J, g) < LEAST_DECREMENT):
+            raise ValueError(
+                f"no mode of {model.name!r} was found: where the search from start = "
+                f"{np.array2string(np.asarray(start), precision=4, threshold=8)} ended, the gradient has size "
+                f"{np.linalg.norm(g):.3g}, and minus the Hessian has the least eigenvalue {least:.3g}"
+            )
+        return cls(found.x, 0.5 * (J + J.T))
+
+    def pointer(self, metric: Any) -> Callable:
+        return gaussian_split
+
+    def rows_for(self, model: Any, metric: Any) -> np.ndarray:
+        """Rows of its own. Raises ShapeError for a model of another dimension, MetricError for a metric that is adapted."""
+        d = model.dim
+        if np.shape(self.mean) != (d,):
+            raise ShapeError(f"mean: expected ({d},) for model {model.name!r}, got {np.shape(self.mean)}")
+        if metric.learns != NOTHING or not isinstance(metric, Euclidean):
+            raise MetricError(
+                f"GaussianSplit solves its Gaussian part for one metric, which must not be adapted: take Identity(), "
+                f"Diagonal(variances) or Dense(covariance), got {type(metric).__name__}"
+            )
+        omega, T, dual = modes(metric.inverse_mass(d), np.asarray(self.precision, dtype=float))
+        own = np.zeros((N_GAUSSIAN + 2 * d, d))
+        own[0], own[1], own[N_GAUSSIAN:] = self.mean, omega, np.vstack([T.T, dual.T])
+        return own
+
+    def options(self) -> dict[str, float]:
+        return {}
+
+    def on_arrays(self) -> Callable:
+        """Its step on arrays, (H, q, p, eps) -> (q', p')."""
+        return partial(step, mean=self.mean, precision=self.precision)
+
+
+def modes(W: Array, J: Array) -> tuple[Array, Array, Array]:
+    """omega (d,), T and T^-T (d, d), for W = M^-1, its diagonal (d,) or all of it: with W = L L' and L' J L = V omega^2 V',
+    T = L V and T^-T = L'^-1 V."""
+    xp = batched.namespace(J)
+    L = batched.diagonal_matrix(W**0.5) if W.ndim == 1 else batched.cholesky(W)
+    squares, V = batched.eigh(L.mT @ J @ L)
+    return squares**0.5, L @ V, xp.linalg.solve(L.mT, V)
+
+
+def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) -> tuple[Array, Array]:
+    """One step on arrays (..., d)"""
+    xp = batched.namespace(q)
+    m = xp.asarray(mean)
+    omega, T, dual = modes(H.inverse_mass(q), xp.asarray(precision))
+    p = p + eps / 2 * H.model.gradient(q)
+    x = batched.times(dual.mT, q - m)
+    s = batched.times(T.mT, p) + eps / 2 * omega**2 * x
+    cos, sin = xp.cos(omega * eps), xp.sin(omega * eps)
+    x, s = x * cos + s * sin / omega, s * cos - x * omega * sin
+    q = m + batched.times(T, x)
+    p = batched.times(dual, s + eps / 2 * omega**2 * x)
+    return q, p + eps / 2 * H.model.gradient(q)
+
+
+@jit
+def gaussian_split(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
+    """One step of the point ``z`` in place; returns H there."""
+    as_work(work).counters.gradients += 1
+    f, point, w, d = as_model(model), as_point(z), gaussian(own), z.shape[1]
+    for i in range(d):
+        point.p[i] += 0.5 * eps * point.gradient[i]
+        w.away[i] = point.q[i] - w.mean[i]
+    for k in range(d):
+        omega = w.omega[k]
+        cos, sin = math.cos(omega * eps), math.sin(omega * eps)
+        x = dot(own[N_GAUSSIAN + d + k], w.away)
+        s = dot(own[N_GAUSSIAN + k], point.p) + 0.5 * eps * omega * omega * x
+        w.x[k] = x * cos + s * sin / omega
+        w.s[k] = s * cos - x * omega * sin + 0.5 * eps * omega * omega * w.x[k]
+    for i in range(d):
+        point.q[i], point.p[i] = w.mean[i], 0.0
+    for k in range(d):
+        for i in range(d):
+            point.q[i] += w.x[k] * own[N_GAUSSIAN + k, i]
+            point.p[i] += w.s[k] * own[N_GAUSSIAN + d + k, i]
+    log_density = f.value_and_gradient(point.q, f.data, point.gradient)
+    for i in range(d):
+        point.p[i] += 0.5 * eps * point.gradient[i]
+    inverse_product(point.p, work, point.velocity)
+    point.log_density[0] = log_density
+    return 0.5 * dot(point.p, point.velocity) - log_density
