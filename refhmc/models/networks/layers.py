@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from refhmc.errors import ShapeError
-from refhmc.models.networks.expansion import Expansion, add, function, linear, product, total
+from refhmc.models.networks.expansion import Expansion, function, linear, product, total
 from refhmc.numerics.batched import Array, namespace
 
 
@@ -46,7 +46,14 @@ def columns_times(a: Array, b: Array) -> Array:
 
 def affine(W: Expansion, b: Expansion, x: Expansion) -> Expansion:
     """x W' + b"""
-    return add(product(lambda x, W: x @ W.mT, x, W), linear(lambda b: b[..., None, :], b))
+
+    def plus(y: Array | None, b: Array | None) -> Array | None:
+        if y is None or b is None:
+            return y if b is None else b[..., None, :]
+        y += b[..., None, :]  # y is new: a sum beside it would take as long as the product
+        return y
+
+    return tuple(map(plus, product(lambda x, W: x @ W.mT, x, W), b))
 
 
 def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
