@@ -253,6 +253,15 @@ def test_the_bias_of_minibatches_is_what_the_theory_says(name):
     assert most_standard_errors(parts, [(m,) for m in range(M)]) > 12
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("kernel", [refhmc.SGLD(step_size=0.5, n_steps=1), refhmc.SGHMC(step_size=0.9, n_steps=1)])
+def test_the_kit_refuses_the_law_of_a_finite_step(kernel):
+    report = refhmc.check.sampler(
+        kernel, target=refhmc.models.Gaussian([0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]), seconds=60
+    )
+    assert "stationarity (e-value)" in {row.name for row in report.failures}, report
+
+
 # -------------------------------------------------------------------------------------------- minibatches
 
 WITH_DATA = {
