@@ -1,4 +1,4 @@
-"""Compile and cache everything now: the core, both kernels, every metric, integrator and built-in model."""
+"""Compile and cache everything now: every kernel, metric, integrator and built-in model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     from refhmc.core.binding import DERIVATIVES
     from refhmc.sampling.chain import make_plan
 
-    def core(kernel: Any) -> Any:
-        return lambda: make_plan(gaussian, kernel, 0).compile(gaussian.name)
+    def core(kernel: Any, model: Any = None) -> Any:
+        model = gaussian if model is None else model
+        return lambda: make_plan(model, kernel, 0).compile(model.name)
 
     def derivatives(model: Any) -> Any:
         def evaluate() -> None:
@@ -38,7 +39,9 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
     M = refhmc.metrics
     metrics = [M.Tridiagonal([1.0, 1.0], [0.1]), *(kind() for kind in M.METRICS.values() if kind is not M.Tridiagonal)]
     makers = refhmc.models.by_name()
-    gaussian = makers["gaussian"]()
+    gaussian, parts = makers["gaussian"](), makers["banana"]().split(2)
+    followers = [kind for kind in refhmc.integrators.INTEGRATORS.values() if getattr(kind, "follows_parts", False)]
+    gradients = (refhmc.SGD, refhmc.SGLD, refhmc.SGHMC)
     tasks = [
         ("NUTS, diagonal metric", core(refhmc.NUTS())),
         ("HMC", core(refhmc.HMC())),
@@ -46,6 +49,12 @@ def compile_everything() -> Iterator[tuple[int, int, str, float]]:
         ("Gibbs, two blocks", core(refhmc.Gibbs({(0,): refhmc.NUTS(), (1,): refhmc.HMC()}))),
         *((f"metric {type(metric).__name__}", core(refhmc.HMC(metric=metric))) for metric in metrics),
         *((f"integrator {title}", core(refhmc.HMC(metric=M.Fisher(), integrator=each))) for title, each in variants()),
+        *((f"integrator {kind.__name__}", core(refhmc.HMC(n_steps=1, integrator=kind()), parts)) for kind in followers),
+        (
+            "GaussianSplit",
+            core(refhmc.HMC(integrator=refhmc.integrators.GaussianSplit([0.0, 0.0], np.eye(2)), metric=M.Identity())),
+        ),
+        *((kind.__name__, core(kind(step_size=1.0), parts)) for kind in gradients),
         ("trajectories and single transitions", trajectory),
         *((f"model {name}", derivatives(make())) for name, make in makers.items()),
     ]
