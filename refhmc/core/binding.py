@@ -268,8 +268,16 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
 
 
 @shared
-def _change_from_function(f: Any, unpack: Any, takes_data: bool) -> Any:
+def _density_on_a_copy(log_density: Callable) -> Callable:
+    """A user's log density on a copy of the position."""
+    return jit_anew(lambda q, data: log_density(q.copy(), data))
+
+
+@shared
+def _change_from_function(same: _SamePart, unpack: Any, takes_data: bool) -> Any:
     """``log_density_change`` in the core's protocol."""
+    function = same.function
+    f: Any = function if hasattr(function, "py_func") else jit_anew(function)
     if unpack is None and takes_data:
 
         def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
@@ -504,12 +512,10 @@ class Core:
     def _compiled_change(self) -> Callable:
         function = self.model._functions["log_density_change"]
         if function is None:
-            density = self._log_density
-            on_a_copy = density if self.own else jit_anew(lambda q, data: density(q.copy(), data))
-            adapted = _change_from_density(on_a_copy)
+            adapted = _change_from_density(self._log_density if self.own else _density_on_a_copy(self._log_density))
         else:
-            f = function if self.own or hasattr(function, "py_func") else jit_anew(function)
-            adapted = _change_from_function(f, None if self.own else self._unpack, argument_count(function) == 4)
+            unpack = None if self.own else self._unpack
+            adapted = _change_from_function(_SamePart(function), unpack, argument_count(function) == 4)
         if not numba.config.DISABLE_JIT:
             adapted.compile(types.CHANGE.signature)
         return adapted

@@ -296,6 +296,29 @@ def test_split_models_travel_and_are_told_apart():
     assert not model.made_of().unknown
 
 
+def test_parts_with_the_same_functions_are_compiled_once():
+    """Whoever splits a model of his own makes the functions anew for each part, as a rule."""
+
+    def part(shift: float):
+        def log_density(q, data):
+            return -((q[0] - data[0]) ** 2)
+
+        def gradient(q, data):
+            return -2 * (q - data)
+
+        def change(q, data, j, new_value):
+            return (q[0] - data[0]) ** 2 - (new_value - data[0]) ** 2
+
+        return (
+            refhmc.Model(1, log_density, gradient, data=np.array([shift])),
+            refhmc.Model(1, log_density, gradient, data=np.array([shift]), log_density_change=change),
+        )
+
+    for first, second in zip(part(0.0), part(1.0), strict=True):
+        assert first.core.tuple_for_changes[4] is second.core.tuple_for_changes[4]
+        assert first.core.tuple_for_changes[1] is second.core.tuple_for_changes[1]
+
+
 def test_parts_of_several_kinds():
     """Compiled, compiled from a user's text, and Python, in one sum."""
     gaussian = refhmc.models.Gaussian(np.zeros(2), np.eye(2))
