@@ -94,6 +94,35 @@ def refhmc_kernel(model: Any, kernel: Any) -> Callable:
     return called
 
 
+def drawn_parts(kernel: Any, model: Any) -> int:
+    """How many parts of a split model one of refhmc's kernels puts into an order of its own for each trajectory."""
+    count = getattr(getattr(kernel, "integrator", None), "drawn_parts", None)
+    return count(model) if count is not None and hasattr(model, "parts") else 0
+
+
+def uniforms_of(order: Any) -> list[float]:
+    """What refhmc's draw of an order is asked for that order to come out (Fisher and Yates, from the last entry down)."""
+    left, found = list(range(len(order))), []
+    for k in range(len(order) - 1, 0, -1):
+        j = left.index(int(order[k]))
+        left[j], left[k] = left[k], left[j]
+        found.append((j + 0.5) / (k + 1))
+    return found
+
+
+def refhmc_hmc_in_an_order(model: Any, kernel: Any) -> Callable:
+    """refhmc's HMC as ``kernel(draws, q)``, the order of the parts one question and each other uniform another."""
+    M = drawn_parts(kernel, model)
+    jitters = (getattr(kernel, "step_jitter", 0.0) > 0) + (getattr(kernel, "length_jitter", 0.0) > 0)
+
+    def in_an_order(draws: Any, q: Any) -> np.ndarray:
+        normals, order = draws.normal(model.dim), uniforms_of(draws.permutation(M))
+        uniforms = [*order, *(draws.uniform() for _ in range(1 + jitters))]
+        return own.transition(model, kernel, to_host(q), normals=normals, uniforms=np.array(uniforms)).q
+
+    return in_an_order
+
+
 class _RefhmcKernel:
     """Each transition makes a chain of its own: nothing is kept between two, and a copy would only be compiled again."""
 

@@ -96,6 +96,7 @@ class IntegratorExamination(Examination):
     tighter: Callable[[float], Step] | None
     invariants: dict[str, Foreign]
     symmetries: list[tuple[Callable, Callable]]
+    counter: Foreign | None
     seed: int
     like: Any = None
     dim_given: bool = True

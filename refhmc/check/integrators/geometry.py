@@ -1,6 +1,7 @@
 """Geometry of a step: what the map S of n steps is whatever its H, for ``check.integrator``.
 
     reversible      F S F S = 1, F(q, p) = (q, -p)
+    inverse         S(-eps) S(eps) = 1, on the same draws where it draws
     symplectic      J' Omega J = Omega, Omega = [[0, 1], [-1, 0]], J the Jacobian of S; in many dimensions
                     (J v)' Omega J w = v' Omega w for a few random v, w
     volume          log |det J| = 0
@@ -38,6 +39,22 @@ def reversal_defect(
     step = step or test.step
     end = step.quiet(z, eps, n)
     back = test.flip(step.quiet(test.flip(end), eps, n)) if np.isfinite(end).all() else end
+    J = test.jacobian(z, eps, n, step)
+    if not np.isfinite(back).all() or J is None:
+        return None
+    size = float(np.abs((back - z) / test.scale(z, end)).max())
+    return Defect(size, test.rounding(z, eps, n, J.growth, step), J.growth, "rounding x |J|")
+
+
+def inverse_defect(
+    test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
+) -> Defect | None:
+    """|S(-eps) S(eps) z - z| likewise; of a step that draws one step only, on the same draws."""
+    step = step or test.step
+    if step.random and n > 1:
+        return None
+    end = step.quiet(z, eps, n)
+    back = step.quiet(end, -eps, n) if np.isfinite(end).all() else end
     J = test.jacobian(z, eps, n, step)
     if not np.isfinite(back).all() or J is None:
         return None
@@ -84,6 +101,12 @@ def reversible(test: IntegratorExamination) -> Row:
     if test.step.random:
         return reversible_in_law(test)
     return _geometric(test, "reversible", reversal_defect)
+
+
+def inverse(test: IntegratorExamination) -> Row:
+    if "inverse" not in test.claims:
+        raise NotApplicable("not claimed")
+    return _geometric(test, "inverse", inverse_defect)
 
 
 def symplectic(test: IntegratorExamination) -> Row:

@@ -1,10 +1,11 @@
 """``check.integrator``: what a step (q, p) -> (q', p') of Hamilton's equations must be, one row a property.
 
     points.py       where it is examined; what must hold before anything is measured
-    geometry.py     reversible, symplectic, volume, composition: of the map, whatever its H
+    geometry.py     reversible, inverse, symplectic, volume, composition: of the map, whatever its H
     expansion.py    order, small step, elapsed time: beside the true flow of H as eps goes to zero
     energy.py       energy, shadow energy: along the orbit
     invariants.py   what its author declares      solver.py   the equation solver of an implicit step
+    cost.py         evaluations a step, by its author's counter
 
 Here: the call, what its author claims, and the rows in their order, each a function of the :class:`IntegratorExamination`,
 whose file says in which units all is measured.
@@ -25,11 +26,12 @@ from refhmc.check import own
 from refhmc.check.adapters import refhmc_step
 from refhmc.check.arguments import require_counts, require_times
 from refhmc.check.examination import Rows
+from refhmc.check.integrators.cost import evaluations
 from refhmc.check.integrators.energy import energy_error, shadow_energy
 from refhmc.check.integrators.examination import IntegratorExamination
 from refhmc.check.integrators.expansion import elapsed_time, order, small_step
 from refhmc.check.integrators.flow import Energy
-from refhmc.check.integrators.geometry import composition, reversible, symplectic, volume
+from refhmc.check.integrators.geometry import composition, inverse, reversible, symplectic, volume
 from refhmc.check.integrators.invariants import conserved, equivariance
 from refhmc.check.integrators.patterns import typical
 from refhmc.check.integrators.points import answers, answers_in, deterministic, gradient, momentum_convention
@@ -38,13 +40,14 @@ from refhmc.check.report import INEFFICIENT, MISCONDUCT, Report
 from refhmc.check.subject.foreign import DIMENSIONS, SECONDS_PER_CALL, Foreign, SubjectHung, quiet, watched
 from refhmc.check.subject.step import Step
 
-FAMILIES = ("symplectic", "reversible", "volume", "energy", "order", "exact time")
+FAMILIES = ("symplectic", "reversible", "inverse", "volume", "energy", "order", "exact time", "evaluations")
 ROWS: Rows = (
     ("answers", answers, MISCONDUCT),
     ("momentum convention", momentum_convention),
     ("deterministic", deterministic),
     ("gradient of H", gradient, INEFFICIENT),
     ("reversible", reversible),
+    ("inverse", inverse),
     ("symplectic", symplectic),
     ("volume", volume),
     ("composition", composition, INEFFICIENT),
@@ -57,6 +60,7 @@ ROWS: Rows = (
     ("equivariance", equivariance, INEFFICIENT),
     ("delta scaling", delta_scaling),
     ("solver failure", solver_failure),
+    ("evaluations", evaluations, INEFFICIENT),
 )
 
 
@@ -74,6 +78,7 @@ def integrator(
     with_tolerance: Callable | None = None,
     invariants: dict[str, Callable] | None = None,
     symmetries: Sequence[tuple[Callable, Callable]] | None = None,
+    counter: Callable[[], int] | None = None,
     seconds: float | None = 60.0,
     seed: int = 20261121,
     like: Any = None,
@@ -85,12 +90,15 @@ def integrator(
 
     ``H``: a function of (q, p), an object with ``energy``, or a refhmc Hamiltonian; what needs it is NOT RUN without.
     ``grad_q``, ``grad_p``: its gradients, otherwise found from H. ``claims``: of "symplectic", "reversible", "volume",
-    "order=k" (higher passes too), "energy" (conserved to rounding), "exact time"; what is not claimed is never failed.
+    "order=k" (higher passes too), "energy" (conserved to rounding), "exact time", "inverse" (a step of -eps undoes one of eps,
+    on the same draws, as a tree's leaves backward in time need), "evaluations=k" (at most k a step, once it is going); what is
+    not claimed is never failed.
     ``points``: pairs (q, p) to examine it at, otherwise normal ones. ``tolerance``: of its equation solver, 0 if it has none;
     ``with_tolerance(delta)``: the step with another. ``invariants``: functions of (q, p) that it conserves, by name.
-    ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``seconds``: of which each row may take a half of what
-    those before have left; what is not done then is INCONCLUSIVE or NOT RUN. None: no limit, and the same work on any
-    machine.
+    ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``counter()``: the evaluations made so far, whatever its
+    author counts (partial gradients of a split: 2M - 2 a symmetric step, where neighbours are merged). ``seconds``: of which
+    each row may take a half of what those before have left; what is not done then is INCONCLUSIVE or NOT RUN. None: no limit,
+    and the same work on any machine.
 
     Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
     """
@@ -123,6 +131,7 @@ def integrator(
         tighter=None if with_tolerance is None else lambda delta: Step(with_tolerance(delta), dim, name, like),
         invariants={k: Foreign(f, k, like) for k, f in (invariants or {}).items()},
         symmetries=list(symmetries or ()),
+        counter=None if counter is None else Foreign(counter, "counter", like, in_dimensions=False),
         seed=seed,
         like=like,
         dim_given=dim_given,
@@ -148,8 +157,9 @@ def read_claims(claims: str) -> dict[str, float]:
     for word in text.replace(",", " ").split():
         key, _, value = word.partition("=")
         key = "exact time" if key == "exact-time" else key
-        if key not in FAMILIES or (key == "order") != bool(value):
-            raise ValueError(f"claims: {word!r} is none of symplectic, reversible, volume, energy, order=k, exact time")
+        if key not in FAMILIES or (key in ("order", "evaluations")) != bool(value):
+            known = ", ".join(f"{name}=k" if name in ("order", "evaluations") else name for name in FAMILIES)
+            raise ValueError(f"claims: {word!r} is none of {known}")
         found[key] = float(value) if value else 1.0
         if key == "order" and not 1 <= found[key] <= 12:
             raise ValueError(f"claims: an order of {value} cannot be examined")

@@ -29,6 +29,10 @@ def typical(test: IntegratorExamination, rows: dict[str, Row]) -> list[str]:
         said.append(
             "n is ignored, or what is carried from step to step inside a call is not what a new call would find"
         )
+    if "inverse" in failed:
+        said.append("a step of -eps goes through its stages in the order of the step ahead, where it must be reversed")
+    if "evaluations" in failed:
+        said.append("what is evaluated at the end of one stage is evaluated again at the beginning of the next")
     if "gradient of H" in failed:
         said.append("the gradients given are not the derivatives of the energy given")
     said += _of_rates(failed, test) + _of_geometry(failed, rows, test)

@@ -113,13 +113,17 @@ def tape_transition(run: Callable, most: int) -> Callable:
 def of_refhmc(kernel: Any, target: Any) -> Any:
     """NUTS of refhmc as (transition, leap, energy) on a model of refhmc: compiled code, on tapes of uniforms.
 
-    The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own.
+    The leapfrog on the identity metric is written out here, another way to the same states; other maps are refhmc's own. Of an
+    integrator that draws an order of parts for each trajectory one order is taken, not the parts' own: in each the law is to be
+    kept, so that it is kept on the whole.
     """
     metric = own.metrics.Identity() if kernel.metric is None else kernel.metric
     default = own.integrators.ImplicitMidpoint if metric.position_dependent else own.integrators.Leapfrog
     integrator = default() if kernel.integrator is None else kernel.integrator
     model = getattr(target, "model", target)
     kernel = type(kernel)(**{**vars(kernel), "metric": metric, "integrator": integrator})
+    order = np.roll(np.arange(adapters.drawn_parts(kernel, model)), 1)
+    first = adapters.uniforms_of(order)
     if type(metric) is own.metrics.Identity and type(integrator) is own.integrators.Leapfrog:
 
         def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -132,15 +136,17 @@ def of_refhmc(kernel: Any, target: Any) -> Any:
 
     else:
         H = own.Hamiltonian(model, metric)
+        if len(order):
+            integrator = type(integrator)(one_order=tuple(int(m) for m in order))
         several, energy = adapters.refhmc_step(H, integrator), H.energy
 
         def leap(q: np.ndarray, p: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
             return several(q, p, eps, 1)
 
     def run(q: np.ndarray, p: np.ndarray, tape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        end = own.transition(model, kernel, q, momentum=p, uniforms=tape)
+        end = own.transition(model, kernel, q, momentum=p, uniforms=np.concatenate([first, tape]))
         # In the place of a direction is the uniform itself: undecided it is 1/2, which is its threshold.
-        return end.q, end.probabilities
+        return end.q, end.probabilities[len(first) :]
 
     # Compiled here: no row is to wait for it.
     with contextlib.suppress(Exception):

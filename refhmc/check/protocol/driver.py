@@ -387,7 +387,7 @@ def _prepare_model(remote: Remote) -> Prepared:
 
 
 def _prepare_minibatch(remote: Remote) -> Prepared:
-    why = "no number of parts is given"
+    why: str | None = "no number of parts is given"
     if remote.parts is not None:
         q = remote.somewhere()
         why = remote.missing("partial_grad", remote.partial_grad, q) or remote.missing("grad", remote.grad, q)

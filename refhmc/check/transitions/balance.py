@@ -205,7 +205,7 @@ def pair(
             own = own or (k == 0 and converged > 0)
         clear = [x for x in others if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
         if own and len(clear) == len(others) and len(subsets) == 1:
-            pairing = _thoroughly(setting, best, forward, at, subset, path, near, rng)
+            pairing = _thoroughly(setting, best, forward, at, subset, _paths_of(path), near, rng)
             if pairing.state != "open":
                 return pairing
         if others:
@@ -215,9 +215,11 @@ def pair(
 
 
 def _thoroughly(
-    setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, path: Path, near: float, rng: Any
+    setting: Setting, best: Pairing, forward: float, at: Map, subset: Any, ways: list[Path], near: float, rng: Any
 ) -> Pairing:
     """Before it is held against the kernel: does every way back differ, and is it sure that none was missed?
+
+    ``ways``: the path, and the same with its free numbers turned round, as an order that is drawn may have to be.
 
     A reversible kernel has as many ways there as back, so that fewer of them found back than there are too few. What would
     take noise of an energy far from that of the way there (leapfrogs beyond their stability) is not counted.
@@ -227,24 +229,29 @@ def _thoroughly(
     change = abs(setting.log_pi(to) - setting.log_pi(q))
     most = z @ z + 2 * (change + SLACK)
 
-    def paths(start: np.ndarray, goal: np.ndarray, guess: np.ndarray) -> tuple[list[np.ndarray], int]:
-        found, converged = roots_of(setting, start, goal, guess, subset, path, near, rng, THOROUGH)
+    def paths(start: np.ndarray, goal: np.ndarray, guess: np.ndarray, way: Path) -> tuple[list[np.ndarray], int]:
+        found, converged = roots_of(setting, start, goal, guess, subset, way, near, rng, THOROUGH)
         return [x for x in found if not x @ x > most], converged
 
-    backs, converged = paths(to, q, z)
-    compared = [_compare(setting, best, forward, at, x, subset, path, near) for x in backs]
-    matching = [x for x in compared if x.state == "match"]
-    if matching:
-        return matching[0]
+    compared: list[Pairing] = []
+    least = THOROUGH
+    for way in ways:
+        backs, converged = paths(to, q, z, way)
+        compared += [_compare(setting, best, forward, at, x, subset, way, near) for x in backs]
+        least = min(least, converged)
+        matching = [x for x in compared if x.state == "match"]
+        if matching:
+            return matching[0]
     clear = [x for x in compared if x.mismatch > 10 * x.tolerance and x.tolerance < COARSE]
     # A map on which the search mostly gets lost has ways that it does not find.
-    if not compared or len(clear) < len(compared) or converged < THOROUGH // 2:
+    if not compared or len(clear) < len(compared) or least < THOROUGH // 2:
         return best
-    theres = [z]
+    theres: list[tuple[np.ndarray, int]] = [(z, 0)]
     for guess in [z, *(-x.back for x in compared if x.back is not None)]:
-        for y in paths(q, to, guess)[0]:
-            if all(np.abs(y - other).max() > 1e-3 for other in theres):
-                theres.append(y)
+        for k, way in enumerate(ways):
+            for y in paths(q, to, guess, way)[0]:
+                if all(k != i or np.abs(y - other).max() > 1e-3 for other, i in theres):
+                    theres.append((y, k))
     if len(theres) > len(compared):
         return best
     return min(clear, key=lambda x: x.mismatch)._replace(state="mismatch")
@@ -255,8 +262,13 @@ def _error_of(at: Map) -> float:
 
 
 def _paths_back(path: Path, found: list[Outcome]) -> list[Path]:
-    """The same outcome; the other ones; then the same with its free numbers mirrored, or in reversed order."""
-    paths = [path, *(outcome.path for outcome in found if outcome.moved and outcome.path != path)][:6]
+    """The same outcome; the other ones; then the same with its free numbers turned round."""
+    return [*[path, *(x.path for x in found if x.moved and x.path != path)][:6], *_paths_of(path)[1:]]
+
+
+def _paths_of(path: Path) -> list[Path]:
+    """The path; the same with its free numbers mirrored, or in reversed order, or both."""
+    paths = [path]
     free = [step for step in path if step.key == FREE]
     if free:
         mirrored = [s._replace(answer=1 - s.answer) if s.kind == "uniform" else s for s in free]
@@ -264,8 +276,14 @@ def _paths_back(path: Path, found: list[Outcome]) -> list[Path]:
         same_kinds = [s.kind for s in free] == [s.kind for s in free[::-1]]
         for new in [mirrored, turned, *([free[::-1], turned[::-1]] if same_kinds else [])]:
             waiting = list(new)
-            paths.append(tuple(waiting.pop(0) if step.key == FREE else step for step in path))
+            turned_path = tuple(waiting.pop(0) if step.key == FREE else step for step in path)
+            if not any(_same(turned_path, other) for other in paths):
+                paths.append(turned_path)
     return paths
+
+
+def _same(a: Path, b: Path) -> bool:
+    return all(np.array_equal(x.answer, y.answer) for x, y in zip(a, b, strict=True))
 
 
 def roots_of(

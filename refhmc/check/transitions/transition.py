@@ -91,7 +91,10 @@ def transition(
     require_counts(dim=dim, n_points=n_points)
     require_times(seconds=seconds)
     if own.is_kernel(kern):
-        kern = adapters.refhmc_kernel(getattr(H, "model", H), kern)
+        model = getattr(H, "model", H)
+        in_an_order = hasattr(kern, "n_steps") and adapters.drawn_parts(kern, model) > 0
+        name = name or f"refhmc's {type(kern).__name__}"
+        kern = (adapters.refhmc_hmc_in_an_order if in_an_order else adapters.refhmc_kernel)(model, kern)
     subject = Foreign(kern, name, like)
     target = target_density(H, log_density, like)
     given = None if points is None else np.atleast_2d(np.asarray(points, dtype=float))

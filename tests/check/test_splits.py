@@ -1,0 +1,127 @@
+"""Split steps and kernels under check.integrator, check.transition and check.orbit: planted bugs, and refhmc's own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import refhmc
+import refhmc.check as rc
+from refhmc.check import adapters
+from refhmc.check.mutants import splits as cases
+from refhmc.integrators import NaiveSplit, RandomizedSplit, SymmetricSplit
+from refhmc.metrics import Identity
+
+PAIRS = {pair.id: pair for pair in cases.PAIRS}
+QUICK = ("split-unmerged", "P22b")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep) for name in PAIRS]
+)
+def test_the_bug_is_found_and_its_twin_is_not(name):
+    pair = PAIRS[name]
+    wrong, right = pair.wrong(3), pair.right(3)
+    assert {row.name for row in wrong.failures} & set(pair.expected), wrong
+    assert wrong.severity == pair.severity
+    assert right.ok, right
+
+
+def test_a_counter_that_stands_still_or_is_missing_decides_nothing():
+    step = cases.symmetric(cases.Parts())
+    given = {"dim": 2, "eps": 0.3, "tolerance": 0.0, "claims": "evaluations=4"}
+    assert rc.integrator(step, **given, counter=lambda: 7).row("evaluations").status == "INCONCLUSIVE"
+    assert rc.integrator(step, **given).row("evaluations").status == "NOT RUN"
+
+
+@pytest.mark.parametrize("claims", ["evaluations", "inverse=1", "evaluations=many"])
+def test_claims_that_make_no_sense_are_refused(claims):
+    with pytest.raises(ValueError):
+        rc.integrator(cases.both_ways(True), dim=2, claims=claims)
+
+
+# ------------------------------------------------------------------------------------------------------------- refhmc's
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Logistic regression on the seven rows, in three parts."""
+    return refhmc.models.LogisticRegression(cases.X, cases.Y).split(3)
+
+
+def test_a_strangers_parts_are_refhmcs(model):
+    """So that what holds of one set of cases holds of the other."""
+    q, p = np.array([0.3, -0.8]), np.array([1.1, 0.4])
+    for m, part in enumerate(model.parts):
+        np.testing.assert_allclose(part.gradient(q), cases.Parts()(m, q), rtol=1e-13)
+    path = refhmc.integrate(refhmc.Hamiltonian(model), SymmetricSplit(), q, p, step_size=0.3, n_steps=4)
+    np.testing.assert_allclose((path.q[-1], path.p[-1]), cases.symmetric(cases.Parts())(q, p, 0.3, 4), rtol=1e-12)
+
+
+OWN = {
+    "naive": (NaiveSplit(), "symplectic reversible inverse order=2"),
+    "symmetric": (SymmetricSplit(), "symplectic reversible inverse order=2"),
+    "randomised": (RandomizedSplit(one_order=(2, 0, 1)), "symplectic inverse order=1"),
+}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", list(OWN))
+def test_refhmcs_integrators_pass_with_the_claims_of_their_classes(name, model):
+    step, claims = OWN[name]
+    assert (step.symplectic, step.reversible, step.order) == (True, "reversible" in claims, int(claims[-1]))
+    report = rc.integrator(step, refhmc.Hamiltonian(model), claims=claims, eps=0.3)
+    assert report.ok, report
+    judged = {row.name for row in report.rows if row.status == "PASS"}
+    assert judged >= {"inverse", "symplectic", "volume", "order", "small step", "elapsed time"}
+
+
+def test_the_uniforms_of_an_order_are_those_that_refhmc_draws_it_from(model):
+    kernel = refhmc.HMC(step_size=0.4, n_steps=2, integrator=RandomizedSplit(), metric=Identity())
+    q, p = np.array([0.2, 0.5]), np.array([-0.3, 0.9])
+    H = refhmc.Hamiltonian(model, Identity())
+    ends = set()
+    for order in itertools.permutations(range(3)):
+        moved = refhmc.transition(model, kernel, q, momentum=p, uniforms=[*adapters.uniforms_of(order), 0.0])
+        path = refhmc.integrate(H, RandomizedSplit(one_order=order), q, p, step_size=0.4, n_steps=2)
+        assert np.array_equal(moved.q, path.q[-1])
+        ends.add(tuple(moved.q))
+    assert len(ends) == 6
+
+
+KERNELS = [
+    pytest.param(RandomizedSplit(), marks=pytest.mark.sweep, id="randomised"),
+    pytest.param(SymmetricSplit(), marks=pytest.mark.slow, id="symmetric"),
+    pytest.param(NaiveSplit(), marks=pytest.mark.slow, id="naive"),
+]
+
+
+@pytest.mark.parametrize("integrator", KERNELS)
+def test_hmc_on_a_split_is_in_detailed_balance(integrator, model):
+    """With an order drawn for each trajectory the way back is through the parts in the reversed one."""
+    kernel = refhmc.HMC(step_size=0.5, n_steps=2, integrator=integrator, metric=Identity())
+    report = rc.transition(kernel, model, n_points=4, seconds=None)
+    assert report.row("detailed balance").status == report.row("acceptance").status == "PASS", report
+    assert report.ok
+
+
+@pytest.mark.slow
+def test_hmc_in_one_order_is_not(model):
+    kernel = refhmc.HMC(step_size=0.5, n_steps=2, integrator=RandomizedSplit(one_order=(2, 0, 1)), metric=Identity())
+    report = rc.transition(kernel, model, n_points=4, seconds=None)
+    assert report.row("detailed balance").status == "FAIL", report
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [pytest.param(RandomizedSplit(), id="randomised"), pytest.param(SymmetricSplit(), marks=pytest.mark.sweep)],
+)
+def test_nuts_on_a_split_is_exact_on_enumerated_orbits(integrator, model):
+    """An order that is drawn is put in the place of the uniforms it is drawn from."""
+    kernel = refhmc.NUTS(step_size=0.6, max_treedepth=1, integrator=integrator, metric=Identity())
+    report = rc.orbit(kernel, target=model, depth=1, most_runs=400, seconds=None)
+    assert report.row("invariance").status == "PASS", report
+    assert report.row("stays on the orbit").status == "PASS"
+    assert report.ok
