@@ -63,7 +63,7 @@ OURS = {name: make for name, make in MODELS.items() if name != "normal-100"} | {
 }
 
 
-SEEN = ["banana", "funnel-3", "logistic", "eight-schools", "ar", "stochastic-volatility", "change-point", "pac-bayes"]
+SEEN = ["banana", "funnel-3", "eight-schools", "change-point", "pac-bayes"]
 
 
 @pytest.mark.parametrize("name", representatives(OURS, SEEN))

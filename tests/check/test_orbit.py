@@ -20,6 +20,7 @@ from refhmc.core.records import SETTINGS, TRAJECTORY, one
 from refhmc.core.types import N_POINTS, Points
 from refhmc.kernels import nuts as module
 from tests.helpers.core_records import control_row, stats_row, work_of
+from tests.helpers.sweeps import swept
 
 BY_ID = {pair.id: pair for pair in cases.PAIRS}
 leap = cases.leapfrog(cases.grad_gaussian)
@@ -355,7 +356,7 @@ def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
     assert report.row("invariance").status == "PASS"
 
 
-@pytest.mark.parametrize("map_", ["leapfrog", "implicit midpoint"])
+@pytest.mark.parametrize("map_", ["leapfrog", swept("implicit midpoint")])
 def test_refhmcs_compiled_nuts_is_invariant_at_depth_two(map_):
     """To 1e-9 within 600 enumerated runs, of which an orbit of eleven starts takes at most 32 each."""
     if map_ == "leapfrog":

@@ -273,7 +273,9 @@ def test_refhmc_s_hmc_kernels_pass(name):
     assert report.row("detailed balance").status == PASS
 
 
-@pytest.mark.parametrize(("model", "step_size"), [(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)])
+@pytest.mark.parametrize(
+    ("model", "step_size"), [swept(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)]
+)
 def test_refhmc_s_discontinuous_hmc_does_not_fail(model, step_size):
     kernel = refhmc.DHMC(step_size=step_size, n_steps=3)
     report = rc.transition(kernel, refhmc.Hamiltonian(model()), n_points=3, seconds=10.0)

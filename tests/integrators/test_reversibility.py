@@ -92,7 +92,7 @@ def count(method: str, metric: str, model: str, seed: int, tolerance: float) -> 
     return found
 
 
-@pytest.mark.parametrize("method", representatives(UNCHECKED, list(UNCHECKED)[::3]))
+@pytest.mark.parametrize("method", representatives(UNCHECKED, list(UNCHECKED)[::5]))
 def test_a_step_that_is_used_is_used_from_its_end(method):
     """Of some 60 used steps a method, at most one is not kept. Here all are; on a processor that rounds otherwise two or more
     of one method are not with probability 1e-3 in all, at the rate that the slow test below measured at other points.
@@ -189,7 +189,7 @@ def compare_with_all_the_way(method, metrics, seeds, n, **options) -> collection
 WAYS_BACK = [{"tolerance": 1e-6}, {"tolerance": 1e-9}, {"tolerance": 1e-6, "max_iterations": 20}]
 
 
-@pytest.mark.parametrize(("method", "options"), one_in(3, ["midpoint-endpoint", "midpoint-midpoint"], WAYS_BACK))
+@pytest.mark.parametrize(("method", "options"), one_in(6, ["midpoint-endpoint", "midpoint-midpoint"], WAYS_BACK))
 def test_a_step_is_used_as_if_its_way_back_were_never_broken_off(method, options):
     """The steps that are used are those of the rule followed to the end, and many ways back are broken off. One difference is
     allowed: of 44,365 broken off elsewhere near the edge there was none, a rate below 7e-5 at 95 %, so that on a processor

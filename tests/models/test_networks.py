@@ -13,6 +13,7 @@ from refhmc.errors import MissingDerivativeError, ShapeError
 from refhmc.models.networks.expansion import constant
 from refhmc.models.networks.likelihoods import slope
 from refhmc.models.networks.network import backward, forward, stacked
+from tests.helpers.sweeps import swept
 
 STEP = 1e-30
 SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -255,7 +256,7 @@ SPLIT = {
 }
 
 
-@pytest.mark.parametrize("M", [1, 2, 4, 11])
+@pytest.mark.parametrize("M", [swept(1), swept(2), 4, 11])
 @pytest.mark.parametrize("name", sorted(SPLIT))
 def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
     """Remainders included; each part has its own rows and 1/M of the prior."""
