@@ -15,7 +15,7 @@ class Kernel(Protocol):
 
     ``transition``: the compiled function of the signature ``types.TRANSITION``. ``settings``: entries of the record of that
     name. ``statistics``: names of those of :mod:`refhmc.core.sample_stats` that it fills in. ``step_size`` None: adapted to
-    ``target_accept``.
+    ``target_accept``. It may say ``exact = False`` with an ``approximation``, why, which the result warns of.
     """
 
     step_size: float | None

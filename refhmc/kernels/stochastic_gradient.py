@@ -20,8 +20,8 @@ one batch, g = dL/dq.
 
 (SGLD: Welling and Teh 2011, eq. 4. SGHMC: Chen, Fox and Guestrin 2014, eq. 15; alpha is the friction.) So SGLD is SGHMC that
 loses all of its momentum at each update. The momentum of SGD and SGHMC is never drawn anew: it is kept from one transition to
-the next, as by the program of Vadera et al. (2020), which Cobb and Jalaian name for their baselines. (At its commit 3bc179d
-``optimSGHMC`` computes the noise and does not add it: there SGLD and SGHMC are SGD.)
+the next, as by the program of Vadera et al. (2020), from which Cobb and Jalaian (2021) adapt how they tune their baselines. (At
+its commit 3bc179d ``optimSGHMC`` computes the noise and does not add it: there SGLD and SGHMC are SGD.)
 
 **Steps.** The t-th update of a chain, t = 0, 1, ..., warm-up included, has the step
 
