@@ -461,3 +461,19 @@ def test_gradients_are_torchs(kind):
     assert model.dim == len(want) == {"mlp": 20501, "cnn": 38390}[kind]
     assert model.log_density(q) == pytest.approx(float(L.detach()), rel=1e-12)
     assert np.abs(model.gradient(q) - want).max() <= 1e-10 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(max_treedepth=3), refhmc.HMC(step_size=0.02, n_steps=4)])
+def test_networks_are_sampled_and_go_on_from_a_checkpoint(kernel, dtype, tmp_path):
+    model = mlp([1, 3, 1], "tanh", "gaussian", dtype=dtype)
+    run = {"tune": 15, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
+    unbroken = refhmc.sample(model, kernel, draws=20, **run)
+    refhmc.sample(model, kernel, draws=7, **run, checkpoint=tmp_path)
+    longer = refhmc.sample(
+        mlp([1, 3, 1], "tanh", "gaussian", dtype=dtype), kernel, draws=20, **run, checkpoint=tmp_path
+    )
+    assert np.array_equal(longer.draws, unbroken.draws)
+    assert len(np.unique(unbroken.draws[..., 0])) > 20
+    with pytest.raises(refhmc.errors.CheckpointError, match="layers"):
+        refhmc.sample(mlp([1, 3, 1], "relu", "gaussian", dtype=dtype), kernel, draws=20, **run, checkpoint=tmp_path)
