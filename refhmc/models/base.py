@@ -383,7 +383,7 @@ class SplitModel(Model):
     """The sum of ``parts``, models of the same coordinates; made by :meth:`refhmc.Model.split`, or of your own models.
 
     It has a log density and a gradient: those of the parts, one after another, added up. Raises ValueError without parts, or
-    where their coordinates differ.
+    where their coordinates differ, ModelError for one that is no model.
     """
 
     def __init__(self, parts: Sequence[Model], whole: Model | None = None) -> None:
@@ -392,6 +392,8 @@ class SplitModel(Model):
             raise ValueError("a split model has at least one part")
         whole = self.parts[0] if whole is None else whole
         for m, part in enumerate(self.parts):
+            if not isinstance(part, Model):
+                raise ModelError(f"part {m} must be a refhmc.Model, got {type(part).__name__}")
             if part.names != whole.names:
                 raise ValueError(f"part {m} has other coordinates than the first: {part!r} and {whole!r}")
             if len(part.discontinuous):
@@ -415,11 +417,14 @@ class SplitModel(Model):
             noise=max(part.noise for part in self.parts),
             outputs=whole.outputs,
             likelihood=whole.likelihood,
-            absent=dict.fromkeys(("hessian", "third_derivative", "trace", "fisher", "fisher_derivative"), ONE_GRADIENT),
+            absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
         )
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return SplitModel, (self.parts, self.whole)
+
+    def split(self, M: int, order: Any = "given") -> SplitModel:
+        raise NotImplementedError(f"model {self.name!r} is split: split the model that it was made of, or its parts")
 
     def made_of(self) -> Fingerprint:
         """What its parts are made of."""

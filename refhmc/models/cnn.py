@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.models.base import Model
-from refhmc.models.inputs import images, number_of_classes
+from refhmc.models.inputs import images, number_of_classes, whole_number
 from refhmc.models.mlp import layers_of, on_data
 from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling
 from refhmc.models.networks.model import activation as activation_named
@@ -43,10 +43,13 @@ def CNN(
         taken (1: none). dense : widths of the hidden dense layers. By default 38,390 weights on 28 x 28 images in ten classes.
     prior_precision, dtype, batch : as for :func:`refhmc.models.MLP`. The pixels are used as they are.
 
-    Raises ShapeError for images that are too small or of another shape, ValueError for labels or pixels that cannot be.
+    Raises ShapeError for images that are too small or of another shape, ValueError for labels, pixels
+    or numbers of layers that cannot be.
     """
     X = images(X)
     n_classes = number_of_classes(y, n_classes)
+    side, pool = whole_number("side", side), whole_number("pool", pool)
+    channels, dense = ([whole_number(k, n) for n in given] for k, given in (("channels", channels), ("dense", dense)))
     layers: list[Layer] = []
     shape = X.shape[1:]
     for outputs in channels:

@@ -112,6 +112,7 @@ def heart() -> Classification:
 
 def regression_1d() -> Regression:
     """The 400 points on a line of Izmailov et al. (2019), X (400, 1), both columns standardised by mean and population sd."""
-    table = np.loadtxt((_DATA / "subspace1d_400.csv").open(encoding="utf-8"), delimiter=",", skiprows=1)
+    lines = (_DATA / "subspace1d_400.csv").read_text(encoding="utf-8").splitlines()
+    table = np.loadtxt(lines, delimiter=",", skiprows=1)
     scaled = (table - table.mean(axis=0)) / table.std(axis=0)
     return Regression(scaled[:, :1], scaled[:, 1], "drbayes' synthetic regression, 400 points")

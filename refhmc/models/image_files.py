@@ -7,6 +7,7 @@ big-endian 32-bit numbers, then the numbers, the last index fastest. It may be c
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import pathlib
 import struct
@@ -112,10 +113,11 @@ def read_idx(path: pathlib.Path, dimensions: int) -> np.ndarray:
 
 def read_npz(path: pathlib.Path, subset: str) -> tuple[np.ndarray, np.ndarray]:
     """``x_train`` and ``y_train``, or those of the test set. Raises ValueError, FileNotFoundError."""
+    content = io.BytesIO(path.read_bytes())
     try:
-        with np.load(path) as arrays:
+        with np.load(content) as arrays:
             return arrays[f"x_{subset}"], arrays[f"y_{subset}"]
     except KeyError as error:
         raise ValueError(f"{path}: {error.args[0]}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: not a npz file, damaged or cut short: {error}") from error

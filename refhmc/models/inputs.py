@@ -9,6 +9,21 @@ import numpy as np
 from refhmc.errors import ShapeError
 
 
+def whole_number(what: str, n: Any, least: int = 1) -> int:
+    """``n`` as an int. Raises ValueError for what is no whole number of at least ``least``."""
+    if isinstance(n, bool) or not isinstance(n, int | float | np.integer | np.floating) or not n >= least or n % 1:
+        raise ValueError(f"{what} must be a whole number of at least {least}, got {n!r}")
+    return int(n)
+
+
+def in_precision(what: str, x: np.ndarray, dtype: Any) -> np.ndarray:
+    """Finite ``x`` as numbers of ``dtype``; ValueError where one of them is too large for it."""
+    largest = max(x.max(), -x.min())
+    if largest > np.finfo(dtype).max:
+        raise ValueError(f"{what} must be finite in {np.dtype(dtype)}; one of its numbers has the size {largest:.4g}")
+    return x.astype(dtype)
+
+
 def finite(what: str, x: Any) -> np.ndarray:
     """``x`` as numbers, all finite; ValueError says where the first is that is not."""
     x = np.asarray(x, dtype=float)
@@ -49,9 +64,7 @@ def labels(y: Any, n_classes: int) -> np.ndarray:
 def number_of_classes(y: Any, given: int | None) -> int:
     """``given``, or one more than the largest label. Raises ValueError."""
     if given is not None:
-        if isinstance(given, bool) or int(given) != given or given < 2:
-            raise ValueError(f"n_classes must be a whole number of at least 2, got {given!r}")
-        return int(given)
+        return whole_number("n_classes", given, 2)
     y = np.asarray(y)
     if y.dtype.kind not in "biuf" or not (np.isfinite(y) & (y >= 0)).all():
         raise ValueError(f"labels are whole numbers 0, 1, ..., got an array of {y.dtype}: {y.ravel()[:5].tolist()} ...")

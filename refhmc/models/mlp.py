@@ -19,7 +19,7 @@ import numpy as np
 
 from refhmc.models import datasets
 from refhmc.models.base import Model
-from refhmc.models.inputs import number_of_classes, rows_of
+from refhmc.models.inputs import in_precision, number_of_classes, rows_of, whole_number
 from refhmc.models.networks.layers import Dense, Layer
 from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
 
@@ -48,9 +48,9 @@ def MLP(
     Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order; the full matrices and tensors as
     far as 2^27 numbers hold them. Raises ShapeError and ValueError for data that do not fit.
     """
-    if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
-        raise ValueError(f"widths must be whole numbers of at least 1, two or more of them, got {widths!r}")
-    widths = [int(width) for width in widths]
+    if len(widths) < 2:
+        raise ValueError(f"widths must be two or more, got {widths!r}")
+    widths = [whole_number("widths", width) for width in widths]
     X = rows_of(X, widths[0])
     return network_model(
         *on_data(layers_of(widths, activation), X, y, likelihood, prior_precision, output_precision, dtype, batch, name)
@@ -107,4 +107,4 @@ def on_data(
     n_outputs = layers[-1].outputs  # type: ignore[attr-defined]
     p = chosen_likelihood(likelihood, n_outputs, y, output_precision)
     of = design(layers, X.shape[1:], p, prior_precision, dtype, batch, name)
-    return of, X.astype(of.dtype), observations(y, len(X), n_outputs, p, of.dtype)
+    return of, in_precision("X", X, of.dtype), observations(y, len(X), n_outputs, p, of.dtype)

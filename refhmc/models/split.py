@@ -13,6 +13,7 @@ How the parts lie in the data of the compiled core: :mod:`refhmc.core.split_data
 from __future__ import annotations
 
 import functools
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from refhmc.core.compiled import jit_anew
 from refhmc.core.point import add_row
 from refhmc.core.split_data import HEAD, number_of_parts, part_of
+from refhmc.models.inputs import whole_number
 
 
 @functools.lru_cache(maxsize=64)
@@ -136,8 +138,7 @@ def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
 
     ``order``: "given"; "random", always the same; or an order of the rows of one's own.
     """
-    if isinstance(M, bool) or int(M) != M or M < 1:
-        raise ValueError(f"the number of parts must be a whole number of at least 1, got {M!r}")
+    M = whole_number("the number of parts", M)
     if n < M:
         raise ValueError(f"{what} has {n} rows of data: they cannot be split into {M} parts")
     if isinstance(order, str):
@@ -146,6 +147,6 @@ def shares(n: int, M: int, order: Any, what: str) -> list[np.ndarray]:
         rows = np.arange(n) if order == "given" else np.random.default_rng(0).permutation(n)
     else:
         rows = np.asarray(order)
-        if rows.shape != (n,) or not np.array_equal(np.sort(rows), np.arange(n)):
-            raise ValueError(f"order must have each of the rows 0, ..., {n - 1} once")
-    return np.array_split(rows, int(M))
+        if rows.dtype.kind not in "iu" or not np.array_equal(np.sort(rows, axis=None), np.arange(n)) or rows.ndim != 1:
+            raise ValueError(f"order must have each of the rows 0, ..., {n - 1} once, got {reprlib.repr(order)}")
+    return np.array_split(rows, M)

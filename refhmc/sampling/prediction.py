@@ -16,6 +16,7 @@ import numpy as np
 from refhmc.core.arviz import import_arviz
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.inputs import finite, whole_number
 from refhmc.sampling.arguments import entropy_of
 from refhmc.sampling.result import Group, Result, predicted_dataset
 
@@ -53,19 +54,18 @@ def predict(
         raise NotImplementedError(
             f"model {model.name!r} does not say what is predicted: give refhmc.Model(..., {wanting}=)"
         )
-    for name, value in (("thin", thin), ("batch", batch)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    thin, batch = whole_number("thin", thin), whole_number("batch", batch)
     raw = isinstance(result, Result)
-    positions = result.draws if raw else result["unconstrained_posterior"]["q"]
+    try:
+        positions = result.draws if raw else result["unconstrained_posterior"]["q"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise TypeError(f"result must be what sample returned, got {type(result).__name__}: no draws of q") from error
     if positions.ndim != 3 or positions.shape[2] != model.dim:
         raise ShapeError(f"draws of {model.name!r}: expected (chain, draw, {model.dim}), got {positions.shape}")
     entropy = entropy_of(random_seed)
     rng = np.random.default_rng(entropy) if observations else None
-    groups = predicted(model, np.asarray(positions)[:, ::thin], np.asarray(X), rng, int(batch))
-    attributes: dict[str, int] = {"prediction_thin": int(thin)} | (
-        {"prediction_entropy": entropy} if observations else {}
-    )
+    groups = predicted(model, np.asarray(positions)[:, ::thin], np.asarray(X), rng, batch)
+    attributes: dict[str, int] = {"prediction_thin": thin} | ({"prediction_entropy": entropy} if observations else {})
     if raw:
         return dataclasses.replace(
             result, groups={**result.groups, **groups}, attributes={**result.attributes, **attributes}
@@ -87,6 +87,8 @@ def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: i
     """The groups, of draws (chain, draw, d)."""
     if X.ndim == 0 or len(X) == 0:
         raise ShapeError(f"X must have rows, got {X.shape}")
+    if X.dtype.kind == "f" and not np.isfinite([X.min(initial=0), X.max(initial=0)]).all():
+        finite("X", X)
     groups: dict[str, Group] = {"predictions": {}}
     if rng is not None:
         groups["posterior_predictive"] = {}

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import entr
 
 from refhmc.errors import ShapeError
-from refhmc.models.inputs import labels
+from refhmc.models.inputs import labels, whole_number
 
 SUM_TO_ONE = 1e-4  # what probabilities of single precision may miss it by
 
@@ -53,8 +53,12 @@ def draws_of(probability: Any) -> np.ndarray:
     p = np.asarray(probability, dtype=float)
     if p.ndim < 2 or 0 in p.shape:
         raise ShapeError(f"probability must be (..., n, classes), none of them 0, got {p.shape}")
-    if not (p >= 0).all() or not np.abs(p.sum(axis=-1) - 1).max() <= SUM_TO_ONE:
-        raise ValueError("probability must not be negative, and its sum over the classes must be 1")
+    wrong = np.argwhere(~((p >= 0).all(axis=-1) & (np.abs(p.sum(axis=-1) - 1) <= SUM_TO_ONE)))
+    if len(wrong):
+        at = wrong[0].tolist()
+        raise ValueError(
+            f"probability must not be negative, and its sum over the classes must be 1; probability{at} is {p[tuple(at)]}"
+        )
     return p.reshape(-1, *p.shape[-2:])
 
 
@@ -97,7 +101,7 @@ def negative_log_likelihood(probability: Any, y: Any) -> float:
     """Mean of -log p_y; inf where a label had no probability."""
     p, y = mean_and_labels(probability, y)
     with np.errstate(divide="ignore"):
-        return float(-np.mean(np.log(p[np.arange(len(y)), y])))
+        return float(0.0 - np.mean(np.log(p[np.arange(len(y)), y])))
 
 
 def brier_score(probability: Any, y: Any) -> float:
@@ -109,12 +113,11 @@ def brier_score(probability: Any, y: Any) -> float:
 def calibration_curve(probability: Any, y: Any, bins: int = 15) -> Calibration:
     """Accuracy against confidence in ``bins`` of equal width."""
     p, y = mean_and_labels(probability, y)
-    if isinstance(bins, bool) or int(bins) != bins or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
-    upper = np.arange(1, int(bins) + 1) / bins
+    bins = whole_number("bins", bins)
+    upper = np.arange(1, bins + 1) / bins
     confidence, right = np.max(p, axis=1), np.argmax(p, axis=1) == y
-    bin_of = np.minimum(np.searchsorted(upper, confidence), int(bins) - 1)  # a sum of floats may lie above 1
-    rows, sums, hits = (np.bincount(bin_of, w, minlength=int(bins)) for w in (None, confidence, right))
+    bin_of = np.minimum(np.searchsorted(upper, confidence), bins - 1)  # a sum of floats may lie above 1
+    rows, sums, hits = (np.bincount(bin_of, w, minlength=bins) for w in (None, confidence, right))
     with np.errstate(invalid="ignore"):
         return Calibration(upper, rows, sums / rows, hits / rows)
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.matplotlib import import_matplotlib
-from refhmc.models.inputs import rows_of
+from refhmc.errors import ShapeError
+from refhmc.models.inputs import finite
 from refhmc.uncertainty.classification import (
     calibration_curve,
     cumulative_entropy,
@@ -76,8 +77,11 @@ def plot_band(
 ) -> Any:
     """Mean and bands against x (n,) or (n, 1), of the first output; ``data`` = (x, y) are put in as points."""
     ax = axes(ax)
-    x = rows_of(np.reshape(x, (np.size(x), 1)), 1)[:, 0]
     m, _ = draws_of(mean, sd)
+    n = m.shape[1]
+    if np.shape(x) not in ((n,), (n, 1)):
+        raise ShapeError(f"x must be ({n},) or ({n}, 1), as the rows of mean, got {np.shape(x)}")
+    x = finite("x", x).ravel()
     order = np.argsort(x, kind="stable")
     for shade, width in enumerate(sorted(widths, reverse=True), 1):
         low, high = band(mean, sd, width)

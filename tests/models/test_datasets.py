@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -120,6 +121,11 @@ def test_damaged_npz_files_are_named(tmp_path):
     np.save(tmp_path / "one.npy", PIXELS)
     with pytest.raises(ValueError, match="not a npz file"):
         refhmc.datasets.mnist(tmp_path / "one.npy")
+    whole = path.read_bytes()
+    compression = whole.index(b"PK\x01\x02") + 10  # of the first array, in the directory at the end
+    path.write_bytes(whole[:compression] + b"\x63" + whole[compression + 1 :])
+    with pytest.raises(ValueError, match="damaged or cut short: That compression method is not supported"):
+        refhmc.datasets.mnist(path)
     with pytest.raises(ValueError, match="'train' or 'test', got 'validation'"):
         refhmc.datasets.mnist(path, "validation")
 
@@ -128,7 +134,10 @@ def test_the_regression_set():
     """The file is the published one; 400 points, standardised by the population sd: another sum than the sample's."""
     content = (ROOT / "refhmc" / "data" / "subspace1d_400.csv").read_bytes()
     assert hashlib.sha256(content).hexdigest() == "2281a2e0f1532dea1b82ebbd9992ce29f20c17ac8a3a918a345e1ca8ef344da0"
-    X, y, _ = refhmc.datasets.regression_1d()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        X, y, _ = refhmc.datasets.regression_1d()
+    assert not caught  # of a file left open
     rows = [[float(each) for each in line.split(b",")] for line in content.splitlines()[1:]]
     assert X.shape == (400, 1)
     assert y.shape == (400,)

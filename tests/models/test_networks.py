@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.errors import MissingDerivativeError, ShapeError
+from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.models.networks.expansion import constant
 from refhmc.models.networks.likelihoods import slope
 from refhmc.models.networks.network import backward, forward, stacked
@@ -417,6 +417,18 @@ X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
         (lambda: SPLIT["mlp"]().split(2, np.zeros(23, int)), ValueError, "each of the rows"),
         (lambda: refhmc.models.Funnel(3).split(2), NotImplementedError, "does not say how its data are split"),
         (lambda: refhmc.models.SplitModel([]), ValueError, "at least one part"),
+        (lambda: refhmc.models.SplitModel([None]), ModelError, "part 0 must be a refhmc.Model, got NoneType"),
+        (lambda: SPLIT["mlp"]().split(np.nan), ValueError, "the number of parts must be .* got nan"),
+        (lambda: SPLIT["mlp"]().split(2, np.arange(22.0, -1, -1)), ValueError, r"once, got array\(\[22\., "),
+        (lambda: SPLIT["mlp"]().split(2).split(2), NotImplementedError, "split the model that it was made of, or its parts"),
+        (lambda: SPLIT["mlp"]().split(2).require("fisher_trace", "this"), MissingDerivativeError, "a split model has its"),
+        (lambda: refhmc.models.MLP([2, 1], X * 1e39, X[:, 0], dtype=np.float32), ValueError, r"X must be finite in float32; "),
+        (lambda: refhmc.models.MLP([2, 1], X, X[:, 0] - 1e39, dtype=np.float32), ValueError, r"y must be .* size 1e\+39"),
+        (lambda: refhmc.models.MLP([2, True, 1], X, X[:, 0]), ValueError, "widths must be .* got True"),
+        (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], side=-1), ValueError, "side must be .* got -1"),
+        (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], pool=1.5), ValueError, "pool must be .* got 1.5"),
+        (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], channels=(2, 0)), ValueError, "channels must be .* got 0"),
+        (lambda: refhmc.models.CNN(images(2, (9, 9)), [0, 1], channels=(2,), dense=(0,)), ValueError, "dense must be"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(make, error, words):

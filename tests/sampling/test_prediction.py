@@ -207,6 +207,7 @@ def test_a_model_of_ones_own():
         ("softmax", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\), got \(14, 2\)"),
         ("softmax", X3[:0], {}, ShapeError, "X must have rows"),
         ("softmax", np.where(X3 > 1, np.nan, X3), {}, ValueError, "X must be finite"),
+        ("softmax", np.vstack([X3, [[0, 0, np.inf]]]), {"batch": 5}, ValueError, r"X\[14, 2\] is inf"),
         ("logistic", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\)"),
         ("linear", X3[0], {}, ShapeError, r"X must be \(n, 3\)"),
         ("cnn", IMAGES[:, :1], {}, ShapeError, r"images must be \(6, 7, 2\) \(height, width, channels\)"),
@@ -232,5 +233,8 @@ def test_other_peoples_mistakes_are_named():
     flat = of_ones_own(outputs=lambda q, X: X[:, 0] * q[0], name="flat")
     with pytest.raises(ModelError, match=r"outputs of 'flat' must be \(14, k\), got \(14,\)"):
         refhmc.predict(flat, result_of(flat), X3)
+    for nothing in (None, result_of(model).draws, {"posterior": {}}):
+        with pytest.raises(TypeError, match="result must be what sample returned, got"):
+            refhmc.predict(model, nothing, X3)
     with pytest.raises(TypeError, match="must be a refhmc.Model"):
         refhmc.predict("softmax", result_of(model), X3)

@@ -136,7 +136,7 @@ def test_figures_known_beforehand():
     assert u.mutual_information(opposed)[0] == pytest.approx(math.log(2))
     assert u.expected_entropy(opposed)[0] == 0
     certain = CASES["certain"][0]
-    assert u.negative_log_likelihood(certain, np.ones(4, int)) == 0
+    assert str(u.negative_log_likelihood(certain, np.ones(4, int))) == "0.0"  # and not -0.0
     assert u.negative_log_likelihood(certain, np.array([1, 1, 0, 1])) == math.inf
     assert u.brier_score(certain, np.array([1, 1, 0, 1])) == 0.5
     assert u.cumulative_entropy(certain, np.ones(4, int))[0].shape == (0,)
@@ -159,6 +159,12 @@ P = np.full((5, 4), 0.25)
         (lambda: u.predictive_entropy(P * 2), ValueError, "its sum over the classes must be 1"),
         (lambda: u.predictive_entropy(P + [1, -1, 0, 0]), ValueError, "must not be negative"),
         (lambda: u.predictive_entropy(P * np.nan), ValueError, "must not be negative"),
+        (
+            lambda: u.predictive_entropy([P, P - [[0], [0.1], [0], [0], [0]]]),
+            ValueError,
+            r"probability\[1, 1\] is \[0.15",
+        ),
+        (lambda: u.calibration_curve(P, np.zeros(5, int), np.nan), ValueError, "bins must be .* got nan"),
         (lambda: u.accuracy(P, np.zeros(4, int)), ShapeError, r"y must be \(5,\)"),
         (lambda: u.accuracy(P, np.arange(5)), ValueError, r"labels are 0, ..., 3; y\[4\] is 4"),
         (lambda: u.brier_score(P, np.full(5, -1)), ValueError, r"y\[0\] is -1"),

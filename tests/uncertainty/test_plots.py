@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import refhmc.uncertainty as u
+from refhmc.errors import ShapeError
 
 RNG = np.random.default_rng(0)
 P, Y = RNG.dirichlet([1.0, 0.5, 0.2], (4, 40)), RNG.integers(0, 2, 40)
@@ -63,6 +64,12 @@ def test_band(ax):
         low, high = u.band(mean, sd, width)
         assert vertices[:, 1].min() == low.min()
         assert vertices[:, 1].max() == high.max()
+
+
+@pytest.mark.parametrize("x", [np.zeros(2), np.zeros(4), np.zeros((3, 2)), np.zeros((1, 3))])
+def test_a_band_has_an_x_for_each_row_of_its_mean(x, ax):
+    with pytest.raises(ShapeError, match=r"x must be \(3,\) or \(3, 1\)"):
+        u.plot_band(x, np.zeros((2, 3, 1)), np.ones(2), ax=ax)
 
 
 def test_axes_of_ones_own_and_no_matplotlib(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
-from refhmc.models.inputs import finite, images, labels, rows_of
+from refhmc.models.inputs import finite, images, in_precision, labels, rows_of, whole_number
 from refhmc.models.networks import likelihoods
 from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
@@ -68,10 +68,9 @@ def design(
         )
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
-    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
-        raise ValueError(f"batch must be a whole number of rows, at least 1, got {batch!r}")
+    rows = whole_number("batch", ROWS_AT_ONCE if batch is None else batch)
     each = tuple(float(x) for x in np.broadcast_to(precisions, (n,)))
-    return Design(tuple(layers), shape, likelihood, each, np.dtype(dtype), int(batch or ROWS_AT_ONCE), name)
+    return Design(tuple(layers), shape, likelihood, each, np.dtype(dtype), rows, name)
 
 
 def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_precision: float) -> Any:
@@ -98,7 +97,7 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
         y = y[:, None] if y.ndim == 1 else y
         if y.shape != (n, n_outputs):
             raise ShapeError(f"y must be ({n}, {n_outputs}), a row for each of X, got {y.shape}")
-        return y.astype(dtype)
+        return in_precision("y", y, dtype)
     y = np.asarray(y)
     if y.shape != (n,):
         raise ShapeError(f"y must be ({n},), a label for each row of X, got {y.shape}")
@@ -153,7 +152,7 @@ def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.nd
         raise ShapeError(
             f"images must be {of.shape} (height, width, channels), as those of the data; got {X.shape[1:]}"
         )
-    return posterior.outputs(np.asarray(q), X.astype(of.dtype))
+    return posterior.outputs(np.asarray(q), in_precision("X", X, of.dtype))
 
 
 def sizes(of: Design) -> list[tuple[str, int]]:
