@@ -139,11 +139,11 @@ def turned_round(draws, q, p, eps):
     return through(np.roll(range(M), draws.choice([1 / M] * M)), Parts(), q, p, eps)
 
 
-def both_ways(reverses):
+def both_ways(reverses, order=range(M)):
     """Backward by -eps, through the parts in the reversed order as it should be, or not."""
 
     def step(q, p, eps):
-        return through(range(M)[::-1] if reverses and eps < 0 else range(M), Parts(), q, p, eps)
+        return through(order[::-1] if reverses and eps < 0 else order, Parts(), q, p, eps)
 
     return step
 
@@ -168,11 +168,15 @@ class SplitHMC:
 
 
 class SplitNUTS(MultinomialNUTS):
-    """A tree whose leaves are steps through the parts in one order; ``leap`` makes them both ways in time."""
+    """An order of the parts for each tree, whose leaves are steps in it; ``reverses``: those backward in the reversed one."""
 
-    def __init__(self, leap, eps=0.7, max_depth=2):
+    def __init__(self, reverses, eps=0.7, max_depth=2):
         super().__init__(logp, None, eps, max_depth)
-        self.leap = leap
+        self.reverses = reverses
+
+    def __call__(self, draws, q, p):
+        self.leap = both_ways(self.reverses, draws.permutation(M))
+        return super().__call__(draws, q, p)
 
 
 # --------------------------------------------------------------------------------------------------------------- pairs
@@ -200,10 +204,14 @@ def of_hmc(order):
     return lambda seed: rc.transition(SplitHMC(order), logp, dim=2, n_points=4, seconds=240.0, seed=seed)
 
 
-def of_nuts(reverses):
-    """The tree's leaves by one map or the other; the orbit is that of the right one."""
+ONE_ORDER = np.array([2, 0, 1])
+
+
+def of_nuts(reverses, order=ONE_ORDER):
+    """In one of the orders that it draws; the orbit is that of the right step."""
+    leap = both_ways(True, ONE_ORDER)
     return lambda seed: rc.orbit(
-        SplitNUTS(both_ways(reverses)), both_ways(True), logp, depth=2, eps=0.7, dim=2, seed=seed, seconds=None
+        SplitNUTS(reverses), leap, logp, depth=2, eps=0.7, dim=2, order=order, seed=seed, seconds=None
     )
 
 

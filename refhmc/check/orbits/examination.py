@@ -47,6 +47,7 @@ class OrbitExamination(Examination):
         H: Any,
         p0: Any,
         points: Any,
+        order: Any,
         threshold: float | None,
         seconds: float,
         most_runs: int,
@@ -55,6 +56,7 @@ class OrbitExamination(Examination):
         name: str | None,
     ) -> None:
         self.kernel = Foreign(transition, name, like)
+        self.order = None if order is None else np.array([int(m) for m in order])
         self.leap = Leap(leap, like)
         law = target_density(target if H is None else H, like=like)
         self.energy_foreign, self.unit_mass = law.foreign[-1], law.energy is None
@@ -106,7 +108,7 @@ class OrbitExamination(Examination):
         momentum = momentum_widths(self.energy, centre)
         coarse = max(self.leap.foreign.epsilon, self.energy_foreign.epsilon)
         phase_map = states.PhaseMap(self.leap.ahead, self.leap.back, self.energy, centre, scale, momentum, coarse)
-        self.transition = OrbitTransition(self.kernel, d, self.leap.foreign, self.more)
+        self.transition = OrbitTransition(self.kernel, d, self.leap.foreign, self.more, self.order)
         self.phase_map = phase_map
         return phase_map
 

@@ -28,8 +28,9 @@ NEGLIGIBLE = 1e-25  # of pi(z_i) / pi(z_0): such a start is left out
 class OrbitTransition:
     """The transition as it is called and read; what was noticed on the way."""
 
-    def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict) -> None:
+    def __init__(self, foreign: Foreign, dim: int, leap: Foreign, more: dict, order: np.ndarray | None = None) -> None:
         self.foreign, self.dim, self.leap, self.more = foreign, dim, leap, more
+        self.order, self.draws_order = order, False  # the answer to a permutation; whether one was asked for
         self.shape, self.symbolic = CallShape(("draws", "q", "p")), True
         self.momentum: dict[str, int] = {"kept": 0, "turned": 0, "another": 0}
 
@@ -41,13 +42,20 @@ class OrbitTransition:
         """One transition on the randomness of ``source``."""
         if "p" not in self.shape.order:
             source.script["normal"] = list(p)
+        draw = getattr(source, "permutation", None)
+        if isinstance(source, Draws):
+            source.permutation = lambda n: self._permutation(draw, n)  # type: ignore[method-assign]
         return self.shape.call(self.foreign, draws=source, q=q, p=p, eps=eps, depth=depth, **self.more)
+
+    def _permutation(self, draw: Any, n: int) -> Any:
+        self.draws_order = True
+        return self.order.copy() if self.order is not None and len(self.order) == n else draw(n)
 
     def sample(
         self, rng: np.random.Generator, q: np.ndarray, p: np.ndarray, eps: float | None, depth: int | None
     ) -> Any:
         """One ordinary transition."""
-        recorded = "p" not in self.shape.order  # its momentum is scripted
+        recorded = "p" not in self.shape.order or self.order is not None  # its momentum, or order, is scripted
         return self.call(Draws(rng) if recorded else self.shape.source(rng), q, p, eps, depth)
 
     def read(self, answer: Any) -> tuple[np.ndarray | None, np.ndarray | None, int | None]:

@@ -63,6 +63,7 @@ def orbit(
     H: Any = None,
     p0: Any = None,
     points: Sequence = (),
+    order: Sequence[int] | None = None,
     threshold: float | None = None,
     seconds: float | None = 120.0,
     most_runs: int = 60_000,
@@ -83,6 +84,8 @@ def orbit(
     depth : the tree depth the transition was made with; it can go 2^depth - 1 steps.
     eps : the step of ``leap``, where it takes one; several, if the transition takes it too. H : the energy, if ``target`` is
     not enough. p0 : momentum of the first of ``points``, positions (d,) or pairs (q, p) to be tried before random ones.
+    order : the answer to each permutation of so many things that the transition asks for. One that draws the order of a
+    split's parts for a trajectory keeps the law in each order; ``leap`` is the step in this one.
     threshold : the limit at which the transition calls a trajectory divergent. Given, a rule that is not the same seen from
     all states of a trajectory fails; left out, it is only looked for at 1000 and mentioned.
     seconds, most_runs : the budget, in time (three quarters of it for the enumerations; None: no limit) and in transitions
@@ -103,9 +106,26 @@ def orbit(
     require_times(seconds=seconds)
     if int(depth) != depth or not 1 <= depth <= 12:
         raise ValueError(f"depth must be a whole number from 1 to 12, got {depth!r}")
+    if order is not None and sorted(order) != list(range(len(order))):
+        raise ValueError(f"order must have each of 0, 1, ... once, got {order!r}")
     part = math.inf if seconds is None else 0.75 * seconds
     test = OrbitExamination(
-        transition, leap, target, int(depth), eps, dim, H, p0, points, threshold, part, most_runs, seed, like, name
+        transition,
+        leap,
+        target,
+        int(depth),
+        eps,
+        dim,
+        H,
+        p0,
+        points,
+        order,
+        threshold,
+        part,
+        most_runs,
+        seed,
+        like,
+        name,
     )
     test.settings = {
         "depth": test.depth,
