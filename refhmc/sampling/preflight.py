@@ -68,41 +68,39 @@ class _Subject:
         self.model, self.q, self.pointers = model, q, pointers
         self.free = np.setdiff1d(np.arange(model.dim), model.discontinuous)
         self.rng = np.random.default_rng(SEED)
-        self.values = {q.tobytes(): self._value(q)}
-        self.gradients = {q.tobytes(): self._smooth(self._slope(q))}
+        self.values: dict[bytes, float] = {}
+        self.gradients: dict[bytes, np.ndarray] = {}
+        self._know(q, self._at(q, value=True, slope=True))
         self.widths, self.directions = widths_and_directions(self.log_density, self.gradient, q, self.free, self.rng)
 
     def log_density(self, q: np.ndarray) -> float:
-        key = q.tobytes()
-        if key not in self.values:
-            self.values[key] = _or_nan(lambda: self._value(q))
-        return self.values[key]
+        if q.tobytes() not in self.values:
+            self._know(q, _or_nan(lambda: self._at(q, value=True), (np.nan, None)))
+        return self.values[q.tobytes()]
 
     def gradient(self, q: np.ndarray) -> np.ndarray:
         """Zero at discontinuous coordinates."""
-        key = q.tobytes()
-        if key not in self.gradients:
-            self.gradients[key] = self._smooth(_or_nan(lambda: self._slope(q)))
-        return self.gradients[key]
+        if q.tobytes() not in self.gradients:
+            self._know(q, _or_nan(lambda: self._at(q, slope=True), (None, np.nan)))
+        return self.gradients[q.tobytes()]
 
-    def _smooth(self, slope: np.ndarray | float) -> np.ndarray:
-        slope = slope * np.ones(self.model.dim)
-        slope[self.model.discontinuous] = 0.0
-        return slope
+    def _know(self, q: np.ndarray, found: tuple) -> None:
+        value, slope = found
+        if value is not None:
+            self.values[q.tobytes()] = value
+        if slope is not None:
+            slope = slope * np.ones(self.model.dim)
+            slope[self.model.discontinuous] = 0.0
+            self.gradients[q.tobytes()] = slope
 
-    def _value(self, q: np.ndarray) -> float:
+    def _at(self, q: np.ndarray, value: bool = False, slope: bool = False) -> tuple:
+        """The log density and the gradient, each None where it is not asked for and does not come with the other."""
         if self.pointers is not None:
-            return self.pointers[1](q.copy(), self.pointers[0], np.zeros(self.model.dim))
-        if self.model._functions["value_and_gradient"] is not None:
-            return self.model.core.value_and_gradient(q)[0]
-        return self.model.log_density(q)
-
-    def _slope(self, q: np.ndarray) -> np.ndarray:
-        if self.pointers is not None:
-            return _filled(self.pointers[1], q.copy(), self.pointers[0], out=np.zeros(self.model.dim))
+            out = np.zeros(self.model.dim)
+            return self.pointers[1](q.copy(), self.pointers[0], out), out
         if self.model._functions["value_and_gradient"] is not None:  # which the core calls, not ``gradient``
-            return self.model.core.value_and_gradient(q)[1]
-        return self.model.gradient(q)
+            return self.model.core.value_and_gradient(q)
+        return self.model.log_density(q) if value else None, self.model.gradient(q) if slope else None
 
     def hold(self, claim: Claim) -> float:
         """Raise GradientError if the claim fails along one of the directions; the largest relative noise of F that was met."""
@@ -137,14 +135,14 @@ def _filled(function: Callable, *arguments: Any, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def _or_nan(evaluate: Callable) -> Any:
+def _or_nan(evaluate: Callable, nan: Any = np.nan) -> Any:
     """What it gives, NaN where the user's function raises: these positions are ours, and may lie outside the support."""
     try:
         return evaluate()
     except ModelError:
         raise
     except Exception:
-        return np.nan
+        return nan
 
 
 def _check_gradient(s: _Subject) -> str | None:
