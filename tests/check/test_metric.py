@@ -45,6 +45,7 @@ def test_odd_code_passes_whatever_the_seed(name):
         assert report.ok, str(report)
 
 
+@pytest.mark.sweep
 def test_our_hamiltonian_passes():
     report = rc.metric(refhmc.Hamiltonian(refhmc.models.Banana(), refhmc.metrics.SoftAbs(alpha=1.0)))
     assert report.ok, str(report)

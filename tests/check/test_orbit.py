@@ -423,6 +423,7 @@ def own_on_a_tape(tape_of, thresholds_of):
     return rc.orbit(tape_transition(run, 8), gaussian, log_density, depth=2, eps=0.9, dim=2, most_runs=1000)
 
 
+@pytest.mark.sweep
 def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
     """Two thirds are taken for three quarters; one half, the threshold of a direction, stays."""
 
@@ -434,6 +435,7 @@ def test_wrong_decisions_of_a_kernel_on_a_tape_fail():
     assert report.severity == "wrong law"
 
 
+@pytest.mark.sweep
 def test_thresholds_are_not_taken_on_trust():
     """Both sides of a threshold that is none lead to the same end: ordinary runs contradict that law, and it is not judged."""
     report = own_on_a_tape(lambda tape: 1 - tape, lambda probabilities: probabilities)

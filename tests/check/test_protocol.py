@@ -646,6 +646,7 @@ def test_the_parts_of_a_program_are_added_up(stranger):
     assert unasked.reports[0].not_run[0].basis == "no number of parts is given"
 
 
+@pytest.mark.sweep
 def test_hmc_in_a_program_passes_the_transition_check(stranger):
     outcome = check_program(stranger(), what=["transition"], eps=0.3, seconds=20)
     assert outcome.status() == 0, str(outcome)

@@ -291,6 +291,7 @@ def _add_many(path, test):
         ledger.add(test, "v", seed, 0.25)
 
 
+@pytest.mark.sweep
 def test_programs_that_write_at_the_same_time_lose_nothing(tmp_path):
     path = tmp_path / "nights.jsonl"
     spawn = multiprocessing.get_context("spawn")

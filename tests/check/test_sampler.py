@@ -202,6 +202,7 @@ def test_persistent_momentum_with_the_right_flip_passes_in_every_shape_of_state(
     assert len({report.row("moves").number for report in reports}) == 1
 
 
+@pytest.mark.sweep
 def test_an_ensemble_whose_chains_interact_passes_when_it_says_so():
     """Differential evolution: pairs of chains give the direction (in halves, so that the whole keeps the product law)."""
 
@@ -309,6 +310,7 @@ def test_the_shape_of_the_wrong_law_is_said():
     assert any("q[0] are too large" in text for text in report.diagnosis), str(report)
 
 
+@pytest.mark.sweep
 def test_the_power_that_is_printed_is_that_of_the_bets():
     """The least shift said to be found with probability 0.99 is found in each of three tries; a tenth of it is not."""
     said = rc.sampler(exact_but_lazy, NORMAL, batched=True, draws=4096, transitions=1).row(LAWS[0]).basis

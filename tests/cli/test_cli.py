@@ -166,6 +166,7 @@ def test_import_brings_neither_numba_nor_arviz():
     assert run("-c", code).stdout.strip() == "[]"
 
 
+@pytest.mark.sweep
 def test_without_the_compiler_the_same_text_gives_the_same_draws():
     compiled = run("-W", "ignore", "-c", SECOND_PROCESS)
     plain = run("-W", "ignore", "-c", SECOND_PROCESS, NUMBA_DISABLE_JIT="1")
@@ -174,6 +175,7 @@ def test_without_the_compiler_the_same_text_gives_the_same_draws():
     np.testing.assert_allclose(draws[1], draws[0], rtol=1e-9)
 
 
+@pytest.mark.sweep
 def test_warnings_as_errors_do_not_stop_a_healthy_run():
     code = (
         "import refhmc, numpy as np\n"
@@ -185,6 +187,7 @@ def test_warnings_as_errors_do_not_stop_a_healthy_run():
     assert done.stdout.strip() == "(4, 1000, 2)", done.stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
 def test_ctrl_c_summarises_what_there_is_and_exits_with_130(tmp_path):
     import signal

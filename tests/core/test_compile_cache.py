@@ -181,6 +181,7 @@ print(sum(soft.stats.cache_misses.values()), soft(0.0, 2.0))
 """
 
 
+@pytest.mark.sweep
 def test_of_processes_beside_each_other_one_compiles(folder):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen([sys.executable, "-c", BESIDE_OTHERS], **pipes) for _ in range(3)]
@@ -352,6 +353,7 @@ def test_sealed_values_come_back_and_their_damage_is_seen(tmp_path):
 WHOLE_MODEL = "import refhmc; print(refhmc.models.Funnel(2).log_density([0.3, -0.2, 1.1]))"
 
 
+@pytest.mark.sweep
 def test_a_model_works_without_a_cache_and_after_damage_to_all_of_it(folder, tmp_path):
     def run(root, *flags):
         environment = {**os.environ, "REFHMC_CACHE_DIR": str(root)}

@@ -522,6 +522,7 @@ def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(
     assert "0x" not in json.dumps(before.parts)
 
 
+@pytest.mark.sweep
 def test_an_equation_of_the_users_is_part_of_the_model():
     text = """
         def rhs(t, x, theta, out): out[0] = theta[0] * x[0] * RATE

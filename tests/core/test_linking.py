@@ -64,6 +64,7 @@ def python(cache, *arguments):
     return subprocess.run(command, env=environment, cwd=cache.parent, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.sweep
 def test_compiled_or_loaded_a_sum_has_one_order(tmp_path):
     """Also when the parts were called by themselves before: a linker then has two copies of each to choose from."""
     script = tmp_path / "sums.py"
@@ -96,6 +97,7 @@ for path in sorted(cache_directory().glob("gaussian.*.nbc")):
 """
 
 
+@pytest.mark.sweep
 def test_machine_code_does_not_depend_on_what_was_compiled_before(tmp_path):
     """Of a function and of one that calls it: either first, and each in a process of its own."""
     script = tmp_path / "orders.py"

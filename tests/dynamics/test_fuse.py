@@ -324,6 +324,7 @@ def far_out(q, data):
     return -0.5 * np.sum(q * q)
 
 
+@pytest.mark.sweep
 def test_what_the_model_raises_is_carried_out_of_fused_code():
     model = refhmc.Model(dim=2, log_density=far_out, gradient=lambda q, data: -q)
     with pytest.raises(SamplingError, match="beyond what is tabulated") as raised:

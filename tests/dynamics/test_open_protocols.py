@@ -218,6 +218,7 @@ def test_an_integrator():
     rc.integrator(step, H=H.energy, dim=2, eps=0.1, claims="symplectic reversible order=2").assert_ok()
 
 
+@pytest.mark.sweep
 def test_a_kernel():
     """Its move is that of the formula, the law is kept, warm-up reaches its target, Gibbs takes it for a block."""
     moved = refhmc.transition(GAUSSIAN, Langevin(step_size=0.5), Q, normals=np.zeros(2), uniforms=[0.0])

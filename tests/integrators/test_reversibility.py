@@ -362,6 +362,7 @@ def accepted_share(integrator, scale: float) -> float:
     return stats["is_accepted"].mean()
 
 
+@pytest.mark.sweep
 def test_the_midpoint_rule_holds_at_any_scale():
     """The tolerance is absolute. q and p are conjugate: one of them is never small. Solved for alone, q is; what is then
     solved badly does not return, and is rejected."""
@@ -481,6 +482,7 @@ def sinking_slope(q, data):
     return out
 
 
+@pytest.mark.sweep
 def test_a_block_whose_metric_fails_at_its_own_position_stays_there(sample):
     """Gibbs moves the second coordinate to where the first one's metric is indefinite: no energy to begin with."""
     model = refhmc.Model(

@@ -295,7 +295,8 @@ def test_exact_draws_stay_exact(kernel, name, M):
         assert scipy.stats.kstest(column, "norm").pvalue > 1e-6 / 9
 
 
-@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.sweep)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("depth", [1, 2])
 def test_nuts_in_one_order_is_exact_and_static_hmc_is_not(depth):
     """Exactly, on enumerated orbits: the leaves backward in time are those of the inverse map. Static HMC's proposal in one
     order is not symmetric, which its integrator says of itself."""

@@ -78,6 +78,7 @@ def test_blocks_that_are_no_partition(blocks, text):
         refhmc.sample(FUNNEL, Gibbs(blocks), draws=1, tune=0, chains=1, **QUIET)
 
 
+@pytest.mark.sweep
 def test_refusals_further_on():
     with pytest.raises(TypeError, match="replay a block's"):
         refhmc.transition(FUNNEL, Gibbs({"v": NUTS(), "x": NUTS()}), np.zeros(4), rng=np.random.default_rng(0))
@@ -104,7 +105,7 @@ def indefinite():
 # ------------------------------------------------------------------------------------------------ conditionals
 
 
-@pytest.mark.parametrize("name", ["funnel", "banana", "python"])
+@pytest.mark.parametrize("name", representatives(["funnel", "banana", "python"], ["funnel"]))
 def test_conditionals_follow_from_the_joint_model(name):
     model = {"funnel": lambda: FUNNEL, "banana": refhmc.models.Banana, "python": python_funnel}[name]()
     rng = np.random.default_rng(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -118,6 +119,7 @@ def test_a_block_touches_no_other_coordinate(name, moving, seed):
     assert np.array_equal(draws[0, blocks[0]], alone.q)
 
 
+@pytest.mark.sweep
 @cases(10)
 @given(seed=SEEDS)
 def test_a_block_that_jumps_beside_a_smooth_one(seed):

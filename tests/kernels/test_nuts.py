@@ -255,6 +255,7 @@ def test_orbits_are_invariant_all_answers_enumerated(kind, max_depth):
         assert all(abs(law.get(i, 0) - collapsed.get(i, 0)) <= EXACT for i in law.keys() | collapsed.keys())
 
 
+@pytest.mark.sweep
 def test_an_orbit_of_depth_three_all_answers_enumerated():
     text = TextOnOrbit(made_up_orbit("normal", 3, 3), 3)
     assert max(defects(text)) <= EXACT
@@ -610,6 +611,7 @@ def test_compiled_code_and_the_plain_text_agree(name, metric, seed, step):
 # --------------------------------------------------------------------------------------------------- efficiency
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("step_size", representatives([0.2, 0.4], [0.4]))
 def test_independent_normals_do_not_resonate(step_size):
     """At these steps a doubling spans a whole period of the oscillators, and the U-turn is missed without the two extra

@@ -157,6 +157,7 @@ def funnel_fisher_trace(q, data, M, out):
         out[0] += M[i, i] * np.exp(q[0])
 
 
+@pytest.mark.sweep
 def test_a_kernel_without_the_log_det_is_caught():
     """Power of the test above, at its own size: the wrong kernel is HMC on the same metric with the log det left out of H."""
     wrong = refhmc.Model(

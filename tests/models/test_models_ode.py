@@ -261,6 +261,7 @@ def test_an_equation_whose_solution_is_known():
     assert model.runs_as_python == "its ODE is solved by SciPy"
 
 
+@pytest.mark.sweep
 def test_the_same_model_through_the_public_helper(few):
     """FitzHugh-Nagumo as a user would write it, returning arrays, and as Python that Numba cannot compile."""
 
@@ -402,6 +403,7 @@ def test_what_failed_survives_in_the_arviz_object(bounded, sample):
     assert EXCESS in text
 
 
+@pytest.mark.sweep
 def test_a_start_without_a_solution_is_refused_with_the_solvers_words(bounded, sample):
     with pytest.raises(InitError, match=rf"chain 0: the log density at the start \[1.5\] is -inf: {EXCESS}"):
         sample(bounded, initvals=[1.5])
@@ -489,6 +491,7 @@ def test_arguments_that_do_not_fit(changes, error, words):
         explosive(**changes)
 
 
+@pytest.mark.sweep
 def test_wrong_derivatives_are_named():
     def wrong(t, x, theta, out):
         growth_jacobian(t, x, theta, out)

@@ -154,6 +154,7 @@ def rows_of(factor: float, rng: np.random.Generator, k: int = 4, shared: float =
     return ours, theirs, [compare(*pair) for pair in zip(ours, theirs, strict=True)]
 
 
+@pytest.mark.sweep
 def test_rows_together_are_calibrated_and_tell_a_common_factor():
     """Of 1,500 tables of four agreeing rows p < 0.05 in 5 % within a fifth and 4.5 standard deviations; with common data not
     more; a factor as large as told found in 90 % within 4.5 standard deviations and 3 % for Student's t in place of normal."""
