@@ -75,6 +75,15 @@ def test_all_our_models_pass(name):
         assert report.row("change").status == "PASS", str(report)
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_network_which_draws_its_start_passes(activation):
+    x = np.linspace(-2, 2, 9)
+    network = refhmc.models.MLP([1, 2, 1], x[:, None], np.sin(x), activation=activation)
+    report = rc.model(network)
+    assert report.ok, str(report)
+    assert report.row("third derivative").status == report.row("metric derivative").status == "PASS"
+
+
 # --------------------------------------------------------------------------------------------- densities that jump
 
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from refhmc.check.arguments import require_counts
 from refhmc.check.derivatives.examination import warm_up
 from refhmc.check.derivatives.patterns import clipped, pattern_far_out, pattern_of_gradient, pattern_of_tensor
@@ -86,6 +88,7 @@ def model(
         discontinuous = getattr(logp, "discontinuous", ())
     if points is None:
         points = getattr(logp, "initial", None)
+        points = points(np.random.default_rng(seed)) if callable(points) else points
     given = {"grad": grad, "hess": hess, "third": third, "metric": metric, "metric_derivative": metric_derivative}
     given |= {"trace": trace, "metric_trace": metric_trace, "change": change}
     dim = dim if dim is not None else getattr(logp, "dim", None)

@@ -130,6 +130,7 @@ def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) 
         name=of.name,
         initial=partial(random_weights, of),
         in_python=IN_PYTHON,
+        unit_of_rounding=np.finfo(of.dtype).eps,
         absent={key: why for key in full if not makes[order_of[key]]},
         n_rows=len(X),
         part=partial(share_of, of, X, y, share),
