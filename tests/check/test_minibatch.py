@@ -136,6 +136,19 @@ def test_refhmcs_own_splits_pass(kind):
     assert {row.name for row in other.failures} == {"sum of the parts", "sum of the potentials"}
 
 
+@pytest.mark.filterwarnings("ignore::refhmc.errors.PrecisionWarning")
+def test_single_precision_inside_float64_answers_is_no_fault_of_a_split():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(11, 2))
+    whole = refhmc.models.MLP([2, 3, 1], X, X[:, 0], dtype=np.float32)
+    report = rc.minibatch(parts=whole.split, full=whole, n=11)
+    assert report.ok, report
+    assert 1e-12 < report.row("sum of the parts").tolerance < 1e-2
+    twice = whole.split(3).parts
+    wrong = rc.minibatch(parts=[*twice[:2], twice[1]], full=whole, dim=whole.dim)
+    assert {row.name for row in wrong.failures} == {"sum of the parts", "sum of the potentials"}
+
+
 def hangs(q, batch):
     time.sleep(30)
 
