@@ -106,8 +106,14 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
     return y.astype(dtype) if n_outputs == 1 else y
 
 
-def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) -> Model:
-    """The model of checked inputs (n, ...) and observations, with ``share`` of the log prior."""
+def network_model(
+    of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0, names: Sequence[str] | None = None
+) -> Model:
+    """The model of checked inputs (n, ...) and observations, with ``share`` of the log prior.
+
+    ``names``: those of the whole, for a part: many parts of a large network share the strings.
+    """
+    names = names or [f"{name}[{i}]" for name, size in sizes(of) for i in range(size)]
     precisions = np.concatenate(
         [np.full(layer.size, share * p) for layer, p in zip(of.weighted, of.prior_precision, strict=True)]
     )
@@ -124,7 +130,7 @@ def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) 
         posterior.gradient,
         **derivatives,
         data=(X, y),
-        names=[f"{name}[{i}]" for name, size in sizes(of) for i in range(size)],
+        names=names,
         constrain=partial(by_layer, of),
         value_and_gradient=posterior.value_and_gradient,
         name=of.name,
@@ -133,17 +139,19 @@ def network_model(of: Design, X: np.ndarray, y: np.ndarray, share: float = 1.0) 
         unit_of_rounding=np.finfo(of.dtype).eps,
         absent={key: why for key in full if not makes[order_of[key]]},
         n_rows=len(X),
-        part=partial(share_of, of, X, y, share),
+        part=partial(share_of, of, X, y, share, names),
         outputs=partial(outputs_of, of, posterior),
         likelihood=of.likelihood,
     )
 
 
-def share_of(of: Design, X: np.ndarray, y: np.ndarray, prior: float, rows: np.ndarray, share: float) -> Model:
+def share_of(
+    of: Design, X: np.ndarray, y: np.ndarray, prior: float, names: Sequence[str], rows: np.ndarray, share: float
+) -> Model:
     """The same network on some rows; those of a slice are not copied."""
     start = int(rows[0]) if len(rows) else 0
     run = slice(start, start + len(rows)) if np.array_equal(rows, np.arange(start, start + len(rows))) else rows
-    return network_model(of, X[run], y[run], prior * share)
+    return network_model(of, X[run], y[run], prior * share, names)
 
 
 def outputs_of(of: Design, posterior: Posterior, q: np.ndarray, X: Any) -> np.ndarray:
