@@ -1,0 +1,218 @@
+"""The four schemes of Cobb and Jalaian (2021) side by side: chains, their acceptance, the program's chain, the verdicts.
+
+    full HMC, naive split        the leapfrog, its gradient whole and as a sum over the parts: one law
+    randomised split             one random order of the parts for each trajectory
+    symmetric split              the paper's Algorithm 1
+
+A chain starts from random weights by PyTorch's rule; the parts are a random division drawn for each chain, as by a shuffling
+DataLoader. All schemes of one chain have the same start and division. Acceptance counts all transitions, burn-in included, as
+the authors' program does (1 - num_rejected / num_samples).
+
+**The program's chain.** hamiltorch's split integrators add to positions in place, and the position that is moved shares memory
+with the sample recorded last: on the CPU, or with store_on_GPU=True, the default, a rejected trajectory is not taken back (its
+chain then goes on from the rejected end, and what was recorded moves there too). With store_on_GPU=False on a GPU, as in the
+authors' notebook, the record is a copy and the chain is restored. Which the tables are of is not said.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import refhmc
+from refhmc.core.point import GRADIENT, LOG_DENSITY, Q
+from refhmc.dynamics.assemble import make_dynamics
+from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricSplit
+from refhmc.integrators.parts import KNOWN
+from refhmc.metrics import Diagonal, Identity
+from validation import cobb_program, common
+from validation.judging import Estimate, compare, level, over_trials, verdict
+
+FULL, NAIVE, RANDOM, SYMMETRIC = "full", "naive", "randomised", "symmetric"
+INTEGRATORS = {FULL: Leapfrog(), NAIVE: NaiveSplit(), RANDOM: RandomizedSplit(), SYMMETRIC: SymmetricSplit()}
+
+
+class Setting(NamedTuple):
+    """``mass``: the diagonal of M is this number."""
+
+    parts: int
+    step_size: float
+    n_steps: int
+    mass: float = 1.0
+
+
+def kernel(setting: Setting, scheme: str, dim: int) -> refhmc.HMC:
+    metric = Identity() if setting.mass == 1 else Diagonal(np.full(dim, 1 / setting.mass))
+    return refhmc.HMC(
+        step_size=setting.step_size, n_steps=setting.n_steps, metric=metric, integrator=INTEGRATORS[scheme]
+    )
+
+
+class Run(NamedTuple):
+    """``draws`` (n, d), ``accepted`` (n,) of 0 and 1, seconds of the processor; ``model``, whole."""
+
+    draws: np.ndarray
+    accepted: np.ndarray
+    seconds: float
+    model: Any
+
+    def figures(self, burn: int) -> dict[str, float]:
+        """Acceptance of all transitions and of those after ``burn``, ESS of these."""
+        rates = {"acceptance": float(self.accepted.mean()), "after": float(self.accepted[burn:].mean())}
+        return {**rates, "size": mean_size(self.draws[burn:]), "seconds": self.seconds}
+
+
+def chain(
+    make: Callable, setting: Setting, scheme: str, draws: int, seed: tuple[int, ...], restored: bool = True
+) -> Run:
+    """One chain of the model that ``make()`` gives; ``restored=False``: the program's."""
+    rng, model = np.random.default_rng(seed), make()
+    start, order = model.initial(rng), rng.permutation(model.n_rows)
+    split = model if scheme == FULL else model.split(setting.parts, order=order)
+    begin = time.process_time()
+    if not restored:
+        positions, accepted = unrestored(split, kernel(setting, scheme, model.dim), start, draws, rng)
+        return Run(positions, accepted, time.process_time() - begin, model)
+    options = {"draws": draws, "tune": 0, "chains": 1, "initvals": start, "progressbar": False, "raw": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of too few draws
+        result = refhmc.sample(split, kernel(setting, scheme, model.dim), random_seed=seed, preflight=False, **options)
+    accepted = np.asarray(result.sample_stats["is_accepted"], dtype=float)[0]
+    return Run(result.draws[0], accepted, time.process_time() - begin, model)
+
+
+def unrestored(
+    model: Any, kernel: refhmc.HMC, start: np.ndarray, draws: int, rng: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where each trajectory ends, accepted or not, and whether it was: by the loop of :mod:`validation.cobb_program`."""
+    dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
+    dynamics.compile(model.name)
+    z = np.zeros((dynamics.point_rows, model.dim))
+    z[Q] = start
+    z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(start)
+    recorded, counts = np.zeros((1 + kernel.n_steps, model.dim)), np.zeros(4, np.int64)
+    work, own, scratch = dynamics.work(), dynamics.own(), np.zeros((3, model.dim))
+    sizes, rule = (kernel.step_size, kernel.n_steps, 1), cobb_program.Rule(restores=False)
+    ends, accepted = np.zeros((draws, model.dim)), np.zeros(draws)
+    for n in range(draws):
+        if isinstance(kernel.integrator, RandomizedSplit):
+            order = own[KNOWN.n_vectors :].ravel()
+            order[: len(model.parts)] = rng.permutation(len(model.parts))
+        cobb_program.run(dynamics.pointers, dynamics.model, rng, z, work, own, scratch, *sizes, *rule, recorded, counts)
+        ends[n], accepted[n] = z[Q], counts[cobb_program.ACCEPTED]
+        counts[:] = 0
+    return ends, accepted
+
+
+def mean_size(draws: np.ndarray, most: int = 1000) -> float:
+    """Mean of ArviZ's bulk effective sample size over the weights, ``most`` of them at most, evenly spaced."""
+    chosen = np.unique(np.linspace(0, draws.shape[1] - 1, most).astype(int))
+    return float(np.mean(common.effective_sizes(draws[None][:, :, chosen])))
+
+
+# ------------------------------------------------------------------------------------------------------------- verdicts
+
+
+def printed(line: dict) -> Estimate:
+    """Mean over chains with its error, from the printed standard deviation of the chains."""
+    n = int(line["n_chains"])
+    return Estimate(line["acc_rate"], line["acc_rate_sd"] / n**0.5, n)
+
+
+def beside(rates: dict[str, list[float]], paper: dict[str, dict]) -> dict[str, dict]:
+    """Acceptance of each scheme beside the printed one: p, what would be told, verdict."""
+    found = {}
+    for scheme, values in rates.items():
+        ours, theirs = over_trials(values), printed(paper[scheme])
+        if len(values) < 2:
+            found[scheme] = {"ours": ours, "paper": theirs, "p": None, "told": None, "verdict": "UNDECIDED: one chain"}
+            continue
+        c = compare(ours, theirs)
+        found[scheme] = {"ours": ours, "paper": theirs, "p": c.p, "told": c.told(len(rates))}
+        found[scheme]["verdict"] = verdict(c.p, len(rates))
+    return found
+
+
+def orders(rates: dict[str, list[float]], paper: dict[str, dict]) -> list[dict]:
+    """Of each pair of schemes, the one printed higher first: whether ours agree, by Welch's t of the two means."""
+    names = sorted(rates, key=lambda name: -paper[name]["acc_rate"])
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if paper[a]["acc_rate"] > paper[b]["acc_rate"]]
+    rows = []
+    for a, b in pairs:
+        row = {"pair": f"{a} > {b}", "ours": float(np.mean(rates[a]) - np.mean(rates[b]))}
+        if min(len(rates[a]), len(rates[b])) > 1:
+            row["p"] = compare(over_trials(rates[a]), over_trials(rates[b]), rounding=0.0).p
+            sure = row["p"] < level(len(pairs))
+            row["verdict"] = "undecided" if not sure else "holds" if row["ours"] > 0 else "does not hold"
+        else:
+            row["p"], row["verdict"] = None, "undecided"
+        row["paper"] = paper[a]["acc_rate"] - paper[b]["acc_rate"]
+        rows.append(row)
+    return rows
+
+
+def order_verdict(rows: list[dict]) -> str:
+    """PASS if no pair is contradicted and the symmetric split is above all others for sure, FAIL if one is."""
+    wrong = [row["pair"] for row in rows if row["verdict"] == "does not hold"]
+    if wrong:
+        return f"FAIL: the order of the table does not hold ({', '.join(wrong)})"
+    unsure = [row["pair"] for row in rows if row["verdict"] == "undecided" and row["pair"].startswith(SYMMETRIC)]
+    if unsure:
+        return f"UNDECIDED: {', '.join(unsure)} is within Monte Carlo error"
+    rest = [row["pair"] for row in rows if row["verdict"] == "undecided"]
+    return "PASS: the order of the table holds" + (
+        f"; within Monte Carlo error: {', '.join(rest)}" if rest else " for every pair"
+    )
+
+
+def report(found: dict[str, list[dict]], paper: dict[str, dict], unrestored: dict[str, list[dict]]) -> tuple[str, dict]:
+    """The tables of a run in words: each scheme's figures beside the printed, the order, the program's chain."""
+    rates = {scheme: [run["acceptance"] for run in runs] for scheme, runs in found.items()}
+    rows, compared = beside(rates, paper), orders(rates, paper)
+    header = [
+        "scheme",
+        "acceptance",
+        "printed",
+        "p",
+        "told",
+        "verdict",
+        "without burn-in",
+        "mean ESS",
+        "printed",
+        "CPU s",
+    ]
+    body = []
+    for scheme, runs in found.items():
+        row = rows[scheme]
+        p, told = ("–" if row[key] is None else f"{row[key]:.2g}" for key in ("p", "told"))
+        after, size, seconds = (over_trials([run[key] for run in runs]) for key in ("after", "size", "seconds"))
+        figures = [after, size, f"{paper[scheme]['mean_ess']:.1f}", f"{seconds.value:.0f}"]
+        body.append([scheme, row["ours"], row["paper"], p, told, row["verdict"], *figures])
+    parts = [common.markdown(header, body)]
+    lines = [
+        [row["pair"], f"{row['ours']:+.3f}", f"{row['paper']:+.2f}", "–" if row["p"] is None else f"{row['p']:.2g}"]
+        + [row["verdict"]]
+        for row in compared
+    ]
+    parts += ["Acceptance, in the printed order:", common.markdown(["pair", "ours", "printed", "p", "verdict"], lines)]
+    data = {"rows": rows, "orders": compared, "verdict": order_verdict(compared), "runs": found}
+    if unrestored:
+        again = beside({name: [run["acceptance"] for run in runs] for name, runs in unrestored.items()}, paper)
+        lines = [[name, row["ours"], row["paper"], row["verdict"]] for name, row in again.items()]
+        parts += ["The program's chain, which is not restored, at the same settings:"]
+        parts += [common.markdown(["scheme", "acceptance", "printed", "verdict"], lines)]
+        data |= {"program": again, "program_runs": unrestored}
+    return "\n\n".join(parts), data
+
+
+def paper_rows(name: str) -> dict[str, dict] | None:
+    """The lines of a table by scheme."""
+    table = common.paper_table(name)
+    return table and {
+        scheme: next(line for line in table if str(line["scheme"]).lower().startswith(scheme[:3]))
+        for scheme in INTEGRATORS
+    }
