@@ -30,8 +30,10 @@ from refhmc.integrators import Leapfrog, NaiveSplit, RandomizedSplit, SymmetricS
 from refhmc.integrators.parts import KNOWN
 from refhmc.metrics import Diagonal, Identity
 from validation import cobb_program, common
-from validation.judging import Estimate, compare, level, over_trials, verdict
+from validation.comparing import verdict
+from validation.judging import Estimate, compare, level, over_trials
 
+MATTERS = 0.15  # the difference in acceptance that a comparison has to be able to tell
 FULL, NAIVE, RANDOM, SYMMETRIC = "full", "naive", "randomised", "symmetric"
 INTEGRATORS = {FULL: Leapfrog(), NAIVE: NaiveSplit(), RANDOM: RandomizedSplit(), SYMMETRIC: SymmetricSplit()}
 
@@ -133,7 +135,7 @@ def beside(rates: dict[str, list[float]], paper: dict[str, dict]) -> dict[str, d
             continue
         c = compare(ours, theirs)
         found[scheme] = {"ours": ours, "paper": theirs, "p": c.p, "told": c.told(len(rates))}
-        found[scheme]["verdict"] = verdict(c.p, len(rates))
+        found[scheme]["verdict"] = verdict(c.p, found[scheme]["told"], MATTERS, len(rates))
     return found
 
 
