@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,59 +54,64 @@ def kernel(setting: Setting, scheme: str, dim: int) -> refhmc.HMC:
 
 
 class Run(NamedTuple):
-    """``draws`` (n, d), ``accepted`` (n,) of 0 and 1, seconds of the processor; ``model``, whole."""
+    """``draws`` (n, d), of each whether it was ``accepted`` and with what ``probability`` (n,), seconds of the processor."""
 
     draws: np.ndarray
     accepted: np.ndarray
+    probability: np.ndarray
     seconds: float
-    model: Any
 
     def figures(self, burn: int) -> dict[str, float]:
         """Acceptance of all transitions and of those after ``burn``, ESS of these."""
         rates = {"acceptance": float(self.accepted.mean()), "after": float(self.accepted[burn:].mean())}
         return {**rates, "size": mean_size(self.draws[burn:]), "seconds": self.seconds}
 
+    def probabilities(self) -> dict[str, float]:
+        """The same of a run that is too short to be counted."""
+        rate = float(self.probability.mean())
+        return {"acceptance": rate, "after": rate, "size": np.nan, "seconds": self.seconds}
 
-def chain(
-    make: Callable, setting: Setting, scheme: str, draws: int, seed: tuple[int, ...], restored: bool = True
-) -> Run:
-    """One chain of the model that ``make()`` gives; ``restored=False``: the program's."""
-    rng, model = np.random.default_rng(seed), make()
+
+def chain(model: Any, setting: Setting, scheme: str, draws: int, seed: tuple[int, ...], restored: bool = True) -> Run:
+    """One chain from random weights; ``restored=False``: the program's."""
+    rng = np.random.default_rng(seed)
     start, order = model.initial(rng), rng.permutation(model.n_rows)
     split = model if scheme == FULL else model.split(setting.parts, order=order)
+    return (transitions if restored else unrestored)(split, setting, scheme, start, draws, seed)
+
+
+def transitions(model: Any, setting: Setting, scheme: str, start: np.ndarray, draws: int, seed: tuple[int, ...]) -> Run:
+    """``draws`` of them from ``start``."""
     begin = time.process_time()
-    if not restored:
-        positions, accepted = unrestored(split, kernel(setting, scheme, model.dim), start, draws, rng)
-        return Run(positions, accepted, time.process_time() - begin, model)
     options = {"draws": draws, "tune": 0, "chains": 1, "initvals": start, "progressbar": False, "raw": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of too few draws
-        result = refhmc.sample(split, kernel(setting, scheme, model.dim), random_seed=seed, preflight=False, **options)
-    accepted = np.asarray(result.sample_stats["is_accepted"], dtype=float)[0]
-    return Run(result.draws[0], accepted, time.process_time() - begin, model)
+        result = refhmc.sample(model, kernel(setting, scheme, model.dim), random_seed=seed, preflight=False, **options)
+    accepted, probability = (
+        np.asarray(result.sample_stats[key], dtype=float)[0] for key in ("is_accepted", "acceptance_rate")
+    )
+    return Run(result.draws[0], accepted, probability, time.process_time() - begin)
 
 
-def unrestored(
-    model: Any, kernel: refhmc.HMC, start: np.ndarray, draws: int, rng: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where each trajectory ends, accepted or not, and whether it was: by the loop of :mod:`validation.cobb_program`."""
-    dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
+def unrestored(model: Any, setting: Setting, scheme: str, start: np.ndarray, draws: int, seed: tuple[int, ...]) -> Run:
+    """The program's: on from the end of each trajectory, accepted or not. By the loop of :mod:`validation.cobb_program`."""
+    begin, rng, of = time.process_time(), np.random.default_rng(seed), kernel(setting, scheme, model.dim)
+    dynamics = make_dynamics(model, of.metric, of.integrator)
     dynamics.compile(model.name)
     z = np.zeros((dynamics.point_rows, model.dim))
     z[Q] = start
     z[LOG_DENSITY, 0], z[GRADIENT] = model.core.value_and_gradient(start)
-    recorded, counts = np.zeros((1 + kernel.n_steps, model.dim)), np.zeros(4, np.int64)
+    recorded, counts = np.zeros((1 + setting.n_steps, model.dim)), np.zeros(4, np.int64)
     work, own, scratch = dynamics.work(), dynamics.own(), np.zeros((3, model.dim))
-    sizes, rule = (kernel.step_size, kernel.n_steps, 1), cobb_program.Rule(restores=False)
+    options = (setting.step_size, setting.n_steps, 1, *cobb_program.Rule(restores=False))
     ends, accepted = np.zeros((draws, model.dim)), np.zeros(draws)
     for n in range(draws):
-        if isinstance(kernel.integrator, RandomizedSplit):
-            order = own[KNOWN.n_vectors :].ravel()
-            order[: len(model.parts)] = rng.permutation(len(model.parts))
-        cobb_program.run(dynamics.pointers, dynamics.model, rng, z, work, own, scratch, *sizes, *rule, recorded, counts)
+        if scheme == RANDOM:
+            own[KNOWN.n_vectors :].ravel()[: setting.parts] = rng.permutation(setting.parts)
+        cobb_program.run(dynamics.pointers, dynamics.model, rng, z, work, own, scratch, *options, recorded, counts)
         ends[n], accepted[n] = z[Q], counts[cobb_program.ACCEPTED]
         counts[:] = 0
-    return ends, accepted
+    return Run(ends, accepted, accepted, time.process_time() - begin)
 
 
 def mean_size(draws: np.ndarray, most: int = 1000) -> float:

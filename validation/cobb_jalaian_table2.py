@@ -3,8 +3,8 @@
     python -m validation.cobb_jalaian_table2 [--full]
 
 Prior precision 1, output precision 110.4439498986428, M = I, L = 30, step 5e-4, four parts of 100 points
-(cobb_jalaian_schemes.py). The paper: 10 chains of 1,000 draws, of which the first 200 are left out (here, of ESS and bands). Reduced, the
-default: 4 such chains, a quarter of an hour of one core.
+(cobb_jalaian_schemes.py). The paper: 10 chains of 1,000 draws, of which the first 200 are left out (here, of ESS and bands).
+Reduced, the default: 4 such chains, a quarter of an hour of one core.
 
 ESS is ArviZ's of a chain by itself, the mean over 1,000 of the weights; the paper's is Pyro's, on all of them: it is not
 judged. Bands: mean and two standard deviations of the network's
@@ -31,12 +31,13 @@ OUTSIDE = {1: 0.305, 2: 0.035}  # the paper's footnote 5, shares of the data out
 
 def job(scheme: str, k: int, draws: int, burn: int, seed: int, restored: bool, bands: bool) -> dict:
     """One chain's figures; with its outputs on the grid and at the data, of at most 200 draws."""
-    run = schemes.chain(regression_network, SETTING, scheme, draws, (seed, k), restored)
+    model = regression_network()
+    run = schemes.chain(model, SETTING, scheme, draws, (seed, k), restored)
     found = run.figures(burn)
     if bands:
         chosen = run.draws[burn :: max(1, (draws - burn) // 200)]
         X = np.concatenate([GRID, datasets.regression_1d().X])
-        found["outputs"] = np.array([run.model.outputs(q, X) for q in chosen])
+        found["outputs"] = np.array([model.outputs(q, X) for q in chosen])
     return found
 
 
