@@ -1,0 +1,112 @@
+"""SGD, SGLD, SGHMC and the symmetric split on a classifier: one run of each, and its hyper-parameters.
+
+Two hyper-parameters of each method, log10 of its step size and log10 of the prior precision of all weights, are tuned by
+SciPy's Nelder-Mead for the mean negative log likelihood (NLL) on images held out from all that follows, with the run that is
+then made, in a fixed number of evaluations. SGD has momentum 0.9 and its last iterate speaks for it; SGLD has steps that decay
+as (1 + t/b)^-0.55, b a third of its updates; SGHMC has friction 0.1. Of these last two, the draws at the end of each pass in
+the second half of the run speak; of the symmetric split, those in the second half of its transitions. All start from random
+weights by PyTorch's rule.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+import refhmc
+from refhmc import uncertainty
+from refhmc.integrators import SymmetricSplit
+from refhmc.metrics import Identity
+
+SGD, SGLD, SGHMC, SPLIT = "SGD", "SGLD", "SGHMC", "symmetric split"
+# Where the tuning begins: log10 of the step for one image, of the prior precision. The step of a sum over n images is that over
+# n for SGD and SGLD, over the root of n for the others.
+BEGIN = {SGD: (-2.0, 1.0), SGLD: (-1.5, 1.0), SGHMC: (-1.5, 1.0), SPLIT: (-1.0, 1.0)}
+WORST = 10.0  # NLL at which a run counts as lost
+
+
+class Budget(NamedTuple):
+    """``passes`` of the stochastic gradients through ``batches``; ``transitions`` of ``n_steps`` in ``parts``; evaluations of
+    the tuning; predictions kept, at most."""
+
+    passes: int = 100
+    batches: int = 8
+    transitions: int = 30
+    n_steps: int = 20
+    parts: int = 3
+    evaluations: int = 8
+    kept: int = 30
+
+
+def kernel_of(method: str, step: float, budget: Budget) -> Any:
+    if method == SGD:
+        return refhmc.SGD(step_size=step, momentum=0.9)
+    if method == SGLD:
+        return refhmc.SGLD(step_size=step, decay=(max(1.0, budget.passes * budget.batches / 3), 0.55))
+    if method == SGHMC:
+        return refhmc.SGHMC(step_size=step, friction=0.1)
+    return refhmc.HMC(step_size=step, n_steps=budget.n_steps, metric=Identity(), integrator=SymmetricSplit())
+
+
+class Fit(NamedTuple):
+    """Class probabilities (draws, n, classes) of new images; the share of transitions accepted; processor seconds."""
+
+    probability: np.ndarray
+    acceptance: float
+    seconds: float
+
+
+def fit(method: str, x: Any, make: Callable, X: np.ndarray, budget: Budget, seed: int) -> Fit:
+    """One run of the model ``make(prior_precision)``, and what it says of the images X."""
+    begin, model = time.process_time(), make(10.0 ** x[1])
+    n = model.n_rows
+    step = 10.0 ** x[0] / (n if method in (SGD, SGLD) else n**0.5)
+    by_passes = method != SPLIT
+    iterations = budget.passes if by_passes else budget.transitions
+    draws = 1 if method == SGD else iterations - iterations // 2
+    split = model.split(budget.batches if by_passes else budget.parts, order="random")
+    start = model.initial(np.random.default_rng(seed))
+    options = {"draws": draws, "tune": iterations - draws, "chains": 1, "initvals": start, "random_seed": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few draws, and that the kernels are approximate
+        result = refhmc.sample(
+            split, kernel_of(method, step, budget), **options, raw=True, progressbar=False, preflight=False
+        )
+    said = refhmc.predict(model, result, X, thin=max(1, draws // budget.kept)).groups["predictions"]["probability"][0]
+    acceptance = float(np.mean(result.sample_stats["is_accepted"]))
+    return Fit(said, acceptance, time.process_time() - begin)
+
+
+def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Accuracy in percent, NLL, Brier score and ECE."""
+    return {
+        "accuracy": 100 * uncertainty.accuracy(probability, y),
+        "nll": min(uncertainty.negative_log_likelihood(probability, y), WORST),
+        "brier": uncertainty.brier_score(probability, y),
+        "ece": uncertainty.expected_calibration_error(probability, y),
+    }
+
+
+def tuned(method: str, make: Callable, X: np.ndarray, y: np.ndarray, budget: Budget, seed: int) -> dict:
+    """The best of ``budget.evaluations`` runs, and all that were tried."""
+    tried: list[tuple] = []
+
+    def loss(x: np.ndarray) -> float:
+        try:
+            value = scores(fit(method, x, make, X, budget, seed).probability, y)["nll"]
+        except (refhmc.errors.SamplingError, refhmc.errors.ModelError, ValueError):
+            value = WORST  # a step at which nothing stays finite
+        tried.append((*map(float, x), value))
+        return value
+
+    x = np.array(BEGIN[method])
+    simplex = [x, x + [-0.5, 0.0], x + [0.0, -0.5]]
+    options = {"maxfev": budget.evaluations, "initial_simplex": simplex}
+    scipy.optimize.minimize(loss, x, method="Nelder-Mead", options=options)
+    best = min(tried, key=lambda each: each[2])
+    return {"x": best[:2], "nll": best[2], "tried": tried}
