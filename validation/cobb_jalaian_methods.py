@@ -34,12 +34,12 @@ class Budget(NamedTuple):
     """``passes`` of the stochastic gradients through ``batches``; ``transitions`` of ``n_steps`` in ``parts``; evaluations of
     the tuning; predictions kept, at most."""
 
-    passes: int = 100
+    passes: int = 60
     batches: int = 8
-    transitions: int = 30
-    n_steps: int = 20
+    transitions: int = 24
+    n_steps: int = 15
     parts: int = 3
-    evaluations: int = 8
+    evaluations: int = 7
     kept: int = 30
 
 

@@ -8,8 +8,8 @@ A chain starts from random weights by PyTorch's rule; the parts are a random div
 DataLoader. All schemes of one chain have the same start and division. Acceptance counts all transitions, burn-in included, as
 the authors' program does (1 - num_rejected / num_samples).
 
-Naive split and full HMC are one map to round-off (tests/integrators/test_splits.py): in the reduced protocols one run speaks for
-both.
+Naive split and full HMC are one map to round-off (tests/integrators/test_splits.py): in the reduced protocols one run speaks
+for both.
 
 **The program's chain** is another in two cases (hamiltorch b250f92 to e4a383c, October 2020 to August 2021; source):
 
@@ -107,8 +107,10 @@ def transitions(model: Any, setting: Setting, scheme: str, start: np.ndarray, dr
 def program(
     model: Any, setting: Setting, scheme: str, start: np.ndarray, draws: int, seed: tuple[int, ...], rule: str
 ) -> Run:
-    """``NOT_RESTORED``: on from the end of each trajectory, accepted or not; ``RESET``: after a rejection from ``start``. By the
-    loop of :mod:`validation.cobb_program`."""
+    """``NOT_RESTORED``: on from the end of each trajectory, accepted or not; ``RESET``: after a rejection from ``start``.
+
+    By the loop of :mod:`validation.cobb_program`.
+    """
     begin, rng, of = time.process_time(), np.random.default_rng(seed), kernel(setting, scheme, model.dim)
     dynamics = make_dynamics(model, of.metric, of.integrator)
     dynamics.compile(model.name)
