@@ -1,0 +1,159 @@
+"""What the commands on Cobb and Jalaian (2021) rest on: the program's chain, the claims of the memory, the synthetic sounds."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.signal
+
+import refhmc
+from tests.helpers.places import SHARED
+from validation import cobb_jalaian_memory as memory
+from validation import cobb_jalaian_schemes as schemes
+from validation import cobb_jalaian_sounds as sounds
+from validation import common
+
+SETTING = schemes.Setting(parts=4, step_size=0.6, n_steps=3)
+
+
+@functools.cache
+def model():
+    rng = np.random.default_rng(3)
+    return refhmc.models.SoftmaxRegression(rng.normal(size=(24, 2)), np.arange(24) % 3)
+
+
+def by_hand(scheme: str, rule: str, start: np.ndarray, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The program's rules with ``refhmc.integrate``: where each trajectory ends, whether it was accepted."""
+    split = model() if scheme == schemes.FULL else model().split(SETTING.parts)
+    H, rng, q, ends, accepted = refhmc.Hamiltonian(split), np.random.default_rng(seed), start, [], []
+    for _ in range(draws):
+        integrator = schemes.INTEGRATORS[scheme]
+        if scheme == schemes.RANDOM:
+            integrator = refhmc.integrators.RandomizedSplit(one_order=tuple(rng.permutation(SETTING.parts)))
+        p = rng.standard_normal(split.dim)
+        path = refhmc.integrate(H, integrator, q, p, step_size=SETTING.step_size, n_steps=SETTING.n_steps)
+        accepted.append(np.log(1 - rng.random()) <= path.energy[0] - path.energy[-1])
+        q = path.q[-1]
+        ends.append(q)
+        if rule == schemes.RESET and not accepted[-1]:
+            q = start
+    return np.array(ends), np.array(accepted)
+
+
+@pytest.mark.parametrize("rule", [schemes.RESET, schemes.NOT_RESTORED])
+@pytest.mark.parametrize("scheme", [schemes.RANDOM, schemes.SYMMETRIC])
+def test_the_program_s_chains_against_their_text_in_python(scheme, rule):
+    start = model().initial(np.random.default_rng(1))
+    run = schemes.program(model().split(SETTING.parts), SETTING, scheme, start, 40, 7, rule)
+    ends, accepted = by_hand(scheme, rule, start, 40, 7)
+    np.testing.assert_array_equal(run.accepted, accepted)
+    assert 0 < accepted.sum() < 40
+    np.testing.assert_allclose(run.draws, ends, rtol=1e-8, atol=1e-9)
+
+
+def test_orders_that_hold_that_do_not_and_that_are_not_decided():
+    paper = {name: {"acc_rate": rate} for name, rate in zip(schemes.INTEGRATORS, (0.87, 0.87, 0.45, 0.96), strict=True)}
+
+    def verdict(**means: float) -> str:
+        rates = {name: [m - 0.01, m, m + 0.01] for name, m in zip(schemes.INTEGRATORS, means.values(), strict=True)}
+        return schemes.order_verdict(schemes.orders(rates, paper))
+
+    assert verdict(full=0.8, naive=0.8, randomised=0.4, symmetric=0.95).startswith("PASS")
+    assert verdict(full=0.8, naive=0.8, randomised=0.4, symmetric=0.81).startswith("UNDECIDED")
+    assert verdict(full=0.8, naive=0.8, randomised=0.9, symmetric=0.95).startswith("FAIL")
+    assert verdict(full=0.96, naive=0.96, randomised=0.4, symmetric=0.9).startswith("FAIL")
+
+
+def rows_of(peak) -> list[dict]:
+    return [
+        {"images": n, "parts": M, "whole": whole, "arrays": peak(n, M, whole)} for n, M, whole in memory.jobs(48_000)
+    ]
+
+
+def test_the_claims_on_memory_fail_where_the_data_are_copied():
+    """Batches alone; the data copied once; a copy of them for each part; 30 vectors of the weights for each part."""
+    vector = 8 * memory.WEIGHTS
+
+    def batches(n, M, whole):
+        return 5e7 + 2e5 * (n / M if whole else memory.BATCH)
+
+    held = [
+        [good for _, _, good in memory.claims(rows_of(peak))]
+        for peak in (
+            batches,
+            lambda n, M, whole: batches(n, M, whole) + 3136 * n,
+            lambda n, M, whole: batches(n, M, whole) + 3136 * n * M,
+            lambda n, M, whole: batches(n, M, whole) + 30 * vector * M,
+        )
+    ]
+    assert all(held[0])
+    assert not held[1][2]
+    assert not held[2][2]
+    assert not held[3][3]
+
+
+def test_the_sounds_are_those_of_the_rule():
+    """The fundamental's harmonics stand out in the loud recordings; no recording lies in two splits; a seed makes a set."""
+    X, y, split = sounds.make(18, 10.1, 4, 5)
+    again = sounds.make(18, 10.1, 4, 5)
+    assert X.shape == (18, 32, 33)
+    assert all(np.array_equal(a, b) for a, b in zip((X, y, split), again, strict=True))
+    assert np.bincount(y).tolist() == [2] * 9
+    assert set(split) == set(range(8))
+    two = sounds.make(18, 20.6, 4, 5)
+    assert len(two[0]) == 36
+    assert all(len({int(s) for s in two[2][two[1] == c]}) <= 2 for c in range(9))
+    # Of a class, whose fundamental is 12 Hz within a few deviations of 8 %, the lines are as far apart as the lowest is high.
+    x = sounds.recording(0, 10.1, np.random.default_rng(2))[0]
+    f, power = scipy.signal.periodogram(x, sounds.RATE)
+    spectrum = np.log(power[(f > 5) & (f < 200)])
+    lag = np.fft.irfft(np.abs(np.fft.rfft(spectrum - spectrum.mean(), 4 * len(spectrum))) ** 2)[: len(spectrum)]
+    spacing = f[1] * (np.argmax(lag[int(8 / f[1]) : int(18 / f[1])]) + int(8 / f[1]))
+    assert 12 * np.exp(-0.4) < spacing < 12 * np.exp(0.4)
+
+
+def test_parts_of_a_large_network_hold_a_few_vectors_each():
+    """Names and all else but the data, of 24 further parts: 2.1 vectors of the weights each (10.3 with names of their own)."""
+    X = np.zeros((60, 12, 12))
+    whole = refhmc.models.CNN(X, np.arange(60) % 2, channels=[4], dense=[200], side=3)
+
+    def held(M: int) -> int:
+        tracemalloc.start()
+        split = whole.split(M)
+        used = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(split.parts) == M
+        return used
+
+    assert (held(30) - held(6)) / 24 < 5 * (8 * whole.dim)
+
+
+COMMANDS = {
+    "memory": ["claims", "rows"],
+    "table1": ["rows", "orders", "verdict"],
+    "table2": ["rows", "orders", "verdict", "bands"],
+    "table4": ["claims", "tuned", "runs"],
+}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_runs(name, tmp_path, monkeypatch):
+    """``--quick``, into another folder: the result file is there, with its verdicts."""
+    if name in ("memory", "table1") and not (SHARED / "data" / "mnist" / "mnist.npz").exists():
+        pytest.skip("the images are not here")
+    pytest.importorskip("matplotlib")
+    command = importlib.import_module(f"validation.cobb_jalaian_{name}")
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, "--quick", "--cores", "1"])
+    command.main()
+    data = json.loads((tmp_path / f"cobb_jalaian_{name}_quick.json").read_text())
+    assert set(COMMANDS[name]) <= set(data)
+    text = (tmp_path / f"cobb_jalaian_{name}_quick.md").read_text()
+    assert any(word in text for word in ("PASS", "FAIL", "UNDECIDED"))
