@@ -213,7 +213,10 @@ def report(
     for scheme, runs in found.items():
         row = rows[scheme]
         p, told = ("–" if row[key] is None else f"{row[key]:.2g}" for key in ("p", "told"))
-        after, size, seconds = (over_trials([run[key] for run in runs]) for key in ("after", "size", "seconds"))
+        after, size, seconds = (
+            over_trials([run[key] for run in runs if np.isfinite(run[key])] or [np.nan])
+            for key in ("after", "size", "seconds")
+        )
         figures = [after, size, f"{paper[scheme]['mean_ess']:.1f}", f"{seconds.value:.0f}"]
         body.append([scheme, row["ours"], row["paper"], p, told, row["verdict"], *figures])
     parts = [common.markdown(header, body)]
