@@ -34,12 +34,12 @@ class Budget(NamedTuple):
     """``passes`` of the stochastic gradients through ``batches``; ``transitions`` of ``n_steps`` in ``parts``; evaluations of
     the tuning; predictions kept, at most."""
 
-    passes: int = 60
+    passes: int = 40
     batches: int = 8
-    transitions: int = 24
-    n_steps: int = 15
+    transitions: int = 20
+    n_steps: int = 12
     parts: int = 3
-    evaluations: int = 7
+    evaluations: int = 5
     kept: int = 30
 
 
