@@ -219,7 +219,8 @@ def report(
         )
         figures = [after, size, f"{paper[scheme]['mean_ess']:.1f}", f"{seconds.value:.0f}"]
         body.append([scheme, row["ours"], row["paper"], p, told, row["verdict"], *figures])
-    parts = [common.markdown(header, body)]
+    words = "; ".join(f"{scheme} {row['verdict']}" for scheme, row in rows.items())
+    parts = [f"The printed acceptance rates: {words}.", common.markdown(header, body)]
     lines = [
         [row["pair"], f"{row['ours']:+.3f}", f"{row['paper']:+.2f}", "–" if row["p"] is None else f"{row['p']:.2g}"]
         + [row["verdict"]]
