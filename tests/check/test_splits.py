@@ -60,6 +60,7 @@ def model():
     return refhmc.models.LogisticRegression(cases.X, cases.Y).split(3)
 
 
+@pytest.mark.sweep
 def test_a_strangers_parts_are_refhmcs(model):
     """So that what holds of one set of cases holds of the other."""
     q, p = np.array([0.3, -0.8]), np.array([1.1, 0.4])
@@ -123,10 +124,8 @@ def test_hmc_in_one_order_is_not(model):
     assert report.row("detailed balance").status == "FAIL", report
 
 
-@pytest.mark.parametrize(
-    "integrator",
-    [pytest.param(RandomizedSplit(), id="randomised"), pytest.param(SymmetricSplit(), marks=pytest.mark.sweep)],
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("integrator", [RandomizedSplit(), SymmetricSplit()], ids=["randomised", "symmetric"])
 def test_nuts_on_a_split_is_exact_on_enumerated_orbits(integrator, model):
     """An order that is drawn is put in the place of the uniforms it is drawn from."""
     kernel = refhmc.NUTS(step_size=0.6, max_treedepth=1, integrator=integrator, metric=Identity())
