@@ -119,8 +119,10 @@ def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:
                 f"fuse=True: {name} of the metric {type(dynamics.metric).__name__} must have the shape ({wanted}) "
                 f"of a model of dimension {d}, has {stack.shape}"
             )
-    if pointers[1] is python_value_and_gradient and not numba.config.DISABLE_JIT:
-        why = model.core.why_python or "one of its derivatives cannot be compiled"
+    why = model.runs_as_python
+    if pointers[1] is python_value_and_gradient:
+        why = why or "one of its derivatives cannot be compiled"
+    if why and not numba.config.DISABLE_JIT:
         raise ModelError(
             f"fuse=True: model {model.name!r} runs as Python, {why}: there is nothing to compile into the kernel"
         )

@@ -33,7 +33,7 @@ from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import NOTHING
-from refhmc.metrics.euclidean import Euclidean, inverse_product
+from refhmc.metrics.euclidean import Dense, Diagonal, Identity, inverse_product
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
@@ -114,11 +114,11 @@ class GaussianSplit:
         return gaussian_split
 
     def rows_for(self, model: Any, metric: Any) -> np.ndarray:
-        """Rows of its own. Raises ShapeError for a model of another dimension, MetricError for a metric that is adapted."""
+        """Rows of its own. Raises ShapeError for a model of another dimension, MetricError for another metric."""
         d = model.dim
         if np.shape(self.mean) != (d,):
             raise ShapeError(f"mean: expected ({d},) for model {model.name!r}, got {np.shape(self.mean)}")
-        if metric.learns != NOTHING or not isinstance(metric, Euclidean):
+        if metric.learns != NOTHING or not isinstance(metric, Identity | Diagonal | Dense):
             raise MetricError(
                 f"GaussianSplit solves its Gaussian part for one metric, which must not be adapted: take Identity(), "
                 f"Diagonal(variances) or Dense(covariance), got {type(metric).__name__}"

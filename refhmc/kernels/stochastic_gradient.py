@@ -5,7 +5,7 @@
     g(q) = M dL_m/dq,       whose mean over m is dL/dq.
 
 The parts are the minibatches. Each pass through the M of them has a fresh uniformly random order. A model that is not split is
-one batch, g = dL/dq.
+one batch, g = dL/dq; so is the conditional of a block under Gibbs.
 
 **One update.** With a mass M (the metric, constant), a fresh standard normal z and a step h,
 

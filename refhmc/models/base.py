@@ -67,7 +67,6 @@ class Model:
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
-    unit_of_rounding : the one that the functions compute in, for the kit; what they return is float64.
     absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
 
     Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
@@ -105,7 +104,6 @@ class Model:
         name: str = "model",
         in_python: str = "",
         noise: float = 0.0,
-        unit_of_rounding: float = 2.0**-52,
         absent: Mapping[str, str] | None = None,
         n_rows: int = 0,
         part: Callable[[np.ndarray, float], Model] | None = None,
@@ -125,7 +123,7 @@ class Model:
         self.initial: Any = initial if drawn else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
         self.room = room
-        self.in_python, self.noise, self.unit_of_rounding = in_python, float(noise), float(unit_of_rounding)
+        self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})
         self.n_rows, self.part, self.outputs, self.likelihood = n_rows, part, outputs, likelihood
         self._functions: dict[str, Any] = {
@@ -173,7 +171,6 @@ class Model:
             "name": self.name,
             "in_python": self.in_python,
             "noise": self.noise,
-            "unit_of_rounding": self.unit_of_rounding,
             "absent": self._absent,
             "n_rows": self.n_rows,
             "part": self.part,
@@ -418,7 +415,6 @@ class SplitModel(Model):
             initial=whole.initial,
             name=f"{whole.name} in {len(self.parts)} parts",
             noise=max(part.noise for part in self.parts),
-            unit_of_rounding=max(part.unit_of_rounding for part in self.parts),
             outputs=whole.outputs,
             likelihood=whole.likelihood,
             absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
@@ -426,6 +422,11 @@ class SplitModel(Model):
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return SplitModel, (self.parts, self.whole)
+
+    @property
+    def runs_as_python(self) -> str | None:
+        """Why one of its parts runs as Python, or None when they are compiled."""
+        return next(filter(None, (part.runs_as_python for part in self.parts)), None)
 
     def split(self, M: int, order: Any = "given") -> SplitModel:
         raise NotImplementedError(f"model {self.name!r} is split: split the model that it was made of, or its parts")

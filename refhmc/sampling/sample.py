@@ -200,7 +200,7 @@ def open_checkpoint(
     """
     known = settled(parts, parts_of_run(model, kernel))
     settings["compiled"] = (
-        model.core.why_python is None and not numba.config.DISABLE_JIT
+        model.runs_as_python is None and not numba.config.DISABLE_JIT
     )  # else the last bits may differ
     settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
     checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings))

@@ -1,6 +1,5 @@
 """check.minibatch: unbiased stochastic gradients pass, wrongly scaled ones fail, and so does noise that fits another drift."""
 
-import pickle
 import time
 
 import numpy as np
@@ -43,17 +42,6 @@ def test_float32_gradients_are_judged_as_float32():
     report = rc.minibatch(lambda q, batch: good(q, batch).astype(np.float32), cases.full, cases.N, 6, dim=cases.DIM)
     assert report.ok
     assert any("bits" in note for note in report.notes)
-
-
-@pytest.mark.parametrize("M", [2, 5])
-def test_a_network_of_single_precision_is_judged_as_one(M):
-    """Its gradients are float64 with the rounding of float32: 1e-6 of their size, a prior counted twice is some percent."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(23, 2)), rng.normal(size=23)
-    single = refhmc.models.MLP([2, 3, 1], x, y, dtype=np.float32)
-    assert rc.minibatch(parts=pickle.loads(pickle.dumps(single.split(M))), full=single).ok
-    twice = refhmc.models.MLP([2, 3, 1], x, y, dtype=np.float32, prior_precision=2.0)
-    assert not rc.minibatch(parts=twice.split(M), full=single).ok
 
 
 def test_the_noise_is_read_off_whatever_the_convention():

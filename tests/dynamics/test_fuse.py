@@ -290,8 +290,9 @@ def test_a_model_that_runs_as_python_is_refused():
     if numba.config.DISABLE_JIT:
         assert draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True, n=3).draws.shape == (1, 3, 2)
     else:
-        with pytest.raises(ModelError, match="runs as Python"):
-            draws(model, refhmc.HMC(step_size=0.3, n_steps=2), True)
+        for each in (model, refhmc.models.SplitModel([model, model])):
+            with pytest.raises(ModelError, match="runs as Python, wanted"):
+                draws(each, refhmc.HMC(step_size=0.3, n_steps=2), True)
 
 
 class Misshapen(Fisher):

@@ -11,7 +11,7 @@ import refhmc
 from refhmc.errors import MetricError, ShapeError
 from refhmc.integrators import GaussianSplit, Leapfrog, Yoshida
 from refhmc.integrators.defaults import resolve
-from refhmc.metrics import Dense, Diagonal, Fisher, Identity
+from refhmc.metrics import Dense, Diagonal, Fisher, Identity, Tridiagonal
 from tests.helpers.riemannian_cases import model_of
 from tests.helpers.sweeps import representatives
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_is_refused():
             GaussianSplit(mean, J)
     model, split = model_of("logistic"), GaussianSplit(np.zeros(3), np.eye(3))
     assert resolve(None, split)[0] == resolve(None, Yoshida(split))[0] == Identity()
-    for metric in (Diagonal(), Dense()):
+    for metric in (Diagonal(), Dense(), Tridiagonal([1.0, 1.0, 1.0], [0.1, 0.1])):
         with pytest.raises(MetricError, match="must not be adapted"):
             refhmc.sample(model, refhmc.HMC(n_steps=2, integrator=split, metric=metric), draws=1, tune=1)
     with pytest.raises(ValueError, match="constant mass matrix"):

@@ -539,6 +539,25 @@ def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
         sample(model, draws=5, tune=0, chains=1, random_seed=1)
 
 
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ((to_zero, normal_gradient), "changed its argument q in place"),
+        ((data_written, normal_gradient), "changed its data"),
+    ],
+)
+@pytest.mark.parametrize("in_python", ["", PYTHON])
+def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functions, words, in_python):
+    """The first part's are right. A whole of parts that run as Python runs so, too."""
+    parts = [
+        refhmc.Model(2, *each, data=np.ones(2), in_python=in_python) for each in ((normal, normal_gradient), functions)
+    ]
+    model = refhmc.models.SplitModel(parts)
+    with pytest.raises(ModelError, match=f"^log_density {words}"):
+        sample(model, initvals=[0.0, 0.0], draws=5, tune=0, chains=1, random_seed=1, preflight=False)
+    assert model.runs_as_python == (in_python or parts[0].runs_as_python)
+
+
 def far_out_spoiled(q, data):
     value = -0.5 * np.sum(q * q)
     if q[0] > 0.5:

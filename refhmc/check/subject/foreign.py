@@ -130,10 +130,9 @@ def call_text(name: str, arguments: dict | Sequence) -> str:
 class Foreign:
     """A function of somebody else's.
 
-    ``epsilon`` is the unit of rounding of the coarsest array it returned so far, or the one that a refhmc model says whose
-    method it is; ``mutated`` the call that changed its input, if one did; ``calls`` how many there were; ``raised`` its first
-    exception on real arguments. ``in_dimensions``: the last axis of its first array is the dimension, which the words for an
-    exception name.
+    ``epsilon`` is the unit of rounding of the coarsest array it returned so far; ``mutated`` the call that changed its
+    input, if one did; ``calls`` how many there were; ``raised`` its first exception on real arguments. ``in_dimensions``:
+    the last axis of its first array is the dimension, which the words for an exception name.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Foreign:
         self.function = function
         self.name = str(name or getattr(function, "__qualname__", type(function).__name__))
         self.convert = like_of(like)
-        self.epsilon = getattr(getattr(function, "__self__", None), "unit_of_rounding", 2.0**-52)
+        self.epsilon = 2.0**-52
         self.mutated = ""
         self.calls = 0
         self.raised: Raised | None = None

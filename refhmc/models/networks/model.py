@@ -136,7 +136,6 @@ def network_model(
         name=of.name,
         initial=partial(random_weights, of),
         in_python=IN_PYTHON,
-        unit_of_rounding=np.finfo(of.dtype).eps,
         absent={key: why for key in full if not makes[order_of[key]]},
         n_rows=len(X),
         part=partial(share_of, of, X, y, share, names),
