@@ -382,14 +382,15 @@ ONE_GRADIENT = (
 class SplitModel(Model):
     """The sum of ``parts``, models of the same coordinates; made by :meth:`refhmc.Model.split`, or of your own models.
 
-    It has a log density and a gradient: those of the parts, one after another, added up. Raises ValueError without parts, or
-    where their coordinates differ, ModelError for one that is no model.
+    It has a log density and a gradient: those of the parts, one after another, added up. ``made_alike``: whether the parts are
+    shares of one model. Raises ValueError without parts, or where their coordinates differ, ModelError for what is no model.
     """
 
     def __init__(self, parts: Sequence[Model], whole: Model | None = None) -> None:
         self.parts = tuple(parts)
         if not self.parts:
             raise ValueError("a split model has at least one part")
+        self.made_alike = whole is not None
         whole = self.parts[0] if whole is None else whole
         for m, part in enumerate(self.parts):
             if not isinstance(part, Model):
@@ -421,7 +422,7 @@ class SplitModel(Model):
         )
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return SplitModel, (self.parts, self.whole)
+        return SplitModel, (self.parts, self.whole if self.made_alike else None)
 
     @property
     def runs_as_python(self) -> str | None:

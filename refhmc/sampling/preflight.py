@@ -37,8 +37,11 @@ def check_gradient(model: Model, q: np.ndarray) -> str | None:
     """Raise GradientError, with place and numbers, unless the gradient is the derivative of the log density near ``q``, (d,).
 
     Discontinuous coordinates stay where they are. 13 + min(d, 16) gradients and seven log densities are evaluated, more where
-    L bends much within a width. Returns what to warn of, if the density is of low precision.
+    L bends much within a width. Of a model that was split the first part is looked at, since all are made alike. Returns what
+    to warn of, if the density is of low precision.
     """
+    if getattr(model, "made_alike", False):
+        model = model.parts[0]  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):
         return _check_gradient(_Subject(model, q))
 

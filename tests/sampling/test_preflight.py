@@ -6,6 +6,7 @@ Nothing here is random from run to run: the checks draw their directions from a 
 from __future__ import annotations
 
 import functools
+import pickle
 
 import mpmath
 import numba
@@ -106,6 +107,32 @@ def _in_mpmath(y, q, j, t):
     ]
     prior = sum(x**2 / mpmath.mpf(v) for x, v in zip(q, PRIOR.tolist(), strict=True))
     return -sum(x**2 for x in r) / 2 - len(y) * q[2] - prior / 2
+
+
+def test_of_a_split_model_one_part_is_looked_at():
+    """At ReLU's kinks the check takes some hundred gradients: not of all the data."""
+    looked_at = []
+
+    def part(rows, share, wrong=0.0):
+        def log_density(q, data):
+            looked_at.append(tuple(rows))
+            return -0.5 * len(rows) * float(q @ q)
+
+        return refhmc.Model(2, log_density, lambda q, data: (wrong - len(rows)) * q, in_python="it counts its calls")
+
+    def whole(wrong):
+        parts = functools.partial(part, wrong=wrong)
+        return refhmc.Model(2, lambda q, data: -3.0 * (q @ q), lambda q, data: -6.0 * q, n_rows=6, part=parts)
+
+    check_gradient(whole(0.0).split(3), np.ones(2))
+    assert set(looked_at) == {(0, 1)}
+    by_hand = refhmc.models.SplitModel([part([0], 1.0), part([1], 1.0, wrong=0.1)])
+    for wrong in (by_hand, whole(0.1).split(2)):
+        with pytest.raises(GradientError):
+            check_gradient(wrong, np.ones(2))
+    travelled = pickle.loads(pickle.dumps(refhmc.models.BreastCancer().split(2)))
+    assert travelled.made_alike
+    assert not by_hand.made_alike
 
 
 @pytest.mark.parametrize("problem", [years, logistic, wide])
