@@ -368,6 +368,18 @@ def test_memory_is_that_of_a_batch():
     assert peak(640, 80) > 4 * small
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
+@pytest.mark.filterwarnings("error")
+def test_what_overflows_is_not_finite_and_says_nothing(activation, dtype):
+    """A chain that diverges comes there; with warnings as errors it would end."""
+    model = refhmc.models.MLP([1, 3, 1], np.ones((4, 1)), np.ones(4), activation=activation, dtype=dtype)
+    q = np.full(model.dim, 1e200)
+    assert not np.isfinite(model.log_density(q))
+    assert not np.isfinite(model.gradient(q)).all()
+    assert not np.isfinite(model.hessian(q)).all()
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 

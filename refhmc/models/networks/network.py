@@ -79,6 +79,10 @@ def keep_what_is_freed() -> None:
     np.empty(31 * 2**20, dtype=np.uint8)
 
 
+# Far out numbers overflow: the density is then -inf or NaN, a divergence, which the chain reports.
+quiet = np.errstate(over="ignore", invalid="ignore")
+
+
 @dataclass(frozen=True)
 class Posterior:
     """The functions (q, data) of a model: data = (inputs, observations).
@@ -110,6 +114,7 @@ class Posterior:
         """f(X; q), (..., n, k), of positions (..., d), all rows at once."""
         return forward(self.layers, (q.astype(self.dtype),), (X,))[0][0]
 
+    @quiet
     def log_density(self, q: np.ndarray, data: tuple) -> float:
         """L(q)"""
         w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
@@ -118,6 +123,7 @@ class Posterior:
             total += float(np.sum(self.likelihood.log_density(f[0], y), dtype=float))
         return total
 
+    @quiet
     def value_and_gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> float:
         """L(q); ``out`` = dL/dq."""
         w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
@@ -134,6 +140,7 @@ class Posterior:
     def gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         self.value_and_gradient(q, data, out)
 
+    @quiet
     def gradient_along(self, q: np.ndarray, data: tuple, *directions: np.ndarray) -> np.ndarray:
         """The likelihood's gradient differentiated along one direction or two, (..., d) each."""
         order, last = len(directions), 2 ** len(directions) - 1
@@ -178,6 +185,7 @@ class Posterior:
         """f and its derivatives, with ``order`` directions, in float64."""
         return linear(lambda x: x.astype(float), forward(self.layers, w, constant(X, order))[0])
 
+    @quiet
     def fisher(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """G(q), (d, d)"""
         w = (q.astype(self.dtype), np.eye(self.dim, dtype=self.dtype))
@@ -199,6 +207,7 @@ class Posterior:
             mixed = (np.tensordot(a, J, 1), np.einsum("ij,kj...->ki...", a, np.broadcast_to(J_k, (self.dim, *J.shape))))
             yield J, J_k, *self.likelihood.information(self.likelihood.mean((f, f_k)), mixed)
 
+    @quiet
     def fisher_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """(d, d, d), [i, j, k] = dG_ij / dw_k"""
         out[:] = 0.0
@@ -206,6 +215,7 @@ class Posterior:
             J_k = np.broadcast_to(J_k, (self.dim, *J.shape))
             out += np.einsum("kino,jno->ijk", J_k, VJ) + np.einsum("ino,kjno->ijk", J, VJ_k)
 
+    @quiet
     def fisher_trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
         """sum_ij M_ij dG_ij / dw_k"""
         out[:] = 0.0
