@@ -30,7 +30,8 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
 
     At ``q`` (d,), and near it: a function that rounds or bounds its position may leave the start as it is.
     """
-    for part in getattr(model, "parts", ()):
+    parts = getattr(model, "parts", ())
+    for part in parts[:1] if getattr(model, "made_alike", False) else parts:
         check_functions(part, plan, q)
     if model.core.own:
         return

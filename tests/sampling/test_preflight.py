@@ -580,8 +580,9 @@ def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functio
         refhmc.Model(2, *each, data=np.ones(2), in_python=in_python) for each in ((normal, normal_gradient), functions)
     ]
     model = refhmc.models.SplitModel(parts)
-    with pytest.raises(ModelError, match=f"^log_density {words}"):
-        sample(model, initvals=[0.0, 0.0], draws=5, tune=0, chains=1, random_seed=1, preflight=False)
+    for each in (model, refhmc.models.SplitModel(parts[1:] * 2, parts[1])):
+        with pytest.raises(ModelError, match=f"^log_density {words}"):
+            sample(each, initvals=[0.0, 0.0], draws=5, tune=0, chains=1, random_seed=1, preflight=False)
     assert model.runs_as_python == (in_python or parts[0].runs_as_python)
 
 
