@@ -43,8 +43,8 @@ def CNN(
         taken (1: none). dense : widths of the hidden dense layers. By default 38,390 weights on 28 x 28 images in ten classes.
     prior_precision, dtype, batch : as for :func:`refhmc.models.MLP`. The pixels are used as they are.
 
-    Raises ShapeError for images that are too small or of another shape, ValueError for labels, pixels
-    or numbers of layers that cannot be.
+    Raises ShapeError for images that are too small or of another shape, ValueError for labels, pixels or
+    sizes that cannot be.
     """
     X = images(X)
     n_classes = number_of_classes(y, n_classes)

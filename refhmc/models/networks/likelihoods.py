@@ -28,7 +28,7 @@ from refhmc.numerics.batched import Array, namespace
 
 
 class Likelihood(Protocol):
-    """``targets``: labels or observations as :meth:`log_density` takes them, (n, k) or (n,). Raises ValueError, ShapeError."""
+    """``log_density`` (..., n) of y (n, k) or (n,); ``observed``: y in the shape of the mean; ``information``: V a."""
 
     precision: float
 
