@@ -239,6 +239,13 @@ def report(
     return "\n\n".join(parts), data
 
 
+def alone(found: dict[str, list[dict]]) -> str:
+    """Ours, where there is no printed table."""
+    rates = {scheme: over_trials([run["acceptance"] for run in runs]) for scheme, runs in found.items()}
+    words = "; ".join(f"{scheme} {rate}" for scheme, rate in rates.items())
+    return f"UNDECIDED: the paper's table is not here. Acceptance: {words}."
+
+
 def paper_rows(name: str) -> dict[str, dict] | None:
     """The lines of a table by scheme."""
     table = common.paper_table(name)

@@ -89,7 +89,7 @@ def main() -> None:
     name, paper = NAME + ("_quick" if chosen.quick else ""), schemes.paper_rows("cobb_jalaian_2021_table1")
     title = "Table 1 of Cobb and Jalaian (2021): softmax regression on MNIST"
     if paper is None:
-        common.write_results(name, title, "No printed table here.", {"runs": found})
+        common.write_results(name, title, schemes.alone(found), {"runs": found})
         return
     text, data = schemes.report(found, paper, {})
     said = f"{chosen.trials} chains, {chosen.draws} transitions of each scheme, {chosen.images:,} images"

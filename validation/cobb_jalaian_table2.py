@@ -137,7 +137,7 @@ def main() -> None:
     draw(bands, name.replace("table2", "figure1"))
     figures = {scheme: band_figures(outputs) for scheme, outputs in bands.items()}
     if paper is None:
-        common.write_results(name, "Table 2 of Cobb and Jalaian (2021)", "No printed table here.", {"runs": found})
+        common.write_results(name, "Table 2 of Cobb and Jalaian (2021)", schemes.alone(found), {"runs": found})
         return
     rates = {scheme: [run["acceptance"] for run in runs] for scheme, runs in found.items()}
     judged = schemes.beside(rates, paper)

@@ -154,6 +154,7 @@ def test_each_command_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--cores", "1"])
     command.main()
     data = json.loads((tmp_path / f"cobb_jalaian_{name}_quick.json").read_text())
-    assert set(COMMANDS[name]) <= set(data)
+    alone = name in ("table1", "table2") and not common.TABLES.exists()
+    assert set(["runs"] if alone else COMMANDS[name]) <= set(data)
     text = (tmp_path / f"cobb_jalaian_{name}_quick.md").read_text()
     assert any(word in text for word in ("PASS", "FAIL", "UNDECIDED"))
