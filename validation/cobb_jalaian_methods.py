@@ -34,7 +34,7 @@ class Budget(NamedTuple):
     """``passes`` of the stochastic gradients through ``batches``; ``transitions`` of ``n_steps`` in ``parts``; evaluations of
     the tuning, of a stochastic gradient and of the split; predictions kept, at most."""
 
-    passes: int = 40
+    passes: int = 150
     batches: int = 8
     transitions: int = 20
     n_steps: int = 12

@@ -11,7 +11,7 @@ Network as in the text, four convolutions with max-pooling and one dense layer, 
 Eight splits of the recordings: one for the tuning (cobb_jalaian_methods.py), seven to test on, trained on the other six.
 
 Reduced, the default: 223 recordings of two chunks, spectrograms averaged over squares of side 4 (32 x 33), 4, 8, 8 and 16
-channels of side 2, 40 passes through 8 minibatches, 20 transitions of 12 steps in 3 parts; the tuning makes 12 runs
+channels of side 2, 150 passes through 8 minibatches, 20 transitions of 12 steps in 3 parts; the tuning makes 12 runs
 of each, of the split 5.
 ``--full``: six chunks, 129 x 135, 16, 16, 32 and 32 channels of side 5, 500 passes, 500 transitions, 30 evaluations.
 """
