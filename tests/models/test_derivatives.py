@@ -76,7 +76,9 @@ ELSEWHERE = {
     "Heart": "the functions of LogisticRegression",
     "ODE": "tests/models/test_models_ode.py",
     "FitzHughNagumo": "tests/models/test_models_ode.py",
-    **dict.fromkeys(("MLP", "SoftmaxRegression", "CNN", "SplitModel"), "tests/models/test_networks.py"),
+    **dict.fromkeys(
+        ("MLP", "SoftmaxRegression", "CNN", "RegressionNetwork", "SplitModel"), "tests/models/test_networks.py"
+    ),
     "CellGrid": "no smooth coordinate",
     "PACBayesClassifier": "no smooth coordinate",
 }
@@ -234,7 +236,7 @@ def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, 
             assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
 
 
-CONSTRUCTORS = [name for name in models.__all__ if name != "by_name"]
+CONSTRUCTORS = [name for name in models.__all__ if name[0].isupper()]
 WITHOUT = {
     "SplitModel": ("hessian", "third_derivative", "trace"),
     "CellGrid": ("hessian", "third_derivative", "trace"),
@@ -266,6 +268,7 @@ GIVEN = {
     "MLP": lambda: {"widths": [2, 3, 2], **rows()},
     "SoftmaxRegression": rows,
     "CNN": lambda: {"X": np.ones((2, 6, 6)), "y": [0, 1], "channels": [1], "dense": [], "side": 3},
+    "RegressionNetwork": lambda: {"widths": [3]},
     "SplitModel": lambda: {"parts": [models.Funnel(2), models.Funnel(2)]},
 }
 
