@@ -126,8 +126,9 @@ class Posterior:
     @quiet
     def value_and_gradient(self, q: np.ndarray, data: tuple, out: np.ndarray) -> float:
         """L(q); ``out`` = dL/dq."""
-        w, total = q.astype(self.dtype), -0.5 * float(np.sum(self.precisions * q * q))
-        np.multiply(-self.precisions, q, out=out)
+        np.multiply(self.precisions, q, out=out)
+        w, total = q.astype(self.dtype), -0.5 * float(out @ q)
+        np.negative(out, out=out)
         for X, y in self.batches(data):
             f, kept = forward(self.layers, (w,), (X,))
             total += float(np.sum(self.likelihood.log_density(f[0], y), dtype=float))
