@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
+import scipy.stats
 
 import refhmc
 from refhmc import uncertainty
 from refhmc.integrators import SymmetricSplit
 from refhmc.metrics import Identity
+from validation import common
+from validation.judging import level, over_trials
 
 SGD, SGLD, SGHMC, SPLIT = "SGD", "SGLD", "SGHMC", "symmetric split"
 # Where the tuning begins: log10 of the step for one image, of the prior precision. The step of a sum over n images is that over
 # n for SGD and SGLD, over the root of n for the others.
 BEGIN = {SGD: (-2.0, 1.0), SGLD: (-1.0, 1.0), SGHMC: (-1.0, 1.0), SPLIT: (-1.0, 1.0)}
+BETTER = {"accuracy": 1, "nll": -1, "brier": -1}  # the sign of what is better
 WORST = 10.0  # NLL at which a run counts as lost
 
 
@@ -112,3 +116,57 @@ def tuned(method: str, make: Callable, X: np.ndarray, y: np.ndarray, budget: Bud
     scipy.optimize.minimize(loss, x, method="Nelder-Mead", options=options)
     best = min(tried, key=lambda each: each[2])
     return {"x": best[:2], "nll": best[2], "tried": tried}
+
+
+# ---------------------------------------------------------------------------------------------------------------- claims
+
+
+def better(found: dict[str, list[dict]], best: str, names: Iterable[str]) -> list[tuple[str, list[float]]]:
+    """That ``best`` has better scores than each other method: the claims, and by how much, trial by trial."""
+    return [
+        (
+            f"{key} better than {other}'s",
+            [BETTER[key] * (a[key] - b[key]) for a, b in zip(found[best], runs, strict=True)],
+        )
+        for key in names
+        for other, runs in found.items()
+        if other != best
+    ]
+
+
+def learned(runs: list[dict], classes: int) -> bool:
+    """Whether a method is better than guessing, by two errors: one that is not says nothing of the methods' order."""
+    accuracy = over_trials([run["accuracy"] for run in runs])
+    return accuracy.value - 2 * accuracy.error > 100 / classes
+
+
+def judged(compared: list[tuple[str, Any]], found: dict[str, list[dict]], classes: int) -> list[dict]:
+    """Claims with their differences by trial, above 0 where the claim holds: each by a paired t over the trials."""
+    rows = []
+    for claim, differences in compared:
+        x = np.asarray(differences, dtype=float)
+        x = x[np.isfinite(x)]
+        p = float(scipy.stats.ttest_1samp(x, 0).pvalue) if len(x) > 1 and np.ptp(x) > 0 else np.nan
+        mean = float(x.mean()) if len(x) else np.nan
+        sure = p < level(len(compared))
+        word = "UNDECIDED" if not sure else "PASS" if mean > 0 else "FAIL"
+        lost = [method for method in found if method in claim and not learned(found[method], classes)]
+        word = f"UNDECIDED: {lost[0]} did not learn" if lost else word
+        rows.append({"claim": claim, "difference": over_trials(x) if len(x) else None, "p": p, "verdict": word})
+    return rows
+
+
+def count(rows: list[dict]) -> str:
+    """How many of each verdict."""
+    words = ("PASS", "FAIL", "UNDECIDED")
+    return ", ".join(f"{sum(row['verdict'].startswith(word) for row in rows)} {word}" for word in words)
+
+
+def in_words(rows: list[dict], of: str) -> str:
+    """The claims as a table, with their rule."""
+    lines = [[row["claim"], row["difference"], f"{row['p']:.2g}", row["verdict"]] for row in rows]
+    return (
+        "Differences in the sense of the claim, with their errors; p by a paired t over the trials, PASS or FAIL below "
+        f"{level(len(rows)):.2g} (Sidak, 5 % for all):\n\n"
+        + common.markdown([f"claim, of {of}", "difference", "p", "verdict"], lines)
+    )

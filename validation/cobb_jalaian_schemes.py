@@ -192,11 +192,19 @@ def order_verdict(rows: list[dict]) -> str:
 
 
 def report(
-    found: dict[str, list[dict]], paper: dict[str, dict], others: dict[str, dict[str, list[float]]]
+    found: dict[str, list[dict]],
+    paper: dict[str, dict],
+    others: dict[str, dict[str, list[float]]],
+    undecided: str = "",
 ) -> tuple[str, dict]:
-    """A run in words: each scheme's figures beside the printed, the order; acceptance by the program's rules, ``others``."""
+    """A run in words: each scheme's figures beside the printed, the order; acceptance by the program's rules, ``others``.
+
+    ``undecided``: why the printed rates are no target, where they are not; the order is.
+    """
     rates = {scheme: [run["acceptance"] for run in runs] for scheme, runs in found.items()}
     rows, compared = beside(rates, paper), orders(rates, paper)
+    if undecided:
+        rows = {scheme: {**row, "p": None, "told": None, "verdict": "UNDECIDED"} for scheme, row in rows.items()}
     header = [
         "scheme",
         "acceptance",
@@ -219,14 +227,18 @@ def report(
         )
         figures = [after, size, f"{paper[scheme]['mean_ess']:.1f}", f"{seconds.value:.0f}"]
         body.append([scheme, row["ours"], row["paper"], p, told, row["verdict"], *figures])
-    words = "; ".join(f"{scheme} {row['verdict']}" for scheme, row in rows.items())
+    words = undecided or "; ".join(f"{scheme} {row['verdict']}" for scheme, row in rows.items())
     parts = [f"The printed acceptance rates: {words}.", common.markdown(header, body)]
     lines = [
         [row["pair"], f"{row['ours']:+.3f}", f"{row['paper']:+.2f}", "–" if row["p"] is None else f"{row['p']:.2g}"]
         + [row["verdict"]]
         for row in compared
     ]
-    parts += ["Acceptance, in the printed order:", common.markdown(["pair", "ours", "printed", "p", "verdict"], lines)]
+    said = f"p by Welch's t, decided below {level(len(compared)):.2g} (Sidak, 5 % for all)"
+    parts += [
+        f"Acceptance, in the printed order; {said}:",
+        common.markdown(["pair", "ours", "printed", "p", "verdict"], lines),
+    ]
     data = {"rows": rows, "orders": compared, "verdict": order_verdict(compared), "runs": found}
     if others:
         lines, data["program"] = [], {}

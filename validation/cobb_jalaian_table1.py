@@ -31,7 +31,8 @@ SETTING = schemes.Setting(parts=10, step_size=6e-4, n_steps=20)
 NOTES = """The order is the printed one in each of our chains. None of the printed rates is met: of the transitions 0.011 are
 rejected by full HMC, 0.116 by the randomised and 0.003 by the symmetric split, where 0.13, 0.55 and 0.04 are printed. Whether
 that is for what the text leaves out (the scaling of the pixels, the prior, the start), for the short chains or for the rule of
-the program is not known: its chains (cobb_jalaian_schemes.py) were not run on these data."""
+the program is not known: its chains (cobb_jalaian_schemes.py) were not run on these data. (The
+chains of this page were run in several processes, and the page was put together from them.)"""
 FULL = {"trials": 5, "draws": 3000}
 
 

@@ -19,18 +19,15 @@ of each, of the split 5.
 from __future__ import annotations
 
 import numpy as np
-import scipy.stats
 
 import refhmc
 from refhmc import uncertainty
 from validation import cobb_jalaian_methods as methods
 from validation import cobb_jalaian_sounds as sounds
 from validation import common
-from validation.judging import level, over_trials
 
 NAME = "cobb_jalaian_table4"
 METHODS = (methods.SGD, methods.SGLD, methods.SGHMC, methods.SPLIT)
-BETTER = {"accuracy": 1, "nll": -1, "brier": -1}
 REDUCED = {"recordings": 223, "seconds": 20.6, "coarse": 4, "channels": (4, 8, 8, 16), "side": 2}
 FULL = {"recordings": 223, "seconds": 60.6, "coarse": 1, "channels": (16, 16, 32, 32), "side": 5}
 QUICK = {"recordings": 72, "seconds": 10.1, "coarse": 4, "channels": (2, 2, 2, 4), "side": 2}
@@ -100,20 +97,10 @@ def separation(runs: list[dict]) -> np.ndarray:
     return np.array(found)
 
 
-def learned(runs: list[dict]) -> bool:
-    """Whether a method is better than guessing, by two errors: one that is not says nothing of the methods' order."""
-    accuracy = over_trials([run["accuracy"] for run in runs])
-    return accuracy.value - 2 * accuracy.error > 100 / sounds.CLASSES
-
-
 def claims(found: dict[str, list[dict]]) -> list[dict]:
     """The paper's orders, each by a paired t over the test splits."""
-    ours = found[methods.SPLIT]
-    compared = []
-    for key, sign in BETTER.items():
-        for method in METHODS[:-1]:
-            differences = [sign * (a[key] - b[key]) for a, b in zip(ours, found[method], strict=True)]
-            compared.append((f"table 4: {key} better than {method}'s", differences))
+    ours, names = found[methods.SPLIT], methods.BETTER
+    compared = [(f"table 4: {claim}", by) for claim, by in methods.better(found, methods.SPLIT, names)]
     compared += [
         (f"figure 2: less sure of errors than {method}", of_errors(ours) - of_errors(found[method]))
         for method in METHODS[:-1]
@@ -121,18 +108,7 @@ def claims(found: dict[str, list[dict]]) -> list[dict]:
     compared.append(
         ("figure 3: MI tells errors better than SGHMC's", separation(ours) - separation(found[methods.SGHMC]))
     )
-    rows = []
-    for claim, differences in compared:
-        x = np.asarray(differences, dtype=float)
-        x = x[np.isfinite(x)]
-        p = float(scipy.stats.ttest_1samp(x, 0).pvalue) if len(x) > 1 and np.ptp(x) > 0 else np.nan
-        mean = float(x.mean()) if len(x) else np.nan
-        sure = p < level(len(compared))
-        word = "UNDECIDED" if not sure else "PASS" if mean > 0 else "FAIL"
-        lost = [method for method in METHODS if method in claim and not learned(found[method])]
-        word = f"UNDECIDED: {lost[0]} did not learn" if lost else word
-        rows.append({"claim": claim, "difference": over_trials(x) if len(x) else None, "p": p, "verdict": word})
-    return rows
+    return methods.judged(compared, found, sounds.CLASSES)
 
 
 # --------------------------------------------------------------------------------------------------------------- figures
@@ -209,19 +185,15 @@ def write(found: dict, best: dict, setting: dict, budget: methods.Budget, chosen
     header = ["method", "accuracy, %", "printed", "NLL", "printed", "Brier", "printed", "ECE", "accepted", "CPU s"]
     header += ["log10 of step and precision"]
     rows = claims(found)
-    lines = [[row["claim"], row["difference"], f"{row['p']:.2g}", row["verdict"]] for row in rows]
-    counts = {word: sum(row["verdict"].startswith(word) for row in rows) for word in ("PASS", "FAIL", "UNDECIDED")}
     protocol = "The whole of what is described" if chosen.full else "REDUCED protocol"
     text = "\n\n".join(
         [
             (__doc__ or "").split("\n\n", 2)[2].strip(),
-            f"**{', '.join(f'{n} {word}' for word, n in counts.items())}** of {len(rows)} claims. The printed figures "
-            f"themselves are UNDECIDED: other data. {protocol}: {setting}, {budget}.",
+            f"**{methods.count(rows)}** of {len(rows)} claims. The printed figures themselves are UNDECIDED: other data. "
+            f"{protocol}: {setting}, {budget}.",
             "Means and standard deviations over the test splits, as printed:",
             common.markdown([*header], body),
-            "Differences in the sense of the claim, with their errors; p by a paired t over the test splits, PASS or FAIL "
-            f"below {level(len(rows)):.2g} (Sidak, 5 % for all):",
-            common.markdown(["claim, of the symmetric split", "difference", "p", "verdict"], lines),
+            methods.in_words(rows, "the symmetric split"),
             f"![figure 2]({name.replace('table4', 'figure2')}.png) ![figure 3]({name.replace('table4', 'figure3')}.png)",
         ]
     )
@@ -231,7 +203,7 @@ def write(found: dict, best: dict, setting: dict, budget: methods.Budget, chosen
     }
     title = "Table 4 and Figures 2 and 3 of Cobb and Jalaian (2021): engines by their sound"
     common.write_results(name, title, text, {"runs": strip, "tuned": best, "claims": rows, "command": vars(chosen)})
-    print(counts)
+    print(methods.count(rows))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import scipy.signal
 import refhmc
 from tests.helpers.places import SHARED
 from validation import cobb_jalaian_memory as memory
+from validation import cobb_jalaian_methods as methods
 from validation import cobb_jalaian_schemes as schemes
 from validation import cobb_jalaian_sounds as sounds
 from validation import common
@@ -68,6 +69,28 @@ def test_orders_that_hold_that_do_not_and_that_are_not_decided():
     assert verdict(full=0.8, naive=0.8, randomised=0.4, symmetric=0.81).startswith("UNDECIDED")
     assert verdict(full=0.8, naive=0.8, randomised=0.9, symmetric=0.95).startswith("FAIL")
     assert verdict(full=0.96, naive=0.96, randomised=0.4, symmetric=0.9).startswith("FAIL")
+
+
+def test_scores_that_are_better_that_are_worse_and_of_a_method_that_did_not_learn():
+    def runs(accuracy: float, nll: float) -> list[dict]:
+        return [{"accuracy": accuracy + x, "nll": nll + x / 100} for x in (-1.0, 0.2, 0.8)]
+
+    found = {"ours": runs(80, 0.5), "worse": runs(70, 0.8), "beyond": runs(85, 0.4), "guesses": runs(10, 2.3)}
+    for method in (
+        "worse",
+        "beyond",
+        "guesses",
+    ):  # the trials go up and down together; the differences have these deviations
+        found[method] = [
+            {"accuracy": run["accuracy"] + x, "nll": run["nll"] + x / 100}
+            for run, x in zip(found[method], (0.1, -0.1, 0), strict=True)
+        ]
+    claims = methods.judged(methods.better(found, "ours", ["accuracy", "nll"]), found, classes=10)
+    assert [row["verdict"] for row in claims] == ["PASS", "FAIL", "UNDECIDED: guesses did not learn"] * 2
+    assert methods.count(claims) == "2 PASS, 2 FAIL, 2 UNDECIDED"
+    np.testing.assert_allclose([row["difference"].value for row in claims], [10, -5, 70, 0.3, -0.1, 1.8])
+    near = {"ours": runs(80, 0.5), "other": [{"accuracy": x} for x in (75.0, 84.0, 80.0)]}
+    assert methods.judged(methods.better(near, "ours", ["accuracy"]), near, 10)[0]["verdict"] == "UNDECIDED"
 
 
 def rows_of(peak) -> list[dict]:
@@ -138,6 +161,7 @@ COMMANDS = {
     "memory": ["claims", "rows"],
     "table1": ["rows", "orders", "verdict"],
     "table2": ["rows", "orders", "verdict", "bands"],
+    "table3": ["rows", "orders", "verdict", "claims"],
     "table4": ["claims", "tuned", "runs"],
 }
 
@@ -146,7 +170,8 @@ COMMANDS = {
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_each_command_runs(name, tmp_path, monkeypatch):
     """``--quick``, into another folder: the result file is there, with its verdicts."""
-    if name in ("memory", "table1") and not (SHARED / "data" / "mnist" / "mnist.npz").exists():
+    images = {"memory": "fashion_mnist", "table1": "mnist", "table3": "fashion_mnist"}.get(name)
+    if images and not (SHARED / "data" / images / f"{images}.npz").exists():
         pytest.skip("the images are not here")
     pytest.importorskip("matplotlib")
     command = importlib.import_module(f"validation.cobb_jalaian_{name}")
@@ -154,7 +179,7 @@ def test_each_command_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--cores", "1"])
     command.main()
     data = json.loads((tmp_path / f"cobb_jalaian_{name}_quick.json").read_text())
-    alone = name in ("table1", "table2") and not common.TABLES.exists()
+    alone = name in ("table1", "table2", "table3") and not common.TABLES.exists()
     assert set(["runs"] if alone else COMMANDS[name]) <= set(data)
     text = (tmp_path / f"cobb_jalaian_{name}_quick.md").read_text()
     assert any(word in text for word in ("PASS", "FAIL", "UNDECIDED"))
