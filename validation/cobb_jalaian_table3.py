@@ -7,9 +7,10 @@
 random weights by PyTorch's rule at the start, single precision as theirs, pixels less their mean by their deviation
 (0.2860, 0.3530), and the number of draws, 1,000 with 200 of burn-in, as for table 2.
 
-The paper (``--full``, some 80 days of a core): 10 such chains of each scheme, acceptance as the share of accepted trajectories.
+The paper (``--full``, some four months of a core): 10 such chains of each scheme, acceptance as the share of trajectories
+that are accepted.
 
-Reduced, the default (ten minutes of two cores): the first n = 600 images in parts of 200, and the step times the root of
+Reduced, the default (twelve minutes of two cores): the first n = 600 images in parts of 200, and the step times the root of
 48,000/n. So the step is the same share of the width of a posterior whose precision is that of n images; the prior's share of it
 is larger, and so the printed figures themselves are no target, but their order is. 5 chains of 26 draws, of which 10 are left
 out of the predictions; acceptance is the mean of all acceptance probabilities; so few draws have no ESS. 2,000 of the other
