@@ -40,7 +40,6 @@ class Trajectory(NamedTuple):
     metric_evaluations: int = 0
 
 
-@jit_part
 def follow(
     dynamics: tuple,
     model: tuple,
@@ -66,18 +65,7 @@ def follow(
         copy_row(states[n, 1], point.p)
 
 
-def by_pointer(
-    dynamics: tuple,
-    model: tuple,
-    z: np.ndarray,
-    eps: float,
-    work: tuple,
-    own: np.ndarray,
-    states: np.ndarray,
-    history: np.ndarray,
-) -> None:
-    """:func:`follow` with whichever step."""
-    follow(dynamics, model, z, eps, work, own, states, history)
+follow_part = jit_part(follow)
 
 
 def with_the_leapfrog(
@@ -92,7 +80,7 @@ def with_the_leapfrog(
 ) -> None:
     """The same with the diagonal leapfrog, whose step costs less than a call through a pointer."""
     kind, refresh, _, metric = dynamics
-    follow((kind, refresh, leapfrog_diagonal, metric), model, z, eps, work, own, states, history)
+    follow_part((kind, refresh, leapfrog_diagonal, metric), model, z, eps, work, own, states, history)
 
 
 def signature() -> Any:
@@ -101,7 +89,7 @@ def signature() -> Any:
     )
 
 
-run_trajectory = Entry(by_pointer, signature, "the trajectory")
+run_trajectory = Entry(follow, signature, "the trajectory")
 run_leapfrog = Entry(with_the_leapfrog, signature, "the trajectory of the leapfrog")
 
 

@@ -110,13 +110,16 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
 
     def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
         left_out, slope = 1 - data[-1, 0], np.zeros_like(out)
-        L = value_and_gradient(q, data[:-1], out) - left_out * prior(q, slope)
+        L, log_prior = value_and_gradient(q, data[:-1], out), prior(q, slope)
+        if not np.isfinite(log_prior):  # -inf, and so is L
+            return L
         for i in range(q.shape[0]):
             out[i] -= left_out * slope[i]
-        return L
+        return L - left_out * log_prior
 
     def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
-        return log_density(q, data[:-1]) - (1 - data[-1, 0]) * prior(q, np.zeros_like(q))
+        L, log_prior = log_density(q, data[:-1]), prior(q, np.zeros_like(q))
+        return L - (1 - data[-1, 0]) * log_prior if np.isfinite(log_prior) else L
 
     def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         both(q, data, out)

@@ -131,7 +131,7 @@ def test_single_precision_inside_float64_answers_is_no_fault_of_a_split():
     whole = refhmc.models.MLP([2, 3, 1], X, X[:, 0], dtype=np.float32)
     report = rc.minibatch(parts=whole.split, full=whole, n=11)
     assert report.ok, report
-    assert 1e-12 < report.row("sum of the parts").tolerance < 0.05  # of a gradient of size 40
+    assert 1e-12 < report.row("sum of the parts").tolerance < 0.02  # of a gradient of size 40
     twice = whole.split(3).parts
     wrong = rc.minibatch(parts=[*twice[:2], twice[1]], full=whole, dim=whole.dim)
     assert {row.name for row in wrong.failures} == {"sum of the parts", "sum of the potentials"}

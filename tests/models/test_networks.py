@@ -277,6 +277,17 @@ def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
         }
 
 
+@pytest.mark.parametrize("name", ["linear", "mixture"])
+def test_where_the_prior_overflows_a_split_model_is_where_the_whole_is(name):
+    whole = SPLIT[name]()
+    q = np.zeros(whole.dim)
+    for far in (400.0, -400.0):
+        q[-1 if name == "linear" else 2] = far
+        split = whole.split(3)
+        for value in (split.log_density(q), split.core.value_and_gradient(q)[0]):
+            assert value == pytest.approx(whole.log_density(q), rel=1e-12), far
+
+
 @pytest.mark.parametrize("name", ["linear", "mixture", "mlp"])
 def test_a_part_of_a_part(name):
     whole = SPLIT[name]()
