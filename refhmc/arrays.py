@@ -37,13 +37,14 @@ from refhmc.kernels.stochastic_gradient import transition as stochastic_gradient
 from refhmc.metrics.base import HamiltonianOnArrays
 from refhmc.metrics.laplace import LaplaceOnArrays
 from refhmc.models.base import Model
-from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.models.on_arrays import ModelOnArrays, TextOnArrays
 from refhmc.numerics.batched import fixed_point, iterate
 
 __all__ = [
     "HamiltonianOnArrays",
     "LaplaceOnArrays",
     "ModelOnArrays",
+    "TextOnArrays",
     "composed",
     "dhmc",
     "discontinuous",
@@ -66,12 +67,23 @@ __all__ = [
 ]
 
 
-def hamiltonian(model: Any, metric: Any) -> HamiltonianOnArrays:
-    """H(q, p) of a model on a metric, (..., d). ``model``: a :class:`refhmc.Model`, on NumPy; or an object with its
-    functions on arrays, as :class:`ModelOnArrays` has them."""
-    return metric.on_arrays(ModelOnArrays(model) if isinstance(model, Model) else model)
+def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
+    """H(q, p) of a model on a metric, (..., d). ``model``: a :class:`refhmc.Model`; or an object with its functions on
+    arrays, as :class:`ModelOnArrays` and :class:`TextOnArrays` have them.
+
+    ``xp``: None for the model's compiled functions, on NumPy; a namespace for its own text, with its data there
+    (:meth:`refhmc.Model.on_arrays`).
+    """
+    return metric.on_arrays(functions_of(model, xp))
 
 
-def discontinuous_hamiltonian(model: Any, metric: Any) -> LaplaceOnArrays:
+def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> LaplaceOnArrays:
     """That of discontinuous HMC, with the Laplace momentum; ``metric``: ``Identity()`` or ``Diagonal(variances)``."""
-    return LaplaceOnArrays(ModelOnArrays(model) if isinstance(model, Model) else model, metric)
+    return LaplaceOnArrays(functions_of(model, xp), metric)
+
+
+def functions_of(model: Any, xp: Any) -> Any:
+    """A model's functions on arrays."""
+    if not isinstance(model, Model):
+        return model
+    return ModelOnArrays(model) if xp is None else model.on_arrays(xp)

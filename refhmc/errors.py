@@ -29,6 +29,10 @@ class MissingDerivativeError(NotImplementedError):
     """A derivative is needed that the model does not have."""
 
 
+class MissingTextError(NotImplementedError):
+    """A model's text on arrays is needed, and it has none; the message names the models that have one."""
+
+
 class CheckpointError(ValueError):
     """A checkpoint that is corrupt, belongs to another run, or is being written to by one."""
 

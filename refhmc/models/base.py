@@ -28,7 +28,8 @@ import numpy as np
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.split_data import stacked
-from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
+from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
+from refhmc.models.on_arrays import WITH_TEXT
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 
@@ -68,6 +69,8 @@ class Model:
         function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
     absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
+    on_arrays : ``xp -> text``, the model's functions on arrays of positions (..., d) of that namespace of the array API, with
+        its data there: an object with the methods of :class:`refhmc.models.on_arrays.TextOnArrays`.
 
     Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
 
@@ -109,6 +112,7 @@ class Model:
         part: Callable[[np.ndarray, float], Model] | None = None,
         outputs: Callable | None = None,
         likelihood: Any = None,
+        on_arrays: Callable | None = None,
     ) -> None:
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -152,6 +156,9 @@ class Model:
             raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
         self.discontinuous = self._indices(discontinuous)
         self._constrain: Any = constrain
+        if on_arrays is not None and not callable(on_arrays):
+            raise ModelError(f"on_arrays must be a function of a namespace, got {type(on_arrays).__name__}")
+        self._on_arrays = on_arrays
 
     def __repr__(self) -> str:
         has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
@@ -176,6 +183,7 @@ class Model:
             "part": self.part,
             "outputs": self.outputs,
             "likelihood": self.likelihood,
+            "on_arrays": self._on_arrays,
         }
         return _rebuild, (positional, keywords)
 
@@ -226,6 +234,19 @@ class Model:
                 f"model {self.name!r} does not say how its data are split: give refhmc.Model(..., n_rows=, part=)"
             )
         return SplitModel([self.part(rows, 1 / M) for rows in shares(self.n_rows, M, order, repr(self.name))], self)
+
+    def on_arrays(self, xp: Any = np) -> Any:
+        """The model's text on arrays of positions (..., d), with its data in the namespace ``xp``: its own functions, in
+        NumPy, CuPy, JAX ..., not the compiled ones (:class:`refhmc.models.on_arrays.TextOnArrays`).
+
+        Raises :class:`refhmc.errors.MissingTextError` for a model that has none.
+        """
+        if self._on_arrays is None:
+            raise MissingTextError(
+                f"model {self.name!r} has no text on arrays; those with one are made by {', '.join(WITH_TEXT)}; give "
+                f"refhmc.Model(..., on_arrays=...)"
+            )
+        return self._on_arrays(xp)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 

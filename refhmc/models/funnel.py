@@ -24,8 +24,52 @@ import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
+from refhmc.models.on_arrays import TextOnArrays, where_finite
 from refhmc.models.reference import Reference
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.linalg import dot, total
+
+
+class FunnelOnArrays(TextOnArrays):
+    """Positions (v, x), (..., 1 + n)."""
+
+    name = "funnel"
+
+    def __init__(self, n: int, xp: Any = np) -> None:
+        self.dim = 1 + n
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        n, v, x = self.dim - 1, q[..., 0], q[..., 1:]
+        e = namespace(q).exp(v)
+        half_eS = 0.5 * e * batched.dot(x, x)
+        along_v = -v / 9 + 0.5 * n - half_eS
+        L = (0.5 * n - v / 18) * v - half_eS
+        return L, namespace(q).concat([along_v[..., None], -e[..., None] * x], axis=-1)
+
+    def hessian(self, q: Array) -> Array:
+        xp, e, x = namespace(q), namespace(q).exp(q[..., :1]), q[..., 1:]
+        vv = -1 / 9 - 0.5 * e * batched.dot(x, x)[..., None]
+        row = xp.concat([vv, -e * x], axis=-1)
+        below = xp.concat([(-e * x)[..., None], batched.diagonal_matrix(-e + xp.zeros_like(x))], axis=-1)
+        return where_finite(q, xp.concat([row[..., None, :], below], axis=-2), 2)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        xp, e, x = namespace(q), namespace(q).exp(q[..., :1]), q[..., 1:]
+        M_vv, M_vx, M_xx = M[..., 0, :1], M[..., 0, 1:] + M[..., 1:, 0], xp.linalg.diagonal(M[..., 1:, 1:])
+        along_v = -e * (xp.sum(M_vx * x + M_xx, axis=-1) + 0.5 * M_vv[..., 0] * batched.dot(x, x))[..., None]
+        return where_finite(q, xp.concat([along_v, -e * (M_vv * x + M_vx)], axis=-1), 1)
+
+    def fisher(self, q: Array) -> Array:
+        xp, e = namespace(q), namespace(q).exp(q[..., :1])
+        first = xp.full_like(e, 1 / 9 + 0.5 * (self.dim - 1))
+        diagonal = xp.concat([first, e + xp.zeros_like(q[..., 1:])], axis=-1)
+        return where_finite(q, batched.diagonal_matrix(diagonal), 2)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        xp, e = namespace(q), namespace(q).exp(q[..., :1])
+        along_v = e * xp.sum(xp.linalg.diagonal(M[..., 1:, 1:]), axis=-1)[..., None]
+        return where_finite(q, xp.concat([along_v, xp.zeros_like(q[..., 1:])], axis=-1), 1)
 
 
 @jit
@@ -151,4 +195,5 @@ def Funnel(n: int = 10) -> Model:
             variance=np.array([9.0] + [math.exp(4.5)] * n),
             draw=functools.partial(draw, n=n),
         ),
+        on_arrays=functools.partial(FunnelOnArrays, n),
     )

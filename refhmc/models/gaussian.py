@@ -19,7 +19,39 @@ from numpy import typing as npt
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
 from refhmc.models.reference import Reference
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array, namespace
+
+
+class GaussianOnArrays(TextOnArrays):
+    """``mean`` (d,) and ``precision``: P, (d, d), or the diagonal of one, (d,)."""
+
+    name = "gaussian"
+
+    def __init__(self, mean: np.ndarray, precision: np.ndarray, xp: Any = np) -> None:
+        self.dim, self.mean, self.precision = len(mean), xp.asarray(mean), xp.asarray(precision)
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        mean, P = in_dtype_of(q, self.mean, self.precision)
+        step = mean - q
+        gradient = P * step if P.ndim == 1 else batched.rows_times(step, P)
+        return -0.5 * batched.dot(step, gradient), gradient
+
+    def fisher(self, q: Array) -> Array:
+        (P,) = in_dtype_of(q, self.precision)
+        return where_finite(q, batched.diagonal_matrix(P) if P.ndim == 1 else P, 2)
+
+    def hessian(self, q: Array) -> Array:
+        return -self.fisher(q)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        return where_finite(q, namespace(q).zeros_like(q), 1)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        return self.trace(q, M)
+
 
 # ----------------------------------------------------------------------------------------------------------- dense
 
@@ -188,4 +220,5 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Model:
             variance=variance,
             draw=functools.partial(draw, mean=mean, factor=factor),
         ),
+        on_arrays=functools.partial(GaussianOnArrays, mean, precision),
     )

@@ -1,21 +1,95 @@
-"""A model's functions on arrays of positions (..., d): its compiled ones, called for each of them.
+"""A model's functions on arrays of positions (..., d): what the texts on arrays (:mod:`refhmc.arrays`) ask of a model.
 
-What the texts on arrays (:mod:`refhmc.arrays`) ask of a model; any object with these methods serves them, for instance one
-written in another namespace.
+Either its compiled functions, called for each position (:class:`ModelOnArrays`, of every model, on NumPy); or its own text on
+arrays (:class:`TextOnArrays`, of some models, on any namespace of the array API, with the model's data there):
+:meth:`refhmc.Model.on_arrays`. Any object with these methods serves.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types as nb
 
 from refhmc.core import types
 from refhmc.core.compiled import compile_pointer, entry, jit
-from refhmc.errors import ShapeError
-from refhmc.models.base import Model
+from refhmc.errors import MissingDerivativeError, ShapeError
+from refhmc.numerics.batched import Array, namespace
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+# The models that have a text of their own, by their constructors; and the models made of them.
+WITH_TEXT = ("Funnel", "Gaussian")
+
+
+class TextOnArrays:
+    """A model's text on arrays; each model says ``value_and_gradient`` and those of the other functions that it has.
+
+    Positions q are (..., d), nothing is written to them, and the dtype of the answers is theirs. No position touches another.
+    Where one is not finite its log density is NaN or -inf, its gradient is not finite, and its matrices and traces are NaN.
+
+    ``parts``: the texts of a split model's parts.
+    """
+
+    name = "model"
+    dim: int
+    discontinuous = ()
+    parts: Sequence[TextOnArrays] = ()
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        """L(q), (...), and dL/dq, (..., d)"""
+        raise NotImplementedError
+
+    def log_density(self, q: Array) -> Array:
+        """L(q), (...)"""
+        return self.value_and_gradient(q)[0]
+
+    def gradient(self, q: Array) -> Array:
+        """dL/dq, (..., d)"""
+        return self.value_and_gradient(q)[1]
+
+    def hessian(self, q: Array) -> Array:
+        """Second derivatives of L, (..., d, d)"""
+        raise self.missing("hessian")
+
+    def trace(self, q: Array, M: Array) -> Array:
+        """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
+        raise self.missing("trace")
+
+    def fisher(self, q: Array) -> Array:
+        """Fisher information plus prior precision, (..., d, d)"""
+        raise self.missing("fisher")
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
+        raise self.missing("fisher_trace")
+
+    def fisher_bands(self, q: Array) -> Array:
+        """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
+        raise self.missing("fisher_bands")
+
+    def has(self, derivative: str) -> bool:
+        """Whether the text has that function."""
+        return getattr(type(self), derivative) is not getattr(TextOnArrays, derivative)
+
+    def missing(self, derivative: str) -> MissingDerivativeError:
+        return MissingDerivativeError(f"the text on arrays of {self.name!r} has no {derivative}")
+
+
+def in_dtype_of(q: Array, *data: Array) -> tuple:
+    """The arrays of a model's data in the precision of a position."""
+    return tuple(namespace(q).astype(x, q.dtype, copy=False) for x in data)
+
+
+def where_finite(q: Array, x: Array, axes: int) -> Array:
+    """x, of that many ``axes`` after the leading ones, where the position is finite; else NaN."""
+    xp = namespace(q)
+    finite = xp.all(xp.isfinite(q), axis=-1)
+    return xp.where(finite[(..., *(None,) * axes)], x, xp.nan)
 
 
 @jit
@@ -68,6 +142,10 @@ class ModelOnArrays:
     def parts(self) -> list[ModelOnArrays]:
         """Those of a split model."""
         return [ModelOnArrays(part) for part in getattr(self.model, "parts", ())]
+
+    def value_and_gradient(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """L(q), (...), and dL/dq, (..., d)"""
+        return self._values(q)
 
     def log_density(self, q: np.ndarray) -> np.ndarray:
         """L(q), (...)"""

@@ -37,6 +37,14 @@ def times(A: Array, x: Array) -> Array:
     return (A @ x[..., None])[..., 0]
 
 
+def rows_times(x: Array, A: Array) -> Array:
+    """x'A, (..., k), for one matrix A (d, k): one product for all rows"""
+    if x.ndim <= 2:
+        return x @ A
+    xp = namespace(x)
+    return xp.reshape(xp.reshape(x, (-1, x.shape[-1])) @ A, (*x.shape[:-1], A.shape[-1]))
+
+
 def diagonal_matrix(x: Array) -> Array:
     """(..., d, d) with x on its diagonal"""
     return x[..., None] * namespace(x).eye(x.shape[-1], dtype=x.dtype)

@@ -1,0 +1,208 @@
+"""The models' own texts on arrays against their compiled twins, which are tested against mpmath and the complex step.
+
+**The bound.** Both add the same terms, in other orders. How large these are is seen from outside: every number that goes in,
+coordinates, data and M, is changed by a relative 1e-8 of random sign, and
+
+    size = |f| + the largest of ten such changes of f / 1e-8.
+
+The two may differ by 1e-12 of the size. (4,500 eps, and not a few: a size is an estimate, from sums of random signs.)
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import MissingDerivativeError, MissingTextError
+from refhmc.models.on_arrays import TextOnArrays
+
+MATRICES = ("hessian", "fisher", "fisher_bands")
+TRACES = ("trace", "fisher_trace")
+SMALL = 1e-8
+
+
+def covariance(d):
+    A = np.random.default_rng(d).standard_normal((d, d))
+    return A @ A.T + 0.1 * np.eye(d)
+
+
+MODELS = {
+    "gaussian-1": lambda: refhmc.models.Gaussian([2.0], [[0.5]]),
+    "gaussian-7": lambda: refhmc.models.Gaussian(np.arange(7.0), covariance(7)),
+    "gaussian-diagonal": lambda: refhmc.models.Gaussian(1.0, np.diag([1e-6, 1.0, 1e3, 2.0])),
+    "funnel-1": lambda: refhmc.models.Funnel(1),
+    "funnel-10": lambda: refhmc.models.Funnel(10),
+}
+# Positions that are hard for one model, (n, d).
+HARD = {
+    "funnel-10": [
+        [12.0, *[1e-3] * 10],  # the neck
+        [-25.0, *[3e5] * 10],
+        [700.0, *[1e-150] * 10],
+        [45.0, *[0.0] * 10],
+        [800.0, *[1.0] * 10],  # e^v overflows
+    ],
+}
+# Models whose sums over the data, or over the coordinates, are matrix products over the positions.
+PRODUCTS = {"gaussian-1", "gaussian-7"}
+# By their names on the command line, the models with a text.
+NAMES = {"funnel", "gaussian", "normal-100"}
+CASES = [(name, key) for name in MODELS for key in ("value_and_gradient", *MATRICES, *TRACES)]
+
+
+@functools.cache
+def model_called(name):
+    return MODELS[name]()
+
+
+def positions(name):
+    """(n, d): near the start, across the posterior, far out, and the hard ones."""
+    model, rng = model_called(name), np.random.default_rng(5)
+    start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(model.dim)
+    near = [start + scale * rng.standard_normal((4, model.dim)) for scale in (0.01, 0.3, 2.0, 30.0, 1e3)]
+    return np.concatenate([start[None], *near, np.reshape(HARD.get(name, []), (-1, model.dim))])
+
+
+def symmetric(rng, shape):
+    M = rng.standard_normal(shape)
+    return M + M.mT
+
+
+def call(functions, key, q, M):
+    """A function's answers; of ``value_and_gradient`` both, L in front of the gradient."""
+    if key == "value_and_gradient":
+        L, gradient = functions.value_and_gradient(q)
+        xp = q.__array_namespace__()
+        return xp.concat([L[..., None], gradient], axis=-1)
+    return getattr(functions, key)(q, *((M,) if key in TRACES else ()))
+
+
+def keys_of(text):
+    return ["value_and_gradient", *(key for key in (*MATRICES, *TRACES) if text.has(key))]
+
+
+def sizes(text, key, q, M):
+    """|f| and its largest change, relative to that of all that goes in."""
+    rng, f = np.random.default_rng(6), call(text, key, q, M)
+    largest = np.zeros_like(f)
+
+    def moved(x):
+        return x * (1 + SMALL * rng.choice([-1.0, 1.0], x.shape))
+
+    for _ in range(10):
+        other = object.__new__(type(text))
+        vars(other).update(
+            {k: moved(x) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for k, x in vars(text).items()}
+        )
+        change = np.abs(call(other, key, moved(q), moved(M)) - f) / SMALL
+        largest = np.fmax(largest, np.where(np.isfinite(change), change, 0.0))
+    return np.abs(f) + largest
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_the_text_is_the_compiled_model(name, key):
+    model, q = model_called(name), positions(name)
+    text, compiled = model.on_arrays(), refhmc.arrays.ModelOnArrays(model)
+    M = symmetric(np.random.default_rng(7), (*q.shape, model.dim))
+    if key != "value_and_gradient" and not text.has(key):
+        with pytest.raises(MissingDerivativeError, match=key):
+            call(text, key, q, M)
+        return
+    with np.errstate(all="ignore"):
+        mine, theirs, size = call(text, key, q, M), call(compiled, key, q, M), sizes(text, key, q, M)
+    assert mine.shape == theirs.shape
+    rows = np.isfinite(theirs.reshape(len(q), -1)).all(axis=-1)
+    assert rows.sum() >= 0.7 * len(q)
+    assert np.array_equal(rows, np.isfinite(mine.reshape(len(q), -1)).all(axis=-1))
+    if key == "value_and_gradient":
+        assert np.array_equal(np.isfinite(mine), np.isfinite(theirs))
+        assert not np.any(mine[:, 0] == np.inf)
+        with np.errstate(all="ignore"):
+            assert np.array_equal(text.log_density(q), mine[:, 0], equal_nan=True)
+            assert np.array_equal(text.gradient(q), mine[:, 1:], equal_nan=True)
+    error = np.abs(mine[rows] - theirs[rows]) / np.fmax(1e-12 * size, np.finfo(float).tiny)[rows]
+    assert error.max() <= 1, (error.max(), np.argwhere(error > 1)[:5])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_leading_axes_and_neighbours_do_not_matter(name):
+    """A position alone, in (1,), (5,) and (2, 3), beside positions that are not finite or overflow: bitwise the same beside
+    any neighbours; and by itself, too, where no matrix product runs over the positions."""
+    model, rng = model_called(name), np.random.default_rng(8)
+    text, d = model.on_arrays(), model.dim
+    start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(d)
+    q = start + 0.5 * rng.standard_normal((2, 3, d))
+    M = symmetric(rng, (2, 3, d, d))
+    spoilt, before = q.copy(), q.copy()
+    spoilt[0, 1], spoilt[1, 0, 0], spoilt[1, 1], spoilt[1, 2, -1] = np.nan, np.inf, 1e200, -np.inf
+    for key in keys_of(text):
+        whole = call(text, key, q, M)
+        assert np.isfinite(whole).all()
+        with np.errstate(all="ignore"):
+            beside = call(text, key, spoilt, M)
+        for k in ((0, 0), (0, 2)):
+            assert np.array_equal(beside[k], whole[k]), key
+        for k in ((0, 1), (1, 0), (1, 2)):
+            if key == "value_and_gradient":
+                assert np.isnan(beside[k][0]) or beside[k][0] == -np.inf
+                assert not np.isfinite(beside[k][1:]).all()
+            else:
+                assert np.isnan(beside[k]).all(), key
+        for few in (q[0, 0], q[0, :1], q.reshape(6, d)[:5]):
+            answer = call(text, key, few, M.reshape(6, d, d)[: few.size // d].reshape(*few.shape, d))
+            expected = whole.reshape(6, *whole.shape[2:])[: few.size // d].reshape(answer.shape)
+            if name in PRODUCTS:
+                size = np.abs(expected).max()
+                assert np.abs(answer - expected).max() <= 1e-12 * size, key
+            else:
+                assert np.array_equal(answer, expected), (key, few.shape)
+        assert call(text, key, q[:0], M[:0]).shape == (0, *whole.shape[1:])
+    assert np.array_equal(q, before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_on_another_namespace(name):
+    """``array_api_strict`` refuses what the standard does not have; single precision stays single."""
+    xp = pytest.importorskip("array_api_strict")
+    model, rng = model_called(name), np.random.default_rng(9)
+    mine, theirs, d = model.on_arrays(), model.on_arrays(xp), model.dim
+    start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(d)
+    q, M = start + 0.5 * rng.standard_normal((2, 2, d)), symmetric(rng, (2, 2, d, d))
+    for key in keys_of(mine):
+        expected = call(mine, key, q, M)
+        answer = call(theirs, key, xp.asarray(q), xp.asarray(M))
+        assert np.abs(np.asarray(answer) - expected).max() <= 1e-13 * np.abs(expected).max(), key
+        single = call(theirs, key, xp.asarray(q, dtype=xp.float32), xp.asarray(M, dtype=xp.float32))
+        assert single.dtype == xp.float32, key
+        assert np.abs(np.asarray(single) - expected).max() <= 1e-3 * np.abs(expected).max(), key
+
+
+def test_a_model_without_a_text_is_named_and_those_with_one_are():
+    with pytest.raises(MissingTextError, match=r"'ar.*Funnel"):
+        refhmc.models.AR().on_arrays()
+    there = {name for name, make in refhmc.models.by_name().items() if make()._on_arrays is not None}
+    assert there == {name for name in refhmc.models.by_name() if name in NAMES}
+
+
+def test_a_users_text_and_its_copy():
+    model = refhmc.Model(2, lambda q: -0.5 * float(q @ q), lambda q: -q, on_arrays=OfAUser)
+    for each in (model.on_arrays(), refhmc.arrays.hamiltonian(model, refhmc.metrics.Identity(), np).model):
+        assert each.log_density(np.ones((3, 2))).tolist() == [-1.0] * 3
+    for made in (model_called("funnel-10"), model_called("gaussian-7")):
+        q = np.ones((2, made.dim))
+        copy = pickle.loads(pickle.dumps(made)).on_arrays()
+        assert np.array_equal(copy.gradient(q), made.on_arrays().gradient(q))
+    with pytest.raises(refhmc.errors.ModelError, match="on_arrays"):
+        refhmc.Model(2, lambda q: 0.0, lambda q: q, on_arrays=3)
+
+
+class OfAUser(TextOnArrays):
+    def __init__(self, xp):
+        self.dim = 2
+
+    def value_and_gradient(self, q):
+        return -0.5 * (q * q).sum(axis=-1), -q
