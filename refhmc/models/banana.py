@@ -31,7 +31,50 @@ import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
+from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
 from refhmc.models.reference import Reference
+from refhmc.numerics.batched import Array, namespace
+
+
+class BananaOnArrays(TextOnArrays):
+    """a, ybar and b are numbers; positions (t1, t2), (..., 2)."""
+
+    name, dim = "banana", 2
+
+    def __init__(self, a: float, ybar: float, b: float, xp: Any = np) -> None:
+        self.a, self.ybar, self.b = a, ybar, b
+
+    def read(self, q: Array) -> tuple:
+        """a, b, t1, t2 and the residual r"""
+        t1, t2 = q[..., 0], q[..., 1]
+        return self.a, self.b, t1, t2, self.ybar - t1 - t2 * t2
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        a, b, t1, t2, r = self.read(q)
+        L = -0.5 * (a * r * r + b * (t1 * t1 + t2 * t2))
+        return L, namespace(q).stack([a * r - b * t1, (2 * a * r - b) * t2], axis=-1)
+
+    def hessian(self, q: Array) -> Array:
+        a, b, _, t2, r = self.read(q)
+        return where_finite(q, matrix([[-a - b, -2 * a * t2], [-2 * a * t2, 2 * a * (r - 2 * t2 * t2) - b]]), 2)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        a, (M_12, M_22), t2 = self.a, second_column(M), q[..., 1]
+        return where_finite(q, namespace(q).stack([-2 * a * M_22, -2 * a * (M_12 + 6 * t2 * M_22)], axis=-1), 1)
+
+    def fisher(self, q: Array) -> Array:
+        a, b, _, t2, _ = self.read(q)
+        return where_finite(q, matrix([[a + b, 2 * a * t2], [2 * a * t2, 4 * a * t2 * t2 + b]]), 2)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        a, (M_12, M_22), t2 = self.a, second_column(M), q[..., 1]
+        along_t2 = 2 * a * (M_12 + 4 * t2 * M_22)
+        return where_finite(q, namespace(q).stack([0 * along_t2, along_t2], axis=-1), 1)
+
+
+def second_column(M: Array) -> tuple[Array, Array]:
+    """M_12 + M_21 and M_22"""
+    return M[..., 0, 1] + M[..., 1, 0], M[..., 1, 1]
 
 
 @jit
@@ -171,4 +214,5 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         ),
         n_rows=len(y),
         part=functools.partial(share_of, y, sigma_y, sigma_theta),
+        on_arrays=functools.partial(BananaOnArrays, a, ybar, b),
     )

@@ -37,6 +37,7 @@ Data: a row of y and a row of 1/s^2.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -46,9 +47,149 @@ from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
 
 LOG_SCALE = math.log(5.0)
+
+# --------------------------------------------------------------------------------------------------- texts on arrays
+
+
+class Schools(TextOnArrays):
+    """What both coordinates have in common: y and w (J,), positions (..., J + 2); a sum is one over the schools."""
+
+    def __init__(self, y: np.ndarray, w: np.ndarray, xp: Any = np) -> None:
+        self.J, self.dim, self.y, self.w = len(y), len(y) + 2, xp.asarray(y), xp.asarray(w)
+
+    def read(self, q: Array) -> tuple:
+        """y, w, the first J coordinates, and mu and u with an axis for the schools"""
+        return *in_dtype_of(q, self.y, self.w), q[..., : self.J], q[..., self.J : self.J + 1], q[..., self.J + 1 :]
+
+    def prior(self, u: Array) -> tuple[Array, Array]:
+        """-log(2 cosh h) and -tanh h"""
+        xp, h = namespace(u), u - LOG_SCALE
+        return -(xp.abs(h) + xp.log1p(xp.exp(-2 * xp.abs(h)))), -xp.tanh(h)
+
+    def prior_curvature(self, u: Array) -> tuple[Array, Array]:
+        """sech^2 h and 2 sech^2 h tanh h"""
+        xp, h = namespace(u), u - LOG_SCALE
+        e = xp.exp(-2 * xp.abs(h))
+        square = 4 * e / (1 + e) ** 2
+        return square, 2 * square * xp.tanh(h)
+
+    def entries(self, M: Array) -> tuple:
+        """M_jj and twice the symmetric parts of M_j,mu and M_j,u, (..., J); of M_mu,mu, M_mu,u and M_uu, (..., 1)"""
+        xp, J = namespace(M), self.J
+        both = M + M.mT
+        corner = [M[..., J, J, None], both[..., J, J + 1, None], M[..., J + 1, J + 1, None]]
+        return xp.linalg.diagonal(M)[..., :J], both[..., :J, J], both[..., :J, J + 1], *corner
+
+    def arrow(self, q: Array, diagonal: Array, borders: list[Array], corner: list[list[Array]]) -> Array:
+        """The symmetric matrix with that diagonal (..., J), two columns (..., J) beside it and a corner; sums, (...)"""
+        xp = namespace(q)
+        like = xp.zeros_like(q[..., : self.J])
+        A = batched.diagonal_matrix(diagonal + like)
+        return where_finite(q, blocks(A, xp.stack([each + like for each in borders], axis=-1), matrix(corner)), 2)
+
+
+class NonCentredOnArrays(Schools):
+    """q = (e, mu, u)"""
+
+    name = "eight schools"
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        xp, (y, w, e, mu, u) = namespace(q), self.read(q)
+        tau, (prior, slope) = xp.exp(u), self.prior(u)
+        residual = y - mu - tau * e
+        r = w * residual
+        L = (prior - mu * mu / 50)[..., 0] - 0.5 * xp.sum(residual * r + e * e, axis=-1)
+        along_mu = xp.sum(r, axis=-1, keepdims=True) - mu / 25
+        along_u = tau * xp.sum(r * e, axis=-1, keepdims=True) + slope
+        return L, xp.concat([tau * r - e, along_mu, along_u], axis=-1)
+
+    def hessian(self, q: Array) -> Array:
+        xp, (y, w, e, mu, u) = namespace(q), self.read(q)
+        tau, (square, _) = xp.exp(u), self.prior_curvature(u)
+        g, b = tau * w * (y - mu - 2 * tau * e), -tau * w
+        mu_mu, mu_u = -xp.sum(w) - 1 / 25, xp.sum(b * e, axis=-1)
+        u_u = xp.sum(g * e, axis=-1) - square[..., 0]
+        return self.arrow(q, -tau * tau * w - 1, [b, g], [[mu_mu, mu_u], [mu_u, u_u]])
+
+    def trace(self, q: Array, M: Array) -> Array:
+        xp, (y, w, e, mu, u) = namespace(q), self.read(q)
+        tau, (_, bend) = xp.exp(u), self.prior_curvature(u)
+        M_jj, e_mu, e_u, _, mu_u, M_uu = self.entries(M)
+        g, b, c = tau * w * (y - mu - 4 * tau * e), -tau * w, -2 * tau * tau * w
+        along_mu = xp.sum(b * (e_u + e * M_uu), axis=-1, keepdims=True)
+        sums = c * M_jj + b * (e_mu + e * mu_u) + g * (e_u + e * M_uu)
+        along_u = xp.sum(sums, axis=-1, keepdims=True) + bend * M_uu
+        return where_finite(q, xp.concat([c * e_u + b * mu_u + g * M_uu, along_mu, along_u], axis=-1), 1)
+
+    def fisher(self, q: Array) -> Array:
+        xp, (_, w, e, _, u) = namespace(q), self.read(q)
+        tau = xp.exp(u)
+        b, c = tau * w, tau * tau * w
+        mu_u, u_u = xp.sum(b * e, axis=-1), xp.sum(c * e * e, axis=-1) + 0.5
+        return self.arrow(q, c + 1, [b, c * e], [[xp.sum(w) + 1 / 25, mu_u], [mu_u, u_u]])
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        xp, (_, w, e, _, u) = namespace(q), self.read(q)
+        M_jj, e_mu, e_u, _, mu_u, M_uu = self.entries(M)
+        b, c = xp.exp(u) * w, xp.exp(2 * u) * w
+        along_u = xp.sum(b * (e_mu + e * mu_u) + 2 * c * (M_jj + e * (e_u + e * M_uu)), axis=-1, keepdims=True)
+        along_e = c * (e_u + 2 * e * M_uu) + b * mu_u
+        return where_finite(q, xp.concat([along_e, xp.zeros_like(u), along_u], axis=-1), 1)
+
+
+class CentredOnArrays(Schools):
+    """q = (theta, mu, u)"""
+
+    name = "eight schools, centred"
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        xp, (y, w, theta, mu, u) = namespace(q), self.read(q)
+        p, (prior, slope) = xp.exp(-2 * u), self.prior(u)
+        residual, c = y - theta, theta - mu
+        r, pc = w * residual, p * c
+        misfit, pQ = xp.sum(residual * r, axis=-1), xp.sum(pc * c, axis=-1, keepdims=True)
+        L = (prior - self.J * u - mu * mu / 50 - 0.5 * pQ)[..., 0] - 0.5 * misfit
+        along_mu = xp.sum(pc, axis=-1, keepdims=True) - mu / 25
+        return L, xp.concat([r - pc, along_mu, pQ - self.J + slope], axis=-1)
+
+    def hessian(self, q: Array) -> Array:
+        xp, (_, w, theta, mu, u) = namespace(q), self.read(q)
+        p, (square, _), c = xp.exp(-2 * u), self.prior_curvature(u), theta - mu
+        pc = p * c
+        mu_u, pQ = -2 * xp.sum(pc, axis=-1), xp.sum(pc * c, axis=-1)
+        corner = [[-self.J * p[..., 0] - 1 / 25, mu_u], [mu_u, -2 * pQ - square[..., 0]]]
+        return self.arrow(q, -w - p, [p, 2 * pc], corner)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        xp, (_, _, theta, mu, u) = namespace(q), self.read(q)
+        p, (_, bend), c = xp.exp(-2 * u), self.prior_curvature(u), theta - mu
+        M_jj, e_mu, e_u, mu_mu, mu_u, M_uu = self.entries(M)
+        along_theta = 2 * p * (e_u - mu_u - 2 * c * M_uu)
+        along_mu = -xp.sum(along_theta, axis=-1, keepdims=True)
+        sums = M_jj - e_mu + mu_mu - 2 * c * (e_u - mu_u - c * M_uu)
+        along_u = 2 * p * xp.sum(sums, axis=-1, keepdims=True) + bend * M_uu
+        return where_finite(q, xp.concat([along_theta, along_mu, along_u], axis=-1), 1)
+
+    def fisher(self, q: Array) -> Array:
+        xp, (_, w, _, _, u) = namespace(q), self.read(q)
+        p = xp.exp(-2 * u)
+        corner = [[self.J * p[..., 0] + 1 / 25, 0.0], [0.0, 2 * self.J + 0.5]]
+        return self.arrow(q, w + p, [-p, xp.zeros_like(p)], corner)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        xp, (_, _, theta, mu, u) = namespace(q), self.read(q)
+        M_jj, e_mu, _, mu_mu, _, _ = self.entries(M)
+        along_u = 2 * xp.exp(-2 * u) * xp.sum(e_mu - M_jj - mu_mu, axis=-1, keepdims=True)
+        return where_finite(q, xp.concat([0 * theta, 0 * mu, along_u], axis=-1), 1)
+
+
+# ----------------------------------------------------------------------------------------------------- compiled twins
 
 
 @jit
@@ -397,4 +538,5 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         reference=reference,
+        on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
     )

@@ -36,8 +36,70 @@ from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
+from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
 from refhmc.models.reference import Reference
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.linalg import dot
+
+# ---------------------------------------------------------------------------------------------------- text on arrays
+
+
+class LogisticRegressionOnArrays(TextOnArrays):
+    """``rows``: the signed rows z_i, (n, d); ``precision``: 1 / s^2. A sum over the rows is one product for all positions."""
+
+    name = "logistic regression"
+
+    def __init__(self, rows: np.ndarray, precision: float, xp: Any = np) -> None:
+        self.dim, self.rows, self.precision = rows.shape[1], xp.asarray(rows), precision
+
+    def margins(self, beta: Array) -> tuple[Array, Array, Array]:
+        """z, (n, d); m = z beta and e^-|m|, (..., n)"""
+        xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
+        m = batched.rows_times(beta, z.mT)
+        return z, m, xp.exp(-xp.abs(m))
+
+    def value_and_gradient(self, beta: Array) -> tuple[Array, Array]:
+        xp, (z, m, e) = namespace(beta), self.margins(beta)
+        log_sigma = xp.where(m < 0, m, 0.0) - xp.log1p(e)
+        sigma = xp.where(m > 0, e, 1.0) / (1 + e)  # of -m
+        L = xp.sum(log_sigma, axis=-1) - 0.5 * self.precision * batched.dot(beta, beta)
+        return L, batched.rows_times(sigma, z) - self.precision * beta
+
+    def fisher(self, beta: Array) -> Array:
+        xp, (z, _, e) = namespace(beta), self.margins(beta)
+        v = e / (1 + e) ** 2
+        if few(beta):
+            G = (z.mT * v[..., None, :]) @ z
+        else:
+            G = xp.reshape(batched.rows_times(v, products_of_pairs(z)), (*beta.shape, self.dim))
+        return where_finite(beta, G + self.precision * xp.eye(self.dim, dtype=beta.dtype), 2)
+
+    def fisher_trace(self, beta: Array, M: Array) -> Array:
+        xp, (z, m, e) = namespace(beta), self.margins(beta)
+        if few(beta):
+            forms = xp.sum((z @ M) * z, axis=-1)
+        else:
+            forms = batched.rows_times(xp.reshape(M, (*beta.shape[:-1], self.dim**2)), products_of_pairs(z).mT)
+        weights = -e / (1 + e) ** 2 * xp.tanh(0.5 * m) * forms
+        return where_finite(beta, batched.rows_times(weights, z), 1)
+
+    def hessian(self, beta: Array) -> Array:
+        return -self.fisher(beta)
+
+    def trace(self, beta: Array, M: Array) -> Array:
+        return -self.fisher_trace(beta, M)
+
+
+def few(beta: Array) -> bool:
+    """Whether there are fewer positions than coordinates: a matrix (n, d) for each is then smaller than (n, d, d)."""
+    return math.prod(beta.shape[:-1]) < beta.shape[-1]
+
+
+def products_of_pairs(z: Array) -> Array:
+    """z_j z_k of each row, (n, d^2)"""
+    return namespace(z).reshape(batched.outer(z, z), (z.shape[0], z.shape[1] ** 2))
+
 
 # ------------------------------------------------------------------------------------------- sums over observations
 
@@ -426,6 +488,7 @@ def LogisticRegression(
         part=functools.partial(share_of, X, y, prior_scale, name),
         outputs=outputs,
         likelihood=Bernoulli(),
+        on_arrays=functools.partial(LogisticRegressionOnArrays, rows, prior_scale**-2.0),
     )
 
 

@@ -23,14 +23,22 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 # The models that have a text of their own, by their constructors; and the models made of them.
-WITH_TEXT = ("Funnel", "Gaussian")
+WITH_TEXT = (
+    "Gaussian",
+    "Banana",
+    "Funnel",
+    "LogisticRegression",
+    "EightSchools",
+    "StochasticVolatility",
+    "Model.split of these",
+)
 
 
 class TextOnArrays:
     """A model's text on arrays; each model says ``value_and_gradient`` and those of the other functions that it has.
 
     Positions q are (..., d), nothing is written to them, and the dtype of the answers is theirs. No position touches another.
-    Where one is not finite its log density is NaN or -inf, its gradient is not finite, and its matrices and traces are NaN.
+    Where one is not finite its log density is NaN or -inf, its gradient anything, and its matrices and traces are NaN.
 
     ``parts``: the texts of a split model's parts.
     """
@@ -80,6 +88,20 @@ class TextOnArrays:
         return MissingDerivativeError(f"the text on arrays of {self.name!r} has no {derivative}")
 
 
+class SumOnArrays(TextOnArrays):
+    """A split model, L = sum_m L_m, from the texts of its parts."""
+
+    def __init__(self, parts: Sequence[TextOnArrays]) -> None:
+        self.name, self.dim, self.parts = "a split model", parts[0].dim, tuple(parts)
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        L, gradient = self.parts[0].value_and_gradient(q)
+        for part in self.parts[1:]:
+            more, slope = part.value_and_gradient(q)
+            L, gradient = L + more, gradient + slope
+        return L, gradient
+
+
 def in_dtype_of(q: Array, *data: Array) -> tuple:
     """The arrays of a model's data in the precision of a position."""
     return tuple(namespace(q).astype(x, q.dtype, copy=False) for x in data)
@@ -90,6 +112,20 @@ def where_finite(q: Array, x: Array, axes: int) -> Array:
     xp = namespace(q)
     finite = xp.all(xp.isfinite(q), axis=-1)
     return xp.where(finite[(..., *(None,) * axes)], x, xp.nan)
+
+
+def matrix(rows: Sequence[Sequence[Array]]) -> Array:
+    """(..., n, m) from its entries, arrays (...) or, beside such, numbers."""
+    arrays = [x for row in rows for x in row if hasattr(x, "dtype")]
+    xp = namespace(arrays[0])
+    like = xp.zeros_like(xp.broadcast_arrays(*arrays)[0])
+    return xp.stack([xp.stack([x + like for x in row], axis=-1) for row in rows], axis=-2)
+
+
+def blocks(A: Array, B: Array, C: Array) -> Array:
+    """[A, B; B', C] of blocks with the same leading axes."""
+    xp = namespace(A)
+    return xp.concat([xp.concat([A, B], axis=-1), xp.concat([B.mT, C], axis=-1)], axis=-2)
 
 
 @jit

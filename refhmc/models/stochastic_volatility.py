@@ -40,6 +40,7 @@ tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,127 @@ from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
+from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1
 TRUTH = {"beta": 0.65, "sigma": 0.15, "phi": 0.98}
 DATA_SEED = 20211
+
+# ---------------------------------------------------------------------------------------------------- text on arrays
+
+
+class StochasticVolatilityOnArrays(TextOnArrays):
+    """``y_squared`` (T,); positions (x_1, ..., x_T, u, g, a), (..., T + 3).
+
+    In the gradient, K x comes from the innovations d_1 = s x_1, d_t = x_t - phi x_{t-1}, without a loop over time:
+
+        (K x)_t = d_t - phi d_{t+1},  d_{T+1} = 0     Q = x_1 d_1 + sum_2^T d_t^2     D = phi x_1^2 + sum_2^T x_{t-1} d_t
+    """
+
+    name = "stochastic-volatility"
+
+    def __init__(self, y_squared: np.ndarray, xp: Any = np) -> None:
+        self.T, self.dim, self.y_squared = len(y_squared), len(y_squared) + 3, xp.asarray(y_squared)
+
+    def read(self, q: Array) -> tuple:
+        """y^2 and x, (..., T); u, g, a, (..., 1)"""
+        T = self.T
+        return *in_dtype_of(q, self.y_squared), q[..., :T], q[..., T : T + 1], q[..., T + 1 : T + 2], q[..., T + 2 :]
+
+    def map_of_phi(self, a: Array) -> tuple:
+        """phi, s = 1 - phi^2, the terms of L in a alone, and their slope 41 / (1 + e^2a) - 4 / (1 + e^-2a)"""
+        xp = namespace(a)
+        b, up = xp.exp(-2 * xp.abs(a)), xp.astype(a > 0, a.dtype)
+        prior = -(PRIOR_UP + PRIOR_DOWN) * xp.log1p(b) - 2 * xp.abs(a) * (PRIOR_UP + (PRIOR_DOWN - PRIOR_UP) * up)
+        less, more = (b * up + 1 - up) / (1 + b), (b * (1 - up) + up) / (1 + b)
+        return xp.tanh(a), 4 * b / (1 + b) ** 2, prior, 2 * PRIOR_UP * less - 2 * PRIOR_DOWN * more
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        xp, T, (y_squared, x, u, g, a) = namespace(q), self.T, self.read(q)
+        phi, s, prior, slope = self.map_of_phi(a)
+        e = xp.exp(-2 * g)
+        w = y_squared * xp.exp(-2 * u - x)
+        W = xp.sum(w, axis=-1, keepdims=True)
+        first, before, d = x[..., :1], x[..., :-1], x[..., 1:] - phi * x[..., :-1]
+        R = s * first * first + batched.dot(d, d)[..., None] + NU * SCALE
+        D = phi * first * first + batched.dot(before, d)[..., None]
+        terms = prior - T * u - 0.5 * (W + xp.sum(x, axis=-1, keepdims=True)) - (T + NU) * g - 0.5 * e * R
+        d = xp.concat([s * first, d, xp.zeros_like(first)], axis=-1)
+        along_x = 0.5 * w - 0.5 - e * (d[..., :-1] - phi * d[..., 1:])
+        return terms[..., 0], xp.concat([along_x, W - T, e * R - T - NU, slope + e * s * D], axis=-1)
+
+    def inner(self, x: Array) -> Array:
+        """1 for t = 2 ... T - 1, else 0"""
+        xp = namespace(x)
+        t = xp.arange(self.T)
+        return xp.astype((t > 0) & (t < self.T - 1), x.dtype)
+
+    def neighbours(self, x: Array) -> Array:
+        """x_{t-1} + x_{t+1}, of those there are"""
+        xp, none = namespace(x), namespace(x).zeros_like(x[..., :1])
+        return xp.concat([none, x[..., :-1]], axis=-1) + xp.concat([x[..., 1:], none], axis=-1)
+
+    def products(self, x: Array, phi: Array) -> tuple:
+        """K x, K'x and K''x"""
+        inner, beside = self.inner(x) * x, self.neighbours(x)
+        return x + phi * (phi * inner - beside), 2 * phi * inner - beside, 2 * inner
+
+    def shared(self, q: Array) -> tuple:
+        """w, K x, K'x, K''x; phi, s and e; W, R, D and C"""
+        xp, (y_squared, x, u, g, a) = namespace(q), self.read(q)
+        phi, s, _, _ = self.map_of_phi(a)
+        w = y_squared * xp.exp(-2 * u - x)
+        k, slope, curvature = self.products(x, phi)
+        forms = [batched.dot(x, each)[..., None] for each in (k, slope, curvature)]  # Q, Q' = -2 D, Q'' = 2 C
+        sums = xp.sum(w, axis=-1, keepdims=True), forms[0] + NU * SCALE, -0.5 * forms[1], 0.5 * forms[2]
+        return w, k, slope, curvature, phi, s, xp.exp(-2 * g), *sums
+
+    def hessian(self, q: Array) -> Array:
+        xp, T = namespace(q), self.T
+        w, k, slope, _, phi, s, e, W, R, D, C = self.shared(q)
+        beside = xp.eye(T, k=1, dtype=q.dtype) + xp.eye(T, k=-1, dtype=q.dtype)
+        diagonal = -0.5 * w - e * (1 + phi * phi * self.inner(w))
+        A = batched.diagonal_matrix(diagonal) + (e * phi)[..., None] * beside
+        B = xp.stack([-w, 2 * e * k, -e * s * slope], axis=-1)
+        ga, aa = -2 * e * s * D, -(PRIOR_UP + PRIOR_DOWN) * s - e * (2 * phi * s * D + s * s * C)
+        uu, gg, ga, aa = (each[..., 0] for each in (-2 * W, -2 * e * R, ga, aa))
+        return where_finite(q, blocks(A, B, matrix([[uu, 0.0, 0.0], [0.0, gg, ga], [0.0, ga, aa]])), 2)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        xp, T = namespace(q), self.T
+        w, k, slope, curvature, phi, s, e, W, R, D, C = self.shared(q)
+        both, inner = M + M.mT, self.inner(w)
+        M_tt, (u, g, a) = xp.linalg.diagonal(M)[..., :T], (both[..., :T, T + i] for i in range(3))
+        beside = xp.linalg.diagonal(both, offset=1)[..., : T - 1]  # M_t,t+1 + M_t+1,t
+        M_uu, M_gg, M_aa, M_ga = (
+            M[..., T, T, None],
+            M[..., T + 1, T + 1, None],
+            M[..., -1, -1, None],
+            both[..., -2, -1:],
+        )
+        bend = 2 * phi * s * slope - s * s * curvature
+        gga, gaa = 4 * e * s * D, 2 * e * (2 * phi * s * D + s * s * C)
+        aaa = 2 * (PRIOR_UP + PRIOR_DOWN) * phi * s + e * (6 * phi * s * s * C - 2 * s * (1 - 3 * phi * phi) * D)
+        K_g, K_a = self.products(g, phi)[0], self.products(a, phi)[1]
+        along_x = w * (0.5 * M_tt + u + 2 * M_uu) + e * (
+            2 * M_ga * s * slope - 4 * M_gg * k + M_aa * bend + 2 * K_g - s * K_a
+        )
+        along_u = 4 * M_uu * W + xp.sum(w * (M_tt + 2 * u), axis=-1, keepdims=True)
+        all_beside = xp.sum(beside, axis=-1, keepdims=True)
+        sums_g = 2 * (1 + phi * phi * inner) * M_tt + 2 * s * slope * a - 4 * k * g
+        along_g = e * (xp.sum(sums_g, axis=-1, keepdims=True) - 2 * phi * all_beside)
+        sums_a = 2 * s * slope * g + bend * a - 2 * s * phi * inner * M_tt
+        along_a = e * (xp.sum(sums_a, axis=-1, keepdims=True) + s * all_beside)
+        along_g = along_g + M_gg * 4 * e * R + M_ga * gga + M_aa * gaa
+        along_a = along_a + M_gg * gga + M_ga * gaa + M_aa * aaa
+        return where_finite(q, xp.concat([along_x, along_u, along_g, along_a], axis=-1), 1)
+
+
+# ----------------------------------------------------------------------------------------------------- compiled twins
 
 
 @jit
@@ -561,4 +677,5 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
             Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),
         ),
         name="stochastic-volatility",
+        on_arrays=functools.partial(StochasticVolatilityOnArrays, y**2),
     )
