@@ -10,11 +10,12 @@ import sys
 
 import numba
 import pytest
+from llvmlite.binding import ExecutionEngine
 from numba import types as nb
 from numba.core import compiler
 
 from refhmc.core import linking
-from refhmc.core.compiled import jit, jit_anew, jit_sum
+from refhmc.core.compiled import jit, jit_anew, jit_sum, silence_experimental
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -241,6 +242,25 @@ def test_a_part_is_kept_and_loaded(tmp_path):
     )
     assert python(tmp_path / "cache", script, "one").split() == ["3.0", "1", "0"]
     assert python(tmp_path / "cache", script, "two").split() == ["6.0", "0", "0"]
+
+
+@compiles
+def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
+    """Also of a function that is handed over by itself and by several callers; one of a wrong type is refused each time."""
+    double, real = jit_anew(lambda x: 2.0 * x), nb.FunctionType(nb.float64(nb.float64))
+    callers = [numba.njit(nb.float64(real, nb.float64))(f) for f in (lambda f, x: f(x), lambda f, x: 1.0 + f(f(x)))]
+    silence_experimental()
+    assert [call(double, 3.0) for call in callers] == [6.0, 13.0]
+    asked = []
+    monkeypatch.setattr(ExecutionEngine, "get_function_address", lambda self, name: asked.append(name))
+    assert [call(double, 5.0) for call in callers] == [10.0, 21.0]
+    assert not asked
+    monkeypatch.undo()
+    whole = jit_anew(lambda x: 1)
+    whole.compile((nb.float64,))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="mismatch of return type"):
+            callers[0](whole, 3.0)
 
 
 def test_options_are_equal_where_numba_finds_them_equal():
