@@ -46,7 +46,10 @@ from refhmc.numerics.linalg import dot
 
 
 class LogisticRegressionOnArrays(TextOnArrays):
-    """``rows``: the signed rows z_i, (n, d); ``precision``: 1 / s^2. A sum over the rows is one product for all positions."""
+    """``rows``: the signed rows z_i, (n, d); ``precision``: 1 / s^2. A sum over the rows is one product for all positions.
+
+    log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is the exponential of log sigma(-m).
+    """
 
     name = "logistic regression"
 
@@ -60,11 +63,13 @@ class LogisticRegressionOnArrays(TextOnArrays):
         return z, m, xp.exp(-xp.abs(m))
 
     def value_and_gradient(self, beta: Array) -> tuple[Array, Array]:
-        xp, (z, m, e) = namespace(beta), self.margins(beta)
-        log_sigma = xp.where(m < 0, m, 0.0) - xp.log1p(e)
-        sigma = xp.where(m > 0, e, 1.0) / (1 + e)  # of -m
-        L = xp.sum(log_sigma, axis=-1) - 0.5 * self.precision * batched.dot(beta, beta)
-        return L, batched.rows_times(sigma, z) - self.precision * beta
+        xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
+        m = batched.rows_times(beta, z.mT)
+        least = xp.minimum(m, 0.0)
+        other = least - m  # min(-m, 0)
+        log = xp.log1p(xp.exp(least + other))
+        L = xp.sum(least - log, axis=-1) - 0.5 * self.precision * batched.dot(beta, beta)
+        return L, batched.rows_times(xp.exp(other - log), z) - self.precision * beta
 
     def fisher(self, beta: Array) -> Array:
         xp, (z, _, e) = namespace(beta), self.margins(beta)

@@ -30,6 +30,9 @@ WITH_TEXT = (
     "LogisticRegression",
     "EightSchools",
     "StochasticVolatility",
+    "SoftmaxRegression",
+    "MLP",
+    "CNN",
     "Model.split of these",
 )
 

@@ -41,12 +41,49 @@ class Layer(Protocol):
 
 def rows_times(a: Array, b: Array) -> Array:
     """a b, (..., i, j)"""
-    return a * b if a.shape[-1] == 1 else a @ b  # BLAS takes three times as long for one column
+    if a.shape[-1] == 1:  # BLAS takes three times as long for one column
+        return a * b
+    if a.ndim > 2 or b.ndim == 2:
+        return a @ b
+    # One matrix with many: one product.
+    xp, (*lead, j) = namespace(b), b.mT.shape[:-1]
+    columns = xp.reshape(b.mT, (-1, b.shape[-2])).mT
+    return xp.moveaxis(xp.reshape(a @ columns, (a.shape[0], *lead, j)), 0, -2)
 
 
 def columns_times(a: Array, b: Array) -> Array:
     """a' b, (..., i, j)"""
-    return a.mT @ b
+    if a.ndim == 2 or b.ndim > 2:
+        return a.mT @ b
+    rows = namespace(a).reshape(a.mT, (-1, a.shape[-2]))  # many matrices with one, likewise
+    return namespace(a).reshape(rows @ b, (*a.mT.shape[:-1], b.shape[-1]))
+
+
+def add_to(x: Array, index: tuple, y: Array) -> Array:
+    """x with y added at an index, in place where arrays can be written to: x is of the caller's own making."""
+    if hasattr(x, "at"):
+        return x.at[index].add(y)
+    there = x[index]
+    there += y
+    return x
+
+
+def masked(x: Array, here: Array) -> Array:
+    """x where it is ``here``, else 0: a product, for NumPy's ``where`` takes four times as long on such masks."""
+    return x * namespace(x).astype(here, x.dtype)
+
+
+def put_into(x: Array, index: tuple, y: Array) -> Array:
+    """x with y at an index, likewise."""
+    if hasattr(x, "at"):
+        return x.at[index].set(y)
+    x[index] = y
+    return x
+
+
+def reshaped(x: Array, axes: int, *shape: int) -> Array:
+    """With another shape in the place of the last so many axes."""
+    return namespace(x).reshape(x, (*x.shape[: x.ndim - axes], *shape))
 
 
 def affine(W: Expansion, b: Expansion, x: Expansion) -> Expansion:
@@ -76,7 +113,7 @@ def joined(matrix: Expansion, b: Expansion) -> Expansion:
     def join(W: Array | None, b: Array | None) -> Array | None:
         if W is None or b is None:
             return None
-        flat = W.reshape(*W.shape[:-2], W.shape[-2] * W.shape[-1])
+        flat = reshaped(W, 2, W.shape[-2] * W.shape[-1])
         return namespace(W).concat([flat, namespace(b).broadcast_to(b, (*flat.shape[:-1], b.shape[-1]))], axis=-1)
 
     return tuple(map(join, matrix, b))
@@ -103,7 +140,7 @@ class Dense:
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
         n = self.outputs * self.inputs
-        W = linear(lambda w: w[..., :n].reshape(*w.shape[:-1], self.outputs, self.inputs), w)
+        W = linear(lambda w: reshaped(w[..., :n], 1, self.outputs, self.inputs), w)
         return affine(W, linear(lambda w: w[..., n:], w), x), (W, x)
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
@@ -157,21 +194,19 @@ class Convolution:
 
     def kernel(self, w: Array) -> Array:
         """K with its axes in the order of a patch, (..., outputs, side^2 channels)."""
-        xp, lead = namespace(w), w.shape[:-1]
-        K = w[..., : self.size - self.outputs].reshape(*lead, self.outputs, self.channels, self.side**2)
-        return xp.matrix_transpose(K).reshape(*lead, self.outputs, self.side**2 * self.channels)
+        K = reshaped(w[..., : self.size - self.outputs], 1, self.outputs, self.channels, self.side**2)
+        return reshaped(K.mT, 2, self.side**2 * self.channels)
 
     def in_layout_of_weights(self, K: Array) -> Array:
         """The inverse of :meth:`kernel`, (..., outputs, channels side^2)."""
-        xp, lead = namespace(K), K.shape[:-1]
-        return xp.matrix_transpose(K.reshape(*lead, self.side**2, self.channels)).reshape(*lead, K.shape[-1])
+        return reshaped(reshaped(K, 1, self.side**2, self.channels).mT, 2, K.shape[-1])
 
     def patches(self, x: Array) -> Array:
-        *lead, n, height, width, _ = x.shape
+        n, height, width, _ = x.shape[-4:]
         xp, i, j = namespace(x), height - self.side + 1, width - self.side + 1
         rows = xp.concat([x[..., b : b + j, :] for b in range(self.side)], axis=-1)
         squares = xp.concat([rows[..., a : a + i, :, :] for a in range(self.side)], axis=-1)
-        return squares.reshape(*lead, n * i * j, self.side**2 * self.channels)
+        return reshaped(squares, 4, n * i * j, self.side**2 * self.channels)
 
     def patches_transposed(self, p: Array, shape: tuple[int, ...]) -> Array:
         """Each entry of a patch added to the place it comes from, ``shape`` (height, width, channels).
@@ -180,26 +215,26 @@ class Convolution:
         """
         xp, (height, width, _) = namespace(p), shape
         i, j = height - self.side + 1, width - self.side + 1
-        squares = p.reshape(*p.shape[:-2], -1, i, j, self.side, self.side * self.channels)
+        squares = reshaped(p, 2, p.shape[-2] // (i * j), i, j, self.side, self.side * self.channels)
         rows = xp.zeros((*squares.shape[:-4], height, j, self.side * self.channels), dtype=p.dtype)
         for a in range(self.side):
-            rows[..., a : a + i, :, :] += squares[..., a, :]
-        rows = rows.reshape(*rows.shape[:-1], self.side, self.channels)
+            rows = add_to(rows, (..., slice(a, a + i), slice(None), slice(None)), squares[..., a, :])
+        rows = reshaped(rows, 1, self.side, self.channels)
         x = xp.zeros((*rows.shape[:-3], width, self.channels), dtype=p.dtype)
         for b in range(self.side):
-            x[..., b : b + j, :] += rows[..., b, :]
+            x = add_to(x, (..., slice(b, b + j), slice(None)), rows[..., b, :])
         return x
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
-        shape = x[0].shape[-3:]
-        after = self.shape_after(shape)
+        n, *shape = x[0].shape[-4:]
+        after = self.shape_after(tuple(shape))
         K, p = linear(self.kernel, w), linear(self.patches, x)
         y = affine(K, linear(lambda w: w[..., self.size - self.outputs :], w), p)
-        return linear(lambda y: y.reshape(*y.shape[:-2], -1, *after), y), (K, p, shape)
+        return linear(lambda y: reshaped(y, 2, n, *after), y), (K, p, tuple(shape))
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         K, p, shape = kept
-        rows = linear(lambda y: y.reshape(*y.shape[:-4], math.prod(y.shape[-4:-1]), self.outputs), y_bar)
+        rows = linear(lambda y: reshaped(y, 4, math.prod(y.shape[-4:-1]), self.outputs), y_bar)
         K_bar, b_bar = weights_bar(p, rows)
         w_bar = joined(linear(self.in_layout_of_weights, K_bar), b_bar)
         if not wants_x:
@@ -240,7 +275,7 @@ class MaxPooling:
             left = left & ~found[-1]
 
         def picked(x: Array) -> Array:
-            return total([x[place] * here for place, here in zip(places, found, strict=True)])
+            return total([masked(x[place], here) for place, here in zip(places, found, strict=True)])
 
         return (largest, *linear(picked, x[1:])), (found, places, x[0].shape[-3:])
 
@@ -250,7 +285,7 @@ class MaxPooling:
         def put(y: Array) -> Array:
             x = namespace(y).zeros((*y.shape[:-3], *shape), dtype=y.dtype)
             for place, here in zip(places, found, strict=True):
-                x[place] = y * here
+                x = put_into(x, place, masked(y, here))
             return x
 
         return linear(put, y_bar), None
@@ -269,7 +304,7 @@ class Flattening:
         shape = x[0].shape[-3:]
 
         def flat(x: Array) -> Array:
-            return namespace(x).moveaxis(x, -1, -3).reshape(*x.shape[:-3], math.prod(shape))
+            return reshaped(namespace(x).moveaxis(x, -1, -3), 3, math.prod(shape))
 
         return linear(flat, x), shape
 
@@ -277,6 +312,6 @@ class Flattening:
         height, width, channels = kept
 
         def image(y: Array) -> Array:
-            return namespace(y).moveaxis(y.reshape(*y.shape[:-1], channels, height, width), -3, -1)
+            return namespace(y).moveaxis(reshaped(y, 1, channels, height, width), -3, -1)
 
         return linear(image, y_bar), None

@@ -108,7 +108,8 @@ class Softmax:
         xp = namespace(f)
         largest = xp.max(f, axis=-1, keepdims=True)
         log_sum = xp.log(xp.sum(xp.exp(f - largest), axis=-1))
-        return (f - largest)[..., xp.arange(y.shape[0]), y] - log_sum
+        index = xp.broadcast_to(y[:, None], (*f.shape[:-1], 1))
+        return xp.take_along_axis(f - largest, index, axis=-1)[..., 0] - log_sum
 
     def mean(self, f: Expansion) -> Expansion:
         xp = namespace(f[0])

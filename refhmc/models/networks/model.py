@@ -15,7 +15,7 @@ from refhmc.models.inputs import finite, images, in_precision, labels, rows_of, 
 from refhmc.models.networks import likelihoods
 from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
-from refhmc.models.networks.network import Posterior
+from refhmc.models.networks.network import NetworkOnArrays, Posterior
 
 IN_PYTHON = "a network is a chain of matrix products, which NumPy does"
 # Numbers in the largest derivative that is made: beyond it a model has none. 2^27 are one GiB.
@@ -141,6 +141,7 @@ def network_model(
         part=partial(share_of, of, X, y, share, names),
         outputs=partial(outputs_of, of, posterior),
         likelihood=of.likelihood,
+        on_arrays=partial(NetworkOnArrays, of.layers, of.likelihood, precisions, of.dtype, of.name, X, y),
     )
 
 

@@ -21,6 +21,7 @@ layers' arithmetic are of single precision, sums over batches, the log density a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,10 @@ from typing import Any
 import numpy as np
 
 from refhmc.models.networks.expansion import Expansion, constant, linear
+from refhmc.models.networks.layers import Convolution
 from refhmc.models.networks.likelihoods import slope
+from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
+from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
 # Of a pass along many directions at once: so many numbers at most in an array.
@@ -61,13 +65,133 @@ def stacked(w_bars: list[Expansion], k: int) -> Array:
     """Entry k of all layers' derivatives in one vector, (..., d)."""
     parts = [w_bar[k] for w_bar in w_bars]
     xp = namespace(w_bars[0][0])
-    lead = xp.broadcast_shapes(*(part.shape[:-1] for part in parts if part is not None))
+    lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts if part is not None))
     sizes = [w_bar[0].shape[-1] for w_bar in w_bars]
     whole = [
         xp.zeros((*lead, size), dtype=w_bars[0][0].dtype) if part is None else xp.broadcast_to(part, (*lead, size))
         for part, size in zip(parts, sizes, strict=True)
     ]
     return whole[0] if len(whole) == 1 else xp.concat(whole, axis=-1)
+
+
+class NetworkOnArrays(TextOnArrays):
+    """Of many networks at once, weights (..., d): a layer is a matrix product for each of them, the first one for all.
+
+    ``precisions`` (d,): the prior's. The layers compute in ``dtype``, sums over the data and the answers have the dtype of q.
+    ``largest``: so many numbers at most in an array, as long as a single row of the data allows it.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence,
+        likelihood: Any,
+        precisions: np.ndarray,
+        dtype: Any,
+        name: str,
+        X: np.ndarray,
+        y: np.ndarray,
+        xp: Any = np,
+    ) -> None:
+        self.layers, self.likelihood, self.name, self.dim = layers, likelihood, name, len(precisions)
+        self.precisions, self.X, self.y = xp.asarray(precisions), xp.asarray(X), xp.asarray(y)
+        self.dtype = getattr(xp, np.dtype(dtype).name)
+        self.largest = 2**20 if xp is np else 2**26  # what fits into a processor's cache; what occupies a GPU
+        self.width = width(layers, X.shape[1:])
+
+    def batches(self, n: int) -> Iterator[tuple[Array, Array]]:
+        """Inputs and observations, so many rows at a time as ``largest`` allows for n networks."""
+        total, rows = self.X.shape[0], max(1, self.largest // max(1, n * self.width))
+        for start in range(0, total, rows):
+            stop = min(start + rows, total)
+            yield self.X[start:stop, ...], self.y[start:stop, ...]
+
+    def weights(self, q: Array, *directions: Array | None) -> Expansion:
+        return linear(lambda w: namespace(q).astype(w, self.dtype), (q, *directions))
+
+    def log_density(self, q: Array) -> Array:
+        xp, (precisions,), w = namespace(q), in_dtype_of(q, self.precisions), self.weights(q)
+        L = -0.5 * xp.sum(precisions * q * q, axis=-1)
+        for X, y in self.batches(math.prod(q.shape[:-1])):
+            f, _ = forward(self.layers, w, (X,))
+            L = L + xp.sum(self.likelihood.log_density(f[0], y), axis=-1, dtype=q.dtype)
+        return L
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        xp, (precisions,), w = namespace(q), in_dtype_of(q, self.precisions), self.weights(q)
+        gradient = -precisions * q
+        L = 0.5 * batched.dot(q, gradient)
+        for X, y in self.batches(math.prod(q.shape[:-1])):
+            f, kept = forward(self.layers, w, (X,))
+            L = L + xp.sum(self.likelihood.log_density(f[0], y), axis=-1, dtype=q.dtype)
+            more = stacked(backward(self.layers, kept, slope(self.likelihood, f, y)), 0)
+            gradient = gradient + xp.astype(more, q.dtype, copy=False)
+        return L, gradient
+
+    def gradient_along(self, q: Array, *directions: Array) -> Array:
+        """The likelihood's gradient differentiated along d directions each, or along pairs of them, (..., d, d)."""
+        xp, order = namespace(q), len(directions)
+        w = self.weights(q[..., None, :], *directions, *[None] * (2**order - 1 - order))
+        total = xp.zeros((*q.shape, self.dim), dtype=q.dtype)
+        for X, y in self.batches(math.prod(q.shape)):
+            f, kept = forward(self.layers, w, constant(X, order))
+            more = stacked(backward(self.layers, kept, slope(self.likelihood, f, y)), 2**order - 1)
+            total = total + xp.astype(more, q.dtype, copy=False)
+        return total
+
+    def prior(self, q: Array) -> Array:
+        """Its precision matrix, (d, d)."""
+        return batched.diagonal_matrix(*in_dtype_of(q, self.precisions))
+
+    def hessian(self, q: Array) -> Array:
+        H = self.gradient_along(q, namespace(q).eye(self.dim, dtype=q.dtype))
+        return where_finite(q, H - self.prior(q), 2)
+
+    def trace(self, q: Array, M: Array) -> Array:
+        xp = namespace(q)
+        return where_finite(q, xp.sum(self.gradient_along(q, xp.eye(self.dim, dtype=q.dtype), M), axis=-2), 1)
+
+    def jacobian(self, q: Array, X: Array, *directions: Array | None) -> Expansion:
+        """f and its derivatives, in the dtype of q."""
+        order = 1 + len(directions) // 2
+        f, _ = forward(self.layers, self.weights(q, *directions), constant(X, order))
+        return linear(lambda x: namespace(q).astype(x, q.dtype, copy=False), f)
+
+    def fisher(self, q: Array) -> Array:
+        xp, d = namespace(q), self.dim
+        G = self.prior(q)
+        for X, _ in self.batches(math.prod(q.shape)):
+            f, J = self.jacobian(q[..., None, :], X, xp.eye(d, dtype=q.dtype))
+            VJ = self.likelihood.information(self.likelihood.mean((f,)), (J,))[0]
+            J, VJ = (xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1])) for a in (J, VJ))
+            G = G + J @ VJ.mT
+        return where_finite(q, G, 2)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        xp, d = namespace(q), self.dim
+        eye = xp.eye(d, dtype=q.dtype)
+        total = xp.zeros_like(q)
+        for X, _ in self.batches(math.prod(q.shape) * d):  # axes after those of q: k, i, rows, outputs
+            f, J, f_k, J_k = self.jacobian(q[..., None, None, :], X, eye, eye[:, None, :], None)
+            shape = (*q.shape[:-1], d, d, *f.shape[-2:])
+            J = xp.broadcast_to(J, (*q.shape[:-1], 1, *shape[-3:]))
+            J_k = xp.zeros(shape, dtype=q.dtype) if J_k is None else xp.broadcast_to(J_k, shape)
+            mixed = tuple(
+                xp.reshape(M[..., None, :, :] @ xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1])), a.shape)
+                for a in (J, J_k)
+            )
+            VMJ, VMJ_k = self.likelihood.information(self.likelihood.mean((f, f_k)), mixed)
+            total = total + xp.sum(J_k * VMJ + J * VMJ_k, axis=(-3, -2, -1))
+        return where_finite(q, total, 1)
+
+
+def width(layers: Sequence, shape: tuple[int, ...]) -> int:
+    """How many numbers a row of the data is, at most, on its way through the layers."""
+    most = math.prod(shape)
+    for layer in layers:
+        shape = layer.shape_after(shape)
+        patches = math.prod(shape[:2]) * layer.side**2 * layer.channels if isinstance(layer, Convolution) else 0
+        most = max(most, math.prod(shape), patches)
+    return most
 
 
 def keep_what_is_freed() -> None:
