@@ -65,10 +65,15 @@ class GeneralizedLeapfrog(Implicit):
 
 def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
     """One step on arrays (..., d), with the parts kept that do not change, as G.L.F.(b)"""
-    phi = H.potential_force(q)
-    half = solve(lambda x: p + eps / 2 * (phi + H.kinetic_force(q, x)), p)
-    v = H.inverse_product(q, half)
-    q = solve(lambda x, q=q: q + eps / 2 * (v + H.inverse_product(x, half)), q)
+
+    def momentum(x: Array, q: Array, p: Array, phi: Array, eps: Array) -> Array:
+        return p + eps / 2 * (phi + H.kinetic_force(q, x))
+
+    def position(x: Array, q: Array, half: Array, v: Array, eps: Array) -> Array:
+        return q + eps / 2 * (v + H.inverse_product(x, half))
+
+    half = solve(momentum, p, q, p, H.potential_force(q), eps)
+    q = solve(position, q, q, half, H.inverse_product(q, half), eps)
     return q, half + eps / 2 * H.velocity_and_force(q, half)[1]
 
 

@@ -60,7 +60,7 @@ class ImplicitMidpoint(Implicit):
 def step(H: Any, q: Array, p: Array, eps: Array, solve: Callable = batched.fixed_point) -> tuple[Array, Array]:
     """One step on arrays (..., d), I.M.(a)"""
     z = batched.join(q, p)
-    return batched.split(solve(lambda x: z + eps * H.vector_field((z + x) / 2), z))
+    return batched.split(solve(lambda x, z, eps: z + eps * H.vector_field((z + x) / 2), z, z, eps))
 
 
 def step_by_midpoint(
@@ -68,7 +68,7 @@ def step_by_midpoint(
 ) -> tuple[Array, Array]:
     """One step on arrays (..., d), I.M.(b)"""
     z = batched.join(q, p)
-    m = solve(lambda x: z + eps / 2 * H.vector_field(x), z)
+    m = solve(lambda x, z, eps: z + eps / 2 * H.vector_field(x), z, z, eps)
     return batched.split(m + eps / 2 * H.vector_field(m))
 
 

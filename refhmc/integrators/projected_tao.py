@@ -78,21 +78,21 @@ def step(
 ) -> tuple[Array, Array]:
     """One step on arrays (..., d)"""
     xp, z = batched.namespace(q), batched.join(q, p)
-    half = omega * xp.asarray(eps, dtype=q.dtype)
-    c, s = xp.cos(half), xp.sin(half)
 
-    def ends(mu: Array) -> tuple[Array, Array]:
+    def ends(mu: Array, z: Array, eps: Array) -> tuple[Array, Array]:
         """Phi(z + S mu), the two copies of z"""
         q, p, x, y = doubled_step(H, *batched.split(z + mu), *batched.split(z - mu), eps, omega)
         return batched.join(q, p), batched.join(x, y)
 
-    def image(mu: Array) -> Array:
+    def image(mu: Array, z: Array, eps: Array) -> Array:
         """mu - B F(mu)"""
-        a, b = ends(mu)
+        half = omega * xp.asarray(eps, dtype=q.dtype)
+        c, s = xp.cos(half), xp.sin(half)
+        a, b = ends(mu, z, eps)
         f_q, f_p = batched.split(a - b + 2 * mu)
         return mu - batched.join(c * f_q - s * f_p, c * f_p + s * f_q) / (4 * c)
 
-    a, b = ends(solve(image, 0.0 * z))
+    a, b = ends(solve(image, 0.0 * z, z, eps), z, eps)
     return batched.split((a + b) / 2)
 
 

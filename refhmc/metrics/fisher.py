@@ -51,6 +51,7 @@ class FisherOnArrays(HamiltonianOnArrays):
     def mass(self, q: Array) -> Array:
         return self.model.fisher(q)
 
+    @batched.once
     def factor(self, q: Array) -> Array:
         return batched.cholesky(self.mass(q))
 

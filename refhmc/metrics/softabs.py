@@ -68,6 +68,7 @@ class SoftAbs(Riemannian):
 class SoftAbsOnArrays(HamiltonianOnArrays):
     """On arrays (..., d): lambda and Q of the Hessian from ``eigh``, J for equal eigenvalues too."""
 
+    @batched.once
     def spectrum(self, q: Array) -> tuple[Array, Array, Array]:
         """lambda (..., d), Q (..., d, d) with the eigenvectors as columns, f(lambda)"""
         values, Q = batched.eigh(self.model.hessian(q))

@@ -7,6 +7,7 @@ numbers in it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +19,24 @@ LAST_BITS = 4 * float(np.finfo(float).eps)
 
 
 def namespace(x: Array) -> Any:
-    """The functions that go with an array: NumPy's, JAX's, CuPy's ..."""
-    return x.__array_namespace__()
+    """The functions that go with an array: NumPy's, JAX's, CuPy's ..., through array-api-compat where the array does not say."""
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    import array_api_compat
+
+    return array_api_compat.array_namespace(x)
+
+
+def once(method: Callable) -> Callable:
+    """``method(self, q)``, computed once for the same array ``q`` where ``self.model`` remembers
+    (:class:`refhmc.batch.memory.Remembering`)."""
+
+    @functools.wraps(method)
+    def at(self: Any, q: Array) -> Any:
+        remember = getattr(self.model, "remember", None)
+        return method(self, q) if remember is None else remember(method.__name__, q, functools.partial(method, self, q))
+
+    return at
 
 
 def dot(x: Array, y: Array) -> Array:
@@ -106,31 +123,71 @@ def eigh(H: Array) -> tuple[Array, Array]:
     return xp.where(finite[..., None], values, xp.nan), vectors
 
 
-def fixed_point(equation: Callable, start: Array, tolerance: float = 1e-6, max_iterations: int = 100) -> Array:
-    """x = equation(x), from ``start`` by x_{k+1} = equation(x_k), until no coordinate of a row changes by more than the
-    tolerance, or its last bits.
+def fixed_point(
+    equation: Callable,
+    start: Array,
+    *known: Array,
+    tolerance: float = 1e-6,
+    max_iterations: int = 100,
+    record: Callable | None = None,
+) -> Array:
+    """x = equation(x, *known), from ``start`` by x_{k+1} = equation(x_k, *known), until no coordinate of a row changes by more than
+    the tolerance, or its last bits.
 
-    A row that has converged, or is not finite, stays as it is while the others go on. NaN in those that have not converged
-    after ``max_iterations``.
+    A row that has converged, or is not finite, stays as it is; when fewer than half of the rows go on, these go on by
+    themselves. NaN in those that have not converged after ``max_iterations``. ``record(solved, iterations, residual)`` is told
+    of each row whether it was solved, after how many iterations, and its last change, (...).
     """
+    x, solved, iterations, residual = iterated(equation, start, known, tolerance, max_iterations)
+    if record is not None:
+        record(solved, iterations, residual)
     xp = namespace(start)
-    x = start
+    return xp.where(solved[..., None], x, xp.nan)
+
+
+def iterated(equation: Callable, x: Array, known: Sequence, tolerance: float, most: int) -> tuple:
+    """The last iterates (..., d); whether they are solutions, the iterations, the last change of those that are, (...)"""
+    xp = namespace(x)
     going = xp.ones(x.shape[:-1], dtype=xp.bool)
-    solved = ~going
-    for _ in range(max_iterations):
-        image = equation(x)
+    solved, iterations, residual = ~going, xp.zeros(x.shape[:-1], dtype=x.dtype), xp.zeros(x.shape[:-1], dtype=x.dtype)
+    for k in range(1, most + 1):
+        image = equation(x, *known)
         change = xp.abs(image - x)
         close = xp.all((change <= tolerance) | (change <= LAST_BITS * xp.abs(x)), axis=-1)
         x = xp.where(going[..., None], image, x)
         solved = solved | (going & close)
+        iterations = xp.where(going, iterations + 1, iterations)
+        residual = xp.where(going & close, xp.max(change, axis=-1), residual)
         going = going & ~close & xp.all(xp.isfinite(image), axis=-1)
-        if not xp.any(going):
+        n = int(xp.sum(xp.astype(going, xp.int64)))
+        if n == 0:
             break
-    return xp.where(solved[..., None], x, xp.nan)
+        if 2 * n < going.size and k < most:
+            rest = iterated(equation, x[going], [rows_of(value, going) for value in known], tolerance, most - k)
+            x, solved = in_place_of(going, rest[0], x), in_place_of(going, rest[1], solved)
+            iterations = in_place_of(going, rest[2], 0 * iterations) + iterations
+            residual = in_place_of(going, rest[3], residual)
+            break
+    return x, solved, iterations, residual
 
 
-def iterate(equation: Callable, start: Array, iterations: int) -> Array:
+def rows_of(value: Any, mask: Array) -> Any:
+    """The rows (r, ...) of an array (..., k) that the mask (...) says; what is the same for all rows stays as it is."""
+    if getattr(value, "ndim", 0) < 2:
+        return value
+    return namespace(mask).broadcast_to(value, (*mask.shape, value.shape[-1]))[mask]
+
+
+def in_place_of(mask: Array, rows: Array, x: Array) -> Array:
+    """x with ``rows`` (r, ...) where the mask says"""
+    xp = namespace(x)
+    place = xp.cumulative_sum(xp.reshape(xp.astype(mask, xp.int64), (-1,))) - 1
+    taken = xp.reshape(xp.take(rows, xp.where(place > 0, place, 0), axis=0), x.shape)
+    return xp.where(mask if x.ndim == mask.ndim else mask[..., None], taken, x)
+
+
+def iterate(equation: Callable, start: Array, *known: Array, iterations: int) -> Array:
     """:func:`fixed_point` with a fixed number of iterations, whether or not it has converged by then."""
     for _ in range(iterations):
-        start = equation(start)
+        start = equation(start, *known)
     return start

@@ -1,0 +1,93 @@
+"""n chains between their transitions, and the loop that takes each of them through its own.
+
+Every chain makes one step of the integrator a turn. One that has come to the end of its transition begins the next at once, with
+numbers of its own (:mod:`refhmc.batch.streams`): no chain waits for another's trajectory, and none depends on another. Chains
+meet only where something is learned from all of them.
+
+Arrays are written in place here, at the rows of the chains concerned: NumPy, CuPy and PyTorch allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from refhmc.batch.steps import Point
+from refhmc.batch.streams import Purpose, Streams
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+ALL = slice(None)
+
+
+@dataclass
+class Chains:
+    """Of each of n chains: its position with L and dL/dq there, the step size, the number of its next transition in all; its
+    stream."""
+
+    q: Array
+    log_density: Array
+    gradient: Array
+    step_size: Array
+    transition: Array
+    streams: Streams
+
+    def __len__(self) -> int:
+        return self.q.shape[0]
+
+    def uniforms(self, rows: Any, first: Array, count: int) -> Array:
+        """Of the present transition, from number ``first`` (r,) on"""
+        return self.streams.uniforms(rows, self.transition[rows], Purpose.KERNEL, first, count)
+
+    def with_momentum(self, rows: Any, mover: Any, purpose: Purpose = Purpose.MOMENTUM, number: Any = None) -> Point:
+        """The chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
+        H, q = mover.H, copied(self.q[rows])
+        number = self.transition[rows] if number is None else number
+        mover.record.start(0 * self.log_density[rows])
+        H.model.forget()
+        H.model.know(q, self.log_density[rows], self.gradient[rows])
+        p = H.draw_momentum(q, self.streams.normals(rows, number, purpose, q.shape[-1]))
+        return mover.at((q, p) * mover.copies)
+
+    def move(self, rows: Any, accepted: Array, q: Array, log_density: Array, gradient: Array) -> None:
+        """Those of the chains ``rows`` that are ``accepted`` to q."""
+        xp = batched.namespace(q)
+        self.q[rows] = xp.where(accepted[:, None], q, self.q[rows])
+        self.gradient[rows] = xp.where(accepted[:, None], gradient, self.gradient[rows])
+        self.log_density[rows] = xp.where(accepted, log_density, self.log_density[rows])
+
+
+def copied(x: Array) -> Array:
+    return batched.namespace(x).asarray(x, copy=True)
+
+
+def indices(rows: Any, mask: Array) -> Array:
+    """Which chains these are of ``rows``"""
+    (found,) = batched.namespace(mask).nonzero(mask)
+    return found if rows is ALL else rows[found]
+
+
+def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:
+    """n transitions of each chain. ``ended(rows, stats)`` is told of those that have come to the end of one; True stops."""
+    xp = batched.namespace(chains.q)
+    left = xp.full((len(chains),), n, dtype=xp.int64)
+    if n == 0:
+        return
+    rows: Any = ALL
+    transitions.start(rows)
+    while True:
+        there, stats = transitions.turn(rows)
+        if not there.shape[0]:
+            continue
+        chains.transition[there] += 1
+        left[there] -= 1
+        if ended(there, stats):
+            return
+        on = there[left[there] > 0]
+        if on.shape[0] < there.shape[0]:
+            (rows,) = xp.nonzero(left > 0)
+            if not rows.shape[0]:
+                return
+        if on.shape[0]:
+            transitions.start(ALL if on.shape[0] == len(chains) else on)

@@ -1,0 +1,93 @@
+"""Static HMC of many chains: the transition of :mod:`refhmc.kernels.hmc`, each chain on a trajectory of its own length.
+
+The uniforms of a transition are those of the kernel in their order: the step's jitter, the length's, the acceptance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refhmc.batch.chains import Chains, indices
+from refhmc.batch.steps import Mover
+from refhmc.batch.table import Table
+from refhmc.core import sample_stats as S
+from refhmc.kernels.hmc import MAX_STEPS, accept
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+
+class HMCTransitions(Table):
+    """Of each chain on its trajectory: the point, H0, the least and the largest energy and the largest error so far, steps made
+    and to be made, their size, the uniform to be accepted with."""
+
+    def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
+        self.chains, self.mover, self.settings = chains, mover, kernel.settings()
+
+    def start(self, rows: Any) -> None:
+        """Begin the next transition of the chains ``rows``."""
+        point = self.chains.with_momentum(rows, self.mover)
+        xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
+        jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
+        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), 3)
+        used, eps = 0, nominal
+        if jitter > 0:
+            eps, used = nominal * (1 + jitter * (2 * u[:, 0] - 1)), 1
+        fixed, length = self.settings["n_steps"] > 0, self.settings["trajectory_length"]
+        n = 0 * nominal + self.settings["n_steps"] if fixed else length / nominal
+        if length_jitter > 0:
+            n, used = n * (1 + length_jitter * (2 * u[:, used] - 1)), used + 1
+        n = xp.clip(xp.round(n), 1, None if fixed else MAX_STEPS)
+        self.put_point(rows, point)
+        self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n, u=u[:, used])
+        self.start_record(rows, self.mover.record)
+
+    def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
+        """One step; the chains whose transition has ended, and its statistics."""
+        begun = self.point_of(rows)
+        point = self.mover(begun, self.eps[rows])
+        H = point.energy
+        xp, H0, worst = batched.namespace(H), self.H0[rows], self.worst[rows]
+        finite, error = xp.isfinite(H) & xp.isfinite(H0), H - H0
+        lowest, highest = self.lowest[rows], self.highest[rows]
+        self.put_point(rows, point)
+        self.put(
+            rows,
+            done=self.done[rows] + xp.astype(xp.isfinite(H0), H.dtype),
+            lowest=xp.where(finite & (H < lowest), H, lowest),
+            highest=xp.where(finite & (H > highest), H, highest),
+            worst=xp.where(finite & (xp.abs(error) > xp.abs(worst)), error, worst),
+        )
+        self.add_record(rows, self.mover.record)
+        there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
+        return there, self.end(there) if there.shape[0] else {}
+
+    def end(self, rows: Array) -> dict[str, Array]:
+        """Metropolis' decision of the chains ``rows``, as :func:`refhmc.kernels.hmc.metropolis_accept`; the statistics."""
+        point, H0, eps, done = self.point_of(rows), self.H0[rows], self.eps[rows], self.done[rows]
+        q, H = point.z[0], point.energy
+        xp = batched.namespace(q)
+        moves = accept(q, q, H - H0, self.u[rows], done)
+        finite = xp.isfinite(H) & xp.isfinite(H0)
+        accepted = moves.is_accepted & finite
+        self.chains.move(rows, accepted, q, point.log_density, point.gradient)
+        failed = self.solver_failed(rows)
+        spread = self.highest[rows] - self.lowest[rows] > S.MAX_ENERGY_SPREAD
+        outcome = xp.where(finite, xp.where(spread, S.DIVERGED, S.REJECTED), self.reason(rows))
+        unbounded = xp.where((H < 0) & xp.isfinite(H0), H - H0, xp.inf)  # a state without energy
+        return {
+            "lp": self.chains.log_density[rows],
+            "energy": xp.where(accepted, H, xp.where(xp.isfinite(H0), H0, xp.inf)),
+            "energy_error": xp.where(accepted, H - H0, 0.0),
+            "max_energy_error": xp.where(finite | failed, self.worst[rows], unbounded),
+            "acceptance_rate": xp.where(finite, moves.acceptance_rate, 0.0),
+            "diverging": xp.where(finite, spread, ~failed),
+            "step_size": eps,
+            "step_size_nom": self.chains.step_size[rows],
+            "n_steps": done,
+            "int_time": done * eps,
+            "index_in_trajectory": xp.where(accepted, done, 0.0),
+            "is_accepted": accepted,
+            "outcome": xp.where(accepted, S.ACCEPTED, outcome),
+            **self.record_statistics(rows),
+        }
+

@@ -1,0 +1,73 @@
+"""What a model's text found where the chains stand, kept while it is asked for the very same arrays of positions.
+
+The texts of metrics and integrators ask a model for its gradient wherever the mathematics has it: at the end of one step and at
+the beginning of the next, in the energy and in the force. Nothing is evaluated twice at an array that is the same object.
+Whoever writes into such an array must :meth:`Remembering.forget` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refhmc.numerics.batched import Array
+
+POSITIONS = 2  # where a step began, and where it is
+
+
+class Remembering:
+    """A model's functions on arrays (:mod:`refhmc.models.on_arrays`), each evaluated once at the last positions. ``counts``:
+    evaluations of the gradient, of the metric (Fisher or Hessian), and of its contraction, of all chains."""
+
+    def __init__(self, text: Any) -> None:
+        self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
+        self.at: list[tuple[Array, dict[str, Any]]] = []
+        self.counts = dict.fromkeys(("gradient", "metric", "trace"), 0)
+        self.parts = [Remembering(part) for part in text.parts]
+
+    def remember(self, name: str, q: Array, compute: Callable) -> Any:
+        """``compute()``, or what it was for this ``name`` at this array."""
+        found = next((known for position, known in self.at if position is q), None)
+        if found is None:
+            found = {}
+            self.at = [*self.at[-(POSITIONS - 1) :], (q, found)]
+        if name not in found:
+            found[name] = compute()
+        return found[name]
+
+    def forget(self) -> None:
+        self.at = []
+        for part in self.parts:
+            part.forget()
+
+    def know(self, q: Array, log_density: Array, gradient: Array) -> None:
+        """What is known at ``q`` from before."""
+        self.remember("value_and_gradient", q, lambda: (log_density, gradient))
+
+    def counted(self, what: str, name: str, *arguments: Array) -> Any:
+        self.counts[what] += arguments[0].shape[0]
+        return getattr(self.text, name)(*arguments)
+
+    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
+        return self.remember("value_and_gradient", q, lambda: self.counted("gradient", "value_and_gradient", q))
+
+    def log_density(self, q: Array) -> Array:
+        return self.value_and_gradient(q)[0]
+
+    def gradient(self, q: Array) -> Array:
+        return self.value_and_gradient(q)[1]
+
+    def hessian(self, q: Array) -> Array:
+        return self.remember("hessian", q, lambda: self.counted("metric", "hessian", q))
+
+    def fisher(self, q: Array) -> Array:
+        return self.remember("fisher", q, lambda: self.counted("metric", "fisher", q))
+
+    def fisher_bands(self, q: Array) -> Array:
+        return self.remember("fisher_bands", q, lambda: self.counted("metric", "fisher_bands", q))
+
+    def trace(self, q: Array, M: Array) -> Array:
+        return self.counted("trace", "trace", q, M)
+
+    def fisher_trace(self, q: Array, M: Array) -> Array:
+        return self.counted("trace", "fisher_trace", q, M)

@@ -1,0 +1,116 @@
+"""A step of an integrator for many chains, and what is known where it arrives; an implicit one with the way back.
+
+The way back is that of :func:`refhmc.integrators.step.checked_step`: a step z -> z' counts if the step of -eps from z' returns
+to z, to within 100 tolerances of the solver; and, where it misses z by more than one tolerance or took another number of
+iterations, if from there it comes to z' again. It is followed to its end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from refhmc.batch.memory import Remembering
+from refhmc.numerics import batched
+from refhmc.numerics.batched import LAST_BITS, Array
+from refhmc.numerics.fixed_point import ALIKE
+
+
+class Point(NamedTuple):
+    """Where each of n chains is: ``z`` = (q, p), with the copies where the integrator moves two, (n, d) each; dL/dq and
+    v = dH/dp (n, d), L and H (n,)."""
+
+    z: tuple
+    gradient: Array
+    velocity: Array
+    log_density: Array
+    energy: Array
+
+
+class SolverRecord:
+    """Of each chain, what the solves of a step came to: ``iterations``, the largest last change of a coordinate in a solve that
+    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``."""
+
+    def start(self, zeros: Array) -> None:
+        """Begin anew, with zeros (n,)."""
+        self.iterations, self.residual, self.reversal_error = zeros, zeros, zeros
+        self.failed = self.not_reversed = zeros > 0
+
+    def __call__(self, solved: Array, iterations: Array, residual: Array) -> None:
+        """Another solve."""
+        self.iterations = self.iterations + iterations
+        self.residual = batched.namespace(solved).maximum(self.residual, residual)
+        self.failed = self.failed | ~solved
+
+
+class Mover:
+    """``Mover(H, integrator)``: the integrator's step on H of a model that is :class:`Remembering`."""
+
+    def __init__(self, H: Any, integrator: Any) -> None:
+        self.H, self.integrator = H, integrator
+        base = getattr(integrator, "base", integrator)
+        self.parts, self.step = getattr(integrator, "parts", (1.0,)), base.on_arrays()
+        self.copies = 2 if base.name == "explicit_tao" else 1
+        self.record = SolverRecord()
+        if base.implicit:
+            self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record))
+            if base.reversibility_check:
+                tolerances = base.tolerance, base.options()["reversal_tolerance"]
+                self.step = checked(self.step, *tolerances, self.record)
+
+    def __call__(self, point: Point, eps: Array) -> Point:
+        """The points after a step of signed sizes ``eps`` (n,)."""
+        model, z = self.H.model, point.z
+        model.forget()
+        model.know(z[0], point.log_density, point.gradient)
+        self.record.start(0 * eps)
+        for part in self.parts:
+            z = self.step(self.H, *z, part * eps[..., None])
+        arrived = self.at(z)
+        model.forget()
+        return arrived
+
+    def at(self, z: tuple) -> Point:
+        """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed."""
+        H, (q, p) = self.H, z[:2]
+        xp = batched.namespace(q)
+        log_density, gradient = H.model.value_and_gradient(q)
+        v = H.inverse_product(q, p)
+        energy = H.half_log_det(q) - log_density + batched.dot(p, v) / 2
+        return Point(z, gradient, v, log_density, xp.where(xp.all(xp.isfinite(q), axis=-1), energy, xp.nan))
+
+
+def checked(step: Callable, tolerance: float, reversal_tolerance: float, record: SolverRecord) -> Callable:
+    """The step that is NaN where the way back does not return."""
+
+    def there_and_back(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
+        xp, start = batched.namespace(q), batched.join(q, p)
+        before, failed = record.iterations, record.failed
+        end = step(H, q, p, eps)
+        there, failed_there = record.iterations - before, record.failed
+        back = batched.join(*step(H, *end, -eps))
+        ways = there, record.iterations - before - there
+        arrives, error = is_at(back, start, reversal_tolerance)
+        least, most = (xp.where((ways[0] < ways[1]) ^ flip, *ways) for flip in (False, True))
+        doubtful = arrives & ((most > ALIKE * least + 2) | ~is_at(back, start, tolerance)[0])
+        if xp.any(doubtful):
+            again = batched.join(*step(H, *batched.split(back), eps))
+            at_end, error_there = is_at(again, batched.join(*end), reversal_tolerance)
+            arrives = arrives & (at_end | ~doubtful)
+            error = xp.where(doubtful & at_end & (error_there > error), error_there, error)
+        record.failed = failed | failed_there
+        record.not_reversed = record.not_reversed | (~arrives & ~record.failed)
+        error = xp.where(arrives, error, 0.0)
+        record.reversal_error = xp.where(error > record.reversal_error, error, record.reversal_error)
+        return tuple(xp.where(arrives[..., None], x, xp.nan) for x in end)  # type: ignore[return-value]
+
+    return there_and_back
+
+
+def is_at(z: Array, target: Array, tolerance: float) -> tuple[Array, Array]:
+    """Whether no coordinate of z is farther from the target's than the tolerance, or its last bits; the largest distance"""
+    xp = batched.namespace(z)
+    distance = xp.abs(z - target)
+    near = (distance <= tolerance) | (distance <= LAST_BITS * xp.abs(target))
+    return xp.all(near, axis=-1), xp.max(distance, axis=-1)

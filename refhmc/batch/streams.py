@@ -1,0 +1,159 @@
+"""Random numbers of many chains, each from a stream of its own that does not depend on the batch: Philox 4x64-10.
+
+A counter-based generator (Salmon, Moraes, Dror and Shaw 2011) has no state: ten rounds of
+
+    (c0, c1, c2, c3) <- (hi(M1 c2) ^ c1 ^ k0,  lo(M1 c2),  hi(M0 c0) ^ c3 ^ k1,  lo(M0 c0)),    k0 += W0,  k1 += W1
+
+make four words of 64 bits from a counter c and a key k; hi and lo are the halves of a product of 128 bits. Here
+
+    k  of chain i               SeedSequence(entropy, spawn_key=(i,)).generate_state(2, uint64)
+    c  of numbers 4b ... 4b+3   (b + 1, t, purpose, 0) in the chain's transition t
+    uniform from a word w       floor(w / 2^11) 2^-53
+    normals from two of them    sqrt(-2 log(1 - u1)) cos(2 pi u2),  sqrt(-2 log(1 - u1)) sin(2 pi u2)    (Box and Muller)
+
+so that the uniforms of chain i in transition t are also those of NumPy's own generator,
+
+    numpy.random.Generator(numpy.random.Philox(key=k, counter=[0, t, purpose, 0])).random(n)
+
+and are the same bit for bit in every namespace. Normals differ by what its logarithm, sine and cosine differ: they are at most
+8.6 in size, and a few units in the last place apart.
+
+The text on arrays takes words as int64, which every namespace has; products wrap around. NumPy's arrays are filled by its
+compiled twin.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types as nb
+
+from refhmc.core import types
+from refhmc.core.compiled import entry, jit
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+M0, M1 = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+W0, W1 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+ROUNDS = 10
+LOW = 0xFFFFFFFF
+UNIT = 2.0**-53
+
+
+class Purpose(enum.IntEnum):
+    """What numbers are for: each has a stream of its own in a transition."""
+
+    KERNEL = 0  # a transition's uniforms, in the order of :mod:`refhmc.core.randomness`
+    MOMENTUM = 1
+    START = 2  # random starts; the try in the place of the transition
+    STEP_SIZE = 3  # momenta of the search for a step size; the try likewise
+
+
+def signed(word: int) -> int:
+    """A word of 64 bits as the int64 with the same bits."""
+    return word - (1 << 64) if word >> 63 else word
+
+
+class Streams(NamedTuple):
+    """The streams of n chains: ``keys`` (n, 2), int64."""
+
+    keys: Array
+
+    def uniforms(self, rows: Any, transition: Array, purpose: Purpose, first: Array, count: int) -> Array:
+        """Numbers ``first``, ..., ``first + count - 1`` on [0, 1) of the chains ``rows``, (r, count), in their transitions
+        (r,); ``first`` (r,)."""
+        keys = self.keys[rows]
+        if isinstance(keys, np.ndarray):
+            out = np.empty((len(keys), count))
+            fill_uniforms(keys, transition, int(purpose), first, out)
+            return out
+        return uniforms(keys, transition, purpose, first, count)
+
+    def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
+        """Standard normals, (r, count)"""
+        even = count + count % 2
+        u = self.uniforms(rows, transition, purpose, 0 * transition, even)
+        return normals_of(u)[..., :count]
+
+
+def keys_of(entropy: int, chains: int) -> np.ndarray:
+    """The chains' keys, (n, 2), int64"""
+    words = [np.random.SeedSequence(entropy, spawn_key=(k,)).generate_state(2, np.uint64) for k in range(chains)]
+    return np.array(words, np.uint64).reshape(chains, 2).view(np.int64)
+
+
+def uniforms(keys: Array, transition: Array, purpose: int, first: Array, count: int) -> Array:
+    """On arrays: keys (..., 2), transition and first (...); (..., count)"""
+    xp = batched.namespace(keys)
+    number = first[..., None] + xp.arange(count, dtype=xp.int64)
+    block, t = number // 4 + 1, transition[..., None] + 0 * number
+    words = philox((block, t, 0 * t + int(purpose), 0 * t), (keys[..., :1], keys[..., 1:]))
+    word = words[3]
+    for k in (2, 1, 0):
+        word = xp.where(number % 4 == k, words[k], word)
+    return xp.astype((word >> 11) & ((1 << 53) - 1), xp.float64) * UNIT
+
+
+def philox(counter: tuple, key: tuple) -> tuple:
+    """Four words from a counter of four and a key of two, all int64"""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        high0, low0 = product(M0, c0)
+        high1, low1 = product(M1, c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + signed(W0), k1 + signed(W1)
+    return c0, c1, c2, c3
+
+
+def product(m: int, x: Array) -> tuple[Array, Array]:
+    """hi and lo of m x, 64 bits each, from halves of 32 bits; x is taken without sign."""
+    m0, m1, x0, x1 = m & LOW, m >> 32, x & LOW, (x >> 32) & LOW
+    low, middle, other = m0 * x0, m1 * x0, m0 * x1
+    carry = ((low >> 32) & LOW) + (middle & LOW) + (other & LOW)
+    return m1 * x1 + ((middle >> 32) & LOW) + ((other >> 32) & LOW) + (carry >> 32), signed(m) * x
+
+
+def normals_of(u: Array) -> Array:
+    """Box and Muller's normals from uniforms (..., 2k), (..., 2k)"""
+    xp = batched.namespace(u)
+    radius, angle = xp.sqrt(-2 * xp.log(1 - u[..., 0::2])), 2 * math.pi * u[..., 1::2]
+    pairs = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
+    return xp.reshape(pairs, u.shape)
+
+
+@jit
+def high_word(m: Any, x: Any) -> Any:
+    """hi(m x)"""
+    low, shift = np.uint64(LOW), np.uint64(32)
+    m0, m1, x0, x1 = m & low, m >> shift, x & low, x >> shift
+    middle, other = m1 * x0, m0 * x1
+    carry = ((m0 * x0) >> shift) + (middle & low) + (other & low)
+    return m1 * x1 + (middle >> shift) + (other >> shift) + (carry >> shift)
+
+
+@entry(
+    lambda: nb.void(nb.int64[:, ::1], nb.int64[::1], nb.int64, nb.int64[::1], types.MATRIX),
+    "random numbers of many chains",
+)
+def fill_uniforms(keys: np.ndarray, transition: np.ndarray, purpose: int, first: np.ndarray, out: np.ndarray) -> None:
+    """:func:`uniforms` into ``out`` (n, count)"""
+    m0, m1, w0, w1 = np.uint64(M0), np.uint64(M1), np.uint64(W0), np.uint64(W1)
+    for i in range(out.shape[0]):
+        number = first[i]
+        last = number + out.shape[1]
+        while number < last:
+            c0, c1, c2, c3 = np.uint64(number // 4 + 1), np.uint64(transition[i]), np.uint64(purpose), np.uint64(0)
+            k0, k1 = np.uint64(keys[i, 0]), np.uint64(keys[i, 1])
+            for _ in range(ROUNDS):
+                high0, high1 = high_word(m0, c0), high_word(m1, c2)
+                c0, c1, c2, c3 = high1 ^ c1 ^ k0, m1 * c2, high0 ^ c3 ^ k1, m0 * c0
+                k0, k1 = k0 + w0, k1 + w1
+            words = (c0, c1, c2, c3)
+            for k in range(number % 4, 4):
+                if number < last:
+                    out[i, number - first[i]] = (words[k] >> np.uint64(11)) * UNIT
+                    number += 1

@@ -1,0 +1,82 @@
+"""What a kernel knows of each chain on its way: arrays by name, an entry for each, written at the rows of the chains concerned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refhmc.batch.chains import ALL, copied
+from refhmc.batch.steps import Point, SolverRecord
+from refhmc.core import sample_stats as S
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
+
+
+class Table:
+    """The arrays are attributes; ``point`` is a :class:`refhmc.batch.steps.Point`, and what the solves of a transition came to has
+    the names of :class:`refhmc.batch.steps.SolverRecord`."""
+
+    point: Point
+
+    def put(self, rows: Any, **values: Any) -> None:
+        """Into the rows; what is of all chains takes the place of what was."""
+        for name, value in values.items():
+            if rows is ALL:
+                setattr(self, name, copied(value))
+            else:
+                getattr(self, name)[rows] = value
+
+    def put_point(self, rows: Any, point: Point, name: str = "point") -> None:
+        """Into the rows of the point of that name."""
+        if rows is ALL:
+            setattr(self, name, Point(tuple(copied(x) for x in point.z), *(copied(x) for x in point[1:])))
+            return
+        for mine, values in zip(flat(getattr(self, name)), flat(point), strict=True):
+            mine[rows] = values
+
+    def point_of(self, rows: Any, name: str = "point") -> Point:
+        point = getattr(self, name)
+        return point if rows is ALL else Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
+
+    def start_record(self, rows: Any, record: SolverRecord) -> None:
+        """A transition begins with what the record has."""
+        self.put(rows, **{name: getattr(record, name) for name in RECORD})
+
+    def add_record(self, rows: Any, record: SolverRecord) -> None:
+        """What the record of a step has, too."""
+        xp = batched.namespace(record.iterations)
+        together = {"iterations": xp.add, "failed": xp.logical_or, "not_reversed": xp.logical_or}
+        for name in RECORD:
+            join = together.get(name, xp.maximum)
+            self.put(rows, **{name: join(getattr(self, name)[rows], getattr(record, name))})
+
+    def solver_failed(self, rows: Any) -> Array:
+        return self.failed[rows] | self.not_reversed[rows]  # type: ignore[attr-defined]
+
+    def reason(self, rows: Any) -> Array:
+        """The outcome of a step without an energy"""
+        xp = batched.namespace(self.point.energy)
+        failed = xp.where(self.solver_failed(rows), S.SOLVER_FAILED, S.NAN)
+        return xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)  # type: ignore[attr-defined]
+
+    def record_statistics(self, rows: Any) -> dict[str, Array]:
+        """By the names of :mod:`refhmc.core.sample_stats`."""
+        return {
+            "solver_iterations": self.iterations[rows],  # type: ignore[attr-defined]
+            "solver_residual": self.residual[rows],  # type: ignore[attr-defined]
+            "solver_failed": self.solver_failed(rows),
+            "reversibility_error": self.reversal_error[rows],  # type: ignore[attr-defined]
+        }
+
+
+def flat(point: Point) -> tuple:
+    return *point.z, *point[1:]
+
+
+def where_point(mask: Array, a: Point, b: Point) -> Point:
+    """``a`` where the mask says, else ``b``"""
+    xp = batched.namespace(mask)
+    chosen = [xp.where(mask[:, None] if x.ndim == 2 else mask, x, y) for x, y in zip(flat(a), flat(b), strict=True)]
+    n = len(a.z)
+    return Point(tuple(chosen[:n]), *chosen[n:])

@@ -1,0 +1,127 @@
+"""Transitions of many chains against the textbook's, one chain at a time, on the numbers of NumPy's own Philox; a chain's draws
+are the same in any batch, whatever becomes of its neighbours."""
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc import HMC, NUTS
+from refhmc.batch.streams import Purpose
+from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Yoshida
+from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
+
+ENTROPY, N, T = 7, 40, 6
+FUNNEL, BANANA = refhmc.models.Funnel(3), refhmc.models.Banana()
+RIEMANNIAN = {"metric": SoftAbs(alpha=2.0)}
+FREE = {"reversibility_check": False}  # the textbook's steps do not try the way back
+
+
+def textbook(model, kernel, q, chain, t):
+    """One transition by :mod:`refhmc.kernels` on arrays from q, with the numbers of chain and transition."""
+    H = refhmc.arrays.hamiltonian(model, kernel.metric)
+    p = H.draw_momentum(q, normals_of_numpy(ENTROPY, chain, t, Purpose.MOMENTUM, len(q)))
+    u = numbers_of_numpy(ENTROPY, chain, t, Purpose.KERNEL, 3000)
+    integrator = kernel.integrator
+    step, copies = integrator.on_arrays(), 2 if integrator.name == "explicit_tao" else 1
+    if kernel.name == "nuts":
+        depth = kernel.max_treedepth
+        return refhmc.arrays.nuts(H, step, q, p, u, step_size=kernel.step_size, max_treedepth=depth, copies=copies)
+    jitters = {"step_jitter": kernel.step_jitter, "length_jitter": kernel.length_jitter}
+    n = kernel.n_steps or kernel.trajectory_length / kernel.step_size
+    return refhmc.arrays.hmc(H, step, q, p, u, step_size=kernel.step_size, n_steps=n, copies=copies, **jitters)
+
+
+LEAPFROG = refhmc.integrators.Leapfrog()
+CASES = {
+    "hmc": (FUNNEL, HMC(step_size=0.3, n_steps=7, metric=Identity(), integrator=LEAPFROG)),
+    "hmc, both jitters": (
+        FUNNEL,
+        HMC(step_size=0.3, n_steps=6, step_jitter=0.5, length_jitter=0.9, metric=Identity(), integrator=LEAPFROG),
+    ),
+    "hmc, length": (
+        FUNNEL,
+        HMC(step_size=0.3, trajectory_length=2.0, metric=Diagonal([4.0, 0.5, 1, 2]), integrator=LEAPFROG),
+    ),
+    "hmc, yoshida": (FUNNEL, HMC(step_size=0.3, n_steps=4, metric=Identity(), integrator=Yoshida(LEAPFROG))),
+    "hmc, generalised": (
+        FUNNEL,
+        HMC(step_size=0.2, n_steps=4, **RIEMANNIAN, integrator=GeneralizedLeapfrog(**FREE)),
+    ),
+    "hmc, two copies": (FUNNEL, HMC(step_size=0.2, n_steps=4, **RIEMANNIAN, integrator=ExplicitTao(omega=3.0))),
+    "hmc, projected": (FUNNEL, HMC(step_size=0.1, n_steps=3, **RIEMANNIAN, integrator=ProjectedTao(omega=0.5, **FREE))),
+    "nuts": (FUNNEL, NUTS(step_size=0.3, metric=Identity(), integrator=LEAPFROG)),
+    "nuts, dense": (
+        BANANA,
+        NUTS(step_size=0.4, metric=Dense([[1.0, 0.4], [0.4, 2.0]]), integrator=LEAPFROG),
+    ),
+    "nuts, too large": (FUNNEL, NUTS(step_size=1.9, metric=Identity(), integrator=LEAPFROG)),
+    "nuts, shallow": (FUNNEL, NUTS(step_size=0.01, max_treedepth=3, metric=Identity(), integrator=LEAPFROG)),
+    "nuts, midpoint": (BANANA, NUTS(step_size=0.3, metric=Fisher(), integrator=ImplicitMidpoint(**FREE))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transition_for_transition_the_textbooks(name):
+    model, kernel = CASES[name]
+    starts = np.random.default_rng(3).normal(size=(N, model.dim))
+    draws, stats = made(*chains_at(model, kernel, starts, ENTROPY), T)
+    with np.errstate(all="ignore"):
+        for k in range(0, N, 3):
+            q = starts[k]
+            for t in range(T):
+                move = textbook(model, kernel, q, k, t)
+                scale = 1 + np.abs(move.q).max()
+                assert np.abs(draws[k, t] - move.q).max() <= 1e-10 * scale, (name, k, t)
+                assert stats["n_steps"][k, t] == move.n_steps
+                if kernel.name == "nuts":
+                    assert stats["index_in_trajectory"][k, t] == move.index_in_trajectory
+                    assert stats["tree_depth"][k, t] == move.tree_depth
+                    assert stats["reached_max_treedepth"][k, t] == (move.ended == "full")
+                    assert stats["diverging"][k, t] == (move.ended in ("diverged", "no energy") and not stats["solver_failed"][k, t])
+                    assert stats["acceptance_rate"][k, t] == pytest.approx(move.acceptance_rate, abs=1e-8)
+                else:
+                    assert stats["is_accepted"][k, t] == move.is_accepted
+                    rate = move.acceptance_rate
+                    assert stats["acceptance_rate"][k, t] == pytest.approx(float(rate), abs=1e-8)
+                q = draws[k, t]
+
+
+def test_the_cases_have_every_end():
+    """Divergences, rejections, full trees and failed solves occur in the cases above, or they would not be tested."""
+    seen = set()
+    for model, kernel in CASES.values():
+        starts = np.random.default_rng(3).normal(size=(N, model.dim))
+        _, stats = made(*chains_at(model, kernel, starts, ENTROPY), T)
+        seen |= {int(x) for x in np.unique(stats["outcome"])}
+        seen |= {"full"} if kernel.name == "nuts" and stats["reached_max_treedepth"].any() else set()
+    assert seen >= {0, 1, 2, 3, "full"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_chain_is_the_same_alone(name):
+    """Bit for bit, beside neighbours that diverge, end at once, or are not numbers."""
+    model, kernel = CASES[name]
+    starts = np.random.default_rng(4).normal(size=(N, model.dim))
+    starts[::4] *= 50
+    starts[1] = np.nan
+    starts[2, 0] = np.inf
+    draws, stats = made(*chains_at(model, kernel, starts, ENTROPY), T)
+    for k in (0, 1, 2, 3, 4, 17, N - 1):
+        alone, its = made(*chains_at(model, kernel, starts[k : k + 1], ENTROPY, [k]), T)
+        assert np.array_equal(alone[0], draws[k], equal_nan=True)
+        for key, values in its.items():
+            assert np.array_equal(values[0], stats[key][k], equal_nan=True), key
+
+
+def test_no_number_is_shared():
+    """In two transitions of 40 chains no two momenta and no two acceptances are equal."""
+    _, kernel = CASES["hmc"]
+    chains, transitions = chains_at(FUNNEL, kernel, np.zeros((N, 4)), ENTROPY)
+    seen = []
+    for _ in range(2):
+        transitions.start(slice(None))
+        seen.append(np.column_stack([transitions.point.z[1], transitions.u]))
+        chains.transition += 1
+    numbers = np.concatenate(seen).ravel()
+    assert len(np.unique(numbers)) == numbers.size
