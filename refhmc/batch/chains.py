@@ -65,7 +65,7 @@ def copied(x: Array) -> Array:
 def indices(rows: Any, mask: Array) -> Array:
     """Which chains these are of ``rows``"""
     (found,) = batched.namespace(mask).nonzero(mask)
-    return found if rows is ALL else rows[found]
+    return found if isinstance(rows, slice) else rows[found]
 
 
 def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:

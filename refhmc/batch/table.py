@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refhmc.batch.chains import ALL, copied
+from refhmc.batch.chains import copied
 from refhmc.batch.steps import Point, SolverRecord
 from refhmc.core import sample_stats as S
 from refhmc.numerics import batched
@@ -22,14 +22,14 @@ class Table:
     def put(self, rows: Any, **values: Any) -> None:
         """Into the rows; what is of all chains takes the place of what was."""
         for name, value in values.items():
-            if rows is ALL:
+            if isinstance(rows, slice):
                 setattr(self, name, copied(value))
             else:
                 getattr(self, name)[rows] = value
 
     def put_point(self, rows: Any, point: Point, name: str = "point") -> None:
         """Into the rows of the point of that name."""
-        if rows is ALL:
+        if isinstance(rows, slice):
             setattr(self, name, Point(tuple(copied(x) for x in point.z), *(copied(x) for x in point[1:])))
             return
         for mine, values in zip(flat(getattr(self, name)), flat(point), strict=True):
@@ -37,7 +37,7 @@ class Table:
 
     def point_of(self, rows: Any, name: str = "point") -> Point:
         point = getattr(self, name)
-        return point if rows is ALL else Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
+        return point if isinstance(rows, slice) else Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
 
     def start_record(self, rows: Any, record: SolverRecord) -> None:
         """A transition begins with what the record has."""
