@@ -33,6 +33,10 @@ class MissingTextError(NotImplementedError):
     """A model's text on arrays is needed, and it has none; the message names the models that have one."""
 
 
+class DeviceError(RuntimeError):
+    """A GPU is asked for, and there is none that works. (``sample`` never goes on with the CPU in its place.)"""
+
+
 class CheckpointError(ValueError):
     """A checkpoint that is corrupt, belongs to another run, or is being written to by one."""
 

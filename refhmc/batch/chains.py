@@ -1,8 +1,8 @@
 """n chains between their transitions, and the loop that takes each of them through its own.
 
-Every chain makes one step of the integrator a turn. One that has come to the end of its transition begins the next at once, with
-numbers of its own (:mod:`refhmc.batch.streams`): no chain waits for another's trajectory, and none depends on another. Chains
-meet only where something is learned from all of them.
+Every chain makes one step of the integrator a turn. One that has come to the end of its transition begins the next at once,
+with numbers of its own (:mod:`refhmc.batch.streams`): no chain waits for another's trajectory, and none depends on another.
+Chains meet only where something is learned from all of them.
 
 Arrays are written in place here, at the rows of the chains concerned: NumPy, CuPy and PyTorch allow it.
 """

@@ -39,7 +39,7 @@ class HMCTransitions(Table):
         n = xp.clip(xp.round(n), 1, None if fixed else MAX_STEPS)
         self.put_point(rows, point)
         self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n, u=u[:, used])
-        self.start_record(rows, self.mover.record)
+        self.start_record(rows, self.mover, point)
 
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
         """One step; the chains whose transition has ended, and its statistics."""
@@ -53,8 +53,8 @@ class HMCTransitions(Table):
         self.put(
             rows,
             done=self.done[rows] + xp.astype(xp.isfinite(H0), H.dtype),
-            lowest=xp.where(finite & (H < lowest), H, lowest),
-            highest=xp.where(finite & (H > highest), H, highest),
+            lowest=xp.where(finite & (lowest > H), H, lowest),
+            highest=xp.where(finite & (highest < H), H, highest),
             worst=xp.where(finite & (xp.abs(error) > xp.abs(worst)), error, worst),
         )
         self.add_record(rows, self.mover.record)
@@ -90,4 +90,3 @@ class HMCTransitions(Table):
             "outcome": xp.where(accepted, S.ACCEPTED, outcome),
             **self.record_statistics(rows),
         }
-

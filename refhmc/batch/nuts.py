@@ -1,9 +1,9 @@
 """NUTS of many chains: the transition of :mod:`refhmc.kernels.nuts`, each chain in a tree of its own.
 
-The recursion is unrolled. After leaf k = 0, 1, ... of a subtree its completed intervals are the binary digits of k + 1, the largest
-first; they wait in ``waiting``, max_treedepth intervals a chain at most. A new leaf is an interval by itself, which joins one
-waiting before it for each trailing one of k. Intervals are kept in the order in which they are made: the criterion is the same in
-both directions of time.
+The recursion is unrolled. After leaf k = 0, 1, ... of a subtree its completed intervals are the binary digits of k + 1, the
+largest first; they wait in ``waiting``, max_treedepth intervals a chain at most. A new leaf is an interval by itself, which
+joins one waiting before it for each trailing one of k. Intervals are kept in the order in which they are made: the criterion is
+the same in both directions of time.
 
 A chain asks for its uniforms one by one, in the order of the kernel: direction, each leaf after the first, subtree.
 """
@@ -27,7 +27,7 @@ RHO, P_FIRST, V_FIRST, P_LAST, V_LAST = range(5)  # of intervals (r, 5, d)
 class NUTSTransitions(Table):
     """Of each chain: the ``point`` that moves; the ends of its trajectory, ``first`` and ``last`` in time, and its interval,
     ``whole``; the ``waiting`` intervals of the subtree, ``n_waiting`` of them; the state ``chosen`` so far and the subtree's
-    ``candidate``, with their places in time; weights, energies, counts; ``turned`` and the ``outcome`` of one that has ended."""
+    ``candidate``, with their places in time; weights, energies, counts; ``turned``, and the ``outcome`` at the end."""
 
     def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
         self.chains, self.mover, self.max_depth = chains, mover, int(kernel.max_treedepth)
@@ -43,9 +43,11 @@ class NUTSTransitions(Table):
         for name in ("first", "last", "chosen", "candidate", "point"):
             self.put_point(rows, point, name)
         self.put(rows, whole=interval_of(point), H0=H0, lowest=H0, highest=H0, weight=zero + 1, sum_accept=zero)
-        self.put(rows, index=none, first_index=none, last_index=none, depth=none, n_leaves=none, used=none, outcome=none)
+        self.put(
+            rows, index=none, first_index=none, last_index=none, depth=none, n_leaves=none, used=none, outcome=none
+        )
         self.put(rows, turned=none > 0)
-        self.start_record(rows, self.mover.record)
+        self.start_record(rows, self.mover, point)
         self.start_doubling(rows)
 
     def uniform(self, rows: Any) -> Array:
@@ -93,7 +95,7 @@ class NUTSTransitions(Table):
         finite = begun & xp.isfinite(H)
         drop = xp.where(finite, H0 - H, -math.inf)
         lowest, highest = self.new_lowest[rows], self.new_highest[rows]
-        lowest, highest = xp.where(finite & (H < lowest), H, lowest), xp.where(finite & (H > highest), H, highest)
+        lowest, highest = xp.where(finite & (lowest > H), H, lowest), xp.where(finite & (highest < H), H, highest)
         valid = finite & (highest - lowest <= S.MAX_ENERGY_SPREAD)
         outcome = xp.where(finite, xp.where(valid, S.ACCEPTED, S.DIVERGED), self.reason(rows))
         accepted = xp.exp(xp.where(drop < 0, drop, 0.0))
@@ -145,7 +147,9 @@ class NUTSTransitions(Table):
         first, last, at = self.first_index[rows], self.last_index[rows], self.candidate_index[rows]
         n_new = self.leaf[rows]
         index = xp.where(forward, last + at, first - at)
-        self.put_point(rows, where_point(taken, self.point_of(rows, "candidate"), self.point_of(rows, "chosen")), "chosen")
+        self.put_point(
+            rows, where_point(taken, self.point_of(rows, "candidate"), self.point_of(rows, "chosen")), "chosen"
+        )
         for name, side in (("last", forward), ("first", ~forward)):
             self.put_point(rows[side], self.point_of(rows[side]), name)
         whole, half = self.whole[rows], self.waiting[rows, 0]
@@ -168,7 +172,12 @@ class NUTSTransitions(Table):
     def end(self, rows: Array) -> dict[str, Array]:
         """The chains go to their chosen states; the statistics."""
         xp, chosen, H0 = batched.namespace(self.H0), self.point_of(rows, "chosen"), self.H0[rows]
-        H, eps, index, outcome = self.point.energy[rows], self.chains.step_size[rows], self.index[rows], self.outcome[rows]
+        H, eps, index, outcome = (
+            self.point.energy[rows],
+            self.chains.step_size[rows],
+            self.index[rows],
+            self.outcome[rows],
+        )
         n = xp.astype(self.n_leaves[rows], H0.dtype)
         begun, moved = xp.isfinite(H0), index != 0
         self.chains.move(rows, moved, chosen.z[0], chosen.log_density, chosen.gradient)

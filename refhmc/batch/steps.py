@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from refhmc.batch.memory import Remembering
 from refhmc.numerics import batched
 from refhmc.numerics.batched import LAST_BITS, Array
 from refhmc.numerics.fixed_point import ALIKE

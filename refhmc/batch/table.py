@@ -1,8 +1,8 @@
-"""What a kernel knows of each chain on its way: arrays by name, an entry for each, written at the rows of the chains concerned."""
+"""What a kernel knows of each chain on its way: arrays by name, an entry for each, written at the rows of those concerned."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refhmc.batch.chains import copied
 from refhmc.batch.steps import Point, SolverRecord
@@ -14,10 +14,14 @@ RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
 
 
 class Table:
-    """The arrays are attributes; ``point`` is a :class:`refhmc.batch.steps.Point`, and what the solves of a transition came to has
-    the names of :class:`refhmc.batch.steps.SolverRecord`."""
+    """The arrays are attributes; ``point`` is a :class:`refhmc.batch.steps.Point`, and what the solves of a transition came to
+    has the names of :class:`refhmc.batch.steps.SolverRecord`."""
 
     point: Point
+
+    if TYPE_CHECKING:  # the other arrays, by their names
+
+        def __getattr__(self, name: str) -> Array: ...
 
     def put(self, rows: Any, **values: Any) -> None:
         """Into the rows; what is of all chains takes the place of what was."""
@@ -37,11 +41,13 @@ class Table:
 
     def point_of(self, rows: Any, name: str = "point") -> Point:
         point = getattr(self, name)
-        return point if isinstance(rows, slice) else Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
+        return point if isinstance(rows, slice) else pick_point(point, rows)
 
-    def start_record(self, rows: Any, record: SolverRecord) -> None:
-        """A transition begins with what the record has."""
-        self.put(rows, **{name: getattr(record, name) for name in RECORD})
+    def start_record(self, rows: Any, mover: Any, point: Point) -> None:
+        """A transition begins with what the record of the momentum has; and the metric's condition number there."""
+        riemannian = getattr(mover.H.metric, "position_dependent", False)
+        self.put(rows, condition=mover.H.condition(point.z[0]) if riemannian else point.energy * 0 + 1)
+        self.put(rows, **{name: getattr(mover.record, name) for name in RECORD})
 
     def add_record(self, rows: Any, record: SolverRecord) -> None:
         """What the record of a step has, too."""
@@ -52,26 +58,31 @@ class Table:
             self.put(rows, **{name: join(getattr(self, name)[rows], getattr(record, name))})
 
     def solver_failed(self, rows: Any) -> Array:
-        return self.failed[rows] | self.not_reversed[rows]  # type: ignore[attr-defined]
+        return self.failed[rows] | self.not_reversed[rows]
 
     def reason(self, rows: Any) -> Array:
         """The outcome of a step without an energy"""
         xp = batched.namespace(self.point.energy)
         failed = xp.where(self.solver_failed(rows), S.SOLVER_FAILED, S.NAN)
-        return xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)  # type: ignore[attr-defined]
+        return xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)
 
     def record_statistics(self, rows: Any) -> dict[str, Array]:
         """By the names of :mod:`refhmc.core.sample_stats`."""
         return {
-            "solver_iterations": self.iterations[rows],  # type: ignore[attr-defined]
-            "solver_residual": self.residual[rows],  # type: ignore[attr-defined]
+            "metric_cond": self.condition[rows],
+            "solver_iterations": self.iterations[rows],
+            "solver_residual": self.residual[rows],
             "solver_failed": self.solver_failed(rows),
-            "reversibility_error": self.reversal_error[rows],  # type: ignore[attr-defined]
+            "reversibility_error": self.reversal_error[rows],
         }
 
 
 def flat(point: Point) -> tuple:
     return *point.z, *point[1:]
+
+
+def pick_point(point: Point, rows: Any) -> Point:
+    return Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
 
 
 def where_point(mask: Array, a: Point, b: Point) -> Point:

@@ -118,6 +118,15 @@ class HamiltonianOnArrays:
     def half_log_det(self, q: Array) -> Array:
         """1/2 log det G(q), (...)"""
 
+    def scales(self, q: Array) -> Array:
+        """What the condition number of G is read from, (..., k): eigenvalues, or the pivots of ``Fisher``"""
+        raise NotImplementedError
+
+    def condition(self, q: Array) -> Array:
+        """The ratio of the extreme scales, (...)"""
+        xp, scales = batched.namespace(q), self.scales(q)
+        return xp.max(scales, axis=-1) / xp.min(scales, axis=-1)
+
     @abstractmethod
     def potential_force(self, q: Array) -> Array:
         """-dphi/dq"""

@@ -62,6 +62,9 @@ class DiagonalOuterProductSoftAbsOnArrays(HamiltonianOnArrays):
         g = self.model.gradient(q)
         return batched.times(self.model.hessian(q), g * softabs_derivative(g**2, self.metric.alpha) * w)
 
+    def scales(self, q: Array) -> Array:
+        return self.eigenvalues(q)
+
     def mass(self, q: Array) -> Array:
         return batched.diagonal_matrix(self.eigenvalues(q))
 

@@ -68,6 +68,9 @@ class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
         """f_i, (..., d)"""
         return softabs(self.diagonal(q), self.metric.alpha)
 
+    def scales(self, q: Array) -> Array:
+        return self.eigenvalues(q)
+
     def mass(self, q: Array) -> Array:
         return batched.diagonal_matrix(self.eigenvalues(q))
 

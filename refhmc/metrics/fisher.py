@@ -55,6 +55,9 @@ class FisherOnArrays(HamiltonianOnArrays):
     def factor(self, q: Array) -> Array:
         return batched.cholesky(self.mass(q))
 
+    def scales(self, q: Array) -> Array:
+        return batched.namespace(q).linalg.diagonal(self.factor(q)) ** 2
+
     def inverse_product(self, q: Array, p: Array) -> Array:
         C = self.factor(q)
         return batched.solve(C.mT, batched.solve(C, p))

@@ -96,6 +96,10 @@ class OuterProductSoftAbsOnArrays(HamiltonianOnArrays):
         rest = batched.dot(g, p - gamma * g)[..., None] / s
         return gamma + rest, p - gamma * g - rest * g
 
+    def scales(self, q: Array) -> Array:
+        across, along, _, _ = self.spectrum(self.model.gradient(q))
+        return batched.namespace(q).concat([along, across] if q.shape[-1] > 1 else [along], axis=-1)
+
     def mass(self, q: Array) -> Array:
         g = self.model.gradient(q)
         across, _, excess, _ = self.spectrum(g)

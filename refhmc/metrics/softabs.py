@@ -74,6 +74,9 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
         values, Q = batched.eigh(self.model.hessian(q))
         return values, Q, softabs(values, self.metric.alpha)
 
+    def scales(self, q: Array) -> Array:
+        return self.spectrum(q)[2]
+
     def mass(self, q: Array) -> Array:
         _, Q, f = self.spectrum(q)
         return (Q * f[..., None, :]) @ Q.mT

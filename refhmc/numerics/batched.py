@@ -19,7 +19,7 @@ LAST_BITS = 4 * float(np.finfo(float).eps)
 
 
 def namespace(x: Array) -> Any:
-    """The functions that go with an array: NumPy's, JAX's, CuPy's ..., through array-api-compat where the array does not say."""
+    """The functions that go with an array: NumPy's, JAX's ..., those of array-api-compat where the array does not say."""
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
     import array_api_compat
@@ -131,8 +131,8 @@ def fixed_point(
     max_iterations: int = 100,
     record: Callable | None = None,
 ) -> Array:
-    """x = equation(x, *known), from ``start`` by x_{k+1} = equation(x_k, *known), until no coordinate of a row changes by more than
-    the tolerance, or its last bits.
+    """x = equation(x, *known), from ``start`` by x_{k+1} = equation(x_k, *known), until no coordinate of a row changes by more
+    than the tolerance, or its last bits.
 
     A row that has converged, or is not finite, stays as it is; when fewer than half of the rows go on, these go on by
     themselves. NaN in those that have not converged after ``max_iterations``. ``record(solved, iterations, residual)`` is told

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.batch.backends import BACKENDS
 from refhmc.core.sample_stats import N_STATS
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
@@ -30,10 +31,17 @@ def check_arguments(
             raise TypeError(f"{name} must be a whole number, got {value!r}")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    if backend != "numba":
-        raise ValueError(f"backend must be 'numba', got {backend!r}")
+    if backend not in ("numba", *BACKENDS):
+        raise ValueError(f"backend must be 'numba', 'arrays' or 'cupy', got {backend!r}")
     if max_seconds is not None and not max_seconds > 0:
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def check_options_of_many(backend: str, given: dict[str, Any]) -> None:
+    """Raise ValueError for an option of the compiled core, given to another backend."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} goes with backend='numba' only, and backend is {backend!r}")
 
 
 def check_memory(model: Model, kernel: Any, draws: int, kept_warmup: int, chains: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 LINE_EVERY = 5.0  # seconds between lines when the output is not a terminal
+MAX_BARS = 32
 
 
 class ProgressReport(NamedTuple):
@@ -61,7 +62,7 @@ class _Lines:
 
 
 class _Terminal:
-    """One live bar per chain, by rich."""
+    """One live bar per chain, by rich; one for all where they are many."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -82,6 +83,13 @@ class _Terminal:
         self.progress.console.print(text, markup=False, highlight=False)
 
     def report(self, report: ProgressReport) -> None:
+        if len(report.draws_done) > MAX_BARS:
+            if not self.tasks:
+                total = report.draws_total * len(report.draws_done)
+                self.tasks.append(self.progress.add_task(f"{len(report.draws_done)} chains", total=total, note=""))
+            note = f"{int(report.divergences.sum())} divergences"
+            self.progress.update(self.tasks[0], completed=int(report.draws_done.sum()), note=note)
+            return
         while len(self.tasks) < len(report.draws_done):
             name = f"chain {len(self.tasks)}"
             self.tasks.append(self.progress.add_task(name, total=report.draws_total, note=""))

@@ -18,6 +18,7 @@ MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
 # chain, acceptance 0.65, the first 5 are rejections once in 200.)
 STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
+MAX_NAMED = 8  # chains that a sentence names
 MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
 
 
@@ -70,8 +71,14 @@ def percent(part: int, whole: int) -> str:
     return f"{text.rstrip('0').rstrip('.') if digits else text} %"
 
 
+def some(texts: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(texts) - MAX_NAMED
+    return ", ".join(texts[:MAX_NAMED]) + (f" and {more} more chains" if more > 0 else "")
+
+
 def _per_chain(flags: np.ndarray) -> str:
-    return ", ".join(f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c)
+    return some([f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c])
 
 
 def _divergences(
@@ -182,7 +189,7 @@ def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
 def _stuck(draws: np.ndarray, before: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     accepted = stats["is_accepted"]
     moved = accepted & np.any(draws != before, axis=2)
-    found = []
+    found: list[str] = []
     for k, row in enumerate(moved):
         ends = np.flatnonzero(np.concatenate([[True], row, [True]]))  # a stretch of rejections lies between two of them
         lengths = np.diff(ends) - 1
@@ -196,6 +203,9 @@ def _stuck(draws: np.ndarray, before: np.ndarray, stats: dict[str, np.ndarray], 
             why = "The step size is too large where it stands; take a smaller step_size or start elsewhere."
         else:
             why = "The step size is too large where it stands; start elsewhere, or raise target_accept."
+        if len(found) == MAX_NAMED:
+            found.append("More chains stood still: see is_accepted in the statistics.")
+            break
         row_of = f"{still} draws in a row{', all that it made' if never else ''}"
         found.append(
             f"Chain {k} stood still for {row_of}: it is stuck, and its effective sample size is meaningless. {why}"
@@ -230,7 +240,7 @@ def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     smaller = "Take a smaller one, or let warm-up adapt it (step_size=None)" if fixed else "Raise target_no_flip"
     return [
         f"Fewer than {100 * MIN_NO_FLIP:.0f} % of the moves of the discontinuous coordinates got through in {len(low)} of "
-        f"{len(rates)} chains ({', '.join(low)}): the step is too large for them. {smaller}, or scale them alike."
+        f"{len(rates)} chains ({some(low)}): the step is too large for them. {smaller}, or scale them alike."
     ]
 
 
@@ -242,7 +252,7 @@ def _energy(stats: dict[str, np.ndarray]) -> list[str]:
     if not low:
         return []
     return [
-        f"E-BFMI below {MIN_BFMI} in {len(low)} of {len(bfmi)} chains ({', '.join(low)}): a fresh momentum changes the "
+        f"E-BFMI below {MIN_BFMI} in {len(low)} of {len(bfmi)} chains ({some(low)}): a fresh momentum changes the "
         "energy too little to reach the tails. Reparametrise the heavy-tailed part of the model."
     ]
 

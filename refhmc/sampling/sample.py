@@ -18,7 +18,7 @@ from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarn
 from refhmc.kernels import DHMC, NUTS
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_memory, entropy_of
+from refhmc.sampling.arguments import check_arguments, check_memory, check_options_of_many, entropy_of
 from refhmc.sampling.assembly import attached, begun, failure_of, kernel_as_json, put_draws, put_posterior, put_warnings
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.chain_run import chain_generator
@@ -26,6 +26,7 @@ from refhmc.sampling.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.drawing import Drawing, draw_in_executor, draw_in_threads
 from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.many import sample_many
 from refhmc.sampling.progress import ProgressReport, make_display
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def sample(
     raw: bool = False,
     preflight: bool = True,
     fuse: bool = False,
+    shared_step_size: bool = True,
 ) -> Any | Result:
     """Draw from a model's distribution.
 
@@ -67,7 +69,11 @@ def sample(
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
-    backend : "numba". max_seconds : stop then, with the draws made so far.
+    backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
+        CPU, or "cupy", a GPU (DeviceError where there is none), of HMC and NUTS. Their streams are another generator's, so that
+        their draws differ; chain k has its own whatever ``chains``.
+    shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
+        learned from all chains. max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
@@ -95,6 +101,28 @@ def sample(
     if kernel is None:
         kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    if backend != "numba":
+        check_options_of_many(backend, {"executor": executor, "checkpoint": checkpoint, "fuse": fuse or None})
+        display = make_display(progressbar)
+        with contextlib.closing(display):
+            result, to_say = sample_many(
+                model,
+                kernel,
+                draws=draws,
+                tune=tune,
+                chains=chains,
+                entropy=entropy_of(random_seed),
+                initvals=initvals,
+                backend=backend,
+                shared_step_size=shared_step_size,
+                save_warmup=save_warmup,
+                preflight=preflight,
+                display=display,
+                max_seconds=max_seconds,
+            )
+        for warning in to_say:
+            warnings.warn(warning, stacklevel=2)
+        return result if raw else result.to_arviz()
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)

@@ -67,5 +67,7 @@ def test_normals_and_uniforms_have_their_laws_across_chains_and_transitions():
     assert scipy.stats.kstest(u.ravel(), "uniform").pvalue > 1e-4
     for x in (u - 0.5, z):
         for axis in (0, 1) if x is z else (0, 1, 2):
-            a, b = (np.take(x, range(*ends), axis=axis).ravel() for ends in ((0, x.shape[axis] - 1), (1, x.shape[axis])))
+            a, b = (
+                np.take(x, range(*ends), axis=axis).ravel() for ends in ((0, x.shape[axis] - 1), (1, x.shape[axis]))
+            )
             assert scipy.stats.pearsonr(a, b).pvalue > 1e-4

@@ -78,7 +78,9 @@ def test_transition_for_transition_the_textbooks(name):
                     assert stats["index_in_trajectory"][k, t] == move.index_in_trajectory
                     assert stats["tree_depth"][k, t] == move.tree_depth
                     assert stats["reached_max_treedepth"][k, t] == (move.ended == "full")
-                    assert stats["diverging"][k, t] == (move.ended in ("diverged", "no energy") and not stats["solver_failed"][k, t])
+                    assert stats["diverging"][k, t] == (
+                        move.ended in ("diverged", "no energy") and not stats["solver_failed"][k, t]
+                    )
                     assert stats["acceptance_rate"][k, t] == pytest.approx(move.acceptance_rate, abs=1e-8)
                 else:
                     assert stats["is_accepted"][k, t] == move.is_accepted

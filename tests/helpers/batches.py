@@ -1,4 +1,4 @@
-"""What the tests of many chains share: chains at given positions, their transitions, and their numbers from NumPy's own Philox."""
+"""What the tests of many chains share: chains at given positions, their transitions, their numbers by NumPy's own Philox."""
 
 from __future__ import annotations
 

@@ -1,0 +1,65 @@
+"""Where the arrays live: "arrays" is NumPy's on the CPU, "cupy" an NVIDIA GPU, with no silent change from one to the other."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import DeviceError
+
+BACKENDS = ("arrays", "cupy")
+BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they are moved to the host
+
+
+def namespace_of(backend: str) -> Any:
+    """NumPy, or array-api-compat's CuPy. Raises DeviceError where there is no GPU, ImportError's text included."""
+    if backend == "arrays":
+        return np
+    try:
+        import array_api_compat.cupy as xp
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"backend='cupy' needs the packages cupy and array-api-compat ({error}): pip install 'refhmc[gpu]'. "
+            "backend='arrays' runs the same text on the CPU."
+        ) from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        cupy.arange(2).sum().item()
+    except Exception as error:  # CuPy has an exception of its own for each library of CUDA
+        raise DeviceError(
+            f"backend='cupy' found no GPU that works ({type(error).__name__}: {error}). backend='arrays' runs the same text on "
+            "the CPU."
+        ) from error
+    if count < 1:
+        raise DeviceError("backend='cupy' found no GPU. backend='arrays' runs the same text on the CPU.")
+    return xp
+
+
+def to_host(x: Any) -> np.ndarray:
+    """As a NumPy array"""
+    return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+def memory_there(backend: str) -> int | None:
+    """Bytes of the machine, or those that are free on the GPU; None where the system does not say."""
+    if backend == "cupy":
+        import cupy
+
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return None
+
+
+def describe(backend: str) -> str:
+    """The device, in words."""
+    if backend == "arrays":
+        return f"CPU, NumPy {np.__version__}"
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return f"{properties['name'].decode()}, CuPy {cupy.__version__}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}"

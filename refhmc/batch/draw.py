@@ -1,0 +1,234 @@
+"""A run of many chains: starts, warm-up, draws and statistics; on the device, and from there to the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refhmc.adaptation.windows import warmup_schedule
+from refhmc.batch.backends import BUDGET, to_host
+from refhmc.batch.chains import ALL, Chains, run
+from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.memory import Remembering
+from refhmc.batch.nuts import NUTSTransitions
+from refhmc.batch.steps import Mover
+from refhmc.batch.streams import Purpose, Streams, keys_of
+from refhmc.batch.warmup import DualAveraging, learned_metric, moments_for, search_step_size
+from refhmc.core import sample_stats as S
+from refhmc.errors import InitError
+from refhmc.integrators.defaults import resolve
+from refhmc.metrics.base import FROM_DRAWS, NOTHING
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions}
+# Counted for the run as a whole: a batch evaluates for all of its chains at once.
+NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+MAX_TRIES = 100
+REPORT_EVERY = 0.1  # seconds
+
+
+class Options(NamedTuple):
+    """Of a run; ``watch(done, divergences, evaluations)`` is told ten times a second how far the chains are, and says whether
+    to stop."""
+
+    draws: int
+    tune: int
+    shared_step_size: bool
+    keep_warmup: bool
+    watch: Callable[[np.ndarray, np.ndarray, int], bool]
+    budget: int = BUDGET
+
+
+class Recorder:
+    """Draws and statistics of ``total`` transitions: on the device for as many as the budget holds, then on the host.
+
+    ``done`` (n,): transitions that are there.
+    """
+
+    def __init__(self, chains: Chains, names: tuple[str, ...], total: int, budget: int) -> None:
+        self.xp, (n, d) = batched.namespace(chains.q), chains.q.shape
+        self.names, self.total = names, total
+        kinds = {**dict.fromkeys(S.COUNTS, np.int64), **dict.fromkeys(S.FLAGS, np.bool_)}
+        self.kinds = {name: kinds.get(name, np.float64) for name in names}
+        size = n * (8 * d + sum(np.dtype(kind).itemsize for kind in self.kinds.values()))
+        on_host = self.xp is np
+        self.room = total if on_host else max(1, min(total, budget // max(size, 1)))
+        self.draws, self.stats = np.zeros((n, total, d)), {k: np.zeros((n, total), t) for k, t in self.kinds.items()}
+        self.draws_there, self.stats_there = self.draws, self.stats
+        if not on_host:
+            self.draws_there = self.xp.zeros((n, self.room, d), dtype=chains.q.dtype)
+            self.stats_there = {k: self.xp.zeros((n, self.room), dtype=t) for k, t in self.kinds.items()}
+        self.done = self.xp.zeros((n,), dtype=self.xp.int64)
+        self.moved = 0
+
+    def record(self, rows: Array, q: Array, stats: dict[str, Array]) -> None:
+        at = self.done[rows] - self.moved
+        self.draws_there[rows, at] = q
+        for name in self.names:
+            self.stats_there[name][rows, at] = stats[name]
+        self.done[rows] += 1
+
+    def stretches(self) -> list[int]:
+        """Transitions at a time, so that what is on the device has room."""
+        whole, rest = divmod(self.total, self.room) if self.room else (0, 0)
+        return [self.room] * whole + [rest] * (rest > 0)
+
+    def move(self) -> None:
+        """What is on the device to the host."""
+        if self.draws_there is not self.draws:
+            at = slice(self.moved, min(self.moved + self.room, self.total))
+            n = at.stop - at.start
+            self.draws[:, at] = to_host(self.draws_there[:, :n])
+            for name in self.names:
+                self.stats[name][:, at] = to_host(self.stats_there[name][:, :n])
+            self.moved = at.stop
+
+
+class Run:
+    """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`. ``stopped``: the watch said so."""
+
+    def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
+        xp, n = batched.namespace(q), q.shape[0]
+        self.text, self.kernel, self.options = text, kernel, options
+        self.metric, self.integrator = resolve(kernel.metric, kernel.integrator)
+        self.names = tuple(name for name in kernel.statistics if name not in NOT_OF_A_DRAW)
+        self.evaluations: dict[str, int] = {}
+        self.searches_failed, self.tries, self.stopped = 0, 0, False
+        self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
+        L, gradient = text.value_and_gradient(q)
+        streams = Streams(xp.asarray(keys_of(entropy, n)))
+        step_size = xp.full((n,), 1.0 if kernel.step_size is None else float(kernel.step_size), dtype=q.dtype)
+        self.chains = Chains(q, L, gradient, step_size, xp.zeros((n,), dtype=xp.int64), streams)
+        self.transitions = TRANSITIONS[kernel.name](self.chains, self.mover_for(self.metric), kernel)
+        self.done = xp.zeros((n,), dtype=xp.int64)
+
+    def mover_for(self, metric: Any) -> Mover:
+        self.metric, self.model = metric, Remembering(self.text)
+        return Mover(metric.on_arrays(self.model), self.integrator)
+
+    def count_evaluations(self) -> None:
+        for name, count in self.model.counts.items():
+            self.evaluations[name] = self.evaluations.get(name, 0) + count
+            self.model.counts[name] = 0
+
+    def ended(self, rows: Array, stats: dict[str, Array]) -> bool:
+        """After transitions of the chains ``rows``; True stops the run."""
+        xp = batched.namespace(rows)
+        self.done[rows] += 1
+        self.divergences[rows] += xp.astype(stats["diverging"], xp.int64)
+        if time.monotonic() - self.last_report < REPORT_EVERY:
+            return False
+        self.last_report = time.monotonic()
+        self.count_evaluations()
+        self.stopped = self.options.watch(to_host(self.done), to_host(self.divergences), self.evaluations["gradient"])
+        return self.stopped
+
+    def warm_up(self) -> Recorder:
+        """Step size and metric; the draws of warm-up, if they are kept."""
+        options, chains, xp = self.options, self.chains, batched.namespace(self.chains.q)
+        adapts, learns = self.kernel.step_size is None, self.metric.learns
+        recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
+        target = self.kernel.target_accept
+        if target is None:
+            target = 0.95 if self.metric.position_dependent else 0.8
+        dual: DualAveraging | None = None
+        if adapts and options.tune:
+            dual = DualAveraging(self.first_step_sizes(), target)
+        schedule = warmup_schedule(options.tune) if learns != NOTHING else [("fast", 0, options.tune)]
+        for kind, start, stop in schedule:
+            positions, gradients = moments_for(self.metric, chains.q)
+
+            learning = [(positions, "q"), (gradients, "gradient")][: (kind == "slow") * (1 + (gradients is not None))]
+
+            def ended(rows: Array, stats: dict[str, Array], learning: list = learning) -> bool:
+                if dual is not None and options.shared_step_size:
+                    chains.step_size[:] = dual.update(ALL, xp.mean(stats["acceptance_rate"])[None])
+                elif dual is not None:
+                    chains.step_size[rows] = dual.update(rows, stats["acceptance_rate"])
+                for moments, name in learning:
+                    moments.add(getattr(chains, name)[rows])
+                if options.keep_warmup:
+                    recorder.record(rows, chains.q[rows], stats)
+                return self.ended(rows, stats)
+
+            together = dual is not None and options.shared_step_size
+            for n in [1] * (stop - start) if together else [stop - start]:
+                self.run(n, ended, together)
+                if self.stopped:
+                    return recorder
+            if kind == "slow":
+                self.count_evaluations()
+                self.transitions.mover = self.mover_for(learned_metric(self.metric, positions, gradients))
+                if dual is not None and learns == FROM_DRAWS:
+                    dual.restart(self.first_step_sizes())
+        if dual is not None and options.tune:
+            chains.step_size[:] = xp.exp(dual.log_step_bar)
+        recorder.move()
+        return recorder
+
+    def run(self, n: int, ended: Callable, together: bool = False) -> None:
+        """n transitions of each chain; ``together``: they are told of at once, when all have ended."""
+        if not together:
+            run(self.transitions, self.chains, n, ended)
+            return
+        xp, kept = batched.namespace(self.chains.q), {}  # type: ignore[var-annotated]
+
+        def keep(rows: Array, stats: dict[str, Array]) -> bool:
+            for name, values in stats.items():
+                kept.setdefault(name, xp.zeros((len(self.chains),), dtype=values.dtype))[rows] = values
+            return False
+
+        run(self.transitions, self.chains, n, keep)
+        ended(xp.arange(len(self.chains)), kept)
+
+    def first_step_sizes(self) -> Array:
+        """By a search; (n,), or (1,) where it is shared."""
+        shared = self.options.shared_step_size
+        found = search_step_size(self.chains, self.transitions.mover, shared, self.tries)
+        self.chains.step_size[:], self.tries = found[0], found[1]
+        self.searches_failed += found[2]
+        return found[0][:1] + 0.0 if shared else found[0] + 0.0
+
+    def recorder_of_draws(self) -> Recorder:
+        return Recorder(self.chains, self.names, self.options.draws, self.options.budget)
+
+    def draw(self, recorder: Recorder) -> None:
+        """The draws, with the step size and the metric as they are."""
+
+        def ended(rows: Array, stats: dict[str, Array]) -> bool:
+            recorder.record(rows, self.chains.q[rows], stats)
+            return self.ended(rows, stats)
+
+        try:
+            for n in recorder.stretches():
+                self.run(n, ended)
+                recorder.move()
+                if self.stopped:
+                    break
+        finally:
+            self.count_evaluations()
+
+
+def random_starts(text: Any, metric: Any, entropy: int, chains: int, xp: Any) -> Array:
+    """Uniform on (-2, 2)^d from each chain's own stream; again, up to 100 times, where density, gradient or metric is not
+    finite. Raises InitError."""
+    streams = Streams(xp.asarray(keys_of(entropy, chains)))
+    rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
+    H = metric.on_arrays(text)
+    for tried in range(MAX_TRIES):
+        number = xp.full(rows.shape, tried, dtype=xp.int64)
+        u = streams.uniforms(rows, number, Purpose.START, 0 * number, text.dim)
+        q = 4 * u - 2
+        starts[rows] = q
+        fit = xp.isfinite(H.energy(q, 0 * q)) & xp.all(xp.isfinite(text.gradient(q)), axis=-1)
+        rows = rows[~fit]
+        if not rows.shape[0]:
+            return starts
+    raise InitError(
+        f"no start found in {MAX_TRIES} tries, uniform on (-2, 2), for {rows.shape[0]} of {chains} chains (the first is "
+        f"{int(rows[0])}): log density, gradient or metric is not finite. Give initvals where the density is positive."
+    )

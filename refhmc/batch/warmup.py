@@ -1,0 +1,123 @@
+"""Warm-up of many chains: a step size for each, or one for all, and one metric learned from all.
+
+The windows are those of :mod:`refhmc.adaptation.windows`, dual averaging is that of :mod:`refhmc.adaptation.dual_averaging`. A
+step size for all chains is adapted to the mean of their acceptance after each iteration, which they begin together; step sizes
+of their own the chains adapt each by itself, and they meet at the ends of the windows only.
+
+The metric is the (co)variance of the draws of all chains in a window, about their common mean, shrunk as for one chain with so
+many draws (:mod:`refhmc.adaptation.welford`): with n chains a window of w iterations has n w.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from refhmc.adaptation.dual_averaging import GAMMA, KAPPA, T0
+from refhmc.adaptation.step_size import MAX_DOUBLINGS, SEARCH_TARGET
+from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
+from refhmc.batch.chains import ALL, Chains
+from refhmc.batch.steps import Mover
+from refhmc.batch.streams import Purpose
+from refhmc.batch.table import pick_point
+from refhmc.metrics import Dense, Diagonal
+from refhmc.metrics.base import FROM_GRADIENTS
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+
+class DualAveraging:
+    """The recursion on arrays (n,), a row for each chain, or (1,), of all chains' mean acceptance."""
+
+    def __init__(self, step_size: Array, target: float) -> None:
+        self.target = target
+        self.restart(step_size)
+
+    def restart(self, step_size: Array) -> None:
+        xp = batched.namespace(step_size)
+        self.log_step, self.log_step_bar = xp.log(step_size), xp.log(step_size)
+        self.mu = xp.log(10.0 * step_size)
+        self.h_bar, self.count = 0.0 * step_size, 0.0 * step_size
+
+    def update(self, rows: Any, acceptance: Array) -> Array:
+        """One step of the recursion for the rows; their new step sizes."""
+        m = self.count[rows] + 1
+        weight, eta = 1.0 / (m + T0), m**-KAPPA
+        self.count[rows] = m
+        self.h_bar[rows] = (1 - weight) * self.h_bar[rows] + weight * (self.target - acceptance)
+        self.log_step[rows] = self.mu[rows] - m**0.5 / GAMMA * self.h_bar[rows]
+        self.log_step_bar[rows] = eta * self.log_step[rows] + (1 - eta) * self.log_step_bar[rows]
+        return batched.namespace(acceptance).exp(self.log_step[rows])
+
+
+class Moments:
+    """The mean and the scatter of what is added, (r, d) at a time, about a given center (d,); the scatter (d,) or (d, d)."""
+
+    def __init__(self, center: Array, dense: bool) -> None:
+        xp, d = batched.namespace(center), center.shape[0]
+        self.center, self.dense, self.n = center, dense, 0
+        self.first = xp.zeros((d,), dtype=center.dtype)
+        self.second = xp.zeros((d, d) if dense else (d,), dtype=center.dtype)
+
+    def add(self, q: Array) -> None:
+        xp, x = batched.namespace(q), q - self.center
+        self.n += q.shape[0]
+        self.first = self.first + xp.sum(x, axis=0)
+        self.second = self.second + (x.T @ x if self.dense else xp.sum(x**2, axis=0))
+
+    def covariance(self) -> Array:
+        """Or the variances; of at least two draws"""
+        shift = self.first[:, None] * self.first if self.dense else self.first**2
+        return (self.second - shift / self.n) / (self.n - 1)
+
+
+def learned_metric(metric: Any, positions: Moments, gradients: Moments | None) -> Any:
+    """The metric of a window, as :mod:`refhmc.adaptation.welford` has it; ``metric`` itself where there are too few draws."""
+    from refhmc.batch.backends import to_host
+
+    n = positions.n
+    if n < 2:
+        return metric
+    W = to_host(positions.covariance())
+    if gradients is not None:
+        with np.errstate(all="ignore"):
+            ratio = np.sqrt(W / to_host(gradients.covariance()))
+        before = metric.inverse_mass(len(ratio))
+        return Diagonal(np.where((ratio > 1e-20) & (ratio < 1e20), ratio, before))
+    keep, add = n / (n + SHRINK_COUNT), SHRINK_TO * SHRINK_COUNT / (n + SHRINK_COUNT)
+    if positions.dense:
+        W = (W + W.T) / 2
+        return Dense(keep * W + add * np.eye(len(W)))
+    return Diagonal(keep * W + add)
+
+
+def moments_for(metric: Any, q: Array) -> tuple[Moments, Moments | None]:
+    """Empty ones for a window that begins at q (n, d)."""
+    xp = batched.namespace(q)
+    positions = Moments(xp.mean(q, axis=0), metric.is_dense)
+    return positions, Moments(xp.zeros_like(positions.center), False) if metric.learns == FROM_GRADIENTS else None
+
+
+def search_step_size(chains: Chains, mover: Mover, shared: bool, first_try: int) -> tuple[Array, int, int]:
+    """First step sizes (n,): doubled or halved until the acceptance of a single step crosses 0.8, for each chain, or the mean
+    of all for all of them; the number of the next try, and of chains whose search found no end, which keep what they had."""
+    xp, start = batched.namespace(chains.q), chains.step_size
+    eps, direction, n = start + 0.0, xp.zeros_like(start), len(chains)
+    rows: Array = xp.arange(n)
+    for tried in range(first_try, first_try + MAX_DOUBLINGS):
+        number = xp.full(rows.shape, tried, dtype=xp.int64)
+        begun = chains.with_momentum(rows, mover, Purpose.STEP_SIZE, number)
+        drop = begun.energy - mover(pick_point(begun, ALL), eps[rows]).energy
+        acceptance = xp.where(xp.isfinite(drop), xp.exp(xp.where(drop < 0, drop, 0.0)), 0.0)
+        if shared:
+            acceptance = 0.0 * acceptance + xp.mean(acceptance)
+        wanted = xp.where(acceptance > SEARCH_TARGET, 1.0, -1.0)
+        goes_on = (direction[rows] == 0) | (wanted == direction[rows])
+        rows, wanted = rows[goes_on], wanted[goes_on]
+        if not rows.shape[0]:
+            return eps, tried + 1, 0
+        direction[rows] = wanted
+        eps[rows] = eps[rows] * 2.0**wanted
+    eps[rows] = start[rows]
+    return eps, first_try + MAX_DOUBLINGS, int(rows.shape[0])
