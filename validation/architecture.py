@@ -39,6 +39,7 @@ ORDER = (
     "models",
     "dynamics",
     "diagnostics",
+    "batch",
     "sampling",
     "uncertainty",
     "cli",

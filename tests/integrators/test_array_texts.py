@@ -141,14 +141,14 @@ def test_all_integrators_and_metrics_are_here():
 def counted(solve, counts):
     """A solver that notes how often it evaluates its equation."""
 
-    def counting(equation, start):
+    def counting(equation, start, *known):
         counts.append(0)
 
-        def noted(x):
+        def noted(x, *known):
             counts[-1] += 1
-            return equation(x)
+            return equation(x, *known)
 
-        return solve(noted, start)
+        return solve(noted, start, *known)
 
     return counting
 
@@ -197,9 +197,33 @@ def test_a_fixed_number_of_iterations():
     """``iterate`` makes as many as it is told: x_n = c (1 - (-1/2)^n) for x = c - x/2 from 0, in every row."""
     c = np.array([[1.5, -3.0], [6.0, 0.3]])
     for n in range(6):
-        x = batched.iterate(lambda x: c - 0.5 * x, np.zeros((2, 2)), n)
+        x = batched.iterate(lambda x: c - 0.5 * x, np.zeros((2, 2)), iterations=n)
         assert np.allclose(x, c * 2 / 3 * (1 - (-0.5) ** n), rtol=1e-15, atol=0)
     solved = batched.fixed_point(lambda x: c - 0.5 * x, np.zeros((2, 2)), tolerance=1e-9)
     assert np.abs(solved - c * 2 / 3).max() < 1e-9
     few = batched.fixed_point(lambda x: c - 0.5 * x, np.zeros((2, 2)), tolerance=1e-9, max_iterations=5)
     assert np.isnan(few).all()
+
+
+def test_rows_that_converge_leave_the_others_to_go_on_by_themselves():
+    """x = c - r x has the rate r of its row: each row's solution, iterations and last change are those of the row alone,
+    in any batch, of any leading axes, and a row that is not a number fails by itself."""
+    r = np.array([[0.01], [0.9], [0.5], [0.99], [0.2], [0.01], [np.nan], [0.97]])
+    c, known = np.arange(16.0).reshape(8, 2) - 5, []
+    options = {"tolerance": 1e-8, "max_iterations": 300}
+
+    def solved(r, c, evaluated):
+        told = []
+        equation = lambda x, r, c: (evaluated.append(x.size), c - r * x)[1]  # noqa: E731
+        return batched.fixed_point(equation, 0 * c, r, c, **options, record=lambda *found: told.append(found)), told[0]
+
+    x, told = solved(r, c, known)
+    for k in range(8):
+        alone, its = solved(r[k : k + 1], c[k : k + 1], [])
+        assert np.array_equal(alone[0], x[k], equal_nan=True)
+        assert [values[0] for values in its] == [values[k] for values in told]
+    assert list(told[0]) == [True, True, True, False, True, True, False, False]
+    assert sum(known) < 0.5 * 300 * 16  # rows that are done are not evaluated again
+    folded, again = solved(r.reshape(2, 4, 1), c.reshape(2, 4, 2), [])
+    assert np.array_equal(folded.reshape(8, 2), x, equal_nan=True)
+    assert np.array_equal(again[1].ravel(), told[1])
