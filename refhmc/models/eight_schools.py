@@ -104,9 +104,9 @@ class NonCentredOnArrays(Schools):
         tau, (prior, slope) = xp.exp(u), self.prior(u)
         residual = y - mu - tau * e
         r = w * residual
-        L = (prior - mu * mu / 50)[..., 0] - 0.5 * xp.sum(residual * r + e * e, axis=-1)
-        along_mu = xp.sum(r, axis=-1, keepdims=True) - mu / 25
-        along_u = tau * xp.sum(r * e, axis=-1, keepdims=True) + slope
+        L = (prior - mu * mu / 50)[..., 0] - 0.5 * (batched.dot(residual, r) + batched.dot(e, e))
+        along_mu = batched.dot(residual, w)[..., None] - mu / 25
+        along_u = tau * batched.dot(r, e)[..., None] + slope
         return L, xp.concat([tau * r - e, along_mu, along_u], axis=-1)
 
     def hessian(self, q: Array) -> Array:
@@ -153,8 +153,8 @@ class CentredOnArrays(Schools):
         p, (prior, slope) = xp.exp(-2 * u), self.prior(u)
         residual, c = y - theta, theta - mu
         r, pc = w * residual, p * c
-        misfit, pQ = xp.sum(residual * r, axis=-1), xp.sum(pc * c, axis=-1, keepdims=True)
-        L = (prior - self.J * u - mu * mu / 50 - 0.5 * pQ)[..., 0] - 0.5 * misfit
+        pQ = batched.dot(pc, c)[..., None]
+        L = (prior - self.J * u - mu * mu / 50 - 0.5 * pQ)[..., 0] - 0.5 * batched.dot(residual, r)
         along_mu = xp.sum(pc, axis=-1, keepdims=True) - mu / 25
         return L, xp.concat([r - pc, along_mu, pQ - self.J + slope], axis=-1)
 
