@@ -110,7 +110,7 @@ class NetworkOnArrays(TextOnArrays):
 
     def log_density(self, q: Array) -> Array:
         xp, (precisions,), w = namespace(q), in_dtype_of(q, self.precisions), self.weights(q)
-        L = -0.5 * xp.sum(precisions * q * q, axis=-1)
+        L = -0.5 * batched.dot(q, precisions * q)
         for X, y in self.batches(math.prod(q.shape[:-1])):
             f, _ = forward(self.layers, w, (X,))
             L = L + xp.sum(self.likelihood.log_density(f[0], y), axis=-1, dtype=q.dtype)
