@@ -40,6 +40,11 @@ class Chains:
         """Of the present transition, from number ``first`` (r,) on"""
         return self.streams.uniforms(rows, self.transition[rows], Purpose.KERNEL, first, count)
 
+    def order(self, rows: Any, parts: int) -> Array:
+        """Of the parts of a split, (r, M): from the first M - 1 uniforms of the present transition"""
+        first = 0 * self.transition[rows]
+        return batched.random_order(range(parts), self.uniforms(rows, first, parts - 1))
+
     def with_momentum(self, rows: Any, mover: Any, purpose: Purpose = Purpose.MOMENTUM, number: Any = None) -> Point:
         """The chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
         H, q = mover.H, copied(self.q[rows])

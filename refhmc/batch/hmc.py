@@ -1,6 +1,8 @@
 """Static HMC of many chains: the transition of :mod:`refhmc.kernels.hmc`, each chain on a trajectory of its own length.
 
-The uniforms of a transition are those of the kernel in their order: the step's jitter, the length's, the acceptance.
+The uniforms of a transition are those of the kernel in their order: the order of a split's parts where it is drawn, the step's
+jitter, the length's, the acceptance. As in the compiled kernel a split's steps but the last are made without L: only energies
+that are not finite end a trajectory, and the spread is that of its two ends.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ class HMCTransitions(Table):
         point = self.chains.with_momentum(rows, self.mover)
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
         jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
-        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), 3)
-        used, eps = 0, nominal
+        used, eps = max(self.mover.draws - 1, 0), nominal
+        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), used + 3)
+        if self.mover.draws:
+            self.put(rows, order=self.chains.order(rows, self.mover.draws))
         if jitter > 0:
-            eps, used = nominal * (1 + jitter * (2 * u[:, 0] - 1)), 1
+            eps, used = nominal * (1 + jitter * (2 * u[:, used] - 1)), used + 1
         fixed, length = self.settings["n_steps"] > 0, self.settings["trajectory_length"]
         n = 0 * nominal + self.settings["n_steps"] if fixed else length / nominal
         if length_jitter > 0:
@@ -44,22 +48,28 @@ class HMCTransitions(Table):
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
         """One step; the chains whose transition has ended, and its statistics."""
         begun = self.point_of(rows)
-        point = self.mover(begun, self.eps[rows])
+        last = self.done[rows] + 1 >= self.n[rows]
+        point = self.mover(begun, self.eps[rows], self.order_of(rows), last)
         H = point.energy
         xp, H0, worst = batched.namespace(H), self.H0[rows], self.worst[rows]
         finite, error = xp.isfinite(H) & xp.isfinite(H0), H - H0
+        known = finite & (last | (not self.mover.spares))
         lowest, highest = self.lowest[rows], self.highest[rows]
         self.put_point(rows, point)
         self.put(
             rows,
             done=self.done[rows] + xp.astype(xp.isfinite(H0), H.dtype),
-            lowest=xp.where(finite & (lowest > H), H, lowest),
-            highest=xp.where(finite & (highest < H), H, highest),
-            worst=xp.where(finite & (xp.abs(error) > xp.abs(worst)), error, worst),
+            lowest=xp.where(known & (lowest > H), H, lowest),
+            highest=xp.where(known & (highest < H), H, highest),
+            worst=xp.where(known & (xp.abs(error) > xp.abs(worst)), error, worst),
         )
         self.add_record(rows, self.mover.record)
         there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
         return there, self.end(there) if there.shape[0] else {}
+
+    def order_of(self, rows: Any) -> Array | None:
+        """In which the trajectories go through the parts, if it is drawn"""
+        return self.order[rows] if self.mover.draws else None
 
     def end(self, rows: Array) -> dict[str, Array]:
         """Metropolis' decision of the chains ``rows``, as :func:`refhmc.kernels.hmc.metropolis_accept`; the statistics."""

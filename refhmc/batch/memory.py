@@ -2,12 +2,14 @@
 
 The texts of metrics and integrators ask a model for its gradient wherever the mathematics has it: at the end of one step and at
 the beginning of the next, in the energy and in the force. Nothing is evaluated twice at an array that is the same object.
-Whoever writes into such an array must :meth:`Remembering.forget` first.
+Where an integrator follows the parts of a split model, the whole is their sum (``by_parts``): a part known there is not
+evaluated for it again. Whoever writes into such an array must :meth:`Remembering.forget` first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from refhmc.numerics.batched import Array
@@ -17,13 +19,16 @@ POSITIONS = 2  # where a step began, and where it is
 
 class Remembering:
     """A model's functions on arrays (:mod:`refhmc.models.on_arrays`), each evaluated once at the last positions. ``counts``:
-    evaluations of the gradient, of the metric (Fisher or Hessian), and of its contraction, of all chains."""
+    evaluations of the gradient, of the metric (Fisher or Hessian), and of its contraction, of all chains; a part's gradient
+    counts as one."""
 
-    def __init__(self, text: Any) -> None:
+    by_parts = False
+
+    def __init__(self, text: Any, counts: dict[str, int] | None = None) -> None:
         self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
         self.at: list[tuple[Array, dict[str, Any]]] = []
-        self.counts = dict.fromkeys(("gradient", "metric", "trace"), 0)
-        self.parts = [Remembering(part) for part in text.parts]
+        self.counts = dict.fromkeys(("gradient", "metric", "trace"), 0) if counts is None else counts
+        self.parts = [Remembering(part, self.counts) for part in text.parts]
 
     def remember(self, name: str, q: Array, compute: Callable) -> Any:
         """``compute()``, or what it was for this ``name`` at this array."""
@@ -44,12 +49,26 @@ class Remembering:
         """What is known at ``q`` from before."""
         self.remember("value_and_gradient", q, lambda: (log_density, gradient))
 
+    def some(self, q: Array, mask: Array) -> Array:
+        """The rows of q that the mask says, with what the parts know of them."""
+        rows = q[mask]
+        for part in self.parts:
+            known = next((known for position, known in part.at if position is q), {})
+            if "value_and_gradient" in known:
+                part.know(rows, *(x[mask] for x in known["value_and_gradient"]))
+        return rows
+
     def counted(self, what: str, name: str, *arguments: Array) -> Any:
         self.counts[what] += arguments[0].shape[0]
         return getattr(self.text, name)(*arguments)
 
     def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
-        return self.remember("value_and_gradient", q, lambda: self.counted("gradient", "value_and_gradient", q))
+        whole = self.sum_of_parts if self.by_parts else partial(self.counted, "gradient", "value_and_gradient")
+        return self.remember("value_and_gradient", q, lambda: whole(q))
+
+    def sum_of_parts(self, q: Array) -> tuple[Array, Array]:
+        values, gradients = zip(*(part.value_and_gradient(q) for part in self.parts), strict=True)
+        return sum(values[1:], values[0]), sum(gradients[1:], gradients[0])
 
     def log_density(self, q: Array) -> Array:
         return self.value_and_gradient(q)[0]

@@ -5,7 +5,8 @@ largest first; they wait in ``waiting``, max_treedepth intervals a chain at most
 joins one waiting before it for each trailing one of k. Intervals are kept in the order in which they are made: the criterion is
 the same in both directions of time.
 
-A chain asks for its uniforms one by one, in the order of the kernel: direction, each leaf after the first, subtree.
+A chain asks for its uniforms one by one, in the order of the kernel: direction, each leaf after the first, subtree. Before them
+comes the order of a split's parts, where it is drawn; leaves backward in time go through it reversed.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class NUTSTransitions(Table):
         for name in ("first", "last", "chosen", "candidate", "point"):
             self.put_point(rows, point, name)
         self.put(rows, whole=interval_of(point), H0=H0, lowest=H0, highest=H0, weight=zero + 1, sum_accept=zero)
-        self.put(
-            rows, index=none, first_index=none, last_index=none, depth=none, n_leaves=none, used=none, outcome=none
-        )
+        self.put(rows, index=none, first_index=none, last_index=none, depth=none, n_leaves=none, outcome=none)
+        self.put(rows, used=none + max(self.mover.draws - 1, 0))
+        if self.mover.draws:
+            self.put(rows, order=self.chains.order(rows, self.mover.draws))
         self.put(rows, turned=none > 0)
         self.start_record(rows, self.mover, point)
         self.start_doubling(rows)
@@ -66,7 +68,8 @@ class NUTSTransitions(Table):
 
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
         """One leaf; the chains whose transition has ended, and its statistics."""
-        point = self.mover(self.point_of(rows), self.sign[rows] * self.chains.step_size[rows])
+        order = self.order[rows] if self.mover.draws else None
+        point = self.mover(self.point_of(rows), self.sign[rows] * self.chains.step_size[rows], order)
         self.put_point(rows, point)
         self.add_record(rows, self.mover.record)
         valid = self.add_leaf(rows, point)

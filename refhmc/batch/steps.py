@@ -18,13 +18,15 @@ from refhmc.numerics.fixed_point import ALIKE
 
 class Point(NamedTuple):
     """Where each of n chains is: ``z`` = (q, p), with the copies where the integrator moves two, (n, d) each; dL/dq and
-    v = dH/dp (n, d), L and H (n,)."""
+    v = dH/dp (n, d), L and H (n,). ``part``: L_m (n,) and dL_m/dq (n, d) of the part with which a split's step ends and
+    begins."""
 
     z: tuple
     gradient: Array
     velocity: Array
     log_density: Array
     energy: Array
+    part: tuple = ()
 
 
 class SolverRecord:
@@ -44,7 +46,11 @@ class SolverRecord:
 
 
 class Mover:
-    """``Mover(H, integrator)``: the integrator's step on H of a model that is :class:`Remembering`."""
+    """``Mover(H, integrator)``: the integrator's step on H of a model that is :class:`Remembering`.
+
+    ``draws``: how many parts the integrator takes in an order drawn for each trajectory. ``spares``: whether its steps do
+    without the model's L and gradient, as those that follow the parts of a split do.
+    """
 
     def __init__(self, H: Any, integrator: Any) -> None:
         self.H, self.integrator = H, integrator
@@ -52,32 +58,56 @@ class Mover:
         self.parts, self.step = getattr(integrator, "parts", (1.0,)), base.on_arrays()
         self.copies = 2 if base.name == "explicit_tao" else 1
         self.record = SolverRecord()
+        follows = getattr(base, "follows_parts", False)
+        self.draws = base.drawn_parts(H.model) if follows else 0
+        self.spares, H.model.by_parts = follows, follows
+        shared = base.shared_part(len(H.model.parts)) if follows else None
+        self.shared = None if shared is None else H.model.parts[shared]
         if base.implicit:
             self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record))
             if base.reversibility_check:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]
                 self.step = checked(self.step, *tolerances, self.record)
 
-    def __call__(self, point: Point, eps: Array) -> Point:
-        """The points after a step of signed sizes ``eps`` (n,)."""
+    def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
+        """The points after a step of signed sizes ``eps`` (n,), through the parts in the ``order`` (n, M) where it is drawn;
+        with an energy where it is ``wanted`` (n,), or everywhere."""
         model, z = self.H.model, point.z
         model.forget()
-        model.know(z[0], point.log_density, point.gradient)
+        if self.shared is not None:
+            self.shared.know(z[0], *point.part)
+        if not self.spares:
+            model.know(z[0], point.log_density, point.gradient)
         self.record.start(0 * eps)
+        step = self.step if order is None else partial(self.step, order=order)
         for part in self.parts:
-            z = self.step(self.H, *z, part * eps[..., None])
-        arrived = self.at(z)
+            z = step(self.H, *z, part * eps[..., None])
+        arrived = self.at(z, wanted if self.spares else None)
         model.forget()
         return arrived
 
-    def at(self, z: tuple) -> Point:
-        """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed."""
+    def at(self, z: tuple, wanted: Array | None = None) -> Point:
+        """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed. Where no energy is ``wanted``, L is
+        left out of it."""
         H, (q, p) = self.H, z[:2]
         xp = batched.namespace(q)
-        log_density, gradient = H.model.value_and_gradient(q)
+        log_density, gradient = H.model.value_and_gradient(q) if wanted is None else self.values(q, wanted)
         v = H.inverse_product(q, p)
         energy = H.half_log_det(q) - log_density + batched.dot(p, v) / 2
-        return Point(z, gradient, v, log_density, xp.where(xp.all(xp.isfinite(q), axis=-1), energy, xp.nan))
+        energy = xp.where(xp.all(xp.isfinite(q), axis=-1), energy, xp.nan)
+        part = () if self.shared is None else self.shared.value_and_gradient(q)
+        return Point(z, gradient, v, log_density, energy, part)
+
+    def values(self, q: Array, wanted: Array) -> tuple[Array, Array]:
+        """L and dL/dq where they are wanted, else 0"""
+        model, xp = self.H.model, batched.namespace(q)
+        if xp.all(wanted):
+            return model.value_and_gradient(q)
+        zero = xp.zeros_like(q)
+        if not xp.any(wanted):
+            return zero[:, 0], zero
+        L, gradient = model.value_and_gradient(model.some(q, wanted))
+        return batched.in_place_of(wanted, L, zero[:, 0]), batched.in_place_of(wanted, gradient, zero)
 
 
 def checked(step: Callable, tolerance: float, reversal_tolerance: float, record: SolverRecord) -> Callable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from refhmc.batch.chains import copied
@@ -34,7 +35,7 @@ class Table:
     def put_point(self, rows: Any, point: Point, name: str = "point") -> None:
         """Into the rows of the point of that name."""
         if isinstance(rows, slice):
-            setattr(self, name, Point(tuple(copied(x) for x in point.z), *(copied(x) for x in point[1:])))
+            setattr(self, name, of_each(copied, point))
             return
         for mine, values in zip(flat(getattr(self, name)), flat(point), strict=True):
             mine[rows] = values
@@ -78,16 +79,22 @@ class Table:
 
 
 def flat(point: Point) -> tuple:
-    return *point.z, *point[1:]
+    return *point.z, *point.part, *point[1:-1]
+
+
+def of_each(f: Callable, *points: Point) -> Point:
+    """f of the points' first arrays, of their second ones, ..."""
+    values = [f(*arrays) for arrays in zip(*map(flat, points), strict=True)]
+    n, m = len(points[0].z), len(points[0].z) + len(points[0].part)
+    gradient, velocity, log_density, energy = values[m:]
+    return Point(tuple(values[:n]), gradient, velocity, log_density, energy, tuple(values[n:m]))
 
 
 def pick_point(point: Point, rows: Any) -> Point:
-    return Point(tuple(x[rows] for x in point.z), *(x[rows] for x in point[1:]))
+    return of_each(lambda x: x[rows], point)
 
 
 def where_point(mask: Array, a: Point, b: Point) -> Point:
     """``a`` where the mask says, else ``b``"""
     xp = batched.namespace(mask)
-    chosen = [xp.where(mask[:, None] if x.ndim == 2 else mask, x, y) for x, y in zip(flat(a), flat(b), strict=True)]
-    n = len(a.z)
-    return Point(tuple(chosen[:n]), *chosen[n:])
+    return of_each(lambda x, y: xp.where(mask[:, None] if x.ndim == 2 else mask, x, y), a, b)

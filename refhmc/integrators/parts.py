@@ -7,6 +7,7 @@ the next, nothing is evaluated. What is kept is a function of part and position 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from refhmc.core.records import Layout
 from refhmc.core.split_data import number_of_parts, part_of
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.euclidean import inverse_product
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
 from refhmc.numerics.linalg import dot
 
 # Of the part evaluated last: ``part`` its number plus one (0: none), ``value`` its L_m, in the first entries of the rows.
@@ -48,8 +51,26 @@ class FollowsParts:
         """How many parts are put in an order drawn for each trajectory."""
         return 0
 
+    def shared_part(self, M: int) -> int | None:
+        """The part, of M, whose gradient the end of a step and the beginning of the next have in common, if there is one."""
+        return 0 if M == 1 else None
+
     def options(self) -> dict[str, float]:
         return {"spares_energy": 1.0}
+
+
+def gradient_of_part(parts: Sequence, m: Array, q: Array) -> Array:
+    """dL_m/dq at q (..., d), with the part m (...) of each row: each part is asked for the rows that are at it, alone"""
+    xp, gradient = batched.namespace(q), 0.0 * q
+    m = xp.broadcast_to(m, q.shape[:-1])
+    for k, part in enumerate(parts):
+        here = m == k
+        count = int(xp.sum(xp.astype(here, xp.int64)))
+        if count == m.size:
+            return part.gradient(q)
+        if count:
+            gradient = batched.in_place_of(here, part.gradient(q[here]), gradient)
+    return gradient
 
 
 @jit

@@ -14,7 +14,7 @@ NUTS tree that lie backward in time are made by the inverse of the same map. 2 M
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,8 @@ import numpy as np
 from refhmc.core.compiled import jit
 from refhmc.core.split_data import nth_part, number_of_parts, rows_of_order
 from refhmc.core.types import as_model
-from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, kick
+from refhmc.integrators.parts import KNOWN, FollowsParts, drift, energy, gradient_of_part, kick
+from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 N_KNOWN = KNOWN.n_vectors
@@ -78,14 +79,17 @@ class RandomizedSplit(FollowsParts):
         return partial(step, order=self.one_order)
 
 
-def step(H: Any, q: Array, p: Array, eps: Array, order: Sequence[int] | None = None) -> tuple[Array, Array]:
-    """One step on arrays (..., d), through the parts in that order; where eps < 0 in the reversed one"""
-    order = range(len(H.model.parts)) if order is None else order
-    backward = float(eps) < 0 if np.ndim(eps) == 0 else bool((eps < 0).all())
-    for m in reversed(order) if backward else order:
-        p = p + eps / 2 * H.model.parts[m].gradient(q)
-        q = q + eps / len(order) * H.inverse_product(q, p)
-        p = p + eps / 2 * H.model.parts[m].gradient(q)
+def step(H: Any, q: Array, p: Array, eps: Array, order: Any = None) -> tuple[Array, Array]:
+    """One step on arrays (..., d), through the parts in that order, one for all (M,) or each row's own (..., M); where eps < 0
+    in the reversed one"""
+    xp, parts = batched.namespace(q), H.model.parts
+    M = len(parts)
+    order = xp.asarray(list(range(M)) if order is None else order)
+    order = xp.where(xp.asarray(eps) < 0, xp.flip(order, axis=-1), order)
+    for k in range(M):
+        p = p + eps / 2 * gradient_of_part(parts, order[..., k], q)
+        q = q + eps / M * H.inverse_product(q, p)
+        p = p + eps / 2 * gradient_of_part(parts, order[..., k], q)
     return q, p
 
 

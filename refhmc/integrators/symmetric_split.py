@@ -36,6 +36,9 @@ class SymmetricSplit(FollowsParts):
     order = 2
     reversible = True
 
+    def shared_part(self, M: int) -> int:
+        return 0
+
     def pointer(self, metric: Any) -> Callable:
         return symmetric_split
 

@@ -120,11 +120,6 @@ def check_kernel_of_many(kernel: Any) -> None:
     _, integrator = resolve(kernel.metric, kernel.integrator)
     if not hasattr(getattr(integrator, "base", integrator), "on_arrays"):
         raise ValueError(f"{type(integrator).__name__} has no step on arrays")
-    if getattr(integrator, "drawn_parts", None) and getattr(integrator, "one_order", ()) is None:
-        raise ValueError(
-            "RandomizedSplit draws an order of the parts for each trajectory, which the batch does not: give one_order, or "
-            "take SymmetricSplit"
-        )
 
 
 def text_of(model: Model, xp: Any) -> Any:

@@ -11,12 +11,14 @@ from refhmc.integrators import (
     ImplicitMidpoint,
     Leapfrog,
     ProjectedTao,
+    RandomizedSplit,
     Suzuki,
     SymmetricSplit,
     Yoshida,
 )
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.models.on_arrays import ModelOnArrays
+from tests.helpers.batches import chains_at, made
 
 N = 300
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
@@ -71,9 +73,7 @@ def test_each_chains_step_is_the_compiled_one(name):
 
 
 def test_the_split_of_many_chains_is_the_compiled_one():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(30, 3))
-    model = refhmc.models.LogisticRegression(X, rng.integers(0, 2, 30)).split(3)
+    rng, model = np.random.default_rng(2), split(3)
     q, normals, eps = rng.normal(size=(20, model.dim)), rng.normal(size=(20, model.dim)), np.full(20, 0.1)
     begun, end, _ = moved(model, refhmc.metrics.Identity(), SymmetricSplit(), q, normals, eps)
     H = refhmc.Hamiltonian(model, refhmc.metrics.Identity())
@@ -81,6 +81,49 @@ def test_the_split_of_many_chains_is_the_compiled_one():
         path = refhmc.integrate(H, SymmetricSplit(), q[k], begun.z[1][k], step_size=0.1, n_steps=1)
         assert np.abs(end.z[0][k] - path.q[-1]).max() < 1e-12
         assert end.energy[k] == pytest.approx(path.energy[-1], rel=1e-12)
+
+
+def split(M):
+    rng = np.random.default_rng(2)
+    return refhmc.models.LogisticRegression(rng.normal(size=(30, 3)), rng.integers(0, 2, 30)).split(M)
+
+
+@pytest.mark.parametrize("name", ["numpy", "array_api_strict", "torch"])
+def test_each_row_goes_through_the_parts_in_its_own_order(name):
+    """Forward, and backward in the reversed order, against the compiled step in that order."""
+    xp = pytest.importorskip(name)
+    rng, model = np.random.default_rng(8), split(4)
+    q, p = rng.normal(size=(2, 12, model.dim))
+    orders, eps = np.array([rng.permutation(4) for _ in range(12)]), 0.2 * rng.choice([-1, 1], 12)
+    H = refhmc.arrays.hamiltonian(model, refhmc.metrics.Identity(), xp)
+    there = refhmc.arrays.randomized_split(H, *map(xp.asarray, (q, p, eps[:, None], orders)))
+    for k, order in enumerate(orders):
+        compiled = refhmc.Hamiltonian(model, refhmc.metrics.Identity())
+        one = RandomizedSplit(one_order=tuple(int(m) for m in order))
+        path = refhmc.integrate(compiled, one, q[k], p[k], step_size=eps[k], n_steps=1)
+        assert np.allclose(np.asarray(there[0])[k], path.q[-1], rtol=0, atol=1e-13)
+        assert np.allclose(np.asarray(there[1])[k], path.p[-1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("M", [1, 4])
+@pytest.mark.parametrize("jitter", [0.0, 0.8])
+def test_partial_gradients_of_splits_are_evaluated_once(M, jitter):
+    """2 M - 2 for a symmetric step (one with M = 1), 2 M for a randomised one. HMC: and M a trajectory, for the energy at its
+    end and for the part with which it begins. NUTS, where each state has an energy: its other parts, M - 1 or M, a step. (Where
+    all randomised rows end with the same part, that one is not evaluated for the energy again.)"""
+    starts = np.random.default_rng(1).normal(size=(9, 3))
+    for integrator, each in {SymmetricSplit(): max(2 * M - 2, 1), RandomizedSplit(): 2 * M if M > 1 else 1}.items():
+        common = {"step_size": 0.2, "metric": refhmc.metrics.Identity(), "integrator": integrator}
+        shared = integrator.shared_part(M) is not None
+        for kernel in (refhmc.HMC(n_steps=10, length_jitter=jitter, **common), refhmc.NUTS(**common)):
+            chains, transitions = chains_at(split(M), kernel, starts, 3)
+            counts = transitions.mover.H.model.counts
+            counts["gradient"] = 0
+            _, stats = made(chains, transitions, 5)
+            steps, begun = stats["n_steps"].sum(), 9 * 5
+            more = begun * M if kernel.name == "hmc" else steps * (M - shared) + begun * shared
+            evaluated = counts["gradient"] - steps * each
+            assert evaluated == more if shared else 0 < evaluated <= more
 
 
 def test_nothing_is_evaluated_twice_at_one_position():

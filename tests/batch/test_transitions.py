@@ -1,18 +1,30 @@
 """Transitions of many chains against the textbook's, one chain at a time, on the numbers of NumPy's own Philox; a chain's draws
 are the same in any batch, whatever becomes of its neighbours."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import refhmc
 from refhmc import HMC, NUTS
 from refhmc.batch.streams import Purpose
-from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, ProjectedTao, Yoshida
+from refhmc.integrators import (
+    ExplicitTao,
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    ProjectedTao,
+    RandomizedSplit,
+    SymmetricSplit,
+    Yoshida,
+)
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 
 ENTROPY, N, T = 7, 40, 6
 FUNNEL, BANANA = refhmc.models.Funnel(3), refhmc.models.Banana()
+SPLIT = refhmc.models.LogisticRegression(np.random.default_rng(6).normal(size=(30, 3)), np.arange(30) % 2).split(3)
 RIEMANNIAN = {"metric": SoftAbs(alpha=2.0)}
 FREE = {"reversibility_check": False}  # the textbook's steps do not try the way back
 
@@ -24,6 +36,9 @@ def textbook(model, kernel, q, chain, t):
     u = numbers_of_numpy(ENTROPY, chain, t, Purpose.KERNEL, 3000)
     integrator = kernel.integrator
     step, copies = integrator.on_arrays(), 2 if integrator.name == "explicit_tao" else 1
+    if integrator.name == "randomized-split" and integrator.one_order is None:
+        M = len(model.parts)
+        step, u = partial(step, order=batched.random_order(range(M), u[: M - 1])), u[M - 1 :]
     if kernel.name == "nuts":
         depth = kernel.max_treedepth
         return refhmc.arrays.nuts(H, step, q, p, u, step_size=kernel.step_size, max_treedepth=depth, copies=copies)
@@ -50,6 +65,24 @@ CASES = {
     ),
     "hmc, two copies": (FUNNEL, HMC(step_size=0.2, n_steps=4, **RIEMANNIAN, integrator=ExplicitTao(omega=3.0))),
     "hmc, projected": (FUNNEL, HMC(step_size=0.1, n_steps=3, **RIEMANNIAN, integrator=ProjectedTao(omega=0.5, **FREE))),
+    "hmc, symmetric split": (
+        SPLIT,
+        HMC(step_size=0.3, n_steps=5, length_jitter=0.6, metric=Identity(), integrator=SymmetricSplit()),
+    ),
+    "hmc, randomised split": (
+        SPLIT,
+        HMC(
+            step_size=0.4,
+            n_steps=5,
+            step_jitter=0.2,
+            length_jitter=0.6,
+            metric=Diagonal([1, 2, 0.5]),
+            integrator=RandomizedSplit(),
+        ),
+    ),
+    "nuts, randomised split": (SPLIT, NUTS(step_size=0.5, metric=Identity(), integrator=RandomizedSplit())),
+    "nuts, one order": (SPLIT, NUTS(step_size=0.5, metric=Identity(), integrator=RandomizedSplit(one_order=(2, 0, 1)))),
+    "nuts, symmetric split": (SPLIT, NUTS(step_size=0.5, metric=Identity(), integrator=SymmetricSplit())),
     "nuts": (FUNNEL, NUTS(step_size=0.3, metric=Identity(), integrator=LEAPFROG)),
     "nuts, dense": (
         BANANA,
