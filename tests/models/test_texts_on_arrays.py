@@ -21,6 +21,7 @@ import pytest
 import refhmc
 from refhmc.errors import MissingDerivativeError, MissingTextError
 from refhmc.models.on_arrays import TextOnArrays
+from refhmc.numerics import batched
 
 MATRICES = ("hessian", "fisher", "fisher_bands")
 TRACES = ("trace", "fisher_trace")
@@ -126,8 +127,7 @@ def call(functions, key, q, M):
     """A function's answers; of ``value_and_gradient`` both, L in front of the gradient."""
     if key == "value_and_gradient":
         L, gradient = functions.value_and_gradient(q)
-        xp = q.__array_namespace__()
-        return xp.concat([L[..., None], gradient], axis=-1)
+        return batched.namespace(q).concat([L[..., None], gradient], axis=-1)
     return getattr(functions, key)(q, *((M,) if key in TRACES else ()))
 
 
@@ -215,9 +215,19 @@ def test_leading_axes_and_neighbours_do_not_matter(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_on_another_namespace(name):
+@pytest.mark.parametrize(
+    "namespace",
+    [
+        "array_api_strict",
+        pytest.param("jax.numpy", marks=pytest.mark.sweep),
+        pytest.param("array_api_compat.torch", marks=pytest.mark.sweep),
+    ],
+)
+def test_on_another_namespace(namespace, name):
     """``array_api_strict`` refuses what the standard does not have; single precision stays single."""
-    xp = pytest.importorskip("array_api_strict")
+    xp = pytest.importorskip(namespace)
+    if namespace == "jax.numpy":
+        pytest.importorskip("jax").config.update("jax_enable_x64", True)
     model, rng = model_called(name), np.random.default_rng(9)
     mine, theirs, d = model.on_arrays(), model.on_arrays(xp), model.dim
     start = model.initial if isinstance(model.initial, np.ndarray) else np.zeros(d)
