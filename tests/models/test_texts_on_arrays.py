@@ -268,7 +268,7 @@ class OfAUser(TextOnArrays):
         return -0.5 * (q * q).sum(axis=-1), -q
 
 
-@pytest.mark.parametrize("name", ["banana", "breast-cancer"])
+@pytest.mark.parametrize("name", ["banana", "breast-cancer", "softmax", "mlp-tanh", "cnn-two"])
 def test_a_split_model_is_the_sum_of_its_parts(name):
     """With the parts' texts in ``parts``; the sum is that of the whole, to rounding."""
     whole, rng = model_called(name), np.random.default_rng(10)
@@ -283,3 +283,32 @@ def test_a_split_model_is_the_sum_of_its_parts(name):
     assert np.abs(text.gradient(q) - gradient).max() <= 1e-12 * np.abs(gradient).max()
     with pytest.raises(MissingDerivativeError, match="hessian"):
         text.hessian(q)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mlp-selu", "cnn-two"])
+def test_a_network_takes_its_data_in_batches(name):
+    """Of any size: the answers are those of all rows at once, to rounding."""
+    model, rng = model_called(name), np.random.default_rng(11)
+    whole, text = model.on_arrays(), model.on_arrays()
+    q, M = 0.5 * rng.standard_normal((2, model.dim)), rng.standard_normal((2, model.dim, model.dim))
+    for largest in (1, 5 * text.width):
+        text.largest = largest
+        assert len(list(text.batches(2))) > 1
+        for key in keys_of(text):
+            expected = call(whole, key, q, M)
+            assert np.abs(call(text, key, q, M) - expected).max() <= 1e-13 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("make", [network, images], ids=["mlp", "cnn"])
+def test_layers_in_single_precision(make):
+    """The compiled model's arithmetic is single, too: they differ by single rounding, and sums and the prior are double."""
+    options = {"widths": [3, 20, 3], "kind": "softmax"} if make is network else {}
+    model, double = make(dtype=np.float32, **options), make(dtype=np.float64, **options)
+    q = 0.5 * np.random.default_rng(12).standard_normal((4, model.dim))
+    text, compiled = model.on_arrays(), refhmc.arrays.ModelOnArrays(model)
+    for key in ("value_and_gradient", "hessian", "fisher"):
+        answer, exact = call(text, key, q, None), call(double.on_arrays(), key, q, None)
+        size = np.abs(exact).max()
+        assert answer.dtype == np.float64
+        assert 1e-10 * size < np.abs(answer - exact).max() < 1e-5 * size, key
+        assert np.abs(answer - call(compiled, key, q, None)).max() < 1e-5 * size, key
