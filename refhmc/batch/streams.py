@@ -39,6 +39,9 @@ from refhmc.numerics.batched import Array
 M0, M1 = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 W0, W1 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 ROUNDS = 10
+# Of SeedSequence's hash.
+HASH_A, MULTIPLIER_A, HASH_B, MULTIPLIER_B = 0x43B0D7E5, 0x931E8875, 0x8B51F9DD, 0x58F38DED
+MIX_LEFT, MIX_RIGHT = 0xCA01F9DD, 0x4973F715
 LOW = 0xFFFFFFFF
 UNIT = 2.0**-53
 
@@ -80,9 +83,44 @@ class Streams(NamedTuple):
 
 
 def keys_of(entropy: int, chains: int) -> np.ndarray:
-    """The chains' keys, (n, 2), int64"""
-    words = [np.random.SeedSequence(entropy, spawn_key=(k,)).generate_state(2, np.uint64) for k in range(chains)]
-    return np.array(words, np.uint64).reshape(chains, 2).view(np.int64)
+    """The chains' keys, (n, 2), int64: what NumPy's SeedSequence makes of entropy and (k,), of all chains together.
+
+    M. E. O'Neill's hash, in words of 32 bits: a pool of four is filled from the entropy's words, each is mixed into the others,
+    then the words after the fourth, and k after them.
+    """
+    words = [np.uint32((entropy >> shift) & LOW) for shift in range(0, max(entropy.bit_length(), 1), 32)]
+    words = [*words, *[np.uint32(0)] * (4 - len(words))]
+    constant = HASH_A
+
+    def hashed(x: Any) -> Any:
+        nonlocal constant
+        x = x ^ np.uint32(constant)
+        constant = constant * MULTIPLIER_A & LOW
+        return shifted(x * np.uint32(constant))
+
+    with np.errstate(over="ignore"):
+        pool = [hashed(np.array([word])) for word in words[:4]]
+        for i in range(4):
+            for j in range(4):
+                if i != j:
+                    pool[j] = mixed(pool[j], hashed(pool[i]))
+        for word in [*(np.array([word]) for word in words[4:]), np.arange(chains, dtype=np.uint32)]:
+            pool = [mixed(x, hashed(word)) for x in pool]
+        constant, out = HASH_B, []
+        for x in pool:
+            x = x ^ np.uint32(constant)
+            constant = constant * MULTIPLIER_B & LOW
+            out.append(shifted(x * np.uint32(constant)).astype(np.uint64))
+    keys = [out[0] | out[1] << np.uint64(32), out[2] | out[3] << np.uint64(32)]
+    return np.stack(keys, axis=1).view(np.int64)
+
+
+def shifted(x: Any) -> Any:
+    return x ^ (x >> np.uint32(16))
+
+
+def mixed(x: Any, y: Any) -> Any:
+    return shifted(np.uint32(MIX_LEFT) * x - np.uint32(MIX_RIGHT) * y)
 
 
 def uniforms(keys: Array, transition: Array, purpose: int, first: Array, count: int) -> Array:

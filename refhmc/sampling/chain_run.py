@@ -13,7 +13,7 @@ from refhmc.core.failures import Failure, FailureLog
 from refhmc.core.records import DRAWS_DONE, N_CONTROL, PAUSE, STOP
 from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
-from refhmc.sampling.chain import Chain, make_plan
+from refhmc.sampling.chain import Chain, Plan, make_plan
 from refhmc.sampling.checkpoint import Checkpoint, Saved
 from refhmc.sampling.initialization import random_start
 
@@ -78,15 +78,17 @@ def run_chain(
     control: np.ndarray | None = None,
     rows: Rows | None = None,
     fuse: bool = False,
+    plan: Plan | None = None,
 ) -> ChainRun:
-    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back.
+    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back. ``plan``: that of
+    the run, where the chain is in the run's process.
 
     With a checkpoint the loop pauses twice a second, after a draw; the state there is kept, and is written every few seconds.
     A stop may come in the middle of a draw: then the state after the draw before it is made anew from the one kept last.
     """
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     rng = chain_generator(entropy, chain)
-    plan = make_plan(model, kernel, tune, fuse)
+    plan = make_plan(model, kernel, tune, fuse) if plan is None else plan
     state = Chain(model, plan, rng)
     total = tune + draws
     rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows

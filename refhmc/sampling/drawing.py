@@ -15,6 +15,7 @@ from refhmc.sampling.chain_run import ChainRun, Rows, make_rows, run_chain
 from refhmc.sampling.progress import ProgressReport
 
 if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
     from refhmc.sampling.progress import _Silent
 
 WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
@@ -24,10 +25,10 @@ WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 class Drawing:
     """Chains on their way: ``tasks`` are the arguments of :func:`refhmc.sampling.chain_run.run_chain`, ``control``
     (chains, N_CONTROL) their counters, ``rows`` where they write, ``finished`` what came back, ``stopped_by``
-    "interrupt", "time" or nothing."""
+    "interrupt", "time" or nothing. ``plan``: what all the chains of this process need."""
 
     tasks: list[dict[str, Any]]
-    n_stats: int
+    plan: Plan
     control: np.ndarray = field(init=False)
     rows: list[Rows] = field(default_factory=list)
     finished: dict[int, ChainRun] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Drawing:
         """Rows for all chains, which can be read while the chains write them."""
         names = ("draws", "tune", "keep_warmup")
         for task in self.tasks:
-            self.rows.append(make_rows(task["model"].dim, self.n_stats, *(task[name] for name in names)))
+            self.rows.append(make_rows(task["model"].dim, self.plan.n_stats, *(task[name] for name in names)))
 
     def take(self, chain: int, future: Any) -> None:
         """Wait for a chain and keep what it brings back. An exception of the task is the chain's own."""
@@ -69,7 +70,7 @@ class Drawing:
     def _so_far(self, chain: int) -> ChainRun:
         task, control = self.tasks[chain], self.control[chain]
         dim, keep = task["model"].dim, task["keep_warmup"]
-        rows = self.rows[chain] if self.rows else make_rows(dim, self.n_stats, 0, 0, keep)
+        rows = self.rows[chain] if self.rows else make_rows(dim, self.plan.n_stats, 0, 0, keep)
         start = rows.draws[rows.kept - 1] if rows.kept else np.full(dim, np.nan)
         return ChainRun(*rows.after(int(control[DRAWS_DONE]), keep), start, control, None, None, [])
 
@@ -96,7 +97,7 @@ def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_second
     patient = True
     try:
         for k, task in enumerate(drawing.tasks):
-            futures.append(pool.submit(run_chain, **task, control=control[k], rows=drawing.rows[k]))
+            futures.append(pool.submit(run_chain, **task, control=control[k], rows=drawing.rows[k], plan=drawing.plan))
         waiting = set(futures)
         while waiting:
             try:
@@ -138,7 +139,7 @@ def draw_in_executor(drawing: Drawing, executor: Any) -> None:
 
     try:
         for k, task in enumerate(drawing.tasks):
-            more = {"control": drawing.control[k], "rows": drawing.rows[k]} if shared else {}
+            more = {"control": drawing.control[k], "rows": drawing.rows[k], "plan": drawing.plan} if shared else {}
             futures.append(executor.submit(run_chain, **task, **more))
         take_all()
     except KeyboardInterrupt:

@@ -14,12 +14,16 @@ from refhmc.metrics import Diagonal, Fisher
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
+ENOUGH_CHAINS = 16  # of more chains no more effective draws are asked for than of these
 # Rejections in a row that are called stuck: in a chain that moved before or after, and in one that never moved. (Of a healthy
 # chain, acceptance 0.65, the first 5 are rejections once in 200.)
 STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
 MAX_NAMED = 8  # chains that a sentence names
-MAX_COLUMNS = 2000  # R-hat and ESS of more coordinates than this are taken of an even selection
+MAX_COLUMNS, MAX_CHAINS = (
+    2000,
+    64,
+)  # R-hat and ESS of more coordinates or chains than this are taken of an even selection
 
 
 def review(
@@ -265,9 +269,9 @@ def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
 
 
 def _by_arviz(names: list[str], draws: np.ndarray) -> list[str]:
-    chains, n, d = draws.shape
+    chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
-    x = draws[:, :, columns]
+    x = draws[np.linspace(0, len(draws) - 1, chains).astype(int)][:, :, columns]
     found = []
     if chains > 1:
         rhat = diagnostics.rhat(x)
@@ -280,7 +284,7 @@ def _by_arviz(names: list[str], draws: np.ndarray) -> list[str]:
                 "or look for several modes."
             )
     ess = diagnostics.ess(x)
-    bad = np.flatnonzero(~(ess >= MIN_ESS_PER_CHAIN * chains))
+    bad = np.flatnonzero(~(ess >= MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)))
     if bad.size:
         worst = bad[np.argmin(np.nan_to_num(ess[bad], nan=-np.inf))]
         found.append(

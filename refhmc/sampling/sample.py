@@ -152,7 +152,7 @@ def sample(
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store, "fuse": fuse}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
-        drawing = Drawing(tasks, plan.n_stats)
+        drawing = Drawing(tasks, plan)
     except BaseException:
         if store is not None:
             store.close()

@@ -15,6 +15,17 @@ def of_numpy(chain: int, t: int, purpose: int, n: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=key, counter=[0, t, purpose, 0])).random(n)
 
 
+@pytest.mark.parametrize(
+    "entropy", [0, 1, 2**32 - 1, 2**32, 2**64 + 3, 2**127 + 12345, 2**128 - 1, 2**130 + 7, 2**200 + 5]
+)
+def test_keys_are_those_of_numpys_seed_sequence(entropy):
+    found = keys_of(entropy, 300)
+    for k in (0, 1, 2, 127, 299):
+        key = np.random.SeedSequence(entropy, spawn_key=(k,)).generate_state(2, np.uint64)
+        assert np.array_equal(found[k].view(np.uint64), key)
+    assert len(np.unique(found)) == found.size
+
+
 @pytest.mark.parametrize("purpose", list(Purpose))
 @pytest.mark.parametrize("t", [0, 1, 2**33 + 5])
 def test_uniforms_are_numpys(purpose, t):

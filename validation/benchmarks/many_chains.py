@@ -1,0 +1,217 @@
+"""Many chains on one core: chain-steps a second of refhmc's two texts beside BlackJAX's ``hmc`` and ``rmhmc`` under ``jax.vmap``.
+
+    python -m validation.benchmarks.many_chains [--rounds N] [--seconds S]
+
+At 1, 100 and 10,000 chains: transitions of static HMC, 10 steps each (the Riemannian ones 5), fixed step and metric, every draw
+kept. A chain-step is one integrator step of one chain. Measured is
+
+    arrays      refhmc.sample(backend="arrays")     the whole call, without the pre-flight check
+    compiled    refhmc.sample(backend="numba", cores=1), likewise
+    BlackJAX    a jitted jax.lax.scan over jax.vmap of the kernel's step, compiled before; float64
+
+one after the other in every round, on one core, each for so many transitions that it takes some S seconds. BlackJAX's rmhmc takes
+derivatives automatically and does not try the way back; refhmc's Riemannian steps are given without the way back, too
+(reversibility_check=False), with the same tolerance.
+
+Wanted: at each number of chains the better of refhmc's two texts is no slower than BlackJAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import refhmc
+from refhmc.integrators import ImplicitMidpoint, Leapfrog
+from refhmc.metrics import Fisher, Identity, SoftAbs
+from validation.benchmarks import common, problems
+
+NAME = "many_chains"
+CHAINS = (1, 100, 10_000)
+A, YBAR, B, N_X, ALPHA = 25.0, 1.0, 0.25, 10, 1e6  # as in validation.benchmarks.riemannian_peers
+STEPS, RIEMANNIAN_STEPS = 10, 5
+
+
+class Problem(NamedTuple):
+    title: str
+    model: Callable
+    log_density: Callable  # of one vector, jax.numpy
+    step_size: float
+    metric: object = Identity()
+    mass: Callable | None = None  # G(q), jax.numpy
+
+
+def funnel_jax(q):
+    import jax.numpy as jnp
+
+    v, x = q[0], q[1:]
+    return -v * v / 18 + 0.5 * N_X * v - 0.5 * jnp.exp(v) * (x @ x)
+
+
+def softabs_jax(q):
+    """SoftAbs of the Hessian of the funnel."""
+    import jax
+    import jax.numpy as jnp
+
+    values, Q = jnp.linalg.eigh(jax.hessian(funnel_jax)(q))
+    return (Q * (values / jnp.tanh(ALPHA * values))) @ Q.T
+
+
+def banana_jax(q):
+    r = YBAR - q[0] - q[1] * q[1]
+    return -0.5 * (A * r * r + B * (q[0] * q[0] + q[1] * q[1]))
+
+
+def fisher_jax(q):
+    import jax.numpy as jnp
+
+    t = q[1]
+    return jnp.array([[A + B, 2 * A * t], [2 * A * t, 4 * A * t * t + B]])
+
+
+def all_problems() -> dict[str, Problem]:
+    jax_of = problems.log_density_jax
+    banana = refhmc.models.Banana(np.full(100, YBAR))
+    return {
+        "schools": Problem(
+            "eight schools, HMC", lambda: problems.refhmc_model("schools"), jax_of("schools"), 0.2
+        ),
+        "logistic": Problem(
+            "logistic regression 569 x 31, HMC", lambda: problems.refhmc_model("logistic"), jax_of("logistic"), 0.1
+        ),
+        "funnel": Problem("funnel 1 + 10, HMC", lambda: refhmc.models.Funnel(N_X), funnel_jax, 0.1),
+        "banana": Problem("banana, Fisher, midpoint", lambda: banana, banana_jax, 0.1, Fisher(), fisher_jax),
+        "softabs": Problem(
+            "funnel 1 + 10, SoftAbs, midpoint", lambda: refhmc.models.Funnel(N_X), funnel_jax, 0.1, SoftAbs(ALPHA), softabs_jax
+        ),
+    }
+
+
+def steps_of(problem: Problem) -> int:
+    return STEPS if problem.mass is None else RIEMANNIAN_STEPS
+
+
+def ours(problem: Problem, chains: int, backend: str) -> Callable[[int], None]:
+    """A function of the number of transitions."""
+    model, riemannian = problem.model(), problem.mass is not None
+    integrator = ImplicitMidpoint(variant="midpoint", reversibility_check=False) if riemannian else Leapfrog()
+    kernel = refhmc.HMC(
+        step_size=problem.step_size, n_steps=steps_of(problem), metric=problem.metric, integrator=integrator
+    )
+    starts = starts_of(model.dim, chains)
+
+    def run(n: int) -> None:
+        options = {"initvals": starts, "random_seed": 1, "raw": True, "progressbar": False, "preflight": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            refhmc.sample(model, kernel, draws=n, tune=0, chains=chains, backend=backend, cores=1, **options)
+
+    return run
+
+
+def theirs(problem: Problem, chains: int) -> Callable[[int], None]:
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+
+    if problem.mass is None:
+        kernel = blackjax.hmc(
+            problem.log_density, problem.step_size, jnp.ones(problem.model().dim), steps_of(problem)
+        )
+    else:
+        kernel = blackjax.rmhmc(problem.log_density, problem.step_size, problem.mass, steps_of(problem))
+    states = jax.vmap(kernel.init)(jnp.asarray(starts_of(problem.model().dim, chains)))
+
+    def transitions(states, keys):
+        def one(states, key):
+            states, _ = jax.vmap(kernel.step)(jax.random.split(key, chains), states)
+            return states, states.position
+
+        return jax.lax.scan(one, states, keys)
+
+    compiled = jax.jit(transitions)
+
+    def run(n: int) -> None:
+        _, draws = compiled(states, jax.random.split(jax.random.key(1), n))
+        draws.block_until_ready()
+
+    return run
+
+
+def starts_of(dim: int, chains: int) -> np.ndarray:
+    return 0.5 * np.random.default_rng(0).normal(size=(chains, dim))
+
+
+def calibrated(run: Callable[[int], None], seconds: float) -> int:
+    """So many transitions that they take about ``seconds``; compiled before."""
+    n = 1
+    while True:
+        run(n)
+        begin = time.perf_counter()
+        run(n)
+        took = time.perf_counter() - begin
+        if took > seconds / 3 or n >= 10_000:
+            n = max(1, min(10_000, int(n * seconds / took)))
+            run(n)
+            return n
+        n *= 4
+
+
+def measured(problem: Problem, chains: int, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Chain-steps a second of each, one figure a round."""
+    runs = {
+        "arrays": ours(problem, chains, "arrays"),
+        "compiled": ours(problem, chains, "numba"),
+        "BlackJAX": theirs(problem, chains),
+    }
+    numbers = {name: calibrated(run, seconds) for name, run in runs.items()}
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run(numbers[name])
+            rates[name].append(chains * numbers[name] * steps_of(problem) / (time.perf_counter() - begin))
+    return rates
+
+
+def rate(values: list[float]) -> str:
+    return f"{np.median(values):,.3g}"
+
+
+def ratio(a: list[float], b: list[float]) -> str:
+    """Of the medians, with the least and the largest of a round."""
+    each = np.array(a) / np.array(b)
+    return f"{np.median(each):.2f} ({each.min():.2f}..{each.max():.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--problems", nargs="*", default=None)
+    options = parser.parse_args()
+    common.pin_to_one_core()
+    about = common.machine(["refhmc", "numpy", "numba", "jax", "blackjax"])
+    rows, data = [], {}
+    for key, problem in all_problems().items():
+        if options.problems and key not in options.problems:
+            continue
+        for chains in CHAINS:
+            rates = measured(problem, chains, options.rounds, options.seconds)
+            better = max(("arrays", "compiled"), key=lambda name: np.median(rates[name]))
+            data[f"{key} {chains}"] = rates
+            row = [problem.title, f"{chains:,}", *(rate(rates[name]) for name in rates)]
+            rows.append([*row, ratio(rates["arrays"], rates["BlackJAX"]), better, ratio(rates[better], rates["BlackJAX"])])
+            print(" | ".join(rows[-1]), flush=True)
+    header = ["problem", "chains", "arrays", "compiled", "BlackJAX", "arrays / BlackJAX", "better", "better / BlackJAX"]
+    text = f"{__doc__}\nChain-steps a second, medians of {options.rounds} rounds.\n\n{common.table(header, rows)}"
+    common.report(NAME, "Many chains at once, one core", text, {"rates": data}, about)
+
+
+if __name__ == "__main__":
+    main()
