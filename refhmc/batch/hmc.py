@@ -63,7 +63,7 @@ class HMCTransitions(Table):
             highest=xp.where(known & (highest < H), H, highest),
             worst=xp.where(known & (xp.abs(error) > xp.abs(worst)), error, worst),
         )
-        self.add_record(rows, self.mover.record)
+        self.add_record(rows, self.mover)
         there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
         return there, self.end(there) if there.shape[0] else {}
 

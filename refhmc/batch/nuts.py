@@ -71,7 +71,7 @@ class NUTSTransitions(Table):
         order = self.order[rows] if self.mover.draws else None
         point = self.mover(self.point_of(rows), self.sign[rows] * self.chains.step_size[rows], order)
         self.put_point(rows, point)
-        self.add_record(rows, self.mover.record)
+        self.add_record(rows, self.mover)
         valid = self.add_leaf(rows, point)
         self.wait(rows, point)
         self.join_waiting(indices(rows, valid))

@@ -57,7 +57,7 @@ class Mover:
         base = getattr(integrator, "base", integrator)
         self.parts, self.step = getattr(integrator, "parts", (1.0,)), base.on_arrays()
         self.copies = 2 if base.name == "explicit_tao" else 1
-        self.record = SolverRecord()
+        self.record, self.solves = SolverRecord(), base.implicit
         follows = getattr(base, "follows_parts", False)
         self.draws = base.drawn_parts(H.model) if follows else 0
         self.spares, H.model.by_parts = follows, follows

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from refhmc.batch.chains import copied
-from refhmc.batch.steps import Point, SolverRecord
+from refhmc.batch.steps import Point
 from refhmc.core import sample_stats as S
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -50,8 +50,11 @@ class Table:
         self.put(rows, condition=mover.H.condition(point.z[0]) if riemannian else point.energy * 0 + 1)
         self.put(rows, **{name: getattr(mover.record, name) for name in RECORD})
 
-    def add_record(self, rows: Any, record: SolverRecord) -> None:
-        """What the record of a step has, too."""
+    def add_record(self, rows: Any, mover: Any) -> None:
+        """What the record of a step has, too, where the integrator solves anything."""
+        if not mover.solves:
+            return
+        record = mover.record
         xp = batched.namespace(record.iterations)
         together = {"iterations": xp.add, "failed": xp.logical_or, "not_reversed": xp.logical_or}
         for name in RECORD:
