@@ -10,10 +10,10 @@ one integrator step of one chain.
     BlackJAX    a jitted jax.lax.scan over jax.vmap of the kernel's step, compiled before; float64
 
 "Whole call" is that of so many draws as the table says; refhmc's has set-up of each chain and a review (R-hat, ESS,
-divergences) that BlackJAX's has not. "Sampling" is what further draws take: the difference of the sampling times of two runs, of
-which the longer has twice the draws, as many as it takes for half a second between them. All are run in turn in each round, on one core.
-BlackJAX's rmhmc takes derivatives automatically and does not try the way back; refhmc's Riemannian steps are given without the
-way back, too (reversibility_check=False), with the same tolerance, 1e-6.
+divergences) that BlackJAX's has not. "Sampling" is what further draws take: the difference of the sampling times of two runs,
+of which the longer has twice the draws, as many as it takes for half a second between them. All are run in turn in each round,
+on one core. BlackJAX's rmhmc takes derivatives automatically and does not try the way back; refhmc's Riemannian steps are given
+without the way back, too (reversibility_check=False), with the same tolerance, 1e-6.
 
 Wanted: at each number of chains the better of refhmc's two texts makes at least as many chain-steps a second as BlackJAX.
 """
