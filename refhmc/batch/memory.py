@@ -27,6 +27,7 @@ class Remembering:
     def __init__(self, text: Any, counts: dict[str, int] | None = None) -> None:
         self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
         self.at: list[tuple[Array, dict[str, Any]]] = []
+        self.constants: dict[str, Any] = {}
         self.counts = dict.fromkeys(("gradient", "metric", "trace"), 0) if counts is None else counts
         self.parts = [Remembering(part, self.counts) for part in text.parts]
 
@@ -39,6 +40,12 @@ class Remembering:
         if name not in found:
             found[name] = compute()
         return found[name]
+
+    def keep(self, name: str, compute: Callable) -> Any:
+        """``compute()``, or what it was for this ``name``: what is the same at all positions of a run."""
+        if name not in self.constants:
+            self.constants[name] = compute()
+        return self.constants[name]
 
     def forget(self) -> None:
         self.at = []

@@ -75,10 +75,10 @@ class NUTSTransitions(Table):
         valid = self.add_leaf(rows, point)
         self.wait(rows, point)
         self.join_waiting(indices(rows, valid))
-        xp, leaf = batched.namespace(valid), self.leaf[rows]
+        leaf = self.leaf[rows]
         self.put(rows, leaf=leaf + 1)
         alive = valid & ~self.turned[rows]
-        complete = alive & (leaf + 1 == xp.asarray(2, dtype=leaf.dtype) ** self.depth[rows])
+        complete = alive & (leaf + 1 == 2 ** self.depth[rows])
         grown = indices(rows, complete)
         over = ~alive
         if grown.shape[0]:
@@ -130,18 +130,21 @@ class NUTSTransitions(Table):
 
     def join_waiting(self, rows: Array) -> None:
         """Join the intervals that are complete, as long as none turns."""
-        digits = self.leaf[rows]
+        xp, digits = batched.namespace(rows), self.leaf[rows]
+        going = digits % 2 == 1
         while True:
-            rows, digits = rows[digits % 2 == 1], digits[digits % 2 == 1]
-            if not rows.shape[0]:
+            (on,) = xp.nonzero(going)
+            if not on.shape[0]:
                 return
+            rows, digits = rows[on], digits[on]
             n = self.n_waiting[rows]
             a, b = self.waiting[rows, n - 2], self.waiting[rows, n - 1]
             turned = turns(a, b)
             self.waiting[rows, n - 2] = joined(a, b)
             self.n_waiting[rows] = n - 1
             self.turned[rows] = turned
-            rows, digits = rows[~turned], digits[~turned] // 2
+            digits = digits // 2
+            going = ~turned & (digits % 2 == 1)
 
     def add_subtree(self, rows: Array) -> None:
         """A complete subtree becomes a half of the trajectory, and its candidate the chosen state, by weight."""
@@ -154,7 +157,8 @@ class NUTSTransitions(Table):
             rows, where_point(taken, self.point_of(rows, "candidate"), self.point_of(rows, "chosen")), "chosen"
         )
         for name, side in (("last", forward), ("first", ~forward)):
-            self.put_point(rows[side], self.point_of(rows[side]), name)
+            grown = indices(rows, side)
+            self.put_point(grown, self.point_of(grown), name)
         whole, half = self.whole[rows], self.waiting[rows, 0]
         a = xp.where(forward[:, None, None], whole, reverse(whole))
         whole = joined(a, half)

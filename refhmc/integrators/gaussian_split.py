@@ -141,8 +141,8 @@ def modes(W: Array, J: Array) -> tuple[Array, Array, Array]:
     T = L V and T^-T = L'^-1 V."""
     xp = batched.namespace(J)
     L = batched.diagonal_matrix(W**0.5) if W.ndim == 1 else batched.cholesky(W)
-    squares, V = batched.eigh(L.mT @ J @ L)
-    return squares**0.5, L @ V, xp.linalg.solve(L.mT, V)
+    squares, V = batched.eigh(batched.transpose(L) @ J @ L)
+    return squares**0.5, L @ V, xp.linalg.solve(batched.transpose(L), V)
 
 
 def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) -> tuple[Array, Array]:
@@ -151,8 +151,8 @@ def step(H: Any, q: Array, p: Array, eps: Array, mean: Array, precision: Array) 
     m = xp.asarray(mean)
     omega, T, dual = modes(H.inverse_mass(q), xp.asarray(precision))
     p = p + eps / 2 * H.model.gradient(q)
-    x = batched.times(dual.mT, q - m)
-    s = batched.times(T.mT, p) + eps / 2 * omega**2 * x
+    x = batched.times(batched.transpose(dual), q - m)
+    s = batched.times(batched.transpose(T), p) + eps / 2 * omega**2 * x
     cos, sin = xp.cos(omega * eps), xp.sin(omega * eps)
     x, s = x * cos + s * sin / omega, s * cos - x * omega * sin
     q = m + batched.times(T, x)

@@ -157,6 +157,7 @@ class Dense(Euclidean):
 class EuclideanOnArrays(HamiltonianOnArrays):
     """On arrays (..., d); W = M^-1 is (d,), a diagonal, or (d, d)."""
 
+    @batched.kept
     def inverse_mass(self, q: Array) -> Array:
         return batched.namespace(q).asarray(self.metric.inverse_mass(q.shape[-1]), dtype=q.dtype)
 
@@ -178,9 +179,14 @@ class EuclideanOnArrays(HamiltonianOnArrays):
     def kinetic_force(self, q: Array, p: Array) -> Array:
         return 0.0 * p
 
+    @batched.kept
+    def factor(self, q: Array) -> Array:
+        """L', upper, with L L' = W"""
+        return batched.transpose(batched.cholesky(self.inverse_mass(q)))
+
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         W = self.inverse_mass(q)
-        return normals / W**0.5 if W.ndim == 1 else batched.solve(batched.cholesky(W).mT, normals)
+        return normals / W**0.5 if W.ndim == 1 else batched.solve(self.factor(q), normals)
 
 
 @jit

@@ -60,7 +60,7 @@ class FisherOnArrays(HamiltonianOnArrays):
 
     def inverse_product(self, q: Array, p: Array) -> Array:
         C = self.factor(q)
-        return batched.solve(C.mT, batched.solve(C, p))
+        return batched.solve(batched.transpose(C), batched.solve(C, p))
 
     def half_log_det(self, q: Array) -> Array:
         xp = batched.namespace(q)
@@ -68,7 +68,7 @@ class FisherOnArrays(HamiltonianOnArrays):
 
     def potential_force(self, q: Array) -> Array:
         inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
-        return self.model.gradient(q) - self.model.fisher_trace(q, 0.5 * inverse_C.mT @ inverse_C)
+        return self.model.gradient(q) - self.model.fisher_trace(q, 0.5 * batched.transpose(inverse_C) @ inverse_C)
 
     def kinetic_force(self, q: Array, p: Array) -> Array:
         v = self.inverse_product(q, p)
@@ -76,8 +76,8 @@ class FisherOnArrays(HamiltonianOnArrays):
 
     def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
         inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
-        v = batched.times(inverse_C.mT, batched.times(inverse_C, p))
-        M = 0.5 * (inverse_C.mT @ inverse_C - batched.outer(v, v))
+        v = batched.times(batched.transpose(inverse_C), batched.times(inverse_C, p))
+        M = 0.5 * (batched.transpose(inverse_C) @ inverse_C - batched.outer(v, v))
         return v, self.model.gradient(q) - self.model.fisher_trace(q, M)
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:

@@ -79,11 +79,11 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
 
     def mass(self, q: Array) -> Array:
         _, Q, f = self.spectrum(q)
-        return (Q * f[..., None, :]) @ Q.mT
+        return (Q * f[..., None, :]) @ batched.transpose(Q)
 
     def inverse_product(self, q: Array, p: Array) -> Array:
         _, Q, f = self.spectrum(q)
-        return batched.times(Q, batched.times(Q.mT, p) / f)
+        return batched.times(Q, batched.times(batched.transpose(Q), p) / f)
 
     def half_log_det(self, q: Array) -> Array:
         xp = batched.namespace(q)
@@ -91,23 +91,23 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
 
     def potential_force(self, q: Array) -> Array:
         values, Q, f = self.spectrum(q)
-        M = 0.5 * (Q * (softabs_derivative(values, self.metric.alpha) / f)[..., None, :]) @ Q.mT
+        M = 0.5 * (Q * (softabs_derivative(values, self.metric.alpha) / f)[..., None, :]) @ batched.transpose(Q)
         return self.model.gradient(q) - self.model.trace(q, M)
 
     def kinetic_force(self, q: Array, p: Array) -> Array:
         values, Q, f = self.spectrum(q)
-        a, J = batched.times(Q.mT, p) / f, divided_differences(values, self.metric.alpha)
-        return self.model.trace(q, 0.5 * Q @ (batched.outer(a, a) * J) @ Q.mT)
+        a, J = batched.times(batched.transpose(Q), p) / f, divided_differences(values, self.metric.alpha)
+        return self.model.trace(q, 0.5 * Q @ (batched.outer(a, a) * J) @ batched.transpose(Q))
 
     def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
         values, Q, f = self.spectrum(q)
-        a, J = batched.times(Q.mT, p) / f, divided_differences(values, self.metric.alpha)
-        M = 0.5 * Q @ (batched.diagonal_matrix(1 / f) * J - batched.outer(a, a) * J) @ Q.mT
+        a, J = batched.times(batched.transpose(Q), p) / f, divided_differences(values, self.metric.alpha)
+        M = 0.5 * Q @ (batched.diagonal_matrix(1 / f) * J - batched.outer(a, a) * J) @ batched.transpose(Q)
         return batched.times(Q, a), self.model.gradient(q) - self.model.trace(q, M)
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         _, Q, f = self.spectrum(q)
-        return batched.times(Q, f**0.5 * batched.times(Q.mT, normals))
+        return batched.times(Q, f**0.5 * batched.times(batched.transpose(Q), normals))
 
 
 @jit

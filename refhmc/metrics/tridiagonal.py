@@ -117,12 +117,12 @@ class TridiagonalOnArrays(HamiltonianOnArrays):
         i, j = xp.arange(d)[:, None], xp.arange(d)
         a, b = bands[..., 0, :], bands[..., 1, :]
         beside = xp.where(j == i + 1, b[..., :, None], 0.0 * b[..., :, None])
-        M = batched.diagonal_matrix(a) + beside + beside.mT
+        M = batched.diagonal_matrix(a) + beside + batched.transpose(beside)
         return xp.broadcast_to(M, (*q.shape, d))
 
     def inverse_product(self, q: Array, p: Array) -> Array:
         C = batched.cholesky(self.mass(q))
-        return batched.solve(C.mT, batched.solve(C, p))
+        return batched.solve(batched.transpose(C), batched.solve(C, p))
 
     def half_log_det(self, q: Array) -> Array:
         return 0.0 * q[..., 0]  # a constant, dropped

@@ -82,7 +82,7 @@ class Schools(TextOnArrays):
     def entries(self, M: Array) -> tuple:
         """M_jj and twice the symmetric parts of M_j,mu and M_j,u, (..., J); of M_mu,mu, M_mu,u and M_uu, (..., 1)"""
         xp, J = namespace(M), self.J
-        both = M + M.mT
+        both = M + batched.transpose(M)
         corner = [M[..., J, J, None], both[..., J, J + 1, None], M[..., J + 1, J + 1, None]]
         return xp.linalg.diagonal(M)[..., :J], both[..., :J, J], both[..., :J, J + 1], *corner
 

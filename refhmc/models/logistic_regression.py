@@ -59,12 +59,12 @@ class LogisticRegressionOnArrays(TextOnArrays):
     def margins(self, beta: Array) -> tuple[Array, Array, Array]:
         """z, (n, d); m = z beta and e^-|m|, (..., n)"""
         xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
-        m = batched.rows_times(beta, z.mT)
+        m = batched.rows_times(beta, batched.transpose(z))
         return z, m, xp.exp(-xp.abs(m))
 
     def value_and_gradient(self, beta: Array) -> tuple[Array, Array]:
         xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
-        m = batched.rows_times(beta, z.mT)
+        m = batched.rows_times(beta, batched.transpose(z))
         least = xp.minimum(m, 0.0)
         other = least - m  # min(-m, 0)
         log = xp.log1p(xp.exp(least + other))
@@ -75,7 +75,7 @@ class LogisticRegressionOnArrays(TextOnArrays):
         xp, (z, _, e) = namespace(beta), self.margins(beta)
         v = e / (1 + e) ** 2
         if few(beta):
-            G = (z.mT * v[..., None, :]) @ z
+            G = (batched.transpose(z) * v[..., None, :]) @ z
         else:
             G = xp.reshape(batched.rows_times(v, products_of_pairs(z)), (*beta.shape, self.dim))
         return where_finite(beta, G + self.precision * xp.eye(self.dim, dtype=beta.dtype), 2)
@@ -85,7 +85,9 @@ class LogisticRegressionOnArrays(TextOnArrays):
         if few(beta):
             forms = xp.sum((z @ M) * z, axis=-1)
         else:
-            forms = batched.rows_times(xp.reshape(M, (*beta.shape[:-1], self.dim**2)), products_of_pairs(z).mT)
+            forms = batched.rows_times(
+                xp.reshape(M, (*beta.shape[:-1], self.dim**2)), batched.transpose(products_of_pairs(z))
+            )
         weights = -e / (1 + e) ** 2 * xp.tanh(0.5 * m) * forms
         return where_finite(beta, batched.rows_times(weights, z), 1)
 

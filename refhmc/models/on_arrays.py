@@ -17,7 +17,7 @@ from numba import types as nb
 from refhmc.core import types
 from refhmc.core.compiled import compile_pointer, entry, jit
 from refhmc.errors import MissingDerivativeError, ShapeError
-from refhmc.numerics.batched import Array, namespace
+from refhmc.numerics.batched import Array, namespace, transpose
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -128,7 +128,7 @@ def matrix(rows: Sequence[Sequence[Array]]) -> Array:
 def blocks(A: Array, B: Array, C: Array) -> Array:
     """[A, B; B', C] of blocks with the same leading axes."""
     xp = namespace(A)
-    return xp.concat([xp.concat([A, B], axis=-1), xp.concat([B.mT, C], axis=-1)], axis=-2)
+    return xp.concat([xp.concat([A, B], axis=-1), xp.concat([transpose(B), C], axis=-1)], axis=-2)
 
 
 @jit

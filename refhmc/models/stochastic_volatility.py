@@ -142,7 +142,7 @@ class StochasticVolatilityOnArrays(TextOnArrays):
     def trace(self, q: Array, M: Array) -> Array:
         xp, T = namespace(q), self.T
         w, k, slope, curvature, phi, s, e, W, R, D, C = self.shared(q)
-        both, inner = M + M.mT, self.inner(w)
+        both, inner = M + batched.transpose(M), self.inner(w)
         M_tt, (u, g, a) = xp.linalg.diagonal(M)[..., :T], (both[..., :T, T + i] for i in range(3))
         beside = xp.linalg.diagonal(both, offset=1)[..., : T - 1]  # M_t,t+1 + M_t+1,t
         M_uu, M_gg, M_aa, M_ga = (

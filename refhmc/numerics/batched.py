@@ -39,6 +39,17 @@ def once(method: Callable) -> Callable:
     return at
 
 
+def kept(method: Callable) -> Callable:
+    """``method(self, q)``, which depends on q by its namespace, shape and dtype alone, likewise computed once."""
+
+    @functools.wraps(method)
+    def constant(self: Any, q: Array) -> Any:
+        keep = getattr(self.model, "keep", None)
+        return method(self, q) if keep is None else keep(method.__name__, functools.partial(method, self, q))
+
+    return constant
+
+
 def dot(x: Array, y: Array) -> Array:
     """x'y, (...)"""
     xp = namespace(x)
@@ -52,6 +63,11 @@ def dot(x: Array, y: Array) -> Array:
 def outer(x: Array, y: Array) -> Array:
     """x y', (..., d, d)"""
     return x[..., :, None] * y[..., None, :]
+
+
+def transpose(A: Array) -> Array:
+    """A', (..., k, d); CuPy before 14 has no A.mT"""
+    return A.mT if hasattr(A, "mT") else namespace(A).matrix_transpose(A)
 
 
 def times(A: Array, x: Array) -> Array:
@@ -104,7 +120,10 @@ def random_order(J: Sequence[int], uniforms: Array) -> Array:
 
 def solve(A: Array, b: Array) -> Array:
     """A^-1 b, (..., d)"""
-    return namespace(A).linalg.solve(A, b[..., None])[..., 0]
+    xp = namespace(A)
+    if A.shape[:-1] != b.shape:  # CuPy's solve does not broadcast
+        A = xp.broadcast_to(A, (*b.shape, b.shape[-1]))
+    return xp.linalg.solve(A, b[..., None])[..., 0]
 
 
 def cholesky(G: Array) -> Array:
@@ -168,7 +187,9 @@ def iterated(equation: Callable, x: Array, known: Sequence, tolerance: float, mo
         if n == 0:
             break
         if 2 * n < going.size and k < most:
-            rest = iterated(equation, x[going], [rows_of(value, going) for value in known], tolerance, most - k)
+            (rows,) = xp.nonzero(xp.reshape(going, (-1,)))
+            some = [rows_of(value, going.shape, rows) for value in (x, *known)]
+            rest = iterated(equation, some[0], some[1:], tolerance, most - k)
             x, solved = in_place_of(going, rest[0], x), in_place_of(going, rest[1], solved)
             iterations = in_place_of(going, rest[2], 0 * iterations) + iterations
             residual = in_place_of(going, rest[3], residual)
@@ -176,11 +197,13 @@ def iterated(equation: Callable, x: Array, known: Sequence, tolerance: float, mo
     return x, solved, iterations, residual
 
 
-def rows_of(value: Any, mask: Array) -> Any:
-    """The rows (r, ...) of an array (..., k) that the mask (...) says; what is the same for all rows stays as it is."""
+def rows_of(value: Any, shape: tuple, rows: Array) -> Any:
+    """The ``rows`` (r,), counted through the leading ``shape``, of an array (..., k): (r, k); what is the same for all rows
+    stays as it is."""
     if getattr(value, "ndim", 0) < 2:
         return value
-    return namespace(mask).broadcast_to(value, (*mask.shape, value.shape[-1]))[mask]
+    xp, k = namespace(rows), value.shape[-1]
+    return xp.take(xp.reshape(xp.broadcast_to(value, (*shape, k)), (-1, k)), rows, axis=0)
 
 
 def in_place_of(mask: Array, rows: Array, x: Array) -> Array:

@@ -54,7 +54,6 @@ def sample_many(
     kept = draws + (tune if save_warmup else 0)
     check_memory_of_many(model, kernel, kept, chains, backend)
     plan = make_plan(model, kernel, tune)
-    plan.compile(model.name)
     with np.errstate(all="ignore"):
         starts = starts_of(model, kernel, text, plan, initvals, chains, entropy, xp)
         first = to_host(starts[0])

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from refhmc.errors import ShapeError
 from refhmc.models.networks.expansion import Expansion, function, linear, product, total
-from refhmc.numerics.batched import Array, namespace
+from refhmc.numerics.batched import Array, namespace, transpose
 
 
 class Layer(Protocol):
@@ -46,17 +46,17 @@ def rows_times(a: Array, b: Array) -> Array:
     if a.ndim > 2 or b.ndim == 2:
         return a @ b
     # One matrix with many: one product.
-    xp, (*lead, j) = namespace(b), b.mT.shape[:-1]
-    columns = xp.reshape(b.mT, (-1, b.shape[-2])).mT
+    xp, (*lead, j) = namespace(b), transpose(b).shape[:-1]
+    columns = transpose(xp.reshape(transpose(b), (-1, b.shape[-2])))
     return xp.moveaxis(xp.reshape(a @ columns, (a.shape[0], *lead, j)), 0, -2)
 
 
 def columns_times(a: Array, b: Array) -> Array:
     """a' b, (..., i, j)"""
     if a.ndim == 2 or b.ndim > 2:
-        return a.mT @ b
-    rows = namespace(a).reshape(a.mT, (-1, a.shape[-2]))  # many matrices with one, likewise
-    return namespace(a).reshape(rows @ b, (*a.mT.shape[:-1], b.shape[-1]))
+        return transpose(a) @ b
+    rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices with one, likewise
+    return namespace(a).reshape(rows @ b, (*transpose(a).shape[:-1], b.shape[-1]))
 
 
 def add_to(x: Array, index: tuple, y: Array) -> Array:
@@ -95,7 +95,7 @@ def affine(W: Expansion, b: Expansion, x: Expansion) -> Expansion:
         y += b[..., None, :]  # y is new: a sum beside it would take as long as the product
         return y
 
-    return tuple(map(plus, product(lambda x, W: rows_times(x, W.mT), x, W), b))
+    return tuple(map(plus, product(lambda x, W: rows_times(x, transpose(W)), x, W), b))
 
 
 def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
@@ -195,11 +195,11 @@ class Convolution:
     def kernel(self, w: Array) -> Array:
         """K with its axes in the order of a patch, (..., outputs, side^2 channels)."""
         K = reshaped(w[..., : self.size - self.outputs], 1, self.outputs, self.channels, self.side**2)
-        return reshaped(K.mT, 2, self.side**2 * self.channels)
+        return reshaped(transpose(K), 2, self.side**2 * self.channels)
 
     def in_layout_of_weights(self, K: Array) -> Array:
         """The inverse of :meth:`kernel`, (..., outputs, channels side^2)."""
-        return reshaped(reshaped(K, 1, self.side**2, self.channels).mT, 2, K.shape[-1])
+        return reshaped(transpose(reshaped(K, 1, self.side**2, self.channels)), 2, K.shape[-1])
 
     def patches(self, x: Array) -> Array:
         n, height, width, _ = x.shape[-4:]

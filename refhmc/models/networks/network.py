@@ -163,7 +163,7 @@ class NetworkOnArrays(TextOnArrays):
             f, J = self.jacobian(q[..., None, :], X, xp.eye(d, dtype=q.dtype))
             VJ = self.likelihood.information(self.likelihood.mean((f,)), (J,))[0]
             J, VJ = (xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1])) for a in (J, VJ))
-            G = G + J @ VJ.mT
+            G = G + J @ batched.transpose(VJ)
         return where_finite(q, G, 2)
 
     def fisher_trace(self, q: Array, M: Array) -> Array:

@@ -1,0 +1,243 @@
+"""A device without a GPU: modules ``cupy`` and ``array_api_compat.cupy`` whose arrays are NumPy's in a box that is as closed
+as a GPU's memory.
+
+An array of the box has what CuPy's ndarray has and this project may use: operators, in-place writing, indices, ``.get()``. It
+has no ``.mT`` (CuPy before 14) and no loop over its rows; NumPy's functions do not take it, ``__array__`` raises TypeError as
+CuPy's does, and so does an operand that is a ``numpy.ndarray``. ``linalg.solve`` does not broadcast, as CuPy's. The numbers
+are NumPy's, so that a run on the device must be the run on NumPy bit for bit.
+
+:data:`count` has how often Python waited for the device (``synchronisations``: bool(), int(), nonzero, an index that is a
+mask), what was sent (``to_device``: arrays; ``to_host``: ``.get()``), and ``launches``, operations on arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import Counter
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+
+count: Counter = Counter()
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+    "matmul",
+)
+SCALARS = (bool, int, float, complex, np.generic)
+
+
+def inside(x):
+    """The NumPy array of an argument; TypeError for one that lies on the host."""
+    if isinstance(x, ndarray):
+        return x.host
+    if isinstance(x, np.ndarray):
+        raise TypeError(f"Unsupported type {type(x)}")
+    if isinstance(x, tuple | list):
+        return type(x)(inside(each) for each in x)
+    return x
+
+
+def boxed(x):
+    """Arrays, and NumPy's scalars, which are arrays on a device, in the box."""
+    if isinstance(x, np.ndarray | np.generic):
+        return ndarray(np.asarray(x))
+    if isinstance(x, tuple | list):
+        return tuple(boxed(each) for each in x)
+    return x
+
+
+def waits(x):
+    """Python wants to know a number that is on the device."""
+    count["synchronisations"] += 1
+    return x
+
+
+def index(key):
+    """The key of an indexing; a mask is waited for."""
+    for each in key if isinstance(key, tuple) else (key,):
+        if isinstance(each, ndarray) and each.dtype == bool:
+            waits(each)
+    return inside(key)
+
+
+class ndarray:
+    __slots__ = ("host",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, host):
+        self.host = host
+
+    shape = property(lambda self: self.host.shape)
+    ndim = property(lambda self: self.host.ndim)
+    size = property(lambda self: self.host.size)
+    dtype = property(lambda self: self.host.dtype)
+    nbytes = property(lambda self: self.host.nbytes)
+    T = property(lambda self: ndarray(self.host.T))
+
+    def get(self):
+        count["to_host"] += 1
+        return self.host.copy()
+
+    def item(self):
+        return waits(self).host.item()
+
+    def __array__(self, *arguments, **keywords):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
+
+    def __array_function__(self, function, *_):
+        raise TypeError(f"numpy.{function.__name__} was given an array of the device")
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **keywords):
+        if method == "__call__" and all(isinstance(x, ndarray | np.generic) for x in inputs) and len(inputs) == 2:
+            count["launches"] += 1  # a NumPy scalar beside an array of the device
+            return boxed(ufunc(*map(inside, inputs)))
+        raise TypeError(f"numpy.{ufunc.__name__} was given an array of the device")
+
+    def __iter__(self):
+        raise TypeError("a loop over the rows of an array of the device")
+
+    def __len__(self):
+        return len(self.host)
+
+    def __bool__(self):
+        return bool(waits(self).host)
+
+    def __int__(self):
+        return int(waits(self).host)
+
+    def __float__(self):
+        return float(waits(self).host)
+
+    def __repr__(self):
+        return f"device {self.host!r}"
+
+    def __getitem__(self, key):
+        count["launches"] += 1
+        return boxed(self.host[index(key)])
+
+    def __setitem__(self, key, value):
+        if not isinstance(value, (ndarray, *SCALARS)):
+            raise TypeError(f"Unsupported type {type(value)}")
+        count["launches"] += 1
+        self.host[index(key)] = inside(value)
+
+    def astype(self, dtype, copy=True):
+        return ndarray(self.host.astype(dtype, copy=copy))
+
+    def copy(self):
+        return ndarray(self.host.copy())
+
+    def sum(self):
+        return boxed(self.host.sum())
+
+
+def _operator(name, function, swapped=False):
+    def apply(self, other):
+        if not isinstance(other, (ndarray, *SCALARS)):
+            raise TypeError(f"Unsupported type {type(other)}")
+        count["launches"] += 1
+        x, y = (inside(other), self.host) if swapped else (self.host, inside(other))
+        return boxed(function(x, y))
+
+    apply.__name__ = name
+    return apply
+
+
+def _alone(function):
+    def apply(self):
+        count["launches"] += 1
+        return boxed(function(self.host))
+
+    return apply
+
+
+for _name in ARITHMETIC:
+    _function = getattr(operator, f"__{_name}__")
+    setattr(ndarray, f"__{_name}__", _operator(_name, _function))
+    setattr(ndarray, f"__r{_name}__", _operator(_name, _function, swapped=True))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(ndarray, f"__{_name}__", _operator(_name, getattr(operator, _name)))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", _alone(getattr(operator, _name)))
+
+
+def _function_on_device(function):
+    def apply(*arguments, **keywords):
+        count["launches"] += 1
+        if function in (np.nonzero, np.unique):
+            waits(None)
+        return boxed(function(*map(inside, arguments), **{name: inside(x) for name, x in keywords.items()}))
+
+    return apply
+
+
+def asarray(x, dtype=None, copy=None):
+    if isinstance(x, ndarray):
+        return ndarray(np.asarray(x.host, dtype=dtype, copy=copy))
+    count["to_device"] += 1
+    return ndarray(np.array(inside(x) if isinstance(x, tuple | list) else x, dtype=dtype))
+
+
+def _solve(A, b):
+    if A.shape[:-1] != b.shape[:-1]:  # as CuPy 14.2's
+        raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
+    return boxed(np.linalg.solve(A.host, b.host))
+
+
+NAMES = {
+    "constants": "bool int8 int16 int32 int64 uint8 uint64 float32 float64 inf nan pi e newaxis",
+    "functions": """abs add all any arange argmax argmin argsort astype atan2 broadcast_arrays broadcast_to ceil clip concat
+        copysign cos cosh cumulative_prod cumulative_sum divide empty equal exp expand_dims expm1 eye flip floor full full_like
+        isfinite isinf isnan linspace log log1p logaddexp logical_and logical_not logical_or matmul matrix_transpose max maximum
+        mean min minimum moveaxis multiply nonzero ones ones_like permute_dims pow prod reshape roll round sign signbit sin sinh
+        sort sqrt square squeeze stack subtract sum take take_along_axis tan tanh tril triu unique vecdot where zeros
+        zeros_like""",
+    "linalg": "cholesky diagonal eigh inv matmul matrix_transpose qr slogdet svd trace vecdot",
+}
+CONSTANTS, FUNCTIONS, LINALG = (names.split() for names in NAMES.values())
+
+
+def modules():
+    """``cupy`` and ``array_api_compat.cupy``, by their names; the device is "FakeDevice", with 1 GiB free."""
+    cupy, xp = ModuleType("cupy"), ModuleType("array_api_compat.cupy")
+    for module in (cupy, xp):
+        for name in CONSTANTS:
+            setattr(module, name, getattr(np, name))
+        for name in FUNCTIONS:
+            setattr(module, name, _function_on_device(getattr(np, name)))
+        module.linalg = SimpleNamespace(
+            solve=_solve, **{name: _function_on_device(getattr(np.linalg, name)) for name in LINALG}
+        )
+        module.asarray, module.ndarray, module.__version__ = asarray, ndarray, "0.0"
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 1,
+        memGetInfo=lambda: (2**30, 2**31),
+        getDeviceProperties=lambda k: {"name": b"FakeDevice"},
+        runtimeGetVersion=lambda: 13000,
+    )
+    cupy.cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0))
+    return {"cupy": cupy, "array_api_compat.cupy": xp}
+
+
+def install(monkeypatch):
+    """Put the modules where ``import`` finds them, and begin to count."""
+    import array_api_compat
+
+    found = modules()
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(array_api_compat, "cupy", found["array_api_compat.cupy"], raising=False)
+    count.clear()
+    return found["cupy"]
