@@ -1,0 +1,1 @@
+"""Tests and benchmarks on a GPU: ``python -m validation.gpu``."""
