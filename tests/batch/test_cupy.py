@@ -1,7 +1,8 @@
 """The batch on a GPU against the batch on NumPy. Skipped without CuPy and a GPU that works.
 
 Stated bounds: uniforms are equal; normals 8 units in the last place, and 2^-50 near zero; densities and derivatives 1e-10 of
-their size, steps after a fixed number of iterations 1e-9 (sums are added in another order, and exp and log are another library's).
+their size, steps after a fixed number of iterations 1e-9 (sums are added in another order, exp and log are another
+library's).
 """
 
 from __future__ import annotations
