@@ -89,6 +89,7 @@ def sum_of_densities(changes: tuple) -> Callable:
     return jit_anew(log_density)
 
 
+@functools.lru_cache(maxsize=64)
 def gradient_from(value_and_gradient: Callable) -> Callable:
     """``gradient`` alone."""
 
