@@ -118,9 +118,11 @@ class Table:
         assert q is not None
         with np.errstate(invalid="ignore"):
             far = np.abs(self.orbit.q - q).max(axis=1)
-        if np.isnan(far).all():
+        unknown = np.isnan(far)
+        if unknown.all():
             return OFF
-        k = int(np.nanargmin(far))
+        far[unknown] = np.inf
+        k = int(far.argmin())
         if not far[k] <= self.orbit.near * self.subject.coarseness():
             self.stray = (i, float(far[k]), tuple(q.tolist()))
             return OFF
