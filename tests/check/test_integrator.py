@@ -26,7 +26,7 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Fisher, Identity, SoftAbs
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 BY_ID = {pair.id: pair for pair in foreign.PAIRS}
 
@@ -234,7 +234,7 @@ def ellipse(q, p):
     return 0.5 * (ELLIPSE * q * q).sum() + 0.5 * (p * p).sum()
 
 
-@pytest.mark.parametrize("eps", [5.0, 20.0, 100.0, 1000.0])
+@pytest.mark.parametrize("eps", [5.0, swept(20.0), swept(100.0), 1000.0])
 def test_a_step_of_many_periods_is_no_fault(eps):
     report = rc.integrator(solved_midpoint, ellipse, dim=2, eps=eps)
     assert report.ok, str(report)

@@ -11,7 +11,7 @@ from refhmc.check.metrics import momenta
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.mutants import metrics as mutants
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN
-from tests.helpers.sweeps import one_in
+from tests.helpers.sweeps import one_in, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ("P08", "P09", "P10", "P10-nan", "P11", "P12-built", "M2", "M3", "M29", "one-sided", "solve", "absolute")
@@ -62,7 +62,11 @@ def test_all_our_metrics_pass(model, name):
 
 @pytest.mark.parametrize(
     "metric",
-    [refhmc.metrics.Identity(), refhmc.metrics.Diagonal(0.7), refhmc.metrics.Dense(np.array([[2.0, 0.5], [0.5, 1.0]]))],
+    [
+        swept(refhmc.metrics.Identity()),
+        refhmc.metrics.Diagonal(0.7),
+        refhmc.metrics.Dense(np.array([[2.0, 0.5], [0.5, 1.0]])),
+    ],
 )
 def test_our_constant_metrics_pass(metric):
     report = rc.metric((refhmc.models.Banana(), metric))

@@ -16,7 +16,7 @@ from refhmc.check.judging import simplest
 from refhmc.check.mutants import models as mutants
 from refhmc.models.datasets import load_json
 from tests.helpers.riemannian_cases import MODELS
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ("P13", "P14", "P15", "half", "third", "buffer", "support")
@@ -75,7 +75,7 @@ def test_all_our_models_pass(name):
         assert report.row("change").status == "PASS", str(report)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("activation", ["tanh", swept("relu")])
 def test_a_network_which_draws_its_start_passes(activation):
     x = np.linspace(-2, 2, 9)
     network = refhmc.models.MLP([1, 2, 1], x[:, None], np.sin(x), activation=activation)

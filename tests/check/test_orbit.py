@@ -115,7 +115,7 @@ def test_arrays_of_uniforms_and_permutations():
 # ----------------------------------------------------------------------------------------------- wrong and right kernels
 
 
-@pytest.mark.parametrize("name", ["P20", "M12b", "T09", "T14"])
+@pytest.mark.parametrize("name", ["P20", swept("M12b"), swept("T09"), "T14"])
 def test_bugs_are_found_and_the_case_is_printed(name):
     pair = BY_ID[name]
     report = pair.wrong(1)

@@ -15,7 +15,7 @@ from refhmc.integrators import NaiveSplit, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Identity
 
 PAIRS = {pair.id: pair for pair in cases.PAIRS}
-QUICK = ("split-unmerged", "P22b")
+QUICK = ("split-unmerged",)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def few_weighted_moves(monkeypatch):
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
-@pytest.mark.parametrize("name", representatives(QUICK, [name for k, name in enumerate(QUICK) if k % 3 == 0]))
+@pytest.mark.parametrize("name", representatives(QUICK, ["P16", "refresh first"]))
 def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
@@ -58,14 +58,16 @@ def test_correct_but_odd_kernels_are_in_detailed_balance(name):
     assert report.row("detailed balance").status == PASS
 
 
-@pytest.mark.parametrize("seed", [4, 23, 32, 55])  # eight starts near the middle missed a way back at these
+@pytest.mark.parametrize(
+    "seed", [4, swept(23), swept(32), 55]
+)  # eight starts near the middle missed a way back at these
 def test_of_several_ways_back_far_out_none_is_missed(seed):
     report = PAIRS["M4"].right(seed)
     assert report.row("detailed balance").status == report.row("acceptance").status == PASS, report
 
 
-ALSO_QUICK = ["floor .02", "noise after acceptance"]
-SWEPT = ["clipped in parts", "slow Langevin"]
+ALSO_QUICK = ["floor .02"]
+SWEPT = ["noise after acceptance", "clipped in parts", "slow Langevin"]
 
 
 @pytest.mark.parametrize(

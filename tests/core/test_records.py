@@ -117,7 +117,7 @@ runs = [
     (funnel, refhmc.Gibbs({"v": refhmc.HMC(step_size=0.3, n_steps=3), "x": refhmc.NUTS(max_treedepth=3)})),
 ]
 for model, kernel in runs:
-    result = refhmc.sample(model, kernel, draws=8, tune=25, chains=1, random_seed=1, progressbar=False, raw=True)
+    result = refhmc.sample(model, kernel, draws=4, tune=20, chains=1, random_seed=1, progressbar=False, raw=True)
     print(repr(result.draws[0, -1, 0]))
 """
 

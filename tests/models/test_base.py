@@ -13,6 +13,7 @@ import scipy.stats
 import refhmc
 from refhmc.errors import ModelError, PythonModelWarning
 from refhmc.models.base import gather_by_name
+from tests.helpers.sweeps import swept
 
 Data = collections.namedtuple("Data", "y X scale group")
 rng = np.random.default_rng(8)
@@ -81,10 +82,10 @@ def test_the_in_place_protocol_gives_the_same(sample):
     ("data", "expression"),
     [
         (None, lambda data: data is None),
-        (2.5, lambda data: data == 2.5),
-        (3, lambda data: data + 1 == 4),
+        swept(2.5, lambda data: data == 2.5),
+        swept(3, lambda data: data + 1 == 4),
         ([1.0, 2.0], lambda data: data[1] == 2.0 and data.shape == (2,)),
-        (np.arange(6.0).reshape(2, 3), lambda data: data[1, 2] == 5.0 and data.ndim == 2),
+        swept(np.arange(6.0).reshape(2, 3), lambda data: data[1, 2] == 5.0 and data.ndim == 2),
         (np.arange(24).reshape(2, 3, 4), lambda data: data[1, 2, 3] == 23),
         ((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
     ],

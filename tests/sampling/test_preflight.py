@@ -567,13 +567,14 @@ def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
 
 
 @pytest.mark.parametrize(
-    ("functions", "words"),
+    ("functions", "words", "in_python"),
     [
-        ((to_zero, normal_gradient), "changed its argument q in place"),
-        ((data_written, normal_gradient), "changed its data"),
+        ((to_zero, normal_gradient), "changed its argument q in place", ""),
+        swept((data_written, normal_gradient), "changed its data", ""),
+        swept((to_zero, normal_gradient), "changed its argument q in place", PYTHON),
+        ((data_written, normal_gradient), "changed its data", PYTHON),
     ],
 )
-@pytest.mark.parametrize("in_python", ["", PYTHON])
 def test_the_functions_of_a_part_are_checked_as_those_of_a_model(sample, functions, words, in_python):
     """The first part's are right. A whole of parts that run as Python runs so, too."""
     parts = [

@@ -11,6 +11,7 @@ import scipy.stats
 import refhmc
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.metrics import Identity, SoftAbs
+from tests.helpers.sweeps import swept
 from validation.cobb_program import HIGHEST, LARGEST, Rule, chain
 from validation.comparing import further_observation, smaller, verdict
 from validation.judging import POWER, level
@@ -46,7 +47,7 @@ def momentum(model, kernel, q, normals):
     return refhmc.transition(model, kernel, q, normals=normals, uniforms=[0.5]).momentum
 
 
-@pytest.mark.parametrize("rule", [Rule(), Rule(whole=True), Rule(restores=False, whole=True, weight=2.0)])
+@pytest.mark.parametrize("rule", [Rule(), swept((Rule(whole=True),)), Rule(restores=False, whole=True, weight=2.0)])
 @pytest.mark.parametrize("which", ["euclidean", "riemannian"])
 def test_the_program_s_chain_against_its_text_in_python(which, rule):
     """Draw by draw, with rejected and with failed trajectories among them."""
