@@ -34,14 +34,16 @@ TABLES = ROOT.parent / "shared" / "papers" / "tables"
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def command_line(doc: str | None, trials: int | None = 10, draws: int = 10_000, **more: Any) -> argparse.Namespace:
+def command_line(
+    doc: str | None, trials: int | None = 10, draws: int = 10_000, seed: int = 2021, **more: Any
+) -> argparse.Namespace:
     """Options every command has. ``more``: further options by name, each a dict for ``add_argument``."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0])
     parser.add_argument("--trials", type=int, default=trials, help="independent repetitions (default %(default)s)")
     parser.add_argument("--draws", type=int, default=draws, help="draws of a trial (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="two short trials: shows that the command runs")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--seed", type=int, default=2021)
+    parser.add_argument("--seed", type=int, default=seed)
     for name, options in more.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **options)
     chosen = parser.parse_args()

@@ -4,7 +4,8 @@ Could the paper's x0 be a further one of n runs with the mean m and the standard
 
     x0 - m = T + U,     T / (s sqrt(1 + 1/n)) Student's t with n - 1 degrees of freedom
 
-Is a figure smaller in one sampler than in another? Welch's t on the logarithms of the runs' figures.
+Is a figure smaller in one sampler than in another? Welch's t on the logarithms of the runs' figures. Where the runs of both
+go in pairs that share what is random about them (the start, the data), Student's t of the differences.
 
 Significance, what would have been told, and the meaning of "agrees" are judging.py's; where not even a difference that matters
 would have been told, there is no verdict.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy.stats
 
 from validation.judging import ALARM, POWER, Comparison, above, compare, level, over_trials
 
@@ -37,6 +39,12 @@ def verdict(p: float, told: float, matters: float, comparisons: int) -> str:
     if p < level(comparisons):
         return "differs"
     return "agrees" if told <= matters else "not decided"
+
+
+def paired(differences) -> float:
+    """p, two-sided, of the mean of the pairs' differences (n,) being 0; NaN for fewer than two, or if they are all the same."""
+    x = np.asarray(differences, dtype=float)
+    return float(scipy.stats.ttest_1samp(x, 0).pvalue) if len(x) > 1 and np.ptp(x) > 0 else math.nan
 
 
 def smaller(one, other, comparisons: int) -> tuple[str, str]:
