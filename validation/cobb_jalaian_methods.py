@@ -43,11 +43,11 @@ class Budget(NamedTuple):
     """``passes`` of each method; stochastic gradients are of one of ``batches``; the split has trajectories of ``n_steps`` in
     ``parts``; evaluations of the tuning; predictions kept, at most."""
 
-    passes: int = 320
+    passes: int = 240
     batches: int = 8
     n_steps: int = 12
     parts: int = 2
-    evaluations: int = 6
+    evaluations: int = 5
     kept: int = 30
 
     @property
