@@ -19,8 +19,10 @@ from validation import cobb_jalaian_memory as memory
 from validation import cobb_jalaian_methods as methods
 from validation import cobb_jalaian_schemes as schemes
 from validation import cobb_jalaian_sounds as sounds
+from validation import cobb_jalaian_table1_settings as settings
 from validation import common, comparing
 
+STEP_OF_RULES = 0.17
 SETTING = schemes.Setting(parts=4, step_size=0.6, n_steps=3)
 
 
@@ -90,6 +92,80 @@ def test_p_of_paired_differences():
     np.testing.assert_allclose(comparing.paired(x), 2 * beyond, rtol=1e-10)
     assert comparing.paired(-x) == comparing.paired(x)
     assert all(np.isnan(comparing.paired(y)) for y in ([], [0.3], [0.2, 0.2, 0.2]))
+
+
+def some_digits(n: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    return np.random.default_rng(5).random((n, 9)).astype(np.float32), np.arange(n) % 10
+
+
+def softmax_of(variant, X: np.ndarray, y: np.ndarray):
+    scale, shift = settings.scalings(X)[variant.scaling]
+    return refhmc.models.SoftmaxRegression(X * scale + shift, y, n_classes=10, prior_precision=variant.precision)
+
+
+def test_the_variants_of_table_1_are_softmax_regressions():
+    """Each row of the array against refhmc's own model on the scaled pixels: density, gradient, Fisher metric, trajectories."""
+    X, y = some_digits()
+    rng = np.random.default_rng(6)
+    order, variants = (
+        rng.permutation(len(X)),
+        [settings.Variant(s, 0.02, 0.5 + k) for k, s in enumerate(settings.scalings(X))],
+    )
+    H = settings.Digits(X, y, order, variants)
+    q = rng.normal(size=(len(variants), 100)).astype(np.float32)
+    p = rng.normal(size=100).astype(np.float32)
+    near = functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5)
+    twice = settings.Digits(X, y, order, [variant._replace(power=2.0) for variant in variants])
+    for k, variant in enumerate(variants):
+        whole, at = softmax_of(variant, X, y), q[k].astype(float)
+        prior = variant.precision * at
+        near(twice.potential(q)[k], -2 * whole.log_density(at) - 0.5 * prior @ at)
+        near(twice.gradient(q)[k], variant.step * (2 * whole.gradient(at) + prior))
+        near(twice.fisher_diagonal(q)[k], 2 * np.diag(whole.fisher(at)) - variant.precision)
+        split = whole.split(settings.PARTS, order=order)
+        near(H.potential(q)[k], -whole.log_density(at))
+        near(H.gradient(q)[k], variant.step * whole.gradient(at))
+        near(H.fisher_diagonal(q)[k], np.diag(whole.fisher(at)))
+        near(np.concatenate([x[k].ravel() for x in H.on_bytes(H.from_bytes(at))]), at)
+        for scheme, step in settings.STEPS.items():
+            end = q, np.tile(p, (len(q), 1))
+            for _ in range(3):
+                end = step(H, *end, 1.0)
+            of, integrator = whole if scheme == schemes.FULL else split, schemes.INTEGRATORS[scheme]
+            path = refhmc.integrate(
+                refhmc.Hamiltonian(of), integrator, at, p.astype(float), step_size=variant.step, n_steps=3
+            )
+            near(end[0][k], path.q[-1])
+            near(end[1][k], path.p[-1])
+
+
+def test_the_rules_of_table_1_s_variants():
+    """Ten transitions with a step at which some are rejected, against refhmc's trajectories on the same randomness."""
+    X, y = some_digits()
+    rules = (schemes.RIGHT, schemes.RESET, schemes.NOT_RESTORED)
+    variants = [settings.Variant(settings.CENTRED, STEP_OF_RULES, rule=rule) for rule in rules]
+    start = np.tile(np.random.default_rng(7).normal(size=100).astype(np.float32) / 3, (3, 1))
+    moves = settings.chain(settings.Digits(X, y, np.arange(len(X)), variants), schemes.SYMMETRIC, start, 10, (8,))
+    split = softmax_of(variants[0], X, y).split(settings.PARTS)
+    for k, rule in enumerate(rules):
+        rng, q, taken = np.random.default_rng((8,)), start[k].astype(float), []
+        for n in range(10):
+            p = rng.standard_normal(100, dtype=np.float32).astype(float)
+            path = refhmc.integrate(
+                refhmc.Hamiltonian(split),
+                schemes.INTEGRATORS[schemes.SYMMETRIC],
+                q,
+                p,
+                step_size=STEP_OF_RULES,
+                n_steps=settings.N_STEPS,
+            )
+            chance = min(1.0, np.exp(path.energy[0] - path.energy[-1]))
+            np.testing.assert_allclose(moves.probability[n, k], chance, rtol=1e-2, atol=1e-6)
+            taken.append(rng.random() < chance)
+            moves_on = taken[-1] or rule == schemes.NOT_RESTORED
+            q = path.q[-1] if moves_on else start[k].astype(float) if rule == schemes.RESET else q
+        np.testing.assert_allclose(moves.q[k], q, rtol=1e-3, atol=1e-3)
+        assert 0 < sum(taken) < 10
 
 
 def test_scores_that_are_better_that_are_worse_and_of_a_method_that_did_not_learn():
@@ -181,6 +257,7 @@ def test_parts_of_a_large_network_hold_a_few_vectors_each():
 COMMANDS = {
     "memory": ["claims", "rows"],
     "table1": ["rows", "orders", "verdict"],
+    "table1_settings": ["rows"],
     "table2": ["rows", "orders", "verdict", "bands"],
     "table3": ["rows", "orders", "verdict", "claims"],
     "table4": ["claims", "tuned", "runs"],
@@ -191,7 +268,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_each_command_runs(name, tmp_path, monkeypatch):
     """``--quick``, into another folder: the result file is there, with its verdicts."""
-    images = {"memory": "fashion_mnist", "table1": "mnist", "table3": "fashion_mnist"}.get(
+    images = {"memory": "fashion_mnist", "table1": "mnist", "table1_settings": "mnist", "table3": "fashion_mnist"}.get(
         name
     )
     if images and not (SHARED / "data" / images / f"{images}.npz").exists():
