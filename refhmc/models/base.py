@@ -29,7 +29,7 @@ from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
-from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays
+from refhmc.models.on_arrays import WITH_TEXT, StreamedOnArrays, SumOnArrays
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 
@@ -442,9 +442,13 @@ class SplitModel(Model):
             absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
         )
 
-    def on_arrays(self, xp: Any = np) -> SumOnArrays:
-        """The sum of its parts' texts, which are its ``parts``."""
-        return SumOnArrays([part.on_arrays(xp) for part in self.parts])
+    def on_arrays(self, xp: Any = np, streamed: bool = False) -> SumOnArrays:
+        """The sum of its parts' texts, which are its ``parts``. ``streamed``: a part's data are moved to ``xp`` for each of its
+        evaluations, so that those of one part at a time are there."""
+        if not streamed:
+            return SumOnArrays([part.on_arrays(xp) for part in self.parts])
+        makers = [functools.partial(part.on_arrays, xp) for part in self.parts]
+        return SumOnArrays([StreamedOnArrays(make, self.name, self.dim) for make in makers])
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return SplitModel, (self.parts, self.whole if self.made_alike else None)

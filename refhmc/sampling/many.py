@@ -41,6 +41,7 @@ def sample_many(
     initvals: Any,
     backend: str,
     shared_step_size: bool,
+    streamed: bool,
     save_warmup: bool,
     preflight: bool,
     display: Any,
@@ -50,7 +51,7 @@ def sample_many(
     model without a text on arrays."""
     xp = namespace_of(backend)
     check_kernel_of_many(kernel)
-    text = text_of(model, xp)
+    text = text_of(model, xp, streamed)
     kept = draws + (tune if save_warmup else 0)
     check_memory_of_many(model, kernel, kept, chains, backend)
     plan = make_plan(model, kernel, tune)
@@ -121,12 +122,18 @@ def check_kernel_of_many(kernel: Any) -> None:
         raise ValueError(f"{type(integrator).__name__} has no step on arrays")
 
 
-def text_of(model: Model, xp: Any) -> Any:
-    """The model's text on arrays; on NumPy its compiled functions, called for each position, where it has none."""
+def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
+    """The model's text on arrays; on NumPy its compiled functions, called for each position, where it has none. ``streamed``:
+    of a split model, whose data stay with the host; ValueError for another."""
+    from refhmc.models.base import SplitModel
     from refhmc.models.on_arrays import ModelOnArrays
 
     try:
-        return model.on_arrays(xp)
+        if not streamed:
+            return model.on_arrays(xp)
+        if isinstance(model, SplitModel):
+            return model.on_arrays(xp, streamed=True)
+        raise ValueError(f"streamed=True goes with a split model, and {model.name!r} is none: give model.split(M)")
     except MissingTextError:
         if xp is not np:
             raise

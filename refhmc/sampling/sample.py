@@ -54,6 +54,7 @@ def sample(
     preflight: bool = True,
     fuse: bool = False,
     shared_step_size: bool = True,
+    streamed: bool = False,
 ) -> Any | Result:
     """Draw from a model's distribution.
 
@@ -73,7 +74,9 @@ def sample(
         CPU, or "cupy", a GPU (DeviceError where there is none), of HMC and NUTS. Their streams are another generator's, so that
         their draws differ; chain k has its own whatever ``chains``.
     shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
-        learned from all chains. max_seconds : stop then, with the draws made so far.
+        learned from all chains.
+    streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, so that all
+        of them together may be larger than its memory. max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
@@ -115,6 +118,7 @@ def sample(
                 initvals=initvals,
                 backend=backend,
                 shared_step_size=shared_step_size,
+                streamed=streamed,
                 save_warmup=save_warmup,
                 preflight=preflight,
                 display=display,
