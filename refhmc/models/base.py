@@ -29,7 +29,7 @@ from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
-from refhmc.models.on_arrays import WITH_TEXT, StreamedOnArrays, SumOnArrays
+from refhmc.models.on_arrays import WITH_TEXT, StreamedOnArrays, SumOnArrays, keep_what_is_freed
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 
@@ -246,6 +246,8 @@ class Model:
                 f"model {self.name!r} has no text on arrays; those with one are made by {', '.join(WITH_TEXT)}; give "
                 f"refhmc.Model(..., on_arrays=...)"
             )
+        if xp is np:
+            keep_what_is_freed()
         return self._on_arrays(xp)
 
     # -- evaluation ---------------------------------------------------------------------------------------------

@@ -45,16 +45,38 @@ from refhmc.numerics.linalg import dot
 # ---------------------------------------------------------------------------------------------------- text on arrays
 
 
+# Numbers in the products of pairs of columns, at most.
+MOST_PAIRS = 2**24
+
+
 class LogisticRegressionOnArrays(TextOnArrays):
     """``rows``: the signed rows z_i, (n, d); ``precision``: 1 / s^2. A sum over the rows is one product for all positions.
 
-    log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is the exponential of log sigma(-m).
+    log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is the exponential of log sigma(-m). The Fisher metric of many
+    positions is their v (..., n) times ``pairs``, the products z_ij z_ik with j <= k, (n, d (d + 1) / 2), where there is room.
     """
 
     name = "logistic regression"
 
     def __init__(self, rows: np.ndarray, precision: float, xp: Any = np) -> None:
-        self.dim, self.rows, self.precision = rows.shape[1], xp.asarray(rows), precision
+        self.dim, self.rows, self.precision, self.xp = rows.shape[1], xp.asarray(rows), precision, xp
+        self.room = len(rows) * self.dim * (self.dim + 1) / 2 <= MOST_PAIRS
+
+    @functools.cached_property
+    def columns(self) -> tuple:
+        """Of the pairs j <= k: the places of (j, k) and of (k, j) in a matrix in one row, 1/2 where j = k, else 1; and for each
+        entry of such a matrix the pair."""
+        j, k = np.triu_indices(self.dim)
+        pair = np.zeros((self.dim, self.dim), dtype=int)
+        pair[j, k] = pair[k, j] = np.arange(len(j))
+        here = self.dim * j + k, self.dim * k + j, np.where(j == k, 0.5, 1.0), pair.ravel()
+        return tuple(map(self.xp.asarray, here))
+
+    @functools.cached_property
+    def pairs(self) -> Array:
+        """Made when they are first needed: a text that is made for one gradient (``streamed``) has no use for them."""
+        j, k = (self.xp.asarray(each) for each in np.triu_indices(self.dim))
+        return self.xp.take(self.rows, j, axis=1) * self.xp.take(self.rows, k, axis=1)
 
     def margins(self, beta: Array) -> tuple[Array, Array, Array]:
         """z, (n, d); m = z beta and e^-|m|, (..., n)"""
@@ -74,20 +96,23 @@ class LogisticRegressionOnArrays(TextOnArrays):
     def fisher(self, beta: Array) -> Array:
         xp, (z, _, e) = namespace(beta), self.margins(beta)
         v = e / (1 + e) ** 2
-        if few(beta):
+        if few(beta) or not self.room:
             G = (batched.transpose(z) * v[..., None, :]) @ z
         else:
-            G = xp.reshape(batched.rows_times(v, products_of_pairs(z)), (*beta.shape, self.dim))
+            G = batched.rows_times(v, *in_dtype_of(beta, self.pairs))
+            G = xp.reshape(xp.take(G, self.columns[3], axis=-1), (*beta.shape, self.dim))
         return where_finite(beta, G + self.precision * xp.eye(self.dim, dtype=beta.dtype), 2)
 
     def fisher_trace(self, beta: Array, M: Array) -> Array:
         xp, (z, m, e) = namespace(beta), self.margins(beta)
-        if few(beta):
+        if few(beta) or not self.room:
             forms = xp.sum((z @ M) * z, axis=-1)
         else:
-            forms = batched.rows_times(
-                xp.reshape(M, (*beta.shape[:-1], self.dim**2)), batched.transpose(products_of_pairs(z))
-            )
+            above, below, once, _ = self.columns
+            pairs, once = in_dtype_of(beta, self.pairs, once)
+            flat = xp.reshape(M, (*beta.shape[:-1], self.dim**2))
+            both = once * (xp.take(flat, above, axis=-1) + xp.take(flat, below, axis=-1))
+            forms = batched.rows_times(both, batched.transpose(pairs))
         weights = -e / (1 + e) ** 2 * xp.tanh(0.5 * m) * forms
         return where_finite(beta, batched.rows_times(weights, z), 1)
 
@@ -99,13 +124,8 @@ class LogisticRegressionOnArrays(TextOnArrays):
 
 
 def few(beta: Array) -> bool:
-    """Whether there are fewer positions than coordinates: a matrix (n, d) for each is then smaller than (n, d, d)."""
+    """Whether there are fewer positions than coordinates: v_i z_i of each is then no larger than the pairs."""
     return math.prod(beta.shape[:-1]) < beta.shape[-1]
-
-
-def products_of_pairs(z: Array) -> Array:
-    """z_j z_k of each row, (n, d^2)"""
-    return namespace(z).reshape(batched.outer(z, z), (z.shape[0], z.shape[1] ** 2))
 
 
 # ------------------------------------------------------------------------------------------- sums over observations

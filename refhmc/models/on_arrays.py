@@ -118,6 +118,16 @@ class StreamedOnArrays(TextOnArrays):
         return self.make().value_and_gradient(q)
 
 
+def keep_what_is_freed() -> None:
+    """Have the process keep memory that is freed, up to 31 MB at a time, and not give it back to the system.
+
+    The GNU C library gives arrays back as long as it has not seen a larger one freed. Each new array is then mapped afresh
+    when it is written to: 1.5 ms for a gradient of 10,401 weights on 400 rows, .7 ms without; the Hessians of 1,000 funnels
+    in ten dimensions 3.0 ms, .5 without. Elsewhere this does nothing.
+    """
+    np.empty(31 * 2**20, dtype=np.uint8)
+
+
 def in_dtype_of(q: Array, *data: Array) -> tuple:
     """The arrays of a model's data in the precision of a position."""
     return tuple(namespace(q).astype(x, q.dtype, copy=False) for x in data)
