@@ -24,7 +24,7 @@ ALL = slice(None)
 @dataclass
 class Chains:
     """Of each of n chains: its position with L and dL/dq there, the step size, the number of its next transition in all; its
-    stream."""
+    stream; where DHMC adapts it apart from the step, the size of its jumps."""
 
     q: Array
     log_density: Array
@@ -32,6 +32,7 @@ class Chains:
     step_size: Array
     transition: Array
     streams: Streams
+    jump_size: Array | None = None
 
     def __len__(self) -> int:
         return self.q.shape[0]
@@ -47,6 +48,7 @@ class Chains:
 
     def with_momentum(self, rows: Any, mover: Any, purpose: Purpose = Purpose.MOMENTUM, number: Any = None) -> Point:
         """The chains with fresh momenta p ~ N(0, G(q)), from the numbers of their transition or of that ``number``."""
+        mover = mover.of(self, rows)
         H, q = mover.H, copied(self.q[rows])
         number = self.transition[rows] if number is None else number
         mover.record.start(0 * self.log_density[rows])

@@ -11,12 +11,20 @@ import numpy as np
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.batch.backends import BUDGET, to_host
 from refhmc.batch.chains import ALL, Chains, run
+from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.hmc import HMCTransitions
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
 from refhmc.batch.steps import Mover
 from refhmc.batch.streams import Purpose, Streams, keys_of
-from refhmc.batch.warmup import DualAveraging, learned_metric, moments_for, search_step_size
+from refhmc.batch.warmup import (
+    DualAveraging,
+    learned_metric,
+    moments_for,
+    search_jump_size,
+    search_step_size,
+    statistics_of_sizes,
+)
 from refhmc.core import sample_stats as S
 from refhmc.errors import InitError
 from refhmc.integrators.defaults import resolve
@@ -24,9 +32,9 @@ from refhmc.metrics.base import FROM_DRAWS, NOTHING
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
-TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions}
+TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions, "dhmc": DHMCTransitions}
 # Counted for the run as a whole: a batch evaluates for all of its chains at once.
-NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations", "n_density_evaluations")
 MAX_TRIES = 100
 REPORT_EVERY = 0.1  # seconds
 
@@ -106,9 +114,9 @@ class Run:
         self.transitions = TRANSITIONS[kernel.name](self.chains, self.mover_for(self.metric), kernel)
         self.done = xp.zeros((n,), dtype=xp.int64)
 
-    def mover_for(self, metric: Any) -> Mover:
+    def mover_for(self, metric: Any) -> Mover | JumpMover:
         self.metric, self.model = metric, Remembering(self.text)
-        return Mover(metric.on_arrays(self.model), self.integrator)
+        return mover_for(self.kernel, metric, self.integrator, self.model)
 
     def count_evaluations(self) -> None:
         for name, count in self.model.counts.items():
@@ -130,14 +138,13 @@ class Run:
     def warm_up(self) -> Recorder:
         """Step size and metric; the draws of warm-up, if they are kept."""
         options, chains, xp = self.options, self.chains, batched.namespace(self.chains.q)
-        adapts, learns = self.kernel.step_size is None, self.metric.learns
+        learns = self.metric.learns
         recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
-        target = self.kernel.target_accept
-        if target is None:
-            target = 0.95 if self.metric.position_dependent else 0.8
-        dual: DualAveraging | None = None
-        if adapts and options.tune:
-            dual = DualAveraging(self.first_step_sizes(), target)
+        statistics = statistics_of_sizes(self.kernel, self.metric, self.text) if options.tune else {}
+        if "jump_size" in statistics:
+            chains.jump_size = chains.step_size + 0.0
+        first = self.first_sizes(statistics)
+        duals = {name: DualAveraging(first[name], target) for name, (_, target) in statistics.items()}
         schedule = warmup_schedule(options.tune) if learns != NOTHING else [("fast", 0, options.tune)]
         for kind, start, stop in schedule:
             positions, gradients = moments_for(self.metric, chains.q)
@@ -145,17 +152,19 @@ class Run:
             learning = [(positions, "q"), (gradients, "gradient")][: (kind == "slow") * (1 + (gradients is not None))]
 
             def ended(rows: Array, stats: dict[str, Array], learning: list = learning) -> bool:
-                if dual is not None and options.shared_step_size:
-                    chains.step_size[:] = dual.update(ALL, xp.mean(stats["acceptance_rate"])[None])
-                elif dual is not None:
-                    chains.step_size[rows] = dual.update(rows, stats["acceptance_rate"])
+                for name, dual in duals.items():
+                    statistic = stats[statistics[name][0]]
+                    if options.shared_step_size:
+                        getattr(chains, name)[:] = dual.update(ALL, xp.mean(statistic)[None])
+                    else:
+                        getattr(chains, name)[rows] = dual.update(rows, statistic)
                 for moments, name in learning:
                     moments.add(getattr(chains, name)[rows])
                 if options.keep_warmup:
                     recorder.record(rows, chains.q[rows], stats)
                 return self.ended(rows, stats)
 
-            together = dual is not None and options.shared_step_size
+            together = bool(duals) and options.shared_step_size
             for n in [1] * (stop - start) if together else [stop - start]:
                 self.run(n, ended, together)
                 if self.stopped:
@@ -163,10 +172,12 @@ class Run:
             if kind == "slow":
                 self.count_evaluations()
                 self.transitions.mover = self.mover_for(learned_metric(self.metric, positions, gradients))
-                if dual is not None and learns == FROM_DRAWS:
-                    dual.restart(self.first_step_sizes())
-        if dual is not None and options.tune:
-            chains.step_size[:] = xp.exp(dual.log_step_bar)
+                if learns == FROM_DRAWS:
+                    first = self.first_sizes(statistics)
+                    for name, dual in duals.items():
+                        dual.restart(first[name])
+        for name, dual in duals.items():
+            getattr(chains, name)[:] = xp.exp(dual.log_step_bar)
         recorder.move()
         return recorder
 
@@ -185,13 +196,22 @@ class Run:
         run(self.transitions, self.chains, n, keep)
         ended(xp.arange(len(self.chains)), kept)
 
-    def first_step_sizes(self) -> Array:
-        """By a search; (n,), or (1,) where it is shared."""
-        shared = self.options.shared_step_size
-        found = search_step_size(self.chains, self.transitions.mover, shared, self.tries)
-        self.chains.step_size[:], self.tries = found[0], found[1]
-        self.searches_failed += found[2]
-        return found[0][:1] + 0.0 if shared else found[0] + 0.0
+    def first_sizes(self, statistics: dict[str, tuple[str, float]]) -> dict[str, Array]:
+        """Of the jumps, then of the step, by searches; (n,), or (1,) where they are shared. Where all coordinates jump, the
+        step is the jump."""
+        shared, chains, mover, found = self.options.shared_step_size, self.chains, self.transitions.mover, {}
+        for name in sorted(statistics):
+            if name == "jump_size" or statistics[name][0] == "no_flip_probability":
+                sizes, failed = search_jump_size(chains, mover, getattr(chains, name), shared)
+            else:
+                sizes, self.tries, failed = search_step_size(chains, mover, shared, self.tries)
+            found[name] = sizes[:1] + 0.0 if shared else sizes + 0.0
+            self.searches_failed += failed
+            if name == "jump_size":
+                chains.jump_size = sizes
+            else:
+                chains.step_size[:] = sizes
+        return found
 
     def recorder_of_draws(self) -> Recorder:
         return Recorder(self.chains, self.names, self.options.draws, self.options.budget)
@@ -211,6 +231,13 @@ class Run:
                     break
         finally:
             self.count_evaluations()
+
+
+def mover_for(kernel: Any, metric: Any, integrator: Any, model: Remembering) -> Mover | JumpMover:
+    """What makes the kernel's steps."""
+    if getattr(kernel, "jumping", False):
+        return JumpMover(model, metric)
+    return Mover(metric.on_arrays(model), integrator)
 
 
 def random_starts(text: Any, metric: Any, entropy: int, chains: int, xp: Any) -> Array:

@@ -20,7 +20,7 @@ from refhmc.numerics.batched import Array
 
 class HMCTransitions(Table):
     """Of each chain on its trajectory: the point, H0, the least and the largest energy and the largest error so far, steps made
-    and to be made, their size, the uniform to be accepted with."""
+    and to be made, their size. ``used``: uniforms of a transition before its steps."""
 
     def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
         self.chains, self.mover, self.settings = chains, mover, kernel.settings()
@@ -31,7 +31,7 @@ class HMCTransitions(Table):
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
         jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
         used, eps = max(self.mover.draws - 1, 0), nominal
-        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), used + 3)
+        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), used + 2)
         if self.mover.draws:
             self.put(rows, order=self.chains.order(rows, self.mover.draws))
         if jitter > 0:
@@ -41,15 +41,16 @@ class HMCTransitions(Table):
         if length_jitter > 0:
             n, used = n * (1 + length_jitter * (2 * u[:, used] - 1)), used + 1
         n = xp.clip(xp.round(n), 1, None if fixed else MAX_STEPS)
+        self.used = used
         self.put_point(rows, point)
-        self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n, u=u[:, used])
+        self.put(rows, H0=H0, lowest=H0, highest=H0, worst=0 * nominal, done=0 * nominal, eps=eps, n=n)
         self.start_record(rows, self.mover, point)
 
     def turn(self, rows: Any) -> tuple[Array, dict[str, Array]]:
         """One step; the chains whose transition has ended, and its statistics."""
         begun = self.point_of(rows)
         last = self.done[rows] + 1 >= self.n[rows]
-        point = self.mover(begun, self.eps[rows], self.order_of(rows), last)
+        point = self.mover.of(self.chains, rows)(begun, self.eps[rows], self.order_of(rows), last)
         H = point.energy
         xp, H0, worst = batched.namespace(H), self.H0[rows], self.worst[rows]
         finite, error = xp.isfinite(H) & xp.isfinite(H0), H - H0
@@ -67,6 +68,10 @@ class HMCTransitions(Table):
         there = indices(rows, (self.done[rows] >= self.n[rows]) | ~finite)
         return there, self.end(there) if there.shape[0] else {}
 
+    def uniforms_used(self, rows: Any) -> Array:
+        """So far"""
+        return 0 * self.chains.transition[rows] + self.used
+
     def order_of(self, rows: Any) -> Array | None:
         """In which the trajectories go through the parts, if it is drawn"""
         return self.order[rows] if self.mover.draws else None
@@ -76,7 +81,8 @@ class HMCTransitions(Table):
         point, H0, eps, done = self.point_of(rows), self.H0[rows], self.eps[rows], self.done[rows]
         q, H = point.z[0], point.energy
         xp = batched.namespace(q)
-        moves = accept(q, q, H - H0, self.u[rows], done)
+        u = self.chains.uniforms(rows, self.uniforms_used(rows), 1)[:, 0]
+        moves = accept(q, q, H - H0, u, done)
         finite = xp.isfinite(H) & xp.isfinite(H0)
         accepted = moves.is_accepted & finite
         self.chains.move(rows, accepted, q, point.log_density, point.gradient)

@@ -69,6 +69,10 @@ class Mover:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]
                 self.step = checked(self.step, *tolerances, self.record)
 
+    def of(self, chains: Any, rows: Any) -> Mover:
+        """With the metric of the chains ``rows``: all have the same."""
+        return self
+
     def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
         """The points after a step of signed sizes ``eps`` (n,), through the parts in the ``order`` (n, M) where it is drawn;
         with an energy where it is ``wanted`` (n,), or everywhere."""

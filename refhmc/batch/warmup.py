@@ -10,15 +10,15 @@ many draws (:mod:`refhmc.adaptation.welford`): with n chains a window of w itera
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import GAMMA, KAPPA, T0
-from refhmc.adaptation.step_size import MAX_DOUBLINGS, SEARCH_TARGET
+from refhmc.adaptation.step_size import JUMP_SEARCH_TARGET, MAX_DOUBLINGS, SEARCH_TARGET
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
 from refhmc.batch.chains import ALL, Chains
-from refhmc.batch.steps import Mover
 from refhmc.batch.streams import Purpose
 from refhmc.batch.table import pick_point
 from refhmc.metrics import Dense, Diagonal
@@ -99,25 +99,71 @@ def moments_for(metric: Any, q: Array) -> tuple[Moments, Moments | None]:
     return positions, Moments(xp.zeros_like(positions.center), False) if metric.learns == FROM_GRADIENTS else None
 
 
-def search_step_size(chains: Chains, mover: Mover, shared: bool, first_try: int) -> tuple[Array, int, int]:
-    """First step sizes (n,): doubled or halved until the acceptance of a single step crosses 0.8, for each chain, or the mean
-    of all for all of them; the number of the next try, and of chains whose search found no end, which keep what they had."""
-    xp, start = batched.namespace(chains.q), chains.step_size
-    eps, direction, n = start + 0.0, xp.zeros_like(start), len(chains)
-    rows: Array = xp.arange(n)
+def statistics_of_sizes(kernel: Any, metric: Any, text: Any) -> dict[str, tuple[str, float]]:
+    """Which of ``step_size`` and ``jump_size`` warm-up adapts: to which statistic, and its target."""
+    if kernel.step_size is not None:
+        return {}
+    target = kernel.target_accept
+    if target is None:
+        target = 0.95 if metric.position_dependent else 0.8
+    n = len(text.discontinuous) if getattr(kernel, "jumping", False) else 0
+    if n == 0:
+        return {"step_size": ("acceptance_rate", target)}
+    flips = ("no_flip_probability", kernel.target_no_flip)
+    return {"step_size": flips} if n == text.dim else {"step_size": ("acceptance_rate", target), "jump_size": flips}
+
+
+def search(start: Array, acceptance: Callable, target: float, shared: bool, first_try: int = 0) -> tuple:
+    """Sizes (n,) from ``start``, doubled or halved until the acceptance(rows, sizes, try) (r,) crosses the target, for each
+    chain, or the mean of all for all of them; the number of the next try, the rows whose search found no end, which keep what
+    they had, and which of these were doubled."""
+    xp, size, direction = batched.namespace(start), start + 0.0, 0.0 * start
+    rows: Array = xp.arange(start.shape[0])
     for tried in range(first_try, first_try + MAX_DOUBLINGS):
-        number = xp.full(rows.shape, tried, dtype=xp.int64)
-        begun = chains.with_momentum(rows, mover, Purpose.STEP_SIZE, number)
-        drop = begun.energy - mover(pick_point(begun, ALL), eps[rows]).energy
-        acceptance = xp.where(xp.isfinite(drop), xp.exp(xp.where(drop < 0, drop, 0.0)), 0.0)
+        reached = acceptance(rows, size[rows], tried)
         if shared:
-            acceptance = 0.0 * acceptance + xp.mean(acceptance)
-        wanted = xp.where(acceptance > SEARCH_TARGET, 1.0, -1.0)
+            reached = 0.0 * reached + xp.mean(reached)
+        wanted = xp.where(reached >= target, 1.0, -1.0)
         goes_on = (direction[rows] == 0) | (wanted == direction[rows])
         rows, wanted = rows[goes_on], wanted[goes_on]
         if not rows.shape[0]:
-            return eps, tried + 1, 0
+            return size, tried + 1, rows, direction[rows] > 0
         direction[rows] = wanted
-        eps[rows] = eps[rows] * 2.0**wanted
-    eps[rows] = start[rows]
-    return eps, first_try + MAX_DOUBLINGS, int(rows.shape[0])
+        size[rows] = size[rows] * 2.0**wanted
+    size[rows] = start[rows]
+    return size, first_try + MAX_DOUBLINGS, rows, direction[rows] > 0
+
+
+def search_step_size(chains: Chains, mover: Any, shared: bool, first_try: int) -> tuple[Array, int, int]:
+    """First step sizes (n,), by the acceptance of a single step with a fresh momentum; the number of the next try, and of
+    searches that found no end."""
+    xp = batched.namespace(chains.q)
+
+    def acceptance(rows: Array, eps: Array, tried: int) -> Array:
+        number = xp.full(rows.shape, tried, dtype=xp.int64)
+        begun = chains.with_momentum(rows, mover, Purpose.STEP_SIZE, number)
+        drop = begun.energy - mover.of(chains, rows)(pick_point(begun, ALL), eps).energy
+        return xp.where(xp.isfinite(drop), xp.exp(xp.where(drop < 0, drop, 0.0)), 0.0)
+
+    sizes, tried, lost, _ = search(chains.step_size, acceptance, SEARCH_TARGET, shared, first_try)
+    return sizes, tried, int(lost.shape[0])
+
+
+def search_jump_size(chains: Chains, mover: Any, start: Array, shared: bool) -> tuple[Array, int]:
+    """First jump sizes (n,), by the mean of min(1, exp(change of L)) over moves of one discontinuous coordinate, either way,
+    from where the chain is; the number of searches whose sizes grew without end."""
+    xp, model, d = batched.namespace(chains.q), mover.H.model, chains.q.shape[1]
+    s = xp.asarray(mover.H.metric.inverse_mass(d), dtype=chains.q.dtype) ** 0.5
+
+    def acceptance(rows: Array, sizes: Array, tried: int) -> Array:
+        total = 0.0 * sizes
+        for j in (int(j) for j in model.discontinuous):
+            for sign in (-1, 1):
+                step = xp.where(xp.arange(d) == j, sign * sizes[:, None] * s, 0.0)
+                change = model.log_density(chains.q[rows] + step) - chains.log_density[rows]
+                total = total + xp.where(xp.isnan(change), 0.0, xp.exp(xp.where(change < 0, change, 0.0)))
+        return total / (2 * len(model.discontinuous))
+
+    sizes, _, _, grew = search(start, acceptance, JUMP_SEARCH_TARGET, shared)
+    model.forget()
+    return sizes, int(xp.sum(xp.astype(grew, xp.int64)))

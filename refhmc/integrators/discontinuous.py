@@ -61,20 +61,47 @@ class Discontinuous:
 def step(H: Any, q: Array, p: Array, eps: Array, order: Array) -> tuple[Array, Array]:
     """One step on arrays (..., d), with J in the ``order`` (..., n) of each; H is ``laplace.LaplaceOnArrays``. NaN where the
     log density is not a number."""
-    xp, L, jumps, W = batched.namespace(q), H.model.log_density, H.jumps(q), H.inverse_mass(q)
-    force = lambda q: xp.where(jumps, 0.0, H.model.gradient(q))  # noqa: E731
-    drift = lambda p: xp.where(jumps, 0.0, W * p)  # noqa: E731
-    p = p + eps / 2 * force(q)
-    q = q + eps / 2 * drift(p)
+    p = kicked(H, q, p, eps / 2)
+    q = drifted(H, q, p, eps / 2)
+    q, p, _ = jumped(H, q, p, eps, order)
+    q = drifted(H, q, p, eps / 2)
+    return q, kicked(H, q, p, eps / 2)
+
+
+def kicked(H: Any, q: Array, p: Array, h: Array) -> Array:
+    """p_I + h dL/dq_I; the array itself where there is no I"""
+    if len(H.model.discontinuous) == q.shape[-1]:
+        return p
+    return p + h * batched.namespace(q).where(H.jumps(q), 0.0, H.model.gradient(q))
+
+
+def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
+    """q_I + h M_I^-1 p_I, likewise"""
+    if len(H.model.discontinuous) == q.shape[-1]:
+        return q
+    return q + h * batched.namespace(q).where(H.jumps(q), 0.0, H.inverse_mass(q) * p)
+
+
+def jumped(
+    H: Any, q: Array, p: Array, eps: Array, order: Array, record: Callable | None = None
+) -> tuple[Array, Array, Array | None]:
+    """The moves of J: q and p after them, and L there, (...), None where there is no J. ``record(change, through)`` is told of
+    each move by how much it would change L, and of each chain, (...), whether it was made or turned back."""
+    xp, W, here = batched.namespace(q), H.inverse_mass(q), None
     for k in range(order.shape[-1]):
+        here = H.model.log_density(q) if here is None else here
         j = xp.arange(q.shape[-1]) == order[..., k : k + 1]
-        there = xp.where(j, q + eps * xp.copysign(W, p), q)
-        dU = (L(q) - L(there))[..., None]
+        target = xp.where(j, q + eps * xp.copysign(W, p), q)
+        there = H.model.log_density(target)
+        dU = (here - there)[..., None]
         through = j & (xp.abs(p) * W > dU)
         p_j = xp.where(through, p - xp.copysign(xp.ones_like(p), p) * dU / W, -p)
-        q, p = xp.where(through, there, q), xp.where(j, xp.where(dU > -xp.inf, p_j, xp.nan), p)
-    q = q + eps / 2 * drift(p)
-    return q, p + eps / 2 * force(q)
+        q, p = xp.where(through, target, q), xp.where(j, xp.where(dU > -xp.inf, p_j, xp.nan), p)
+        made = xp.any(through, axis=-1)
+        here = xp.where(made, there, here)
+        if record is not None:
+            record(-dU[..., 0], made)
+    return q, p, here
 
 
 @jit

@@ -30,10 +30,11 @@ from refhmc.numerics.batched import Array
 
 
 class LaplaceOnArrays(NamedTuple):
-    """H(q, p) = -L(q) + K(p) on arrays (..., d), with the masses fixed: M_i = s_i^-2, m_j = 1/s_j."""
+    """H(q, p) = -L(q) + K(p) on arrays (..., d): M_i = s_i^-2, m_j = 1/(r s_j), with the ``factor`` r, a number or (..., 1)."""
 
     model: Any
     metric: Any
+    factor: Any = 1.0
 
     def jumps(self, q: Array) -> Array:
         """Which coordinates are discontinuous, (d,)"""
@@ -41,10 +42,10 @@ class LaplaceOnArrays(NamedTuple):
         return xp.asarray([i in set(self.model.discontinuous) for i in range(q.shape[-1])])
 
     def inverse_mass(self, q: Array) -> Array:
-        """M_i^-1 and 1/m_j, (d,)"""
+        """M_i^-1 and 1/m_j, (d,), or (..., d) where each chain has its own factor"""
         xp = batched.namespace(q)
         variances = xp.asarray(self.metric.inverse_mass(q.shape[-1]), dtype=q.dtype)
-        return xp.where(self.jumps(q), variances**0.5, variances)
+        return xp.where(self.jumps(q), self.factor * variances**0.5, variances)
 
     def inverse_product(self, q: Array, p: Array) -> Array:
         """v = dK/dp"""

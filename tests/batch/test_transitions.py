@@ -156,7 +156,8 @@ def test_no_number_is_shared():
     seen = []
     for _ in range(2):
         transitions.start(slice(None))
-        seen.append(np.column_stack([transitions.point.z[1], transitions.u]))
+        u = chains.uniforms(slice(None), transitions.uniforms_used(slice(None)), 1)
+        seen.append(np.column_stack([transitions.point.z[1], u]))
         chains.transition += 1
     numbers = np.concatenate(seen).ravel()
     assert len(np.unique(numbers)) == numbers.size

@@ -5,22 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from refhmc.batch.chains import Chains, run
-from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.draw import TRANSITIONS, mover_for
 from refhmc.batch.memory import Remembering
-from refhmc.batch.nuts import NUTSTransitions
-from refhmc.batch.steps import Mover
 from refhmc.batch.streams import Streams, keys_of, normals_of
 from refhmc.integrators.defaults import resolve
 from refhmc.models.on_arrays import ModelOnArrays
-
-TRANSITIONS = {"hmc": HMCTransitions, "nuts": NUTSTransitions}
 
 
 def chains_at(model, kernel, q, entropy, numbers=None, text=None):
     """Chains ``numbers`` (0, 1, ... by default) of the seed at the rows of q, and their transitions."""
     metric, integrator = resolve(kernel.metric, kernel.integrator)
     remembering = Remembering(ModelOnArrays(model) if text is None else text)
-    mover = Mover(metric.on_arrays(remembering), integrator)
+    mover = mover_for(kernel, metric, integrator, remembering)
     n = len(q)
     numbers = np.arange(n) if numbers is None else np.asarray(numbers)
     streams = Streams(keys_of(entropy, int(numbers.max()) + 1)[numbers])

@@ -1,0 +1,121 @@
+"""Discontinuous HMC of many chains: the transition of :mod:`refhmc.kernels.dhmc`, the coordinates J of each chain in orders of
+its own.
+
+The uniforms of a transition are those of the kernel in their order: the jitters', those of an order before each step, the
+acceptance's. A move asks the model for L at its end, once; the change of L alone, which the compiled kernel asks of models that
+have it, has no text on arrays.
+
+Where warm-up adapts the jumps apart from the step, the masses m_j = 1/(r s_j) have a factor r for each chain, its jump size by
+its step size.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from refhmc.batch.chains import Chains
+from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.steps import Point, SolverRecord
+from refhmc.integrators.discontinuous import drifted, jumped, kicked
+from refhmc.metrics.laplace import LaplaceOnArrays
+from refhmc.numerics import batched
+from refhmc.numerics.batched import Array
+
+
+class MoveRecord(SolverRecord):
+    """Of each chain, the moves of J in a step: ``tries``, ``flips`` of those that were turned back, and ``passing``, the sum of
+    min(1, exp(change of L)); up to one where L is not a number."""
+
+    def start(self, zeros: Array) -> None:
+        super().start(zeros)
+        self.tries, self.flips, self.passing, self.defined = zeros, zeros, zeros, zeros == 0
+
+    def move(self, change: Array, through: Array) -> None:
+        """Another move of each."""
+        xp = batched.namespace(change)
+        self.defined = self.defined & (change < xp.inf)
+        counted = xp.astype(self.defined, change.dtype)
+        self.tries = self.tries + counted
+        self.flips = self.flips + xp.where(through, 0.0, counted)
+        self.passing = self.passing + xp.where(self.defined, xp.exp(xp.where(change < 0, change, 0.0)), 0.0)
+
+
+class JumpMover:
+    """``JumpMover(model, metric)``: the step of :mod:`refhmc.integrators.discontinuous` on a model that is
+    :class:`refhmc.batch.memory.Remembering`, as :class:`refhmc.batch.steps.Mover`."""
+
+    copies, draws, spares = 1, 0, False
+
+    def __init__(self, model: Any, metric: Any) -> None:
+        self.H, self.record = LaplaceOnArrays(model, metric), MoveRecord()
+
+    def of(self, chains: Chains, rows: Any) -> JumpMover:
+        """With the masses of the chains ``rows``."""
+        if chains.jump_size is None:
+            return self
+        mover = copy.copy(self)
+        mover.H = self.H._replace(factor=(chains.jump_size[rows] / chains.step_size[rows])[:, None])
+        return mover
+
+    def __call__(self, point: Point, eps: Array, order: Array | None = None, wanted: Array | None = None) -> Point:
+        """The points after a step of sizes ``eps`` (n,), with J in the ``order`` (n, k) of each, or as the model names them."""
+        H, model, (q, p), eps = self.H, self.H.model, point.z, eps[:, None]
+        if order is None:
+            order = batched.namespace(q).asarray([[int(j) for j in model.discontinuous]])
+        model.forget()
+        model.know(q, point.log_density, point.gradient)
+        self.record.start(0 * point.energy)
+        q = drifted(H, q, (p := kicked(H, q, p, eps / 2)), eps / 2)
+        q, p, log_density = jumped(H, q, p, eps, order, self.record.move)
+        if order.shape[-1] == q.shape[-1]:  # L is known, and no coordinate has a slope
+            model.know(q, log_density, point.gradient)
+        q = drifted(H, q, p, eps / 2)
+        arrived = self.at((q, kicked(H, q, p, eps / 2)))
+        model.forget()
+        return arrived
+
+    def at(self, z: tuple) -> Point:
+        """What is known at ``z``; the energy is NaN where the step failed."""
+        H, (q, p) = self.H, z
+        log_density, gradient = H.model.value_and_gradient(q)
+        return Point(z, gradient, H.inverse_product(q, p), log_density, H.energy(q, p))
+
+
+class DHMCTransitions(HMCTransitions):
+    """Of each chain also the moves of J on its trajectory: ``tries``, ``flips``, ``passing``."""
+
+    MOVES = ("tries", "flips", "passing")
+
+    def start(self, rows: Any) -> None:
+        """Begin the next transition of the chains ``rows``."""
+        super().start(rows)
+        self.put(rows, **dict.fromkeys(self.MOVES, 0 * self.H0[rows]))
+
+    @property
+    def a_step(self) -> int:
+        """Uniforms of a step."""
+        return max(len(self.mover.H.model.discontinuous) - 1, 0)
+
+    def uniforms_used(self, rows: Any) -> Array:
+        xp = batched.namespace(self.done)
+        return super().uniforms_used(rows) + self.a_step * xp.astype(self.done[rows], xp.int64)
+
+    def order_of(self, rows: Any) -> Array:
+        """Of J, for the next step"""
+        J = [int(j) for j in self.mover.H.model.discontinuous]
+        return batched.random_order(J, self.chains.uniforms(rows, self.uniforms_used(rows), self.a_step))
+
+    def add_record(self, rows: Any, record: Any) -> None:
+        super().add_record(rows, record)
+        self.put(rows, **{name: getattr(self, name)[rows] + getattr(record, name) for name in self.MOVES})
+
+    def record_statistics(self, rows: Any) -> dict[str, Array]:
+        tries, flips, passing = (getattr(self, name)[rows] for name in self.MOVES)
+        xp, none = batched.namespace(tries), 0.0 * tries + (len(self.mover.H.model.discontinuous) == 0)
+        some = xp.where(tries > 0, tries, 1.0)
+        return {
+            "no_flip_rate": xp.where(tries > 0, 1 - flips / some, none),
+            "no_flip_probability": xp.where(tries > 0, passing / some, none),
+            **super().record_statistics(rows),
+        }
