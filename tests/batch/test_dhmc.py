@@ -137,11 +137,11 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
 @pytest.mark.parametrize("shared", [False, True], ids=["of its own", "shared"])
 @pytest.mark.parametrize("name", ["change point", "switch"])
 def test_sample_adapts_steps_and_jumps(name, shared):
-    """To the targets of acceptance and of the no-flip rate; the means of 60 independent chains against the compiled kernel's,
+    """To the targets of acceptance and of the no-flip rate; the means of 40 independent chains against the compiled kernel's,
     or the truth, by t-tests: two or three, at 1e-5."""
     model = refhmc.models.ChangePoint() if name == "change point" else switch()
-    options = {"draws": 300, "tune": 400, "random_seed": 3, "raw": True, "progressbar": False}
-    many = refhmc.sample(model, chains=60, backend="arrays", shared_step_size=shared, **options)
+    options = {"draws": 200, "tune": 250, "random_seed": 3, "raw": True, "progressbar": False}
+    many = refhmc.sample(model, chains=40, backend="arrays", shared_step_size=shared, **options)
     assert many.attributes["step_size_searches_failed"] == 0
     for statistic in ("no_flip_probability", "acceptance_rate"):
         assert 0.7 < many.sample_stats[statistic].mean() < 0.95
