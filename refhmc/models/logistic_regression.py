@@ -54,12 +54,15 @@ class LogisticRegressionOnArrays(TextOnArrays):
 
     log sigma(m) = min(m, 0) - log(1 + e^-|m|), and sigma(-m) is the exponential of log sigma(-m). The Fisher metric of many
     positions is their v (..., n) times ``pairs``, the products z_ij z_ik with j <= k, (n, d (d + 1) / 2), where there is room.
+
+    ``largest``: so many numbers at most in the margins of a gradient, which takes that many rows of the data at a time.
     """
 
     name = "logistic regression"
 
     def __init__(self, rows: np.ndarray, precision: float, xp: Any = np) -> None:
         self.dim, self.rows, self.precision, self.xp = rows.shape[1], xp.asarray(rows), precision, xp
+        self.largest = 2**19 if xp is np else 2**26  # what fits into a processor's cache; what occupies a GPU
         self.room = len(rows) * self.dim * (self.dim + 1) / 2 <= MOST_PAIRS
 
     @functools.cached_property
@@ -85,13 +88,19 @@ class LogisticRegressionOnArrays(TextOnArrays):
         return z, m, xp.exp(-xp.abs(m))
 
     def value_and_gradient(self, beta: Array) -> tuple[Array, Array]:
-        xp, (z,) = namespace(beta), in_dtype_of(beta, self.rows)
-        m = batched.rows_times(beta, batched.transpose(z))
-        least = xp.minimum(m, 0.0)
-        other = least - m  # min(-m, 0)
-        log = xp.log1p(xp.exp(least + other))
-        L = xp.sum(least - log, axis=-1) - 0.5 * self.precision * batched.dot(beta, beta)
-        return L, batched.rows_times(xp.exp(other - log), z) - self.precision * beta
+        xp, (rows,) = namespace(beta), in_dtype_of(beta, self.rows)
+        gradient = -self.precision * beta
+        L = 0.5 * batched.dot(beta, gradient)
+        n, at_once = rows.shape[0], max(1, self.largest // max(1, math.prod(beta.shape[:-1])))
+        for start in range(0, n, at_once):
+            z = rows[start : min(start + at_once, n), :]
+            m = batched.rows_times(beta, batched.transpose(z))
+            least = xp.minimum(m, 0.0)
+            other = least - m  # min(-m, 0)
+            log = xp.log1p(xp.exp(least + other))
+            L = L + xp.sum(least - log, axis=-1)
+            gradient = gradient + batched.rows_times(xp.exp(other - log), z)
+        return L, gradient
 
     def fisher(self, beta: Array) -> Array:
         xp, (z, _, e) = namespace(beta), self.margins(beta)
