@@ -10,7 +10,7 @@ import numpy as np
 
 from refhmc.adaptation.windows import warmup_schedule
 from refhmc.batch.backends import BUDGET, to_host
-from refhmc.batch.chains import ALL, Chains, run
+from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.hmc import HMCTransitions
 from refhmc.batch.memory import Remembering
@@ -26,7 +26,7 @@ from refhmc.batch.warmup import (
     statistics_of_sizes,
 )
 from refhmc.core import sample_stats as S
-from refhmc.errors import InitError
+from refhmc.errors import InitError, ShapeError
 from refhmc.integrators.defaults import resolve
 from refhmc.metrics.base import FROM_DRAWS, NOTHING
 from refhmc.numerics import batched
@@ -63,11 +63,11 @@ class Recorder:
         kinds = {**dict.fromkeys(S.COUNTS, np.int64), **dict.fromkeys(S.FLAGS, np.bool_)}
         self.kinds = {name: kinds.get(name, np.float64) for name in names}
         size = n * (8 * d + sum(np.dtype(kind).itemsize for kind in self.kinds.values()))
-        on_host = self.xp is np
-        self.room = total if on_host else max(1, min(total, budget // max(size, 1)))
+        self.on_device = self.xp is not np and total > 0
+        self.room = max(1, min(total, budget // max(size, 1))) if self.on_device else total
         self.draws, self.stats = np.zeros((n, total, d)), {k: np.zeros((n, total), t) for k, t in self.kinds.items()}
         self.draws_there, self.stats_there = self.draws, self.stats
-        if not on_host:
+        if self.on_device:
             self.draws_there = self.xp.zeros((n, self.room, d), dtype=chains.q.dtype)
             self.stats_there = {k: self.xp.zeros((n, self.room), dtype=t) for k, t in self.kinds.items()}
         self.done = self.xp.zeros((n,), dtype=self.xp.int64)
@@ -80,15 +80,27 @@ class Recorder:
             self.stats_there[name][rows, at] = stats[name]
         self.done[rows] += 1
 
-    def stretches(self) -> list[int]:
-        """Transitions at a time, so that what is on the device has room."""
-        whole, rest = divmod(self.total, self.room) if self.room else (0, 0)
-        return [self.room] * whole + [rest] * (rest > 0)
+    def stretches(self, n: int) -> list[int]:
+        """The next n transitions in pieces for which there is room on the device."""
+        if not self.on_device:
+            return [n]
+        first = min(n, self.room - self.waiting)
+        whole, rest = divmod(n - first, self.room)
+        return [first] * (first > 0) + [self.room] * whole + [rest] * (rest > 0)
+
+    @property
+    def waiting(self) -> int:
+        """Transitions of the chain that is furthest that are on the device only."""
+        return int(self.xp.max(self.done)) - self.moved
+
+    def move_if_full(self) -> None:
+        if self.on_device and self.waiting >= self.room:
+            self.move()
 
     def move(self) -> None:
         """What is on the device to the host."""
-        if self.draws_there is not self.draws:
-            at = slice(self.moved, min(self.moved + self.room, self.total))
+        if self.on_device and self.waiting > 0:
+            at = slice(self.moved, min(self.moved + self.waiting, self.total))
             n = at.stop - at.start
             self.draws[:, at] = to_host(self.draws_there[:, :n])
             for name in self.names:
@@ -97,7 +109,8 @@ class Recorder:
 
 
 class Run:
-    """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`. ``stopped``: the watch said so."""
+    """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.
+    ``stopped``: the watch said so."""
 
     def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
         xp, n = batched.namespace(q), q.shape[0]
@@ -107,12 +120,13 @@ class Run:
         self.evaluations: dict[str, int] = {}
         self.searches_failed, self.tries, self.stopped = 0, 0, False
         self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
-        L, gradient = text.value_and_gradient(q)
+        L, gradient = (copied(x) for x in text.value_and_gradient(q))  # chains are moved in place
         streams = Streams(xp.asarray(keys_of(entropy, n)))
         step_size = xp.full((n,), 1.0 if kernel.step_size is None else float(kernel.step_size), dtype=q.dtype)
         self.chains = Chains(q, L, gradient, step_size, xp.zeros((n,), dtype=xp.int64), streams)
         self.transitions = TRANSITIONS[kernel.name](self.chains, self.mover_for(self.metric), kernel)
         self.done = xp.zeros((n,), dtype=xp.int64)
+        self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
     def mover_for(self, metric: Any) -> Mover | JumpMover:
         self.metric, self.model = metric, Remembering(self.text)
@@ -135,12 +149,13 @@ class Run:
         self.stopped = self.options.watch(to_host(self.done), to_host(self.divergences), self.evaluations["gradient"])
         return self.stopped
 
-    def warm_up(self) -> Recorder:
-        """Step size and metric; the draws of warm-up, if they are kept."""
+    def warm_up(self) -> None:
+        """Step size and metric; the draws of warm-up, if they are kept. Without warm-up, a first step size."""
         options, chains, xp = self.options, self.chains, batched.namespace(self.chains.q)
         learns = self.metric.learns
         recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
-        statistics = statistics_of_sizes(self.kernel, self.metric, self.text) if options.tune else {}
+        self.warm = recorder
+        statistics = statistics_of_sizes(self.kernel, self.metric, self.text)
         if "jump_size" in statistics:
             chains.jump_size = chains.step_size + 0.0
         first = self.first_sizes(statistics)
@@ -165,10 +180,11 @@ class Run:
                 return self.ended(rows, stats)
 
             together = bool(duals) and options.shared_step_size
-            for n in [1] * (stop - start) if together else [stop - start]:
+            for n in [1] * (stop - start) if together else recorder.stretches(stop - start):
                 self.run(n, ended, together)
+                recorder.move_if_full()
                 if self.stopped:
-                    return recorder
+                    return
             if kind == "slow":
                 self.count_evaluations()
                 self.transitions.mover = self.mover_for(learned_metric(self.metric, positions, gradients))
@@ -176,10 +192,9 @@ class Run:
                     first = self.first_sizes(statistics)
                     for name, dual in duals.items():
                         dual.restart(first[name])
-        for name, dual in duals.items():
+        for name, dual in duals.items() if options.tune else ():
             getattr(chains, name)[:] = xp.exp(dual.log_step_bar)
         recorder.move()
-        return recorder
 
     def run(self, n: int, ended: Callable, together: bool = False) -> None:
         """n transitions of each chain; ``together``: they are told of at once, when all have ended."""
@@ -213,22 +228,21 @@ class Run:
                 chains.step_size[:] = sizes
         return found
 
-    def recorder_of_draws(self) -> Recorder:
-        return Recorder(self.chains, self.names, self.options.draws, self.options.budget)
-
-    def draw(self, recorder: Recorder) -> None:
+    def draw(self) -> None:
         """The draws, with the step size and the metric as they are."""
+        recorder = self.made = Recorder(self.chains, self.names, self.options.draws, self.options.budget)
 
         def ended(rows: Array, stats: dict[str, Array]) -> bool:
             recorder.record(rows, self.chains.q[rows], stats)
             return self.ended(rows, stats)
 
         try:
-            for n in recorder.stretches():
+            for n in recorder.stretches(self.options.draws):
                 self.run(n, ended)
-                recorder.move()
+                recorder.move_if_full()
                 if self.stopped:
                     break
+            recorder.move()
         finally:
             self.count_evaluations()
 
@@ -240,22 +254,44 @@ def mover_for(kernel: Any, metric: Any, integrator: Any, model: Remembering) -> 
     return Mover(metric.on_arrays(model), integrator)
 
 
-def random_starts(text: Any, metric: Any, entropy: int, chains: int, xp: Any) -> Array:
-    """Uniform on (-2, 2)^d from each chain's own stream; again, up to 100 times, where density, gradient or metric is not
-    finite. Raises InitError."""
+def uniform_starts(text: Any, entropy: int, chains: int, xp: Any) -> Callable[[Array, int], Array]:
+    """Starts (r, d) of the chains ``rows`` at a try, uniform on (-2, 2)^d, from each chain's own stream."""
     streams = Streams(xp.asarray(keys_of(entropy, chains)))
-    rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
-    H = metric.on_arrays(text)
-    for tried in range(MAX_TRIES):
+
+    def drawn(rows: Array, tried: int) -> Array:
         number = xp.full(rows.shape, tried, dtype=xp.int64)
-        u = streams.uniforms(rows, number, Purpose.START, 0 * number, text.dim)
-        q = 4 * u - 2
+        return 4 * streams.uniforms(rows, number, Purpose.START, 0 * number, text.dim) - 2
+
+    return drawn
+
+
+def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, chains: int, xp: Any) -> Array:
+    """Those that are drawn, (chains, d); again, up to 100 times, where density, gradient or metric is not finite. Raises
+    InitError."""
+    rows, starts = xp.arange(chains), xp.zeros((chains, text.dim), dtype=xp.float64)
+    for tried in range(MAX_TRIES):
+        q = drawn(rows, tried)
         starts[rows] = q
-        fit = xp.isfinite(H.energy(q, 0 * q)) & xp.all(xp.isfinite(text.gradient(q)), axis=-1)
-        rows = rows[~fit]
+        rows = rows[~fit(text, metric, q)]
         if not rows.shape[0]:
             return starts
     raise InitError(
-        f"no start found in {MAX_TRIES} tries, uniform on (-2, 2), for {rows.shape[0]} of {chains} chains (the first is "
-        f"{int(rows[0])}): log density, gradient or metric is not finite. Give initvals where the density is positive."
+        f"no start found in {MAX_TRIES} tries for {rows.shape[0]} of {chains} chains (the first is chain {int(rows[0])}): log "
+        "density, gradient or metric is not finite. Give initvals where the density is positive."
     )
+
+
+def fit(text: Any, metric: Any, q: Array) -> Array:
+    """Whether chains may begin at q (n, d), (n,). Raises ShapeError where the text's log density or gradient has another
+    shape than it should."""
+    xp = batched.namespace(q)
+    L, gradient = text.value_and_gradient(copied(q))
+    for what, found, shape in (("log density", L, q.shape[:1]), ("gradient", gradient, q.shape)):
+        if tuple(found.shape) != tuple(shape):
+            raise ShapeError(
+                f"the {what} of the text on arrays at positions {q.shape}: expected {tuple(shape)}, got {tuple(found.shape)}"
+            )
+    for j in text.discontinuous:  # entries that are not read
+        gradient = xp.where(xp.arange(q.shape[1]) == int(j), 0.0, gradient)
+    energy = metric.on_arrays(text).energy(copied(q), xp.zeros_like(q))
+    return xp.isfinite(energy) & xp.all(xp.isfinite(gradient), axis=-1)

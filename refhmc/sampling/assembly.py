@@ -27,7 +27,7 @@ from refhmc.sampling import discontinuity
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.result import Result
-from refhmc.sampling.review import failed_evaluations, review
+from refhmc.sampling.review import failed_evaluations, listed, review, some
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -150,8 +150,8 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
     lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.append(
-            f"The search for a first step size found no end in {len(lost)} of {len(chosen)} chains ({lost}): the energy "
-            "error of one step does not depend on its size there. Is the density proper, and its gradient right?"
+            f"The search for a first step size found no end in {len(lost)} of {len(chosen)} chains ({listed(lost)}): the "
+            "energy error of one step does not depend on its size there. Is the density proper, and its gradient right?"
         )
     if not attributes["exact"]:
         found.append(f"The chain is approximate: {inexact_part(kernel).approximation}")
@@ -179,14 +179,16 @@ def cut_short(attributes: dict[str, Any]) -> list[str]:
     lengths, chosen = attributes["draws_per_chain"], attributes["chains"]
     by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds"}[attributes["stopped_by"]]
     if not any(lengths) and attributes["draws"]:
+        goes_on = "" if "backend" in attributes else ", and with checkpoint= a folder the same call goes on from there"
         return [
             f"There are no draws: {by} stopped the run in warm-up, before the first. save_warmup=True keeps what there is of "
-            "warm-up, and with checkpoint= a folder the same call goes on from there."
+            f"warm-up{goes_on}."
         ]
-    left_out = {k: n for k, n in enumerate(lengths) if k not in chosen}
+    kept = set(chosen)
+    left_out = {k: n for k, n in enumerate(lengths) if k not in kept}
     if not left_out:
         return []
-    which = ", ".join(f"chain {k}: {n}" for k, n in left_out.items())
+    which = some([f"chain {k}: {n}" for k, n in left_out.items()])
     return [
         f"{by} stopped the run when its chains were of unequal length. The groups hold the largest rectangle, "
         f"without {len(left_out)} of {len(lengths)} chains (draws made by {which}); with raw=True, .ragged has every draw."

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refhmc.batch.backends import describe, memory_there, namespace_of, to_host
-from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Recorder, Run, random_starts
+from refhmc.batch.chains import copied
+from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, fit, random_starts, uniform_starts
 from refhmc.core.sample_stats import FLAGS
-from refhmc.errors import DiscontinuityWarning, GradientError, MissingTextError, PrecisionWarning, SamplingWarning
+from refhmc.errors import (
+    DiscontinuityWarning,
+    GradientError,
+    MissingTextError,
+    ModelError,
+    PrecisionWarning,
+    SamplingError,
+    SamplingWarning,
+    ShapeError,
+)
 from refhmc.integrators.defaults import resolve
+from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
 from refhmc.sampling.assembly import attached, begun, cut_short, inexact_part, largest_rectangle, put_posterior
 from refhmc.sampling.chain import make_plan
@@ -19,7 +32,7 @@ from refhmc.sampling.initialization import check_metrics, check_start, given_sta
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.progress import ProgressReport
-from refhmc.sampling.review import review
+from refhmc.sampling.review import failed_evaluations, review
 from refhmc.sampling.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:
@@ -63,46 +76,59 @@ def sample_many(
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
             check_derivatives(plan, first)
-            check_text(model, text, starts[:COMPARED])
+        check_text(model, text, plan, starts[:COMPARED], preflight)
     to_say: list[Warning] = [] if imprecise is None else [PrecisionWarning(imprecise)]
     jumps = discontinuity.declared(model, kernel, first)
     result = begun(model, kernel, entropy, draws, tune, preflight)
     result.attributes.update(backend=backend, device=describe(backend), shared_step_size=bool(shared_step_size))
-    begin, stopped_by = time.monotonic(), ""
+    begin, stopped_by, refused = time.monotonic(), "", None
 
     def watch(done: np.ndarray, divergences: np.ndarray, gradients: int) -> bool:
-        nonlocal stopped_by
+        nonlocal stopped_by, refused
         seconds = time.monotonic() - begin
         each = np.full(len(done), gradients / len(done))
-        display.report(ProgressReport(done, tune + draws, tune, divergences, each, seconds, False))
+        try:
+            display.report(ProgressReport(done, tune + draws, tune, divergences, each, seconds, False))
+        except Exception as error:
+            refused = error
+            raise
         if max_seconds is not None and seconds > max_seconds:
             stopped_by = "time"
         return bool(stopped_by)
 
     options = Options(int(draws), int(tune), bool(shared_step_size), bool(save_warmup), watch)
     run = Run(text, kernel, starts, entropy, options)
-    warm, made = (Recorder(run.chains, run.names, 0, 0) for _ in range(2))
     after_warmup = np.full((chains, model.dim), np.nan)
+    logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
+
+    def put_together() -> None:
+        put_draws_of_many(result, run, save_warmup, stopped_by)
+        result.attributes.update(counts(run, logs), sampling_time=time.monotonic() - begin)
+        put_posterior(result, model)
+
     try:
         with sigterm_as_ctrl_c(), np.errstate(all="ignore"):
             try:
-                warm = run.warm_up()
+                run.warm_up()
                 if not run.stopped:
                     after_warmup = to_host(run.chains.q).copy()
-                    made = run.recorder_of_draws()
-                    run.draw(made)
+                    run.draw()
             except KeyboardInterrupt:
                 stopped_by = "interrupt"
+            except Exception as error:
+                stopped_by = "error"
+                if error is refused:
+                    raise
+                raise failure_of_many(model, run, error) from error
             seconds = time.monotonic() - begin
             done, divergences = to_host(run.done), to_host(run.divergences)
             gradients = np.full(chains, run.evaluations.get("gradient", 0) / chains)
             display.report(ProgressReport(done, tune + draws, tune, divergences, gradients, seconds, True))
-        put_draws_of_many(result, made, warm if save_warmup else None, stopped_by)
-        result.attributes.update(counts(run), sampling_time=time.monotonic() - begin)
-        put_posterior(result, model)
-        to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps)
+            put_together()
+            to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps)
+            result.warnings[:0] = [] if imprecise is None else [imprecise]
     except BaseException as error:
-        carrier = attached(error, result, lambda: put_draws_of_many(result, made, None, stopped_by))
+        carrier = attached(error, result, put_together)
         if carrier is error:
             raise
         raise carrier from error
@@ -140,31 +166,53 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
         return ModelOnArrays(model)
 
 
-def check_text(model: Model, text: Any, q: Any) -> None:
-    """Raise GradientError unless the text makes the log density and the gradient of the model's functions at q (k, d)."""
-    values, gradients = (to_host(x) for x in text.value_and_gradient(q))
-    for k, at in enumerate(to_host(q)):
-        value, gradient = model.core.value_and_gradient(at)
-        for what, found, wanted in (("log density", values[k], value), ("gradient", gradients[k], gradient)):
-            distance = np.max(np.abs(found - wanted))
-            if not distance <= CLOSE * (1 + np.max(np.abs(wanted))):
-                raise GradientError(
-                    f"the {what} of the text on arrays of model {model.name!r} is not that of the model: they differ by "
-                    f"{distance:.3g} at {np.array2string(at, precision=6, threshold=8)}"
-                )
+def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None:
+    """Raise ModelError if the text changes the positions q (k, d) that it is given; and, if their ``values`` are asked for,
+    GradientError unless it makes what the model's functions do, of all that the metric reads."""
+    from refhmc.models.on_arrays import ModelOnArrays
+
+    if isinstance(text, ModelOnArrays):
+        return
+    compiled, at = ModelOnArrays(model), to_host(q).copy()
+    given = copied(q)
+    found = dict(zip(("log density", "gradient"), text.value_and_gradient(given), strict=True))
+    if not np.array_equal(to_host(given), at):
+        raise ModelError(f"the text on arrays of model {model.name!r} changed its argument q in place; work on a copy")
+    if not values:
+        return
+    wanted = dict(zip(("log density", "gradient"), compiled.value_and_gradient(at), strict=True))
+    M = np.random.default_rng(20261123).standard_normal((*at.shape, model.dim))
+    for name in plan.blocks[0].dynamics.metric.reads:
+        if name is not None and hasattr(compiled, name):
+            more = (M,) if "trace" in name else ()
+            found[name] = getattr(text, name)(copied(q), *(batched.namespace(q).asarray(x) for x in more))
+            wanted[name] = getattr(compiled, name)(at, *more)
+    for what, theirs in found.items():
+        value, right = to_host(theirs), wanted[what]
+        if value.shape != right.shape:
+            raise ShapeError(f"the {what} of the text on arrays: expected {right.shape}, got {value.shape}")
+        axes = tuple(range(1, right.ndim))
+        distance, size = np.max(np.abs(value - right), axis=axes), np.max(np.abs(right), axis=axes)
+        for k in np.flatnonzero(~(distance <= CLOSE * (1 + size))):
+            raise GradientError(
+                f"the {what} of the text on arrays of model {model.name!r} is not that of the model: they differ by "
+                f"{distance[k]:.3g} at {np.array2string(at[k], precision=6, threshold=8)}"
+            )
 
 
 def check_memory_of_many(model: Model, kernel: Any, kept: int, chains: int, backend: str) -> None:
     """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
-    there = memory_there("arrays")
+    there, chains = memory_there("arrays"), int(chains)
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)
-    needed = chains * kept * (2 * 8 * model.dim + bytes_of)
+    needed = chains * int(kept) * (2 * 8 * model.dim + bytes_of)
     if there is not None and needed > there:
         raise MemoryError(
             f"this run needs about {needed:,} bytes of draws, and the machine has {there:,}: take fewer draws or chains"
         )
     on_device = 8 * chains * model.dim * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
+    if resolve(kernel.metric, kernel.integrator)[0].position_dependent:  # the metric, its factor, contractions
+        on_device += 8 * chains * 6 * model.dim**2
     there = memory_there(backend)
     if there is not None and on_device > there:
         raise MemoryError(
@@ -179,21 +227,46 @@ def starts_of(
     """(chains, d) on the device. Raises InitError or MetricError for the first chain that cannot begin."""
     metric, _ = resolve(kernel.metric, kernel.integrator)
     given = given_starts(model, initvals, chains)
-    if given is None and callable(model.initial):
-        seeds = [np.random.SeedSequence(entropy, spawn_key=(k,)) for k in range(chains)]
-        given = np.array([model.initial(np.random.Generator(np.random.Philox(seed))) for seed in seeds], dtype=float)
     if given is None:
-        return random_starts(text, metric, entropy, chains, xp)
+        drawn = uniform_starts(text, entropy, chains, xp)
+        if callable(model.initial):
+            drawn = starts_of_model(model, entropy, chains, xp)
+        return random_starts(drawn, text, metric, chains, xp)
     q = xp.asarray(given)
-    fit = to_host(xp.isfinite(metric.on_arrays(text).energy(q, 0 * q)) & xp.all(xp.isfinite(text.gradient(q)), axis=-1))
-    for k in np.flatnonzero(~fit):
-        check_start(model, given[k], int(k))
-        check_metrics(model, plan, given[k], int(k))
+    for k in map(int, np.flatnonzero(~to_host(fit(text, metric, q)))):
+        check_start(model, given[k], k)
+        check_metrics(model, plan, given[k], k)
+        raise GradientError(
+            f"chain {k}: the text on arrays of model {model.name!r} is not finite at the start, where the model's functions are"
+        )
     return q
 
 
-def put_draws_of_many(result: Result, made: Recorder, warm: Recorder | None, stopped_by: str) -> None:
+def starts_of_model(model: Model, entropy: int, chains: int, xp: Any) -> Callable:
+    """Those of ``model.initial``, which draws from each chain's own generator."""
+    seeds = (np.random.SeedSequence(entropy, spawn_key=(k,)) for k in range(chains))
+    generators = [np.random.Generator(np.random.Philox(seed)) for seed in seeds]
+
+    def drawn(rows: Any, tried: int) -> Any:
+        return xp.asarray(np.array([model.initial(generators[k]) for k in to_host(rows)], dtype=float))  # type: ignore[misc]
+
+    return drawn
+
+
+def failure_of_many(model: Model, run: Run, error: Exception) -> SamplingError:
+    """What to raise where the model did: one chain's exception ends all of them."""
+    done, position = to_host(run.done), model.core.last_position.get(threading.get_ident())
+    where = "" if position is None else f" (last position q = {np.array2string(position, threshold=8)})"
+    words = str(error).rstrip(".")
+    return SamplingError(
+        f"the chains stopped, after {done.min()} to {done.max()} iterations: {type(error).__name__}: {words}{where}. The draws "
+        "so far are in this exception's .partial"
+    )
+
+
+def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: str) -> None:
     """Draws and statistics: all of them, or the largest rectangle where the chains are of different lengths."""
+    made, warm = run.made, run.warm
     made.move()
     lengths = to_host(made.done)
     chosen, n = largest_rectangle(lengths)
@@ -203,7 +276,7 @@ def put_draws_of_many(result: Result, made: Recorder, warm: Recorder | None, sto
         "sample_stats": {name: values[at, :n] for name, values in made.stats.items()},
         "unconstrained_posterior": {"q": made.draws[at, :n]},
     }
-    if warm is not None:
+    if save_warmup:
         warm.move()
         m = int(to_host(warm.done).min())
         groups["warmup_posterior"] = {}
@@ -217,14 +290,19 @@ def put_draws_of_many(result: Result, made: Recorder, warm: Recorder | None, sto
     result.groups.update(groups)
 
 
-def counts(run: Run) -> dict[str, Any]:
-    """Evaluations of the model at a position, of all chains together, whether or not a chain needed its own."""
+def counts(run: Run, logs: list) -> dict[str, Any]:
+    """Evaluations of the model at a position, of all chains together, whether or not a chain needed its own; and those that
+    failed, of which it is not known in which chains."""
+    failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
     return {
         **found,
         "n_log_density_evaluations": found.get("n_gradient_evaluations", 0),
         "failed_chains": [],
-        "evaluation_failures": [],
+        "evaluation_failures": [
+            {"message": each.message, "evaluations": each.count, "first_position": each.first.tolist()}
+            for each in failures
+        ],
         "step_size_searches_failed": run.searches_failed,
     }
 
@@ -234,6 +312,7 @@ def put_warnings_of_many(
 ) -> list[Warning]:
     """What of the run deserves a look: into the result, and returned to be warned of."""
     attributes, found = result.attributes, result.warnings
+    starts = starts[attributes["chains"]]
     if attributes["interrupted"]:
         found += cut_short(attributes)
     if run.searches_failed:
@@ -248,10 +327,14 @@ def put_warnings_of_many(
         result.draws,
         {"": result.sample_stats},
         {"": kernel},
-        starts[attributes["chains"]],
+        starts,
         attributes["tuning_steps"],
     )
+    found += failed_evaluations(attributes["evaluation_failures"])
     to_say: list[Warning] = [SamplingWarning(text) for text in found]
+    if jumps is None:
+        gradients = attributes["n_gradient_evaluations"]
+        jumps = discontinuity.found(model, kernel, result.draws, result.sample_stats, starts, gradients)
     if jumps is not None:
         found.insert(0, jumps)
         to_say.append(DiscontinuityWarning(jumps))

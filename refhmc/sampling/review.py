@@ -81,6 +81,12 @@ def some(texts: list[str]) -> str:
     return ", ".join(texts[:MAX_NAMED]) + (f" and {more} more chains" if more > 0 else "")
 
 
+def listed(chains: list[int]) -> str:
+    """[0, 3, 5], and how many more there are."""
+    more = len(chains) - MAX_NAMED
+    return f"{chains[:MAX_NAMED]}" + (f" and {more} more" if more > 0 else "")
+
+
 def _per_chain(flags: np.ndarray) -> str:
     return some([f"chain {k}: {int(c)}" for k, c in enumerate(flags.sum(axis=1)) if c])
 
@@ -152,20 +158,24 @@ def _against_divergences(kernel: Any, fixed: bool) -> str:
 
 
 def failed_evaluations(failures: list[dict]) -> list[str]:
-    """A sentence for every message of a model's own; ``failures`` as in the result's attribute ``evaluation_failures``."""
+    """A sentence for every message of a model's own; ``failures`` as in the result's attribute ``evaluation_failures``, with
+    chains and transitions where these are known."""
     found = []
     for message in dict.fromkeys(failure["message"] for failure in failures):
         same = [failure for failure in failures if failure["message"] == message]
         evaluations, warm, after = (
-            sum(failure[key] for failure in same) for key in ("evaluations", "warmup_transitions", "transitions")
+            sum(failure.get(key, 0) for failure in same) for key in ("evaluations", "warmup_transitions", "transitions")
         )
+        in_which = chains_of = ""
+        if "chain" in same[0]:
+            in_which = f", in {after} transitions after warm-up and {warm} of warm-up"
+            chains_of = f"chains {listed([failure['chain'] for failure in same])}; "
         many = f"{evaluations} positions" if evaluations > 1 else "1 position"
         first = ", ".join(f"{x:.4g}" for x in same[0]["first_position"])
         found.append(
-            f"The model could not be evaluated at {many}, in {after} transitions after warm-up and {warm} of warm-up "
-            f"(chains {[failure['chain'] for failure in same]}; first at q = [{first}]): {message.rstrip('.')}. They "
-            "count as positions of density zero. If they lie where the posterior has mass, the draws are biased; else a "
-            "smaller step_size, a start nearer to the posterior or a narrower prior avoids them."
+            f"The model could not be evaluated at {many}{in_which} ({chains_of}first at q = [{first}]): "
+            f"{message.rstrip('.')}. They count as positions of density zero. If they lie where the posterior has mass, the "
+            "draws are biased; else a smaller step_size, a start nearer to the posterior or a narrower prior avoids them."
         )
     return found
 

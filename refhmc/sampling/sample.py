@@ -19,7 +19,16 @@ from refhmc.kernels import DHMC, NUTS
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
 from refhmc.sampling.arguments import check_arguments, check_memory, check_options_of_many, entropy_of
-from refhmc.sampling.assembly import attached, begun, failure_of, kernel_as_json, put_draws, put_posterior, put_warnings
+from refhmc.sampling.assembly import (
+    attached,
+    begun,
+    failure_of,
+    kernel_as_json,
+    put_draws,
+    put_posterior,
+    put_warnings,
+    with_partial,
+)
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.checkpoint import Checkpoint, describe_run
@@ -124,9 +133,16 @@ def sample(
                 display=display,
                 max_seconds=max_seconds,
             )
-        for warning in to_say:
-            warnings.warn(warning, stacklevel=2)
-        return result if raw else result.to_arviz()
+        try:
+            with sigterm_as_ctrl_c():
+                for warning in to_say:
+                    warnings.warn(warning, stacklevel=2)
+                return result if raw else result.to_arviz()
+        except BaseException as error:
+            carrier = with_partial(error, result)
+            if carrier is error:
+                raise
+            raise carrier from error
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
