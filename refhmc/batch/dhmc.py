@@ -45,7 +45,7 @@ class JumpMover:
     """``JumpMover(model, metric)``: the step of :mod:`refhmc.integrators.discontinuous` on a model that is
     :class:`refhmc.batch.memory.Remembering`, as :class:`refhmc.batch.steps.Mover`."""
 
-    copies, draws, spares = 1, 0, False
+    copies, draws, spares, solves = 1, 0, False, False
 
     def __init__(self, model: Any, metric: Any) -> None:
         self.H, self.record = LaplaceOnArrays(model, metric), MoveRecord()
@@ -106,9 +106,9 @@ class DHMCTransitions(HMCTransitions):
         J = [int(j) for j in self.mover.H.model.discontinuous]
         return batched.random_order(J, self.chains.uniforms(rows, self.uniforms_used(rows), self.a_step))
 
-    def add_record(self, rows: Any, record: Any) -> None:
-        super().add_record(rows, record)
-        self.put(rows, **{name: getattr(self, name)[rows] + getattr(record, name) for name in self.MOVES})
+    def add_record(self, rows: Any, mover: Any) -> None:
+        super().add_record(rows, mover)
+        self.put(rows, **{name: getattr(self, name)[rows] + getattr(mover.record, name) for name in self.MOVES})
 
     def record_statistics(self, rows: Any) -> dict[str, Array]:
         tries, flips, passing = (getattr(self, name)[rows] for name in self.MOVES)
