@@ -170,7 +170,8 @@ def main() -> None:
     for job, result in zip(jobs, common.in_processes(test, jobs, chosen.cores), strict=True):
         found[job[0]].append(result)
         print(job[0], job[2], {key: round(result[key], 3) for key in ("accuracy", "nll", "brier", "ece")}, flush=True)
-    write(found, best, setting, budget, chosen)
+        if job[0] == METHODS[-1] and job[2] > 1:
+            write(found, best, setting, budget, chosen)
 
 
 def write(found: dict, best: dict, setting: dict, budget: methods.Budget, chosen) -> None:
@@ -196,7 +197,7 @@ def write(found: dict, best: dict, setting: dict, budget: methods.Budget, chosen
         [
             (__doc__ or "").split("\n\n", 2)[2].strip(),
             f"**{methods.count(rows)}** of {len(rows)} claims. The printed figures themselves are UNDECIDED: other data. "
-            f"{protocol}: {setting}, {budget}.",
+            f"{protocol}: {setting}, {budget}; {len(found[methods.SPLIT])} of {chosen.trials} test splits.",
             "Means and standard deviations over the test splits, as printed:",
             common.markdown([*header], body),
             methods.in_words(rows, "the symmetric split"),
