@@ -43,11 +43,11 @@ class Budget(NamedTuple):
     """``passes`` of each method; stochastic gradients are of one of ``batches``; the split has trajectories of ``n_steps`` in
     ``parts``; evaluations of the tuning; predictions kept, at most."""
 
-    passes: int = 240
+    passes: int = 400
     batches: int = 8
     n_steps: int = 12
     parts: int = 2
-    evaluations: int = 5
+    evaluations: int = 6
     kept: int = 30
 
     @property

@@ -11,8 +11,8 @@ Network as in the text, four convolutions with max-pooling and one dense layer, 
 Eight splits of the recordings: one for the tuning (cobb_jalaian_methods.py), seven to test on, trained on the other six.
 
 Reduced, the default (ten minutes of a core): 223 recordings of two chunks, spectrograms averaged over squares of
-side 4 (32 x 33), 4, 8, 8 and 16 channels of side 2; 240 passes of each method, 8 minibatches, trajectories of 12 steps in 2
-parts (60 passes of SGD, then 15 transitions), 5 evaluations of each tuning.
+side 4 (32 x 33), 4, 8, 8 and 16 channels of side 2; 400 passes of each method, 8 minibatches, trajectories of 12 steps in 2
+parts (100 passes of SGD, then 25 transitions), 6 evaluations of each tuning.
 ``--full``: six chunks, 129 x 135, 16, 16, 32 and 32 channels of side 5, 10,000 passes, 32 minibatches, 30 evaluations.
 
 This protocol, of equal cost, was written down before it was run, and the recordings' seed is new. An earlier one, in which the
