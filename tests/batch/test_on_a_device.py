@@ -1,14 +1,19 @@
 """``sample(backend="cupy")`` on a device without a GPU (:mod:`tests.helpers.fake_device`): nothing is mixed with the host's
 arrays, the draws are those of ``backend="arrays"`` bit for bit, and how often Python waits for the device is counted."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import refhmc
 from refhmc import HMC, NUTS
+from refhmc.batch import draw, steps
+from refhmc.errors import DeviceError, MissingTextError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
 from tests.helpers import fake_device
+from tests.helpers.stopping import stop_after
 
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
 RUN = {"draws": 3, "tune": 5, "chains": 4, "random_seed": 3}
@@ -67,3 +72,126 @@ def test_the_draws_are_those_of_numpy(name, sample, device):
         equal(here, there)
         assert there.attributes["device"] == "FakeDevice, CuPy 0.0, CUDA 13000"
         assert there.attributes["backend"] == "cupy"
+
+
+def test_dense_metric_without_broadcasting(device):
+    """CuPy's solve takes matrices and vectors of the same leading axes only; the device's does, too."""
+    q = device.asarray(RNG.normal(size=(4, 3)))
+    with pytest.raises(ValueError, match="a must have"):
+        device.linalg.solve(device.eye(3), q[..., None])
+
+
+@pytest.mark.parametrize("kernel", [NUTS(**SHALLOW), HMC(n_steps=2)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_draws_are_streamed_to_the_host(kernel, shared, sample, device, monkeypatch):
+    """With a budget of two draws of all chains, and of less than one, the draws are those that stay."""
+    options = {**RUN, "draws": 7, "tune": 7, "save_warmup": True, "shared_step_size": shared, "backend": "cupy"}
+    stay = sample(FUNNEL, kernel, **options)
+    rooms = []
+    move = draw.Recorder.move
+
+    def watched(self):
+        if self.on_device:
+            rooms.append(self.room)
+        move(self)
+
+    monkeypatch.setattr(draw.Recorder, "move", watched)
+    names = [name for name in kernel.statistics if name not in draw.NOT_OF_A_DRAW]
+    a_draw = RUN["chains"] * sum(1 if name in draw.S.FLAGS else 8 for name in [*names, "v", "x[0]", "x[1]"])
+    for budget, room in ((2 * a_draw, 2), (1, 1)):
+        rooms.clear()
+        monkeypatch.setattr(draw.Options.__new__, "__defaults__", (budget,))
+        equal(sample(FUNNEL, kernel, **options), stay)
+        assert set(rooms) == {room}
+        assert len(rooms) >= 2 * 7 // room
+
+
+def test_a_run_that_is_stopped_on_the_device(sample, device, monkeypatch):
+    """Ragged chains come to the host, as far as they are, in the middle of a stretch."""
+    monkeypatch.setattr(draw, "REPORT_EVERY", 0.0)
+    options = {**RUN, "draws": 50, "tune": 0}
+    kernel = NUTS(step_size=0.4, **SHALLOW)
+    runs = [sample(FUNNEL, kernel, **options, backend=name, progressbar=stop_after(9)) for name in ("arrays", "cupy")]
+    equal(*runs)
+    assert runs[1].attributes["stopped_by"] == "interrupt"
+    assert 0 < max(runs[1].attributes["draws_per_chain"]) < 50
+
+
+# Synchronisations and transfers of a turn, a step of every chain, at most: HMC asks who has ended; NUTS who has a valid leaf,
+# who is chosen, who joins (once a level of the tree and once more), who has grown (on which side), who goes on, who has ended.
+# Measured, with 4 and with 12 chains: HMC 1.1 and 1.1, NUTS 8.6 and 10.4.
+@pytest.mark.parametrize(
+    ("kernel", "most"),
+    [(HMC(step_size=0.2, n_steps=8), 1.2), (NUTS(step_size=0.3, max_treedepth=4), 10.5)],
+)
+def test_how_often_python_waits_for_the_device(kernel, most, sample, device, monkeypatch):
+    turns, call = [], steps.Mover.__call__
+
+    def counted(self, *arguments):
+        turns.append(0)
+        return call(self, *arguments)
+
+    monkeypatch.setattr(steps.Mover, "__call__", counted)
+    monkeypatch.setattr(draw, "REPORT_EVERY", 1e9)
+    options = {"tune": 0, "random_seed": 3, "backend": "cupy", "preflight": False}
+    found = []
+    for chains, draws in ((4, 2), (4, 12), (12, 12)):
+        turns.clear()
+        fake_device.count.clear()
+        sample(FUNNEL, kernel, draws=draws, chains=chains, **options)
+        found.append((len(turns), dict(fake_device.count)))
+    turns_more = found[1][0] - found[0][0]
+    more = {name: found[1][1][name] - found[0][1].get(name, 0) for name in found[1][1]}
+    assert turns_more >= 70
+    assert more["synchronisations"] <= most * turns_more
+    assert more["to_device"] == 0
+    assert more["to_host"] == 0
+    # Three times the chains: what is done is a matter of turns, not of chains.
+    n_turns, counts = found[2]
+    assert counts["synchronisations"] - found[0][1]["synchronisations"] <= most * (n_turns - found[0][0])
+    assert counts["to_host"] == found[1][1]["to_host"]
+    assert counts["to_device"] == found[1][1]["to_device"]
+
+
+# --------------------------------------------------------------------------------------- no device, no text
+
+
+def test_cupy_is_missing(sample, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(
+        DeviceError, match=r"needs the packages cupy and array-api-compat .*pip install 'refhmc\[gpu\]'"
+    ):
+        sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
+
+
+def test_there_is_no_driver(sample, device):
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def none():
+        raise CUDARuntimeError(
+            "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+        )
+
+    device.cuda.runtime.getDeviceCount = none
+    with pytest.raises(
+        DeviceError, match=r"found no GPU that works \(CUDARuntimeError: cudaErrorInsufficientDriver.*'arrays'"
+    ):
+        sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
+    device.cuda.runtime.getDeviceCount = lambda: 0
+    with pytest.raises(DeviceError, match="found no GPU"):
+        sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
+
+
+def test_a_model_without_a_text_is_refused_by_name(sample, device):
+    mine = refhmc.Model(1, lambda q, d: -0.5 * q[0] ** 2, lambda q, d: -q, name="mine")
+    for model in (mine, refhmc.models.GARCH()):
+        with pytest.raises(MissingTextError, match=f"{model.name}.*Funnel"):
+            sample(model, HMC(n_steps=2), **RUN, backend="cupy")
+        sample(model, HMC(n_steps=2, step_size=0.01), **{**RUN, "tune": 0}, backend="arrays")
+
+
+def test_memory_of_the_device(sample, device):
+    """The device says that it has 1 GiB."""
+    with pytest.raises(MemoryError, match="and there are 1,073,741,824: take fewer chains"):
+        sample(FUNNEL, NUTS(), **{**RUN, "chains": 10**6, "draws": 1}, backend="cupy")
