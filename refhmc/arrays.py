@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from refhmc.batch.recorded import Transitions
+from refhmc.batch.recorded import transitions as transitions_of_text
 from refhmc.integrators.composition import composed
 from refhmc.integrators.discontinuous import step as discontinuous
 from refhmc.integrators.explicit_tao import step as explicit_tao
@@ -45,6 +47,7 @@ __all__ = [
     "LaplaceOnArrays",
     "ModelOnArrays",
     "TextOnArrays",
+    "Transitions",
     "composed",
     "dhmc",
     "discontinuous",
@@ -64,6 +67,7 @@ __all__ = [
     "randomized_split",
     "stochastic_gradient",
     "symmetric_split",
+    "transitions",
 ]
 
 
@@ -80,6 +84,16 @@ def hamiltonian(model: Any, metric: Any, xp: Any = None) -> HamiltonianOnArrays:
 def discontinuous_hamiltonian(model: Any, metric: Any, xp: Any = None) -> LaplaceOnArrays:
     """That of discontinuous HMC, with the Laplace momentum; ``metric``: ``Identity()`` or ``Diagonal(variances)``."""
     return LaplaceOnArrays(functions_of(model, xp), metric)
+
+
+def transitions(model: Any, kernel: Any, q: Any, normals: Any, uniforms: Any, xp: Any = None) -> Transitions:
+    """One transition of many chains, of the kernel as ``sample(..., backend="arrays")`` runs it, on given numbers: q and the
+    normals (n, d), the uniforms (n, k), in the order of :mod:`refhmc.core.randomness`.
+
+    ``kernel``: HMC, NUTS or DHMC with a step size. ``model``, ``xp``: as in :func:`hamiltonian`; arrays of a namespace that can
+    be written to. What is raised: :func:`refhmc.batch.recorded.transitions`.
+    """
+    return transitions_of_text(functions_of(model, xp), kernel, q, normals, uniforms)
 
 
 def functions_of(model: Any, xp: Any) -> Any:

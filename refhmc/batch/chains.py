@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refhmc.batch.steps import Point
-from refhmc.batch.streams import Purpose, Streams
+from refhmc.batch.streams import Purpose
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -31,7 +31,7 @@ class Chains:
     gradient: Array
     step_size: Array
     transition: Array
-    streams: Streams
+    streams: Any  # :class:`refhmc.batch.streams.Streams`, or recorded numbers
     jump_size: Array | None = None
 
     def __len__(self) -> int:
@@ -40,6 +40,11 @@ class Chains:
     def uniforms(self, rows: Any, first: Array, count: int) -> Array:
         """Of the present transition, from number ``first`` (r,) on"""
         return self.streams.uniforms(rows, self.transition[rows], Purpose.KERNEL, first, count)
+
+    def bernoulli(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> Array:
+        """True with that probability (r,), by the uniform of that number: the one place where a chain decides anything."""
+        self.streams.compared(rows, number, probability, asked)
+        return self.uniforms(rows, number, 1)[:, 0] < probability
 
     def order(self, rows: Any, parts: int) -> Array:
         """Of the parts of a split, (r, M): from the first M - 1 uniforms of the present transition"""

@@ -22,6 +22,8 @@ class HMCTransitions(Table):
     """Of each chain on its trajectory: the point, H0, the least and the largest energy and the largest error so far, steps made
     and to be made, their size. ``used``: uniforms of a transition before its steps."""
 
+    in_the_end = 1  # uniforms after the steps
+
     def __init__(self, chains: Chains, mover: Mover, kernel: Any) -> None:
         self.chains, self.mover, self.settings = chains, mover, kernel.settings()
 
@@ -31,7 +33,7 @@ class HMCTransitions(Table):
         xp, H0, nominal = batched.namespace(point.energy), point.energy, self.chains.step_size[rows]
         jitter, length_jitter = self.settings["jitter"], self.settings["length_jitter"]
         used, eps = max(self.mover.draws - 1, 0), nominal
-        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), used + 2)
+        u = self.chains.uniforms(rows, xp.zeros(H0.shape, dtype=xp.int64), used + (jitter > 0) + (length_jitter > 0))
         if self.mover.draws:
             self.put(rows, order=self.chains.order(rows, self.mover.draws))
         if jitter > 0:
@@ -69,7 +71,7 @@ class HMCTransitions(Table):
         return there, self.end(there) if there.shape[0] else {}
 
     def uniforms_used(self, rows: Any) -> Array:
-        """So far"""
+        """So far, in the order above"""
         return 0 * self.chains.transition[rows] + self.used
 
     def order_of(self, rows: Any) -> Array | None:
@@ -81,10 +83,9 @@ class HMCTransitions(Table):
         point, H0, eps, done = self.point_of(rows), self.H0[rows], self.eps[rows], self.done[rows]
         q, H = point.z[0], point.energy
         xp = batched.namespace(q)
-        u = self.chains.uniforms(rows, self.uniforms_used(rows), 1)[:, 0]
-        moves = accept(q, q, H - H0, u, done)
+        rate = accept(q, q, H - H0, 0 * H, done).acceptance_rate
+        accepted = self.chains.bernoulli(rows, self.uniforms_used(rows), rate)
         finite = xp.isfinite(H) & xp.isfinite(H0)
-        accepted = moves.is_accepted & finite
         self.chains.move(rows, accepted, q, point.log_density, point.gradient)
         failed = self.solver_failed(rows)
         spread = self.highest[rows] - self.lowest[rows] > S.MAX_ENERGY_SPREAD
@@ -95,7 +96,7 @@ class HMCTransitions(Table):
             "energy": xp.where(accepted, H, xp.where(xp.isfinite(H0), H0, xp.inf)),
             "energy_error": xp.where(accepted, H - H0, 0.0),
             "max_energy_error": xp.where(finite | failed, self.worst[rows], unbounded),
-            "acceptance_rate": xp.where(finite, moves.acceptance_rate, 0.0),
+            "acceptance_rate": rate,
             "diverging": xp.where(finite, spread, ~failed),
             "step_size": eps,
             "step_size_nom": self.chains.step_size[rows],

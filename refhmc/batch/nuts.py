@@ -52,13 +52,19 @@ class NUTSTransitions(Table):
         self.start_record(rows, self.mover, point)
         self.start_doubling(rows)
 
-    def uniform(self, rows: Any) -> Array:
-        """The next one of each chain's transition; not taken until ``used`` is counted on."""
-        return self.chains.uniforms(rows, self.used[rows], 1)[:, 0]
+    in_the_end = 0
+
+    def uniforms_used(self, rows: Any) -> Array:
+        """So far"""
+        return self.used[rows]
+
+    def decides(self, rows: Any, probability: Array, asked: Any = True) -> Array:
+        """By the next uniform of each chain's transition; not taken until ``used`` is counted on."""
+        return self.chains.bernoulli(rows, self.used[rows], probability, asked)
 
     def start_doubling(self, rows: Any) -> None:
         """A new half of the trajectory, forward or backward in time at random."""
-        forward = self.uniform(rows) < 0.5
+        forward = self.decides(rows, 0 * self.H0[rows] + 0.5)
         xp, used = batched.namespace(forward), self.used[rows]
         zero = xp.zeros(used.shape, dtype=self.H0.dtype)
         self.put(rows, used=used + 1, sign=xp.where(forward, zero + 1, zero - 1))
@@ -115,7 +121,7 @@ class NUTSTransitions(Table):
         weight = xp.where(valid, xp.exp(xp.where(drop < LARGEST_LOG_WEIGHT, drop, LARGEST_LOG_WEIGHT)), 0.0)
         total = self.new_weight[rows] + weight
         asks = valid & (leaf > 0)
-        taken = self.uniform(rows) < xp.where(total > 0, weight / total, 0.0)
+        taken = self.decides(rows, xp.where(total > 0, weight / xp.where(total > 0, total, 1.0), 0.0), asks)
         chosen = indices(rows, valid & (taken | (leaf == 0)))
         self.put(rows, new_weight=total, used=self.used[rows] + xp.astype(asks, leaf.dtype))
         if chosen.shape[0]:
@@ -149,7 +155,7 @@ class NUTSTransitions(Table):
     def add_subtree(self, rows: Array) -> None:
         """A complete subtree becomes a half of the trajectory, and its candidate the chosen state, by weight."""
         xp, weight, forward = batched.namespace(self.H0), self.weight[rows], self.sign[rows] > 0
-        taken = self.uniform(rows) < self.new_weight[rows] / weight
+        taken = self.decides(rows, self.new_weight[rows] / weight)
         first, last, at = self.first_index[rows], self.last_index[rows], self.candidate_index[rows]
         n_new = self.leaf[rows]
         index = xp.where(forward, last + at, first - at)

@@ -75,6 +75,9 @@ class Streams(NamedTuple):
             return out
         return uniforms(keys, transition, purpose, first, count)
 
+    def compared(self, rows: Any, number: Array, probability: Array, asked: Any = True) -> None:
+        """Told of each decision; recorded numbers keep it (:mod:`refhmc.batch.recorded`)."""
+
     def normals(self, rows: Any, transition: Array, purpose: Purpose, count: int) -> Array:
         """Standard normals, (r, count)"""
         even = count + count % 2

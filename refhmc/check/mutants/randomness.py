@@ -142,6 +142,33 @@ def step_normalised(q, p, eps, n):
     return q, p
 
 
+def step_in_matrix_products(q, p, eps, n):
+    """Rows are chosen by products with a matrix of zeros and ones: 0 NaN is NaN."""
+    q, p = leapfrog(q, p, eps, n)
+    chosen = np.eye(len(q))
+    return chosen @ q, chosen @ p
+
+
+def midpoint(freezes):
+    """The implicit midpoint rule by iteration to a tolerance; a chain that is there ``freezes``, or goes on with the others."""
+
+    def step(q, p, eps, n):
+        for _ in range(n):
+            at_q, at_p, going = q, p, np.ones(len(q), dtype=bool)
+            for _ in range(30):
+                new_q, new_p = q + eps / 2 * at_p, p + eps / 2 * grad(at_q)
+                change = np.max(np.abs(new_q - at_q) + np.abs(new_p - at_p), axis=-1)
+                at_q, at_p = np.where(going[:, None], new_q, at_q), np.where(going[:, None], new_p, at_p)
+                there = change < 1e-4
+                going = going & ~there if freezes else going & ~np.all(there)
+                if not going.any():
+                    break
+            q, p = 2 * at_q - q, 2 * at_p - p
+        return q, p
+
+    return step
+
+
 def common_step(rng, q):
     """One jittered step size for all chains: right."""
     eps = 0.3 * rng.uniform(0.8, 1.2)
@@ -201,5 +228,7 @@ PAIRS: list[Pair] = [
         ("alone equals batch", "divergent neighbour"),
     ),
     batch_pair("stop", "all stop when one diverges", step_that_stops_together, step, ("divergent neighbour",)),
+    batch_pair("spreads", "rows chosen by a matrix product", step_in_matrix_products, step, ("divergent neighbour",)),
+    batch_pair("thaws", "a chain that is solved goes on", midpoint(False), midpoint(True), ("alone equals batch",)),
     batch_pair("norm", "a norm over all chains", step_normalised, step, ("alone equals batch",)),
 ]
