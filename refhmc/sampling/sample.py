@@ -80,8 +80,9 @@ def sample(
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
     backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
-        CPU, or "cupy", a GPU (DeviceError where there is none), of HMC and NUTS. Their streams are another generator's, so that
-        their draws differ; chain k has its own whatever ``chains``.
+        CPU, or "cupy", a GPU (DeviceError where there is none), of HMC, NUTS and DHMC. Their streams are another generator's,
+        so that their draws differ; chain k has its own whatever ``chains``. A draw has no counts of evaluations, and an
+        exception of the model ends all chains. ``cores`` is of "numba".
     shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
         learned from all chains.
     streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, so that all
@@ -106,7 +107,7 @@ def sample(
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
     CheckpointError : before sampling: the folder is of another run (what differs is said), damaged (the file is named), or
         being written to.
-    SamplingError : the model raised during sampling, other chains are complete.
+    SamplingError : the model raised during sampling, other chains are complete; of many chains at once, all have ended.
     Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
     """
