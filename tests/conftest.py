@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 
 import numpy as np
@@ -14,6 +15,9 @@ pytest.register_assert_rewrite("tests.helpers")
 from tests.helpers import random_cases  # noqa: E402
 
 random_cases.register_profiles()
+# Numba's compiler makes millions of objects, few of them in reference cycles. With Python's threshold of 700 the collector
+# takes a tenth of its time.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)
