@@ -62,7 +62,8 @@ class LaplaceOnArrays(NamedTuple):
         from scipy import special  # which takes longer to import than all of refhmc
 
         xp, W = batched.namespace(q), self.inverse_mass(q)
-        x = np.abs(np.asarray(normals)) / 2**0.5  # the array API has no erfc
+        on_host = normals.get() if hasattr(normals, "get") else np.asarray(normals)  # the array API has no erfc
+        x = np.abs(on_host) / 2**0.5
         sizes = np.where(x < 0.5, -np.log1p(-special.erf(x)), -np.log(special.erfc(x)))
         laplace = xp.copysign(xp.asarray(sizes, dtype=q.dtype), normals) / W
         return xp.where(self.jumps(q), laplace, normals / W**0.5)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc import HMC, NUTS
+from refhmc import DHMC, HMC, NUTS
 from refhmc.batch import draw, steps
 from refhmc.errors import DeviceError, MissingTextError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
+from refhmc.numerics import batched
 from tests.helpers import fake_device
 from tests.helpers.stopping import stop_after
 
@@ -22,7 +23,28 @@ RNG = np.random.default_rng(8)
 X, Y = RNG.normal(size=(30, 3)), RNG.integers(0, 2, 30)
 LOGISTIC = refhmc.models.LogisticRegression(X, Y)
 
+
+class Stairs(refhmc.arrays.TextOnArrays):
+    """L = -x^2/2 - |floor y|, which jumps in y."""
+
+    dim, discontinuous = 2, (1,)
+
+    def value_and_gradient(self, q):
+        xp = batched.namespace(q)
+        L = -0.5 * q[..., 0] ** 2 - xp.abs(xp.floor(q[..., 1]))
+        return L, xp.where(xp.arange(2) == 0, -q, 0.0 * q)
+
+
+STAIRS = refhmc.Model(
+    2,
+    lambda q, d: -0.5 * q[0] ** 2 - abs(np.floor(q[1])),
+    lambda q, d: np.array([-q[0], 0.0]),
+    discontinuous=[1],
+    on_arrays=lambda xp: Stairs(),
+)
+
 CASES = {
+    "dhmc": (STAIRS, DHMC(n_steps=3)),
     "nuts": (FUNNEL, NUTS(**SHALLOW)),
     "nuts, dense": (FUNNEL, NUTS(**SHALLOW, metric=Dense())),
     "nuts, from gradients": (BANANA, NUTS(**SHALLOW, metric=Diagonal(learn_from="draws and gradients"))),
