@@ -12,6 +12,7 @@ from refhmc.batch.warmup import search_jump_size
 from refhmc.metrics import Diagonal, Identity
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.discontinuous_cases import SWITCH, draw_switch, switch, to_integer
+from tests.helpers.sweeps import every, one_in
 
 ENTROPY, N, T = 11, 30, 5
 CHANGES, CLASSIFIER = refhmc.models.ChangePoint(changes=2), refhmc.models.PACBayesClassifier()
@@ -30,7 +31,7 @@ def starts_of(model, n, spread=0.1):
     return center + spread * np.random.default_rng(2).normal(size=(n, model.dim))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, CASES))
 def test_transition_for_transition(name):
     """The textbook's end, and the compiled kernel's statistics (to the rounding of changes added up)."""
     model, kernel = CASES[name]
@@ -67,7 +68,7 @@ def test_both_kinds_of_moves_and_rejections_are_tested():
     assert seen["all jump"]["is_accepted"].all()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, CASES))
 def test_a_chain_is_the_same_alone(name):
     """Bit for bit, beside neighbours outside the support or that are not numbers."""
     model, kernel = CASES[name]
@@ -134,8 +135,7 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
     assert len(set(together)) == 1
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["of its own", "shared"])
-@pytest.mark.parametrize("name", ["change point", "switch"])
+@pytest.mark.parametrize(("name", "shared"), one_in(2, ["change point", "switch"], [False, True]))
 def test_sample_adapts_steps_and_jumps(name, shared):
     """To the targets of acceptance and of the no-flip rate; the means of 40 independent chains against the compiled kernel's,
     or the truth, by t-tests: two or three, at 1e-5."""

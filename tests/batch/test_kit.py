@@ -17,6 +17,7 @@ from refhmc.metrics import Diagonal, Identity, SoftAbs
 from refhmc.models.on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.discontinuous_cases import draw_switch, switch
+from tests.helpers.sweeps import every
 
 FUNNEL = refhmc.models.Funnel(2)
 SPLIT = refhmc.models.LogisticRegression(np.random.default_rng(6).normal(size=(30, 3)), np.arange(30) % 2).split(3)
@@ -59,7 +60,7 @@ def statuses(report):
     return {row.name: row.status for row in report.rows}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, CASES))
 def test_batch(name):
     """Chains alone, beside NaN, and their numbers."""
     report = examined(name)

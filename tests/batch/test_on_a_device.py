@@ -15,6 +15,7 @@ from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
 from refhmc.numerics import batched
 from tests.helpers import fake_device
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import every
 
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
 RUN = {"draws": 3, "tune": 5, "chains": 4, "random_seed": 3}
@@ -85,7 +86,7 @@ def equal(a, b):
             assert np.array_equal(values, b.groups[group][name], equal_nan=True), (group, name)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(2, CASES))
 def test_the_draws_are_those_of_numpy(name, sample, device):
     model, kernel = CASES[name]
     for shared in (True, False) if name == "nuts" else (True,):

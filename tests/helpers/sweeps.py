@@ -18,6 +18,11 @@ def representatives(cases: Iterable[Any], keep: Collection[Any]) -> list:
     return [case if case in keep else swept(case) for case in cases]
 
 
+def every(n: int, cases: Iterable[Any]) -> list:
+    """``cases`` for ``parametrize``; every ``n``-th stays."""
+    return [case if k % n == 0 else swept(case) for k, case in enumerate(cases)]
+
+
 def one_in(n: int, first: Iterable[Any], second: Iterable[Any]) -> list:
     """All pairs for ``parametrize``; those on every ``n``-th diagonal stay, so that each value stays with several others."""
     second = list(second)

@@ -28,7 +28,7 @@ NAN, INF = float("nan"), float("inf")
         ({"chains": 0}, ValueError, "chains must be at least 1, got 0"),
         ({"cores": 0}, ValueError, "cores must be at least 1, got 0"),
         ({"max_seconds": 0}, ValueError, "max_seconds must be positive, got 0"),
-        ({"backend": "cupy"}, ValueError, "backend must be 'numba', got 'cupy'"),
+        ({"backend": "opencl"}, ValueError, "backend must be 'numba', 'arrays' or 'cupy', got 'opencl'"),
         ({"random_seed": 1.5}, TypeError, "random_seed must be an int, got 1.5"),
         ({"kernel": refhmc.NUTS}, TypeError, "kernel must be"),
         ({"draws": 10**13}, MemoryError, "bytes"),
