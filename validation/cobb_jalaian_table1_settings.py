@@ -344,7 +344,7 @@ def write(found: list[dict], chosen: Any) -> None:
     parts = [
         (__doc__ or "").split("\n\n", 2)[2].strip(),
         f"{said}; {chosen.images:,} images.",
-        f"All three printed rates are met by: {'; '.join(met(found, paper)) or 'none'}."
+        f"**UNDECIDED: the cause.** All three printed rates are met by: {'; '.join(met(found, paper)) or 'none'}."
         if paper
         else "UNDECIDED: the paper's table is not here.",
         common.markdown(header, body),

@@ -119,9 +119,8 @@ def test_a_chain_alone_is_the_chain_in_the_batch():
     for chosen in (slice(None), slice(0, 1)):
         options = Options(10, 0, False, False, lambda *_: False)
         run = Run(model.on_arrays(xp), kernel, xp.asarray(starts[chosen]), 4, options)
-        made = run.recorder_of_draws()
-        run.draw(made)
-        draws.append(made.draws)
+        run.draw()
+        draws.append(run.made.draws)
     assert near(draws[0][:1], draws[1], 1e-9)
     assert np.isnan(draws[0][5]).all()
 
@@ -131,8 +130,7 @@ def test_draws_that_are_streamed_are_those_that_stay():
     for budget in (2**30, 40_000):
         options = Options(20, 0, False, False, lambda *_: False, budget)
         run = Run(model.on_arrays(xp), kernel, xp.asarray(0.1 * positions(model, 16)), 4, options)
-        made = run.recorder_of_draws()
-        run.draw(made)
-        found.append(made)
+        run.draw()
+        found.append(run.made)
     assert found[1].room < found[0].room
     assert np.array_equal(found[0].draws, found[1].draws)

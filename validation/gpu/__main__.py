@@ -125,13 +125,12 @@ def rate(model: refhmc.Model, kernel: Any, chains: int, backend: str, quick: boo
     n, took, steps = 1, 0.0, 0.0
     while took < (0.1 if quick else 1.0) and n <= 4096:
         run = Run(model.on_arrays(xp), kernel, starts + 0.0, 1, Options(n, 0, False, False, lambda *_: False))
-        made = run.recorder_of_draws()
         with np.errstate(all="ignore"):
             wait(backend)
             begin = time.perf_counter()
-            run.draw(made)
+            run.draw()
             wait(backend)
-        took, steps, n = time.perf_counter() - begin, float(np.sum(made.stats["n_steps"])), 4 * n
+        took, steps, n = time.perf_counter() - begin, float(np.sum(run.made.stats["n_steps"])), 4 * n
     return steps / took
 
 
