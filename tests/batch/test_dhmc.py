@@ -93,7 +93,7 @@ def test_a_move_asks_for_one_density():
     assert counts["gradient"] == stats["n_steps"].sum() * model.dim
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["exact starts", "one start"])
+@pytest.mark.parametrize("exact", every(2, [True, False]))
 def test_the_law_is_kept_and_reached(exact):
     """n of 0, ..., 4 with given probabilities, x | n normal: 20,000 independent chains, after 3 transitions from exact draws,
     or after 60 from one point. Six tests each, at 1e-5: one alarm in 8,000 in all, if 60 are enough to forget the point."""
@@ -135,7 +135,7 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
     assert len(set(together)) == 1
 
 
-@pytest.mark.parametrize(("name", "shared"), one_in(2, ["change point", "switch"], [False, True]))
+@pytest.mark.parametrize(("name", "shared"), one_in(3, ["change point", "switch"], [False, True]))
 def test_sample_adapts_steps_and_jumps(name, shared):
     """To the targets of acceptance and of the no-flip rate; the means of 40 independent chains against the compiled kernel's,
     or the truth, by t-tests: two or three, at 1e-5."""
