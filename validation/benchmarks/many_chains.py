@@ -184,7 +184,13 @@ def enough(run: Callable[[int], float], n: int, numbers_a_draw: int) -> int:
 
 
 def draws_of(problem: Problem, chains: int) -> int:
-    few = {1: 1000, 100: 200, 10_000: 50} if problem.mass is None else {1: 200, 100: 20, 10_000: 2}
+    """Fewer where a step costs more."""
+    if problem.mass is not None:
+        few = {1: 200, 100: 20, 10_000: 2}
+    elif "logistic" in problem.title:
+        few = {1: 200, 100: 50, 10_000: 3}
+    else:
+        few = {1: 1000, 100: 200, 10_000: 50}
     return few[chains]
 
 
