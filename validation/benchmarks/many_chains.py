@@ -204,6 +204,16 @@ def ratio(a: list[float], b: list[float]) -> str:
     return f"{np.median(each):.2f} ({each.min():.2f}..{each.max():.2f})"
 
 
+def write(rows: dict[str, list], data: dict, rounds: int, about: dict) -> None:
+    """The page, with what has been measured so far."""
+    header = ["problem", "chains", "draws", "arrays", "compiled", "BlackJAX"]
+    header += ["arrays / BlackJAX", "better", "better / BlackJAX"]
+    tables = {part: common.table(header, found) for part, found in rows.items()}
+    text = f"{__doc__}\nChain-steps a second, medians of the rounds ({rounds}); ratios with the least and largest round.\n\n"
+    text += f"Whole calls:\n\n{tables['whole']}\n\nSampling:\n\n{tables['sampling']}"
+    common.report(NAME, "Many chains at once, one core", text, {"rates": data}, about)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
@@ -227,12 +237,7 @@ def main() -> None:
                 row += [ratio(of["arrays"], of["BlackJAX"]), better, ratio(of[better], of["BlackJAX"])]
                 print(part, " | ".join(row), flush=True)
                 found.append(row)
-    header = ["problem", "chains", "draws", "arrays", "compiled", "BlackJAX"]
-    header += ["arrays / BlackJAX", "better", "better / BlackJAX"]
-    tables = {part: common.table(header, found) for part, found in rows.items()}
-    text = f"{__doc__}\nChain-steps a second, medians of {options.rounds} rounds; ratios with the least and largest round.\n\n"
-    text += f"Whole calls:\n\n{tables['whole']}\n\nSampling:\n\n{tables['sampling']}"
-    common.report(NAME, "Many chains at once, one core", text, {"rates": data}, about)
+            write(rows, data, options.rounds, about)
 
 
 if __name__ == "__main__":
