@@ -152,7 +152,7 @@ class Run:
     def warm_up(self) -> None:
         """Step size and metric; the draws of warm-up, if they are kept. Without warm-up, a first step size."""
         options, chains, xp = self.options, self.chains, batched.namespace(self.chains.q)
-        learns = self.metric.learns
+        asked, learns = self.metric, self.metric.learns  # what is learned says no more what it learns from
         recorder = Recorder(chains, self.names, options.tune if options.keep_warmup else 0, options.budget)
         self.warm = recorder
         statistics = statistics_of_sizes(self.kernel, self.metric, self.text)
@@ -162,8 +162,7 @@ class Run:
         duals = {name: DualAveraging(first[name], target) for name, (_, target) in statistics.items()}
         schedule = warmup_schedule(options.tune) if learns != NOTHING else [("fast", 0, options.tune)]
         for kind, start, stop in schedule:
-            positions, gradients = moments_for(self.metric, chains.q)
-
+            positions, gradients = moments_for(asked, chains.q)
             learning = [(positions, "q"), (gradients, "gradient")][: (kind == "slow") * (1 + (gradients is not None))]
 
             def ended(rows: Array, stats: dict[str, Array], learning: list = learning) -> bool:

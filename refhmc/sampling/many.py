@@ -12,6 +12,7 @@ import numpy as np
 from refhmc.batch.backends import describe, memory_there, namespace_of, to_host
 from refhmc.batch.chains import copied
 from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, fit, random_starts, uniform_starts
+from refhmc.batch.streams import Purpose, keys_of
 from refhmc.core.sample_stats import FLAGS
 from refhmc.errors import (
     DiscontinuityWarning,
@@ -243,9 +244,9 @@ def starts_of(
 
 
 def starts_of_model(model: Model, entropy: int, chains: int, xp: Any) -> Callable:
-    """Those of ``model.initial``, which draws from each chain's own generator."""
-    seeds = (np.random.SeedSequence(entropy, spawn_key=(k,)) for k in range(chains))
-    generators = [np.random.Generator(np.random.Philox(seed)) for seed in seeds]
+    """Those of ``model.initial``, which draws from each chain's own stream of starts."""
+    keys, counter = keys_of(entropy, chains).view(np.uint64), [0, 0, int(Purpose.START), 0]
+    generators = [np.random.Generator(np.random.Philox(key=key, counter=counter)) for key in keys]
 
     def drawn(rows: Any, tried: int) -> Any:
         return xp.asarray(np.array([model.initial(generators[k]) for k in to_host(rows)], dtype=float))  # type: ignore[misc]

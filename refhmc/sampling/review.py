@@ -20,10 +20,7 @@ ENOUGH_CHAINS = 16  # of more chains no more effective draws are asked for than 
 STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
 MAX_NAMED = 8  # chains that a sentence names
-MAX_COLUMNS, MAX_CHAINS = (
-    2000,
-    64,
-)  # R-hat and ESS of more coordinates or chains than this are taken of an even selection
+MAX_COLUMNS, MAX_CHAINS = 2000, 64  # of more coordinates or chains, R-hat and ESS are taken of an even selection
 
 
 def review(
@@ -294,11 +291,13 @@ def _by_arviz(names: list[str], draws: np.ndarray) -> list[str]:
                 "or look for several modes."
             )
     ess = diagnostics.ess(x)
-    bad = np.flatnonzero(~(ess >= MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)))
+    least = MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)
+    asked = f"{MIN_ESS_PER_CHAIN} a chain" if chains <= ENOUGH_CHAINS else f"{least} in {chains} chains"
+    bad = np.flatnonzero(~(ess >= least))
     if bad.size:
         worst = bad[np.argmin(np.nan_to_num(ess[bad], nan=-np.inf))]
         found.append(
-            f"Effective sample size below {MIN_ESS_PER_CHAIN} a chain for {bad.size} of {len(columns)} coordinates "
+            f"Effective sample size below {asked} for {bad.size} of {len(columns)} coordinates "
             f"(worst: {names[columns[worst]]}, {ess[worst]:.0f} in all): the draws are strongly correlated, and R-hat and "
             "quantiles are unreliable. Take more draws or reparametrise."
         )

@@ -86,7 +86,8 @@ def sample(
     shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
         learned from all chains.
     streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, so that all
-        of them together may be larger than its memory. max_seconds : stop then, with the draws made so far.
+        of them together may be larger than its memory.
+    max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
@@ -144,6 +145,8 @@ def sample(
             if carrier is error:
                 raise
             raise carrier from error
+    if streamed:
+        raise ValueError("streamed goes with backend='arrays' or 'cupy', and backend is 'numba'")
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
