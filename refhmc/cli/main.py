@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from refhmc.core.registry import Registry
+from refhmc.core.registry import Registry, required
 from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 
@@ -23,17 +23,32 @@ if TYPE_CHECKING:
     from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
+NEEDED = ("step_size",)  # what a kernel may need that has an option here
+OF_A_KERNEL = (
+    "step_size",
+    "n_steps",
+    "target_accept",
+    "decay",
+    "cycle",
+    "momentum",
+    "friction",
+    "noise_estimate",
+    "evaluate_lp",
+)
 SUMMARISED = 1000  # coordinates that a summary is made of: ArviZ takes a millisecond for each
 
 
 class Names:
-    """The names in a registry, asked for when one is given: the parser of every command imports no compiled code."""
+    """The names in a registry, asked for when one is given: the parser of every command imports no compiled code.
 
-    def __init__(self, known: Callable[[], Registry]) -> None:
-        self.known = known
+    Of those that need no argument but ``needed``, which have options of their own.
+    """
+
+    def __init__(self, known: Callable[[], Registry], *needed: str) -> None:
+        self.known, self.needed = known, needed
 
     def __iter__(self) -> Iterator[str]:
-        return (name.replace("_", "-") for name in self.known().made_alone())
+        return (name.replace("_", "-") for name in self.known().made_with(*self.needed))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,7 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--split", type=int, metavar="M", help="follow the data in M parts; see --integrator symmetric-split"
     )
     for option, known, default in (
-        ("kernel", Names(lambda: refhmc.kernels.KERNELS), "nuts, or dhmc where a coordinate jumps"),
+        ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
         ("metric", Names(lambda: refhmc.metrics.METRICS), "diagonal"),
         ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS), "what suits the metric"),
     ):
@@ -86,9 +101,24 @@ def build_parser() -> argparse.ArgumentParser:
         sample.add_argument(f"--{option}", choices=known, metavar="NAME", help=text)
     sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
     sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
-    sample.add_argument("--step-size", type=float, help="default: adapted")
-    sample.add_argument("--n-steps", type=int, help="HMC, DHMC: steps of a trajectory")
+    sample.add_argument("--step-size", type=float, help="default: adapted; SGD, SGLD, SGHMC need one")
+    sample.add_argument(
+        "--n-steps", type=int, help="HMC, DHMC: steps of a trajectory; SGD, SGLD, SGHMC: updates of a draw"
+    )
     sample.add_argument("--target-accept", type=float)
+    baselines = sample.add_argument_group("stochastic gradients", "the minibatches are the parts of --split")
+    baselines.add_argument(
+        "--decay", type=offset_and_power, metavar="B,GAMMA", help="steps that decay as (1 + t/B)^-GAMMA, t in updates"
+    )
+    baselines.add_argument("--cycle", type=int, metavar="T", help="cyclic steps, T updates to a cycle")
+    baselines.add_argument("--momentum", type=float, metavar="MU", help="of SGD; default: 0")
+    baselines.add_argument("--friction", type=float, metavar="ALPHA", help="of SGHMC; default: 0.1")
+    baselines.add_argument(
+        "--noise-estimate", type=float, metavar="BETA", help="of SGHMC: the minibatches' own noise; default: 0"
+    )
+    baselines.add_argument(
+        "--evaluate-lp", action="store_true", default=None, help="the log density at each draw: a pass more"
+    )
     sample.add_argument("--draws", type=int, default=1000)
     sample.add_argument("--tune", type=int, default=1000)
     sample.add_argument("--chains", type=int, default=4)
@@ -194,18 +224,31 @@ def make_kernel(options: Any, model: Model) -> Any:
     known = refhmc.kernels.KERNELS
     kind = known[options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
     metric, integrator = metric_and_integrator(options)
-    all_of_them = {"step_size": options.step_size, "n_steps": options.n_steps, "target_accept": options.target_accept}
-    all_of_them |= {"metric": metric, "integrator": integrator}
+    all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
     given = {key: value for key, value in all_of_them.items() if value is not None}
     for key in given:
-        takers = [name for name in known.made_alone() if key in options_of(known[name])]
+        takers = [name for name in known.made_with(*NEEDED) if key in options_of(known[name])]
         if kind.name not in takers:
             raise ValueError(f"--{key.replace('_', '-')} belongs to --kernel {' and '.join(takers)}")
+    for key in required(kind):
+        if key not in given:
+            raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}")
     return kind(**given)
 
 
+def offset_and_power(text: str) -> tuple[float, ...]:
+    """(b, gamma) of "100,0.55"."""
+    numbers = tuple(float(each) for each in text.split(","))
+    if len(numbers) != 2:
+        raise argparse.ArgumentTypeError(f"two numbers with a comma between them, got {text!r}")
+    return numbers
+
+
 def metric_and_integrator(options: Any) -> tuple:
-    """The objects that --metric, --alpha, --integrator and --tolerance name; ValueError for an option that has no use."""
+    """The objects that --metric, --alpha, --integrator and --tolerance name, ``None`` for the kernel's own.
+
+    ValueError for an option that has no use.
+    """
     import refhmc
     from refhmc.integrators.defaults import resolve
 
@@ -213,7 +256,7 @@ def metric_and_integrator(options: Any) -> tuple:
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
     if alpha and "alpha" not in options_of(kind):
         raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {kind.name}")
-    metric = kind(**alpha)
+    metric = None if options.metric is None else kind(**alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
     if options.integrator is None and not tolerance:
         return metric, None

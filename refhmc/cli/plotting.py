@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refhmc.cli.regression import plot_predictive_band, regression_data
+from refhmc.cli.regression import energy_or_step, plot_predictive_band, regression_data
 from refhmc.core.matplotlib import import_matplotlib
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def plot_result(model: Model, result: Result, path: pathlib.Path) -> None:
             if row == 0:
                 marginal.legend(fontsize=7)
     energy, change = axes[-1]
+    what, energies = energy_or_step(result)
     for chain in range(chains):
-        energy.plot(result.sample_stats["energy"][chain], lw=0.5, color=colours[chain])
-    energy.set_ylabel("energy")
+        energy.plot(energies[chain], lw=0.5, color=colours[chain])
+    energy.set_ylabel(what)
     energy.set_xlabel("draw")
-    centred = result.sample_stats["energy"] - result.sample_stats["energy"].mean() if scalars.size else np.zeros((1, 1))
     if scalars.size:
-        change.hist(centred.ravel(), bins=40, histtype="step", density=True, label="energy")
-        steps = np.diff(result.sample_stats["energy"], axis=1)
+        change.hist((energies - energies.mean()).ravel(), bins=40, histtype="step", density=True, label=what)
+        steps = np.diff(energies, axis=1)
         change.hist(steps.ravel(), bins=40, histtype="step", density=True, label="change")
         change.legend(fontsize=7)
     diverging = np.argwhere(result.sample_stats["diverging"])

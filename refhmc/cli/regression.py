@@ -42,6 +42,12 @@ def fit_to_data(model: Model, result: Result, X: np.ndarray, y: np.ndarray) -> s
     )
 
 
+def energy_or_step(result: Result) -> tuple[str, np.ndarray]:
+    """What is drawn below the draws, (chain, draw): a kernel of minibatches has no energy, but a step, which may vary."""
+    what = next(name for name in ("energy", "lp", "step_size") if name in result.sample_stats)
+    return {"step_size": "step size"}.get(what, what), result.sample_stats[what]
+
+
 def plot_predictive_band(model: Model, result: Result, x: np.ndarray, y: np.ndarray, path: pathlib.Path) -> None:
     """Write a PNG: mean and bands beside the data x (n, 1), and the energies. Raises ImportError without matplotlib."""
     from refhmc.core.matplotlib import import_matplotlib
@@ -53,7 +59,8 @@ def plot_predictive_band(model: Model, result: Result, x: np.ndarray, y: np.ndar
     beyond = OUTSIDE * (high - low)
     places = np.linspace(low - beyond, high + beyond, 300)[:, None]
     plot_band(places, *means_and_sds(model, result, places), data=(x, y), ax=band)
-    energy.plot(result.sample_stats["energy"].T, lw=0.5)
-    energy.set(xlabel="draw", ylabel="energy")
+    what, energies = energy_or_step(result)
+    energy.plot(energies.T, lw=0.5)
+    energy.set(xlabel="draw", ylabel=what)
     figure.suptitle(f"{model.name}: {len(result.draws)} chains of {result.draws.shape[1]} draws")
     figure.savefig(path, dpi=120, format="png")

@@ -19,7 +19,11 @@ class Registry(dict[str, Any]):
 
     def made_alone(self) -> list[str]:
         """The names of those that need no argument."""
-        return [name for name, kind in self.items() if not required(kind)]
+        return self.made_with()
+
+    def made_with(self, *arguments: str) -> list[str]:
+        """The names of those that need no argument but these."""
+        return [name for name, kind in self.items() if set(required(kind)) <= set(arguments)]
 
 
 def registry(namespace: dict[str, Any]) -> Registry:

@@ -98,12 +98,79 @@ def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("kernel", "options", "expected", "below"),
+    [
+        (
+            "sgd",
+            "--momentum 0.9 --decay 100,0.55",
+            {"name": "SGD", "momentum": 0.9, "decay": [100.0, 0.55]},
+            "step size",
+        ),
+        ("sgld", "--evaluate-lp --n-steps 3", {"name": "SGLD", "n_steps": 3, "evaluate_lp": True}, "lp"),
+        (
+            "sghmc",
+            "--friction 0.2 --noise-estimate 0.1 --cycle 8 --metric identity",
+            {"name": "SGHMC", "friction": 0.2, "noise_estimate": 0.1, "cycle": 8, "metric": {"name": "Identity"}},
+            "step size",
+        ),
+    ],
+)
+def test_the_stochastic_gradients_by_name(kernel, options, expected, below, tmp_path, capsys, monkeypatch):
+    """The result has the kernel as the options name it, and says that it is not exact; so does what is printed."""
+    import xarray as xr
+
+    from refhmc.cli import regression
+
+    drawn, out = [], tmp_path / "r.nc"
+    energy_or_step = regression.energy_or_step
+    monkeypatch.setattr(regression, "energy_or_step", lambda result: drawn.append(energy_or_step(result)) or drawn[-1])
+    arguments = f"sample mlp-regression --widths 3 --split 4 --kernel {kernel} --step-size 1e-7 {options}"
+    sizes = f"--draws 6 --tune 2 --chains 2 --seed 1 --quiet --out {out} --plot {tmp_path / 'r.png'}"
+    assert main([*arguments.split(), *sizes.split()]) == 0
+    printed = capsys.readouterr().out
+    assert "regression network in 4 parts: 2 chains of 6 draws" in printed
+    assert f"warning: The chain is approximate: {kernel.upper()}" in printed
+    with xr.open_dataset(out, group="sample_stats") as stats:
+        assert stats.attrs["exact"] == 0
+        said = json.loads(stats.attrs["kernel"])
+        assert {key: said[key] for key in expected} == expected
+        assert said["step_size"] == 1e-7
+        ((what, shown),) = drawn
+        assert what == below
+        np.testing.assert_array_equal(shown, stats[below.replace(" ", "_")])
+
+
+def test_a_picture_of_a_kernel_without_an_energy(tmp_path, capsys):
+    plot = tmp_path / "r.png"
+    sizes = f"--draws 20 --tune 0 --chains 2 --seed 1 --quiet --plot {plot}"
+    assert main(["sample", "funnel", "--kernel", "sgld", "--step-size", "0.01", *sizes.split()]) == 0
+    assert "The chain is approximate: SGLD" in capsys.readouterr().out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["sample", "tunnel"], "no model named 'tunnel'; there are: funnel, banana"),
         (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
         (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
-        (["sample", "funnel", "--n-steps", "3"], "--n-steps belongs to --kernel dhmc and hmc"),
+        (
+            ["sample", "funnel", "--n-steps", "3"],
+            "--n-steps belongs to --kernel dhmc and hmc and sgd and sghmc and sgld",
+        ),
+        (["sample", "funnel", "--kernel", "sgld"], "--kernel sgld needs --step-size"),
+        (["sample", "funnel", "--kernel", "sgld", "--friction", "0.1"], "--friction belongs to --kernel sghmc"),
+        (["sample", "funnel", "--decay", "1,0.5"], "--decay belongs to --kernel sgd and sghmc and sgld"),
+        (["sample", "funnel", "--kernel", "sgd", "--target-accept", "0.9"], "--target-accept belongs to --kernel dhmc"),
+        (
+            ["sample", "funnel", "--kernel", "sgd", "--step-size", "1e-3", "--integrator", "leapfrog"],
+            "--integrator belongs to --kernel hmc and nuts",
+        ),
+        (
+            ["sample", "funnel", "--kernel", "sgd", "--step-size", "1e-3", "--metric", "diagonal"],
+            "SGD takes Identity() or Diagonal(variances)",
+        ),
+        (["sample", "funnel", "--kernel", "sgd", "--step-size", "1", "--momentum", "1"], "momentum must lie in [0, 1)"),
         (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "needs a constant mass matrix"),
         (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
         (["sample", "funnel", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
@@ -128,9 +195,10 @@ def test_what_cannot_be_is_said_in_a_line(arguments, words, capsys):
 
 
 def test_usage_errors_exit_with_2(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["sample"])
-    assert caught.value.code == 2
+    for arguments in (["sample"], ["sample", "funnel", "--kernel", "sgld", "--decay", "1"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
 
 
 def test_models_and_info(capsys):
