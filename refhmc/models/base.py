@@ -29,9 +29,10 @@ from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
-from refhmc.models.on_arrays import WITH_TEXT, StreamedOnArrays, SumOnArrays, keep_what_is_freed
+from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
+from refhmc.models.streamed import Sending, StreamedOnArrays
 
 
 class Model:
@@ -446,11 +447,12 @@ class SplitModel(Model):
 
     def on_arrays(self, xp: Any = np, streamed: bool = False) -> SumOnArrays:
         """The sum of its parts' texts, which are its ``parts``. ``streamed``: a part's data are moved to ``xp`` for each of its
-        evaluations, so that those of one part at a time are there."""
+        evaluations, so that those of two parts at a time are there (:mod:`refhmc.models.streamed`)."""
         if not streamed:
             return SumOnArrays([part.on_arrays(xp) for part in self.parts])
-        makers = [functools.partial(part.on_arrays, xp) for part in self.parts]
-        return SumOnArrays([StreamedOnArrays(make, self.name, self.dim) for make in makers])
+        one = Sending([part.on_arrays for part in self.parts], xp).value_and_gradient
+        evaluates = [functools.partial(one, m) for m in range(len(self.parts))]
+        return SumOnArrays([StreamedOnArrays(evaluate, self.name, self.dim) for evaluate in evaluates])
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return SplitModel, (self.parts, self.whole if self.made_alike else None)

@@ -8,7 +8,7 @@ arrays (:class:`TextOnArrays`, of some models, on any namespace of the array API
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,19 +103,6 @@ class SumOnArrays(TextOnArrays):
             more, slope = part.value_and_gradient(q)
             L, gradient = L + more, gradient + slope
         return L, gradient
-
-
-class StreamedOnArrays(TextOnArrays):
-    """A part of a split model whose data stay with the host: they come to the device for an evaluation and are not kept there.
-
-    ``make()``: the part's text, made anew each time.
-    """
-
-    def __init__(self, make: Callable[[], TextOnArrays], name: str, dim: int) -> None:
-        self.make, self.name, self.dim = make, name, dim
-
-    def value_and_gradient(self, q: Array) -> tuple[Array, Array]:
-        return self.make().value_and_gradient(q)
 
 
 def keep_what_is_freed() -> None:

@@ -85,8 +85,9 @@ def sample(
         exception of the model ends all chains. ``cores`` is of "numba".
     shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
         learned from all chains.
-    streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, so that all
-        of them together may be larger than its memory.
+    streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, from
+        page-locked copies on the host, beside the evaluation of the part before. All of them together may be larger than its
+        memory, which holds those of two parts at a time.
     max_seconds : stop then, with the draws made so far.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:

@@ -20,9 +20,10 @@ from refhmc.batch.streams import Purpose, Streams, keys_of
 from refhmc.errors import DeviceError
 from refhmc.integrators import GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, SoftAbs
+from refhmc.models.streamed import pinned
 from refhmc.numerics import batched
 
-pytest.importorskip("cupy", reason="CuPy is not installed: what needs a GPU is not tested here")
+cuda = pytest.importorskip("cupy", reason="CuPy is not installed: what needs a GPU is not tested here").cuda.runtime
 try:
     xp = namespace_of("cupy")
 except DeviceError as error:
@@ -134,3 +135,16 @@ def test_draws_that_are_streamed_are_those_that_stay():
         found.append(run.made)
     assert found[1].room < found[0].room
     assert np.array_equal(found[0].draws, found[1].draws)
+
+
+def test_data_that_are_sent_are_those_that_stay():
+    """A split model's, from page-locked memory, the next part beside the one that is evaluated."""
+    parts = refhmc.models.LogisticRegression(RNG.normal(size=(4096, 8)), RNG.integers(0, 2, 4096)).split(8)
+    kept, sent = parts.on_arrays(xp), parts.on_arrays(xp, streamed=True)
+    memory = pinned(np.arange(10.0))
+    assert cuda.pointerGetAttributes(memory.ctypes.data).type == cuda.memoryTypeHost
+    q = xp.asarray(positions(MODELS["logistic"], 20)[:, [0, 1, 2, 3] * 2])
+    for _ in range(20):
+        for a, b in zip(sent.parts, kept.parts, strict=True):
+            for found, expected in zip(a.value_and_gradient(q), b.value_and_gradient(q), strict=True):
+                assert near(found, to_host(expected))

@@ -7,15 +7,23 @@ CuPy's does, and so does an operand that is a ``numpy.ndarray``. ``linalg.solve`
 are NumPy's, so that a run on the device must be the run on NumPy bit for bit.
 
 :data:`count` has how often Python waited for the device (``synchronisations``: bool(), int(), nonzero, an index that is a
-mask), what was sent (``to_device``: arrays; ``to_host``: ``.get()``), and ``launches``, operations on arrays.
+mask), what was sent (``to_device``: arrays; ``pinned``: those of them that lay in page-locked memory; ``to_host``: ``.get()``),
+and ``launches``, operations on arrays.
+
+Streams are as careless as CUDA's. An array that is sent on a stream beside the default one may be read on the default one only
+after that has waited for an event recorded there since; and its memory, once it is let go, is taken by what is sent there next,
+which must have waited for an event recorded after the last that was read of it. What a GPU would not notice raises
+RuntimeError here. ``ahead`` counts arrays that were sent beside operations still under way.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+import weakref
 from collections import Counter
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 
@@ -73,17 +81,26 @@ def index(key):
 
 
 class ndarray:
-    __slots__ = ("host",)
+    """``sent``: where it is, or is a view of, an array that was sent on another stream, its :class:`Sent`."""
+
+    __slots__ = ("sent", "values")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, host):
-        self.host = host
+    def __init__(self, values, sent=None):
+        self.values, self.sent = values, sent
 
-    shape = property(lambda self: self.host.shape)
-    ndim = property(lambda self: self.host.ndim)
-    size = property(lambda self: self.host.size)
-    dtype = property(lambda self: self.host.dtype)
-    nbytes = property(lambda self: self.host.nbytes)
+    @property
+    def host(self):
+        """The values, read on the current stream."""
+        if self.sent is not None:
+            self.sent.read()
+        return self.values
+
+    shape = property(lambda self: self.values.shape)
+    ndim = property(lambda self: self.values.ndim)
+    size = property(lambda self: self.values.size)
+    dtype = property(lambda self: self.values.dtype)
+    nbytes = property(lambda self: self.values.nbytes)
     T = property(lambda self: ndarray(self.host.T))
 
     def get(self):
@@ -109,7 +126,7 @@ class ndarray:
         raise TypeError("a loop over the rows of an array of the device")
 
     def __len__(self):
-        return len(self.host)
+        return len(self.values)
 
     def __bool__(self):
         return bool(waits(self).host)
@@ -125,7 +142,7 @@ class ndarray:
 
     def __getitem__(self, key):
         count["launches"] += 1
-        return boxed(self.host[index(key)])
+        return viewing(boxed(self.host[index(key)]), [self])
 
     def __setitem__(self, key, value):
         if not isinstance(value, (ndarray, *SCALARS)):
@@ -134,7 +151,7 @@ class ndarray:
         self.host[index(key)] = inside(value)
 
     def astype(self, dtype, copy=True):
-        return ndarray(self.host.astype(dtype, copy=copy))
+        return viewing(ndarray(self.host.astype(dtype, copy=copy)), [self])
 
     def copy(self):
         return ndarray(self.host.copy())
@@ -178,16 +195,121 @@ def _function_on_device(function):
         count["launches"] += 1
         if function in (np.nonzero, np.unique):
             waits(None)
-        return boxed(function(*map(inside, arguments), **{name: inside(x) for name, x in keywords.items()}))
+        found = boxed(function(*map(inside, arguments), **{name: inside(x) for name, x in keywords.items()}))
+        return viewing(found, arguments)
 
     return apply
 
 
+def viewing(found, arguments):
+    """An answer that shares its memory with an argument that was sent."""
+    for x in arguments:
+        both = isinstance(x, ndarray) and isinstance(found, ndarray)
+        if both and x.sent is not None and np.may_share_memory(found.values, x.values):
+            found.sent = x.sent
+    return found
+
+
 def asarray(x, dtype=None, copy=None):
     if isinstance(x, ndarray):
-        return ndarray(np.asarray(x.host, dtype=dtype, copy=copy))
+        return viewing(ndarray(np.asarray(x.host, dtype=dtype, copy=copy)), [x])
     count["to_device"] += 1
-    return ndarray(np.array(inside(x) if isinstance(x, tuple | list) else x, dtype=dtype))
+    count["pinned"] += isinstance(x, np.ndarray) and is_pinned(x)
+    values = np.array(inside(x) if isinstance(x, tuple | list) else x, dtype=dtype)
+    return ndarray(values, None if Stream.current is Stream.null else Sent(Stream.current))
+
+
+# ------------------------------------------------------------------------------------- streams, page-locked memory
+
+
+class Event:
+    """``at``: operations of the default stream, or arrays sent on another, before it was recorded"""
+
+    def __init__(self, stream):
+        self.stream, self.at = stream, stream.now()
+
+
+class Stream:
+    """``sent``: arrays sent on it; ``knows``: up to which operation of each other stream it has waited; ``freed``: the last
+    operation that read memory which is free again."""
+
+    def __init__(self, null=False, non_blocking=False):
+        if not (null or non_blocking):
+            raise RuntimeError("a stream that waits for the default stream overlaps with nothing")
+        self.sent, self.knows, self.freed = 0, {}, 0
+
+    def now(self):
+        return count["launches"] if self is Stream.null else self.sent
+
+    def record(self):
+        return Event(self)
+
+    def wait_event(self, event):
+        self.knows[event.stream] = max(self.knows.get(event.stream, 0), event.at)
+
+    def __enter__(self):
+        self.before, Stream.current = Stream.current, self
+        return self
+
+    def __exit__(self, *_):
+        Stream.current = self.before
+
+
+Stream.null = Stream.current = Stream(null=True)
+
+
+class Sent:
+    """Memory of a stream, from its pool."""
+
+    def __init__(self, stream):
+        known = stream.knows.get(Stream.null, 0)
+        self.stream, self.at, self.last_read = stream, stream.sent + 1, 0
+        if stream.freed > known:
+            raise RuntimeError("sent into memory that another stream may still read")
+        count["ahead"] += known < Stream.null.now()
+        stream.sent += 1
+
+    def read(self):
+        if Stream.current is not self.stream:
+            if Stream.current.knows.get(self.stream, 0) < self.at:
+                raise RuntimeError("read before it is known to be there")
+            self.last_read = count["launches"]
+
+    def __del__(self):
+        self.stream.freed = max(self.stream.freed, self.last_read)
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class PinnedMemory:
+    """``most``: bytes that the system gives at a time"""
+
+    most = 2**30
+
+    def __init__(self, size):
+        if size > self.most:
+            raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+        self.size = size
+
+
+class PinnedMemoryPointer(bytearray):
+    """As memory of the host, which NumPy takes as a buffer."""
+
+    there: ClassVar[weakref.WeakSet] = weakref.WeakSet()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, memory, offset):
+        super().__init__(memory.size - offset)
+        self.there.add(self)
+
+
+def is_pinned(x):
+    """As CuPy asks: by its address. Rows that are not one after another are copied before they are sent."""
+    begins = (np.frombuffer(memory, np.uint8) for memory in PinnedMemoryPointer.there)
+    ranges = [(each.ctypes.data, each.ctypes.data + each.size) for each in begins]
+    return x.flags.c_contiguous and any(a <= x.ctypes.data < b for a, b in ranges)
 
 
 def _solve(A, b):
@@ -226,8 +348,16 @@ def modules():
         memGetInfo=lambda: (2**30, 2**31),
         getDeviceProperties=lambda k: {"name": b"FakeDevice"},
         runtimeGetVersion=lambda: 13000,
+        CUDARuntimeError=CUDARuntimeError,
     )
-    cupy.cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0))
+    cupy.cuda = SimpleNamespace(
+        runtime=runtime,
+        Device=lambda: SimpleNamespace(id=0),
+        Stream=Stream,
+        get_current_stream=lambda: Stream.current,
+        PinnedMemory=PinnedMemory,
+        PinnedMemoryPointer=PinnedMemoryPointer,
+    )
     return {"cupy": cupy, "array_api_compat.cupy": xp}
 
 
@@ -240,4 +370,5 @@ def install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(array_api_compat, "cupy", found["array_api_compat.cupy"], raising=False)
     count.clear()
+    Stream.null = Stream.current = Stream(null=True)
     return found["cupy"]

@@ -10,6 +10,9 @@
 4. **network**: the gradient of a CNN (37,316 weights, 48,000 images of 28 x 28 made at random) beside Torch's on the same
    device.
 
+5. **streaming**: the gradient of a split logistic regression, 2^22 x 32 (1 GiB) in 16 parts, of 10 chains, with its data on the
+   device and sent for each evaluation; the bytes sent a second beside those of a copy from page-locked memory alone.
+
 Needs Python, NumPy, SciPy, Numba, CuPy, array-api-compat and pytest; BlackJAX and Torch are measured where they are there, and
 named as missing where not. Results are written to ``validation/gpu/results/``. ``--backend arrays`` runs the same on NumPy, to
 try the command where there is no GPU; its report says so.
@@ -35,6 +38,7 @@ from refhmc.batch import backends
 from refhmc.batch.draw import Options, Run
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Identity, SoftAbs
+from refhmc.models.streamed import pinned
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -225,7 +229,30 @@ def torch_gradient(images: np.ndarray, labels: np.ndarray) -> Any:
     return {"device": device, "seconds": seconds(gradient, "arrays")}
 
 
-PARTS: dict[str, Callable] = {"tests": tests, "limits": limits, "chains": chains, "network": network}
+def streaming(backend: str, quick: bool) -> dict[str, Any]:
+    """Seconds of one gradient of all parts; bytes a second."""
+    xp, (n, d, M) = backends.namespace_of(backend), (2**12 if quick else 2**22, 32, 16)
+    rng = np.random.default_rng(0)
+    split = refhmc.models.LogisticRegression(rng.normal(size=(n, d)), rng.integers(0, 2, n)).split(M)
+    q, found = xp.asarray(0.1 * rng.normal(size=(10, d))), {}
+    for name, streamed in (("seconds_kept", False), ("seconds_sent", True)):
+        text = split.on_arrays(xp, streamed=streamed)
+        found[name] = seconds(lambda text=text: text.value_and_gradient(q), backend)
+        del text
+    found["bytes_a_second"] = 8 * n * d / found["seconds_sent"]
+    if backend == "cupy":
+        rows = pinned(rng.normal(size=(n // M, d)))
+        found["bytes_a_second_of_a_copy"] = rows.nbytes / seconds(lambda: xp.asarray(rows), backend)
+    return found
+
+
+PARTS: dict[str, Callable] = {
+    "tests": tests,
+    "limits": limits,
+    "chains": chains,
+    "network": network,
+    "streaming": streaming,
+}
 
 
 def main() -> int:
