@@ -30,6 +30,7 @@ OF_A_KERNEL = (
     "target_accept",
     "decay",
     "cycle",
+    "exploration",
     "momentum",
     "friction",
     "noise_estimate",
@@ -111,6 +112,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--decay", type=offset_and_power, metavar="B,GAMMA", help="steps that decay as (1 + t/B)^-GAMMA, t in updates"
     )
     baselines.add_argument("--cycle", type=int, metavar="T", help="cyclic steps, T updates to a cycle")
+    baselines.add_argument(
+        "--exploration", type=float, metavar="BETA", help="share of a cycle without noise; default: 0"
+    )
     baselines.add_argument("--momentum", type=float, metavar="MU", help="of SGD; default: 0")
     baselines.add_argument("--friction", type=float, metavar="ALPHA", help="of SGHMC; default: 0.1")
     baselines.add_argument(

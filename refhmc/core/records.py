@@ -106,8 +106,8 @@ STATUS = record_type(
 )
 
 # Of a kernel. ``keep_momentum``: the state has its momentum already. From ``updates`` on, of stochastic gradients: the updates
-# made so far; what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; whether lp is
-# asked for.
+# made so far; what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; the share of a
+# cycle without noise; whether lp is asked for.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -125,6 +125,7 @@ SETTINGS = record_type(
         "decay_offset": REAL,
         "decay_power": REAL,
         "cycle": WHOLE,
+        "exploration": REAL,
         "evaluates_lp": WHOLE,
     }
 )

@@ -15,6 +15,7 @@ acceptance_rate           HMC, DHMC: min(1, exp(H0 - H)) of the proposal, 0 if i
 diverging                 an energy was not finite, a metric not positive definite, or the energies of one trajectory
                           spread over more than 1,000. SGD, SGLD, SGHMC: a position, or a minibatch's density, was not finite
 step_size                 the step the draw was made with (SGD, SGLD, SGHMC: the last update's); step_size_nom: before jitter
+exploring                 SGLD, SGHMC with an exploration: the last update had no noise; such a draw is to be left out
 n_steps                   integrator steps, or updates, made; int_time: n_steps * step_size
 tree_depth                NUTS: doublings whose new subtree was kept as valid (Stan's count, not PyMC's)
 reached_max_treedepth     NUTS: the trajectory was still going on at ``max_treedepth``
@@ -59,7 +60,7 @@ COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
     *("n_metric_evaluations", "n_trace_evaluations", "n_density_evaluations"),
 )
-FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed")
+FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring")
 # A row of the core: all of them as float64.
 STATS = record_type(dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
 N_STATS = len(STATS.names or ())

@@ -30,6 +30,10 @@ its commit 3bc179d ``optimSGHMC`` computes the noise and does not add it: there 
 
 or always eps. Averages over draws of decaying steps are to be weighted by the statistic ``step_size``.
 
+**Exploration** (Zhang et al. 2020, algorithm 1). In the first part of each cycle, while (t mod T)/T < beta, an update has no
+noise, c = 0: it ascends, with steps that are still large, to a mode that it may not have been at. Then the noise sets in, and
+only what comes after it is kept as a draw: the statistic ``exploring`` marks the draws to be left out.
+
 **What the draws are.** Nothing is accepted or rejected, and at a finite step their law is not the target. On a Gaussian with
 precision A, with full batches, M = I and a constant step, their covariance is A^-1 (I - eps A / 4)^-1 for SGLD, and
 A^-1 (I - eps^2 A / (2 (2 - alpha)))^-1 for SGHMC with beta = 0. The noise of minibatches widens it further:
@@ -70,6 +74,7 @@ class StochasticGradient:
 
     step_size : eps, the first step. n_steps : updates of a transition; ``None``: M of them, one pass through the parts.
     decay : ``(b, gamma)``, both positive, for steps that decay; b in updates. cycle : T, for cyclic steps; give one of the two.
+    exploration : beta in [0, 1), the share of each cycle that has no noise, and whose draws are ``exploring``.
     metric : ``Identity()`` or ``Diagonal(variances)``, M^-1: nothing is adapted in warm-up, whose draws are thrown away.
     evaluate_lp : evaluate the log density at each draw, for the statistic ``lp``; costs the gradient of every part once.
 
@@ -80,6 +85,7 @@ class StochasticGradient:
     n_steps: int | None = None
     decay: tuple[float, float] | None = None
     cycle: int | None = None
+    exploration: float = 0.0
     metric: Any = IDENTITY
     evaluate_lp: bool = False
 
@@ -106,6 +112,10 @@ class StochasticGradient:
                 raise ValueError("give decay or cycle, not both")
             if len(self.decay) != 2 or not all(x > 0 and math.isfinite(x) for x in self.decay):
                 raise ValueError(f"decay must be (b, gamma), both positive and finite, got {self.decay!r}")
+        if not 0 <= self.exploration < 1:
+            raise ValueError(f"exploration must lie in [0, 1), got {self.exploration!r}")
+        if self.exploration > 0 and self.cycle is None:
+            raise ValueError("exploration is a share of a cycle: give cycle, too")
 
     @property
     def a(self) -> float:
@@ -131,11 +141,25 @@ class StochasticGradient:
             return self.step_size / 2 * (math.cos(math.pi * (t % self.cycle) / self.cycle) + 1)
         return self.step_size
 
+    def explores(self, t: int) -> bool:
+        """Whether the t-th update has no noise, for it belongs to the exploration of its cycle."""
+        return self.cycle is not None and (t % self.cycle) / self.cycle < self.exploration
+
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics of a draw; ``lp`` only where it is asked for."""
+        """Names of the statistics of a draw; ``lp`` and ``exploring`` only where they are asked for."""
         lp = ("lp",) if self.evaluate_lp else ()
-        return (*lp, "diverging", "step_size", "n_steps", "is_accepted", "outcome", "n_gradient_evaluations")
+        exploring = ("exploring",) if self.exploration > 0 else ()
+        return (
+            *lp,
+            *exploring,
+            "diverging",
+            "step_size",
+            "n_steps",
+            "is_accepted",
+            "outcome",
+            "n_gradient_evaluations",
+        )
 
     @property
     def transition(self) -> Callable:
@@ -151,6 +175,7 @@ class StochasticGradient:
             "decay_offset": b,
             "decay_power": gamma,
             "cycle": self.cycle or 0,
+            "exploration": self.exploration,
             "evaluates_lp": self.evaluate_lp,
         }
 
@@ -176,6 +201,8 @@ class SGD(StochasticGradient):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
+        if self.exploration > 0:
+            raise ValueError("exploration is the part of a cycle without noise, and SGD has no noise at all")
 
     @property
     def a(self) -> float:
@@ -246,7 +273,7 @@ class Iterates(NamedTuple):
 
 def transition(kernel: StochasticGradient, H: Any, q: Array, p: Array, numbers: Array) -> Iterates:
     """The first transition of each chain on arrays: q, p (..., d) and the numbers (..., k) that it asks for, in their order:
-    before each pass the M - 1 uniforms of its order; for each update, where there is noise, d standard normals."""
+    before each pass the M - 1 uniforms of its order; for each update that has noise d standard normals."""
     xp, parts, W = batched.namespace(q), H.model.parts or [H.model], H.inverse_mass(q)
     M, d, used, start = len(parts), q.shape[-1], 0, q
     for t in range(kernel.n_steps or M):
@@ -255,7 +282,7 @@ def transition(kernel: StochasticGradient, H: Any, q: Array, p: Array, numbers: 
         eps = kernel.step(t)
         h = math.sqrt(kernel.squared_by * eps) if kernel.squared_by > 0 else eps
         p = kernel.a * p + h * minibatch_gradient(parts, order[..., t % M, None], q)
-        if kernel.c > 0:
+        if kernel.c > 0 and not kernel.explores(t):
             p, used = p + kernel.c * numbers[..., used : used + d] / W**0.5, used + d
         q = q + h * W * p
     finite = xp.all(xp.isfinite(q), axis=-1)
@@ -279,6 +306,12 @@ def step_of_update(settings: Any) -> float:
     if settings.cycle > 0:
         eps *= 0.5 * (math.cos(math.pi * (t % settings.cycle) / settings.cycle) + 1)
     return eps
+
+
+@jit
+def explores(settings: Any) -> bool:
+    """Whether the next update has no noise, for it belongs to the exploration of its cycle."""
+    return settings.cycle > 0 and (settings.updates % settings.cycle) / settings.cycle < settings.exploration
 
 
 @jit
@@ -324,17 +357,21 @@ def stochastic_gradient(
         next_normals(randomness, noise)
         for i in range(noise.shape[0]):
             point.p[i] = diagonal(work).root[i] * noise[i]
-    noise[:] = 0.0
     copy_row(before, point.q)
-    n_steps, done, eps, finite = settings.n_steps if settings.n_steps > 0 else M, 0, 0.0, True
+    n_steps, done, eps, finite, exploring = settings.n_steps if settings.n_steps > 0 else M, 0, 0.0, True, False
     while finite and done < n_steps:
         if control.stop:
             return S.INTERRUPTED
         eps = step_of_update(settings)
         h = math.sqrt(settings.squared_by * eps) if settings.squared_by > 0 else eps
-        finite = math.isfinite(next_minibatch(model, at.state, randomness, settings.updates, work))
-        if noisy:
+        finite, exploring = (
+            math.isfinite(next_minibatch(model, at.state, randomness, settings.updates, work)),
+            explores(settings),
+        )
+        if noisy and not exploring:
             next_normals(randomness, noise)
+        else:
+            noise[:] = 0.0
         finite = update(at.state, h, noise, settings, work) and finite
         settings.updates += 1
         done += 1
@@ -344,7 +381,7 @@ def stochastic_gradient(
     if settings.evaluates_lp > 0:
         stats.lp = f.value_and_gradient(point.q, f.data, as_point(at.spare).gradient)
         as_work(work).counters.gradients += M
-    stats.step_size, stats.n_steps = eps, done
+    stats.step_size, stats.n_steps, stats.exploring = eps, done, exploring
     stats.is_accepted = stats.acceptance_rate = finite
     stats.diverging = not finite
     return S.ACCEPTED if finite else S.DIVERGED

@@ -51,6 +51,7 @@ def review(
         of_block += _stuck(draws, before, stats, fixed)
         of_block += _max_depth(stats, kernel)
         of_block += _flips(stats, fixed)
+        of_block += _exploring(stats)
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block
     if n < MIN_DRAWS:
         return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
@@ -252,6 +253,16 @@ def _flips(stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     return [
         f"Fewer than {100 * MIN_NO_FLIP:.0f} % of the moves of the discontinuous coordinates got through in {len(low)} of "
         f"{len(rates)} chains ({some(low)}): the step is too large for them. {smaller}, or scale them alike."
+    ]
+
+
+def _exploring(stats: dict[str, np.ndarray]) -> list[str]:
+    if "exploring" not in stats or not stats["exploring"].any():
+        return []
+    exploring = stats["exploring"]
+    return [
+        f"{int(exploring.sum())} of {exploring.size} draws are of the exploration of a cycle, which has no noise: leave "
+        "them out, they are exploring in the statistics. R-hat and effective sample sizes below are of all draws."
     ]
 
 

@@ -109,8 +109,14 @@ def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatc
         ("sgld", "--evaluate-lp --n-steps 3", {"name": "SGLD", "n_steps": 3, "evaluate_lp": True}, "lp"),
         (
             "sghmc",
-            "--friction 0.2 --noise-estimate 0.1 --cycle 8 --metric identity",
-            {"name": "SGHMC", "friction": 0.2, "noise_estimate": 0.1, "cycle": 8, "metric": {"name": "Identity"}},
+            "--friction 0.2 --noise-estimate 0.1 --cycle 8 --exploration 0.5 --metric identity",
+            {
+                "name": "SGHMC",
+                "friction": 0.2,
+                "noise_estimate": 0.1,
+                "exploration": 0.5,
+                "metric": {"name": "Identity"},
+            },
             "step size",
         ),
     ],

@@ -28,6 +28,8 @@ KERNELS = {
     "sgld, decaying": refhmc.SGLD(step_size=0.02, n_steps=3, metric=Diagonal([0.3, 2.0]), **DECAY),
     "sghmc": refhmc.SGHMC(step_size=0.08, friction=0.3, noise_estimate=0.1, n_steps=7),
     "sghmc, cyclic": refhmc.SGHMC(step_size=0.1, friction=0.3, n_steps=3, cycle=5, metric=Diagonal([0.3, 2.0])),
+    "sgld, cyclic, exploring": refhmc.SGLD(step_size=0.02, n_steps=7, cycle=5, exploration=0.4),
+    "sghmc, cyclic, exploring": refhmc.SGHMC(step_size=0.1, friction=0.3, n_steps=3, cycle=5, exploration=0.2),
     "sghmc, all friction": refhmc.SGHMC(step_size=0.08, friction=1.0),
 }
 
@@ -76,7 +78,8 @@ def run(model, kernel, n: int, seed: int = 3, start=(0.4, -0.3)) -> tuple[np.nda
 def test_the_compiled_transition_is_that_of_the_text(name, M):
     kernel, model, rng = KERNELS[name], split(M), np.random.default_rng(1)
     n = kernel.n_steps or M
-    passes, normals = -(-n // M), 0 if name.startswith("sgd") else D * n
+    noisy = [t for t in range(n) if not ("exploring" in name and t % 5 < 5 * kernel.exploration)]
+    passes, normals = -(-n // M), 0 if name.startswith("sgd") else D * len(noisy)
     tape = np.concatenate([rng.random((3, passes * (M - 1))), rng.random((3, normals))], axis=1)
     q, p = rng.normal(size=(3, D)), rng.normal(size=(3, D))
     tape = tape if tape.shape[1] else np.full((3, 1), 0.5)
@@ -93,7 +96,7 @@ def as_in_the_papers(name: str, kernel, M: int, n: int, seed: int, q: np.ndarray
     """The draws of a chain, in the papers' own variables; random numbers in the order that refhmc.core.randomness states."""
     rng, parts, W = np.random.default_rng(seed), numbers(M), np.asarray(kernel.metric.inverse_mass(D))
     updates, v, before, draws, order = kernel.n_steps or M, np.zeros(D), None, [], []
-    if name in ("sghmc", "sghmc, cyclic"):
+    if name in ("sghmc", "sghmc, cyclic", "sghmc, cyclic, exploring"):
         v = kernel.step_size * W * (rng.standard_normal(D) / np.sqrt(W))  # eps M^-1 p, p ~ N(0, M)
     for t in range(n * updates):
         if not order:
@@ -111,14 +114,16 @@ def as_in_the_papers(name: str, kernel, M: int, n: int, seed: int, q: np.ndarray
         h = math.sqrt(eps) if name.startswith("sgd") else eps
         v = v * (h / before if before else 1.0)  # v = h M^-1 p, and p is kept
         before = h
+        silent = "exploring" in name and t % 5 < {"sgld": 2, "sghmc": 1}[name.partition(",")[0]]
+        z = np.zeros(D) if silent or name.startswith("sgd") else rng.standard_normal(D)
         if name.startswith("sgld"):
-            q = q + eps / 2 * W * g + np.sqrt(eps * W) * rng.standard_normal(D)
+            q = q + eps / 2 * W * g + np.sqrt(eps * W) * z
         elif name.startswith("sgd"):
             v = (0.8 if kernel.momentum else 0.0) * v + eps * W * g
             q = q + v
         else:
             alpha, eta = kernel.friction, eps**2 * W
-            v = (1 - alpha) * v + eta * g + np.sqrt(2 * (alpha - kernel.noise_estimate) * eta) * rng.standard_normal(D)
+            v = (1 - alpha) * v + eta * g + np.sqrt(2 * (alpha - kernel.noise_estimate) * eta) * z
             q = q + v
         if (t + 1) % updates == 0:
             draws.append(q)
@@ -253,6 +258,39 @@ def test_the_bias_of_minibatches_is_what_the_theory_says(name):
     assert most_standard_errors(parts, [(m,) for m in range(M)]) > 12
 
 
+@pytest.mark.parametrize("name", ["sgld", "sghmc"])
+def test_the_sampling_stage_of_a_cycle_has_the_law_of_its_linear_maps(name):
+    """Two and a half cycles of 40 updates, 30 % of them exploring, from a point: the mean and covariance of (q, p) by the
+    product of the updates' maps, with noise only where they sample; a false alarm is 1e-6. Noise throughout is refused. At the
+    end of the first exploration SGLD has nothing random."""
+    T, explored, n, eps, a = 40, 12, 100, {"sgld": 0.2, "sghmc": 0.4}[name], {"sgld": 0.0, "sghmc": 0.7}[name]
+    options = {"step_size": eps, "n_steps": 1, "cycle": T, "exploration": 0.3}
+    kernel = refhmc.SGLD(**options) if name == "sgld" else refhmc.SGHMC(friction=0.3, **options)
+    draws, chain = run(many_normals(), kernel, n, start=np.zeros(N))
+    steps = eps / 2 * (np.cos(np.pi * (np.arange(n) % T) / T) + 1)
+    h, c = (np.sqrt(steps / 2), math.sqrt(2)) if name == "sgld" else (steps, math.sqrt(2 * 0.3))
+
+    def law_at(A: float, n: int, silent: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance after n updates, the first ``silent`` of a cycle without noise; SGHMC's p begins as N(0, 1)."""
+        mean, covariance = np.array([-1.0, 0.0]), np.diag([0.0, float(a > 0)])
+        for t in range(n):
+            B = np.array([[1 - h[t] ** 2 * A, h[t] * a], [-h[t] * A, a]])
+            noise = (c if t % T >= silent else 0.0) * np.array([h[t], 1.0])
+            mean, covariance = B @ mean, B @ covariance @ B.T + np.outer(noise, noise)
+        return mean, covariance
+
+    for A in np.unique(PRECISIONS):
+        own = A == PRECISIONS
+        if name == "sgld":
+            np.testing.assert_allclose(draws[explored - 1, own] - 1.0, law_at(A, explored, explored)[0][0], atol=1e-14)
+        for k in (explored, 2 * T - 1, 2 * T + explored - 1, n - 1):
+            mean, covariance = law_at(A, k + 1, explored)
+            assert_normal((draws[k, own] - 1.0 - mean[0])[None] / math.sqrt(covariance[0, 0]), 1e-6 / 16)
+    x = (draws[2 * T + explored - 1] - 1.0)[PRECISIONS == 2.0]
+    mean, covariance = law_at(2.0, 2 * T + explored, 0)
+    assert scipy.stats.chi2(len(x)).cdf((x - mean[0]) @ (x - mean[0]) / covariance[0, 0]) < 1e-12
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("kernel", [refhmc.SGLD(step_size=0.5, n_steps=1), refhmc.SGHMC(step_size=0.9, n_steps=1)])
 def test_the_kit_refuses_the_law_of_a_finite_step(kernel):
@@ -344,6 +382,17 @@ def test_the_result_says_that_it_is_approximate(name, sample):
     assert inexact_part(refhmc.Gibbs({(0,): refhmc.HMC(), (1,): KERNELS[name]})) is KERNELS[name]
 
 
+def test_draws_of_an_exploration_are_marked_and_told(sample):
+    """7 updates a draw, warm-up included, cycles of 10 with 3 that explore: by the number of each draw's last update."""
+    kernel = refhmc.SGLD(step_size=0.01, n_steps=7, cycle=10, exploration=0.3)
+    result = sample(split(4), kernel, draws=20, tune=3, chains=2, random_seed=1)
+    expected = [(7 * (3 + k) + 6) % 10 in (0, 1, 2) for k in range(20)]
+    np.testing.assert_array_equal(result.sample_stats["exploring"], [expected, expected])
+    assert any(f"{2 * sum(expected)} of 40 draws are of the exploration" in text for text in result.warnings)
+    without = sample(split(4), refhmc.SGLD(step_size=0.01, cycle=10), draws=4, tune=0, chains=1, random_seed=1)
+    assert "exploring" not in without.sample_stats
+
+
 @pytest.mark.parametrize("make", [refhmc.SGD, refhmc.SGLD, refhmc.SGHMC])
 def test_a_step_far_too_large_diverges_and_leaves_a_finite_chain(make, sample):
     """And the chain, which stands where it cannot go on, is said to be stuck."""
@@ -384,6 +433,13 @@ def test_what_cannot_be_is_refused():
             refhmc.SGLD(step_size=0.1, **{name: wrong})
     with pytest.raises(ValueError, match="not both"):
         refhmc.SGLD(step_size=0.1, cycle=3, **DECAY)
+    for wrong in (1.0, -0.1):
+        with pytest.raises(ValueError, match="exploration must lie"):
+            refhmc.SGLD(step_size=0.1, cycle=3, exploration=wrong)
+    with pytest.raises(ValueError, match="give cycle"):
+        refhmc.SGHMC(step_size=0.1, exploration=0.5)
+    with pytest.raises(ValueError, match="SGD has no noise"):
+        refhmc.SGD(step_size=0.1, cycle=3, exploration=0.5)
     with pytest.raises(ValueError, match="momentum"):
         refhmc.SGD(step_size=0.1, momentum=1.0)
     for wrong in ({"friction": 0.0}, {"friction": 1.5}, {"noise_estimate": 0.2}):
