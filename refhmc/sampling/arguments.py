@@ -37,11 +37,11 @@ def check_arguments(
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
 
-def check_options_of_many(backend: str, given: dict[str, Any]) -> None:
-    """Raise ValueError for an option of the compiled core, given to another backend."""
+def check_options(given: dict[str, Any], whose: str, backend: str) -> None:
+    """Raise ValueError for an option that is given, of another backend: of ``whose``."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} goes with backend='numba' only, and backend is {backend!r}")
+            raise ValueError(f"{name} goes with {whose}, and backend is {backend!r}")
 
 
 def check_memory(model: Model, kernel: Any, draws: int, kept_warmup: int, chains: int) -> None:

@@ -81,7 +81,7 @@ def sample_many(
     to_say: list[Warning] = [] if imprecise is None else [PrecisionWarning(imprecise)]
     jumps = discontinuity.declared(model, kernel, first)
     result = begun(model, kernel, entropy, draws, tune, preflight)
-    result.attributes.update(backend=backend, device=describe(backend), shared_step_size=bool(shared_step_size))
+    result.attributes.update(backend=backend, device=describe(backend), shared_step_size=shared_step_size, fused=False)
     begin, stopped_by, refused = time.monotonic(), "", None
 
     def watch(done: np.ndarray, divergences: np.ndarray, gradients: int) -> bool:
@@ -97,7 +97,7 @@ def sample_many(
             stopped_by = "time"
         return bool(stopped_by)
 
-    options = Options(int(draws), int(tune), bool(shared_step_size), bool(save_warmup), watch)
+    options = Options(int(draws), int(tune), shared_step_size, bool(save_warmup), watch)
     run = Run(text, kernel, starts, entropy, options)
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]

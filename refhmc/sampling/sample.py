@@ -18,7 +18,7 @@ from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarn
 from refhmc.kernels import DHMC, NUTS
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_memory, check_options_of_many, entropy_of
+from refhmc.sampling.arguments import check_arguments, check_memory, check_options, entropy_of
 from refhmc.sampling.assembly import (
     attached,
     begun,
@@ -62,7 +62,7 @@ def sample(
     raw: bool = False,
     preflight: bool = True,
     fuse: bool = False,
-    shared_step_size: bool = True,
+    shared_step_size: bool | None = None,
     streamed: bool = False,
 ) -> Any | Result:
     """Draw from a model's distribution.
@@ -82,9 +82,10 @@ def sample(
     backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
         CPU, or "cupy", a GPU (DeviceError where there is none), of HMC, NUTS and DHMC. Their streams are another generator's,
         so that their draws differ; chain k has its own whatever ``chains``. A draw has no counts of evaluations, and an
-        exception of the model ends all chains. ``cores`` is of "numba".
-    shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains, or one for each. The metric is
-        learned from all chains.
+        exception of the model ends all chains. ValueError for an option that the backend does not use: ``cores``,
+        ``executor``, ``checkpoint`` and ``fuse`` are of "numba", the next two of the others.
+    shared_step_size : of "arrays" and "cupy": warm-up adapts one step size for all chains (True, the default), or one for each.
+        The metric is learned from all chains.
     streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, from
         page-locked copies on the host, beside the evaluation of the part before. All of them together may be larger than its
         memory, which holds those of two parts at a time.
@@ -117,7 +118,8 @@ def sample(
         kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     if backend != "numba":
-        check_options_of_many(backend, {"executor": executor, "checkpoint": checkpoint, "fuse": fuse or None})
+        of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "fuse": fuse or None}
+        check_options(of_the_core, "backend='numba' only", backend)
         display = make_display(progressbar)
         with contextlib.closing(display):
             result, to_say = sample_many(
@@ -129,7 +131,7 @@ def sample(
                 entropy=entropy_of(random_seed),
                 initvals=initvals,
                 backend=backend,
-                shared_step_size=shared_step_size,
+                shared_step_size=shared_step_size is None or bool(shared_step_size),
                 streamed=streamed,
                 save_warmup=save_warmup,
                 preflight=preflight,
@@ -146,8 +148,8 @@ def sample(
             if carrier is error:
                 raise
             raise carrier from error
-    if streamed:
-        raise ValueError("streamed goes with backend='arrays' or 'cupy', and backend is 'numba'")
+    of_many = {"shared_step_size": shared_step_size, "streamed": streamed or None}
+    check_options(of_many, "backend='arrays' or 'cupy'", backend)
     check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     entropy = entropy_of(random_seed, checkpoint)
     display = make_display(progressbar)
@@ -169,6 +171,7 @@ def sample(
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
         result = begun(model, kernel, entropy, draws, tune, preflight)
+        result.attributes.update(backend=backend, device=f"CPU, Numba {numba.__version__}", shared_step_size=False)
         result.attributes.update(fused=bool(fuse), compilation_time=compiled_in)
         if parts is not None:
             settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}

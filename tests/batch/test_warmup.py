@@ -1,8 +1,6 @@
 """Warm-up of many chains: what the metric is learned from stays what was asked for, window after window; random starts have
 numbers of their own."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -45,8 +43,3 @@ def test_a_models_own_starts_share_no_number_with_the_chains():
     for k in range(2):
         assert np.array_equal(drawn[k], numbers_of_numpy(11, k, 0, Purpose.START, 3))
         assert not np.isin(drawn[k], kernel).any()
-
-
-def test_streamed_goes_with_many_chains():
-    with pytest.raises(ValueError, match="streamed goes with backend='arrays' or 'cupy'"), warnings.catch_warnings():
-        refhmc.sample(refhmc.models.Funnel(2), streamed=True, draws=1, tune=0, progressbar=False)

@@ -111,10 +111,11 @@ def ours(problem: Problem, chains: int, backend: str) -> Callable[[int], float]:
     starts = starts_of(model.dim, chains)
 
     def run(n: int) -> float:
-        options = {"initvals": starts, "random_seed": 1, "raw": True, "progressbar": False, "preflight": False}
+        options = {"cores": 1} if backend == "numba" else {}
+        options |= {"initvals": starts, "random_seed": 1, "raw": True, "progressbar": False, "preflight": False}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            done = refhmc.sample(model, kernel, draws=n, tune=0, chains=chains, backend=backend, cores=1, **options)
+            done = refhmc.sample(model, kernel, draws=n, tune=0, chains=chains, backend=backend, **options)
         return done.attributes["sampling_time"]
 
     return run
