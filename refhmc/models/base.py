@@ -217,6 +217,7 @@ class Model:
             roots["data"] = self.data
         roots |= {key: function for key, function in self._functions.items() if function is not None}
         roots |= {"constrain": self._constrain, "conditionals": self.conditionals, "the class of the model": type(self)}
+        roots |= {} if self._on_arrays is None else {"on_arrays": self._on_arrays}
         return fingerprint(roots)
 
     def fingerprint(self) -> str:
