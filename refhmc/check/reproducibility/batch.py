@@ -228,15 +228,21 @@ def _single(test: BatchExamination, q: np.ndarray, k: int, asked: list[Question]
     flat = script_of(asked)
     mine: dict[str, list] = {}
     for kind, place, rows in _owners(test):
-        # What changed nothing in any start (a decision that never was close) belongs where its place says.
-        share = len(flat[kind]) // test.chains
-        if k in rows or (not rows and share and place // share == k):
+        if k in rows or k == _by_place(test, flat, kind, place, rows):
             mine.setdefault(kind, []).append((place, flat[kind][place]))
     script = {kind: [value for _, value in sorted(items)] for kind, items in mine.items()}
     counts = {kind: len(values) for kind, values in flat.items()}
     if any(len(script.get(kind, [])) * test.chains != count for kind, count in counts.items()):
         raise NotApplicable("which numbers belong to which chain cannot be told")
     return test.kernel(q[k : k + 1], Draws(np.random.default_rng(key), script))
+
+
+def _by_place(
+    test: BatchExamination, flat: dict[str, list], kind: str, place: int, rows: tuple[int, ...]
+) -> int | None:
+    """The chain of a number that changed nothing in any start (a decision that never was close): where its place says."""
+    share = len(flat[kind]) // test.chains
+    return place // share if share and not rows else None
 
 
 def _order(test: BatchExamination) -> Cases:
@@ -261,9 +267,10 @@ def _permuted(test: BatchExamination, flat: dict[str, list], order: np.ndarray) 
     """The numbers, each at the place of the chain that it belongs to now."""
     places: dict[tuple[str, int], list[int]] = {}
     for kind, place, rows in _owners(test):
-        if len(rows) != 1:
+        chain = rows[0] if len(rows) == 1 else _by_place(test, flat, kind, place, rows)
+        if chain is None or place >= len(flat[kind]):
             raise NotApplicable("which numbers belong to which chain cannot be told")
-        places.setdefault((kind, rows[0]), []).append(place)
+        places.setdefault((kind, chain), []).append(place)
     script = {kind: list(values) for kind, values in flat.items()}
     for kind in flat:
         mine = [sorted(places.get((kind, k), [])) for k in range(test.chains)]
