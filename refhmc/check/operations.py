@@ -59,6 +59,7 @@ OPERATIONS = {
     "orbit": Operation({"q": 2, "p": 2, "H": 1}),
     "momentum": Operation({"p": 1}),
     "transition": Operation({"q": 1, "p0": 1, "accept": 0}, record=(*TRANSITION, "index_in_trajectory")),
+    "split_transition": Operation(record=(*TRANSITION, "index_in_trajectory", "p")),
     "draw_exact": Operation({"q": 2}),
     "batch": Operation(reads_target=False),
     "evidence": Operation({"e": 0, "log_e": 0, "log_e_max": 0}),

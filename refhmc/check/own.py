@@ -20,8 +20,8 @@ import refhmc
 from refhmc.numerics import differences as differences
 
 PUBLIC = {
-    *("HMC", "NUTS", "Hamiltonian", "DiscontinuousHamiltonian", "Model", "Reference"),
-    *("integrators", "metrics", "models", "integrate", "sample", "transition"),
+    *("HMC", "NUTS", "SGD", "SGLD", "SGHMC", "Hamiltonian", "DiscontinuousHamiltonian", "Model", "Reference"),
+    *("arrays", "integrators", "metrics", "models", "integrate", "sample", "transition"),
 }
 INTERNAL = {
     "compiled": "refhmc.core.compiled",

@@ -33,7 +33,7 @@ def test_every_operation_has_records():
 
 def test_the_batches_of_a_split_have_each_row_once_and_some_leave_a_remainder():
     seen = set()
-    for r in (*gv.records("split_step"), *gv.records("partial_grad")):
+    for r in (*gv.records("split_step"), *gv.records("partial_grad"), *gv.records("split_transition")):
         rows = [int(i) for batch in r.args["rows"] for i in batch]
         n = len(gv.targets()[r.target].data["y"])
         sizes = {len(batch) for batch in r.args["rows"]}
@@ -46,6 +46,30 @@ def test_the_batches_of_a_split_have_each_row_once_and_some_leave_a_remainder():
             (True, True),
             (True, False),
         }
+
+
+def test_transitions_on_a_split_draw_every_order_and_tell_the_baselines_apart():
+    """All six orders of three parts are drawn, several of them for whole trajectories, and NUTS goes both ways in them; each
+    option of the updates is asked for; HMC accepts and rejects."""
+    of_trajectories, of_passes, ways, decisions, options = set(), set(), set(), set(), set()
+    for r in gv.records("split_transition"):
+        u, M = r.inputs["uniforms"], len(r.args["rows"])
+        drawn = r.args.get("integrator") == "randomized-split"
+        if M == 3 and (drawn or "normals" in r.inputs):
+            passes = u[:2].reshape(1, 2) if drawn else u.reshape(-1, 2)
+            (of_trajectories if drawn else of_passes).update((int(3 * a), int(2 * b)) for a, b in passes)
+        if r.args["kernel"] == "nuts" and drawn:
+            ways.add(np.sign(r.out["index_in_trajectory"]))
+        if r.args["kernel"] == "hmc":
+            decisions.add(r.out["accepted"])
+        if "normals" in r.inputs:
+            options.add((r.args["kernel"], *sorted({"decay", "cycle", "exploration", "noise_estimate"} & set(r.args))))
+    assert len(of_passes) == 6
+    assert len(of_trajectories) >= 3
+    assert {-1, 1} <= ways
+    assert decisions == {0, 1}
+    assert {("sgd",), ("sgd", "decay"), ("sgld",), ("sgld", "cycle", "exploration"), ("sghmc",)} <= options
+    assert ("sghmc", "cycle", "noise_estimate") in options
 
 
 def test_windows_are_stans_except_from_151_to_199():
@@ -178,6 +202,20 @@ def test_answers_of_another_form_fail_without_a_traceback(value):
     report, name = spoilt("grad", lambda row: row["out"].update(grad=value))
     assert report.row("grad/funnel").status == "FAIL"
     assert report.row("grad/funnel").case == name
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "sgld"])
+def test_an_order_of_the_parts_that_is_not_drawn_is_found(kernel):
+    """u close to 1 leaves every part in its place."""
+    results = []
+    for r in gv.records("split_transition", "linear-model"):
+        if r.args["kernel"] == kernel and r.args.get("integrator", "") != "naive-split" and len(r.args["rows"]) == 5:
+            u = r.inputs["uniforms"].copy()
+            u[: 4 if kernel == "hmc" else None] = 1 - 2**-12
+            if len(u) > 1:  # a symmetric split draws none
+                results.append({"id": r.id, "out": ANSWERS[r.op](r._replace(inputs={**r.inputs, "uniforms": u}))})
+    assert results
+    assert gv.compare(results, op="split_transition").failures
 
 
 def test_a_wrong_count_fails():

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from mpmath import mp, mpf
 
-from validation.vectors import fields, transitions
+from validation.vectors import fields, stochastic_gradients, transitions
 from validation.vectors.arithmetic import Exact, combine, digits, eigen, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS
@@ -356,6 +356,7 @@ def splits(new):
         for i, M in enumerate(PARTS if small else (3,)):
             for k, integrator in enumerate(SPLITTING):
                 yield split_step(new, target, metrics[(i + k) % 3], stream, integrator, M)
+    yield from split_transitions(new)
 
 
 def split_step(new, target, args, stream, integrator, M):
@@ -366,6 +367,69 @@ def split_step(new, target, args, stream, integrator, M):
         args["order"] = stream.rng.sample(range(M), M)
     p = momentum(target, args, q, stream)
     return new("split_step", target.name, {**args, "eps": SPLIT[target.name], "n": n}, q=q, p=p)
+
+
+FRICTION = {"friction": 0.25}
+BASELINES = (  # options; the share of SPLIT that is the step, squared where the step is no time
+    ("sgd", {"momentum": 0.75}, 0.5),
+    ("sgd", {"decay": [8.0, 0.5]}, 0.5),
+    ("sgld", {}, 0.5),
+    ("sgld", {"decay": [8.0, 0.5]}, 0.5),
+    ("sgld", {"cycle": 5, "exploration": 0.25}, 0.5),
+    ("sghmc", FRICTION, 0.5),
+    ("sghmc", {**FRICTION, "noise_estimate": 0.125, "cycle": 4}, 0.5),
+    ("sghmc", {**FRICTION, "cycle": 4, "exploration": 0.5}, 0.5),
+)
+
+
+def split_transitions(new):
+    for target in new.targets(*SPLIT):
+        stream = Stream("split transitions", target.name)
+        metrics = constant_metrics(target, Stream("splits, M", target.name))
+        small = target.name in ("linear-model", "logistic", "mlp")
+        for i, M in enumerate(PARTS[1:] if small else (3,)):
+            for k, integrator in enumerate(SPLITTING):
+                yield split_transition(new, target, metrics[(i + k) % 3], stream, integrator, M, n=1 + 2 * (k % 2))
+        for k, integrator in enumerate(SPLITTING if small else ()):
+            yield split_transition(new, target, metrics[k], stream, integrator, 3, max_depth=3)
+        for i, (kernel, options, share) in enumerate(BASELINES):
+            for M in (1 + i % 3, 5 - 2 * (i % 2)) if small else (3,) * (i % 3 == 2):
+                yield minibatch_updates(new, target, metrics[i % 2], stream, kernel, options, share, M)
+        for M in (2, 3) if small else ():
+            yield split_transition(new, target, metrics[1], stream, "randomized-split", M, backward=True, max_depth=3)
+
+
+def split_transition(new, target, args, stream, integrator, M, backward=False, **more):
+    """HMC, or NUTS where ``max_depth`` is given: decided with a margin, and an energy error that others can represent;
+    ``backward``: to a state before the start."""
+    kernel = {"kernel": "nuts" if "max_depth" in more else "hmc"}
+    rows = batches(target, M, stream.rng.choice((None, stream)))
+    args = {**kernel, **args, "integrator": integrator, "rows": rows, "eps": SPLIT[target.name], **more}
+    length = M - 1 + (1 if "n" in more else 2 ** (more["max_depth"] + 1) + 2 * more["max_depth"])
+
+    def draw():
+        q = stream.point(target, 0.5)
+        inputs = {"q": q, "p": momentum(target, args, q, stream)}
+        uniforms = [stream.uniform(0.0, 1.0) for _ in range(length)]
+        asked = Numbering()("split_transition", target.name, args, **inputs, uniforms=uniforms)
+        out, facts = answer(asked, wanted=18)
+        fit = abs(out["energy_error"]) < 20 and (not backward or out["index_in_trajectory"] < -1)
+        return {**inputs, "uniforms": uniforms[: out["uniforms_used"]]}, facts["margin"] if fit else 0
+
+    return new("split_transition", target.name, args, **decided(draw))
+
+
+def minibatch_updates(new, target, args, stream, kernel, options, share, M):
+    """Two passes and a part of a third."""
+    n, eps = 2 * M + 1, share * SPLIT[target.name]
+    args = {"kernel": kernel, **args, **options, "rows": batches(target, M, stream.rng.choice((None, stream))), "n": n}
+    args["eps"] = short(eps if kernel == "sghmc" else eps**2, 6)
+    q = stream.point(target, 0.5)
+    inputs = {"q": q, "p": momentum(target, args, q, stream)}
+    uniforms = [stream.uniform(0.0, 1.0) for _ in range(stochastic_gradients.uniforms_of(args))]
+    noisy = [t for t in range(n) if stochastic_gradients.noisy(args, t)]
+    normals = [[short(stream.rng.gauss(0.0, 1.0)) for _ in q] for _ in noisy]
+    return new("split_transition", target.name, args, **inputs, uniforms=uniforms, normals=normals)
 
 
 TUNES = (

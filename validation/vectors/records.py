@@ -17,7 +17,7 @@ import json
 
 from mpmath import mp, mpf
 
-from validation.vectors import adaptation, discontinuous, fields, splits, steps, transitions
+from validation.vectors import adaptation, discontinuous, fields, splits, steps, stochastic_gradients, transitions
 from validation.vectors.arithmetic import DIGITS, UNIT, Exact, Rounding, Unsolved, along, combine, digits, tensors
 from validation.vectors.fields import Metric
 from validation.vectors.networks import NETWORKS
@@ -201,6 +201,15 @@ def transition(ask):
     return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}
 
 
+def split_transition(ask):
+    (on, *_), e = ask.stepping()
+    q, p, uniforms = ask.vector("q"), ask.vector("p"), [mpf(u) for u in parsed(ask.record["uniforms"])]
+    if ask.args["kernel"] in ("hmc", "nuts"):
+        out, margin = splits.transition(on, ask.args, q, p, e, uniforms)
+        return out, {"margin": margin, "scale": {"acceptance_rate": mpf(1), "energy_error": mpf(1)}}
+    return stochastic_gradients.updates(on, ask.args, q, p, e, uniforms, ask.vector("normals"))
+
+
 def dual_averaging(ask):
     args, noise = ask.args, ask.noise
     acceptances = [noise(mpf(a)) for a in parsed(ask.record["acceptances"])]
@@ -230,6 +239,7 @@ OPERATIONS = {
     "split_step": split_step,
     "discontinuous_step": discontinuous_step,
     "transition": transition,
+    "split_transition": split_transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,
     "welford": welford,

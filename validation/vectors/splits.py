@@ -5,12 +5,16 @@ randomized-split   in the order s_1, ..., s_M:  p += e/2 g_s(q);  q += e/M M^-1 
 symmetric-split    D = 2 (M - 1);  for m = 1, ..., M:  p += e/2 g_m(q);  if m < M:  q += e/D M^-1 p
                    then for m = M, ..., 1:             p += e/2 g_m(q);  if m > 1:  q += e/D M^-1 p
                    With M = 1, where nothing is left to drift, it is the leapfrog.
+
+In a transition the order of a randomised split is drawn once. NUTS goes back in time by the inverse map: -e, and the order from
+its end.
 """
 
 from __future__ import annotations
 
-from mpmath import mpf
+from mpmath import mp, mpf
 
+from validation.vectors import transitions
 from validation.vectors.fields import derivatives_of, velocity
 from validation.vectors.networks import part
 from validation.vectors.steps import add
@@ -50,3 +54,31 @@ def path(on, name, batches, order, q, p, e, n):
                 p = noise.each(add(p, e / 2, gradient(on, batches, stage, q)))
         points.append((q, p))
     return points
+
+
+def transition(on, args, q, p, e, uniforms):
+    """HMC or NUTS: the fields of the record, and the margin."""
+    batches, order, used = args["rows"], None, 0
+    if args["integrator"] == "randomized-split":
+        used = len(batches) - 1
+        order = drawn_order(len(batches), uniforms[:used])
+    if args["kernel"] == "hmc":
+        end = path(on, args["integrator"], batches, order, q, p, e, args["n"])[-1]
+        out, margin = transitions.decided(on, (q, p), end, uniforms[used])
+    else:
+
+        def step(z, e):
+            way = order if order is None or e > 0 else order[::-1]
+            return path(on, args["integrator"], batches, way, *z, e, 1)[-1]
+
+        out, margin = transitions.Nuts(on, q, p, e, uniforms[used:], args["max_depth"], step).run()
+    return {**out, "uniforms_used": used + out["uniforms_used"]}, margin
+
+
+def drawn_order(M, uniforms):
+    """Fisher and Yates: for k = M - 1, ..., 1 the entry floor(u (k + 1)) changes places with entry k."""
+    order = list(range(M))
+    for k, u in zip(range(M - 1, 0, -1), uniforms, strict=True):
+        j = int(mp.floor(u * (k + 1)))
+        order[j], order[k] = order[k], order[j]
+    return order

@@ -1,4 +1,5 @@
-"""Whole transitions of HMC and NUTS with the leapfrog (HMC: any integrator), randomness given.
+"""Whole transitions of HMC and NUTS with the leapfrog (HMC: any integrator; both: steps that follow the parts of a split),
+randomness given.
 
 HMC: n steps; the end is accepted if u < min(1, exp(H0 - H)).
 
@@ -30,13 +31,17 @@ from validation.vectors.steps import leapfrog, path
 
 def hmc(on, integrator, composition, omega, q, p, e, n, u):
     """The fields of the record, and the margin."""
+    return decided(on, (q, p), path(on, integrator, composition, omega, q, p, e, n)[-1], u)
+
+
+def decided(on, start, end, u):
+    """Whether the end is accepted: the fields of the record, and the margin."""
     energies = lambda z: energy_at(on.target, on.c, on.metric, *z, on.noise)  # noqa: E731
-    end = path(on, integrator, composition, omega, q, p, e, n)[-1]
-    error = energies(end) - energies((q, p))
+    error = energies(end) - energies(start)
     probability = min(mpf(1), mp.exp(-error))
     accepted = u < probability
     out = {
-        "q": end[0] if accepted else q,
+        "q": end[0] if accepted else start[0],
         "accepted": int(accepted),
         "acceptance_rate": probability,
         "energy_error": error,
@@ -58,10 +63,11 @@ class State:
 
 
 class Nuts:
-    """One transition; ``run`` gives the fields of the record and the margin."""
+    """One transition; ``run`` gives the fields of the record and the margin. ``step``: (q, p) and a signed e -> (q, p)."""
 
-    def __init__(self, on, q, p, e, uniforms, max_depth):
+    def __init__(self, on, q, p, e, uniforms, max_depth, step=None):
         self.on, self.e, self.max_depth = on, e, max_depth
+        self.step = step or (lambda z, e: leapfrog(on, z, e))
         self.uniforms, self.used, self.margin = uniforms, 0, mpf(1)
         self.start = self.state(q, p, 0)
         self.energies, self.acceptances = [self.start.H], []
@@ -96,7 +102,7 @@ class Nuts:
         return all([self.onward(total(states), end) for states, *ends in checks for end in ends])
 
     def leaf(self, edge, sign):
-        q, p = leapfrog(self.on, (edge.q, edge.p), sign * self.e)
+        q, p = self.step((edge.q, edge.p), sign * self.e)
         noise = self.on.noise
         state = self.state(noise.each(q), noise.each(p), edge.index + sign)
         self.acceptances.append(min(mpf(1), self.weight(state)))

@@ -162,17 +162,46 @@ def discontinuous_step(r: golden.Record) -> dict:
 
 
 def transition(r: golden.Record) -> dict:
+    return moved_by_kernel(r, model(r.target))
+
+
+def moved_by_kernel(r: golden.Record, of: Any) -> dict:
+    """One transition of HMC or NUTS on the model ``of``."""
     a = r.args
-    if a["kernel"] == "hmc":
-        kernel = own.HMC(step_size=a["eps"], n_steps=a["n"], metric=metric(a), integrator=integrator(a))
-    else:
-        kernel = own.NUTS(step_size=a["eps"], max_treedepth=a["max_depth"], metric=metric(a))
-    t = own.transition(model(r.target), kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
+    options = {"step_size": a["eps"], "metric": metric(a)} | (
+        {"integrator": integrator(a)} if "integrator" in a else {}
+    )
+    hmc = a["kernel"] == "hmc"
+    kernel = own.HMC(n_steps=a["n"], **options) if hmc else own.NUTS(max_treedepth=a["max_depth"], **options)
+    t = own.transition(of, kernel, r.inputs["q"], momentum=r.inputs["p"], uniforms=r.inputs["uniforms"])
     out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
-    if a["kernel"] == "hmc":
+    if hmc:
         out["accepted"] = bool(t.stats["is_accepted"])
         return out  # the energy error of a rejected proposal is not kept
     return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
+
+
+def split_transition(r: golden.Record) -> dict:
+    of = split(r.target, of_parts(r.args))
+    return moved_by_kernel(r, of) if r.args["kernel"] in ("hmc", "nuts") else moved_by_minibatches(r, of)
+
+
+def moved_by_minibatches(r: golden.Record, of: Any) -> dict:
+    """n updates: q by the compiled kernel, p by its text on arrays. Both read a pass's uniforms before its normals."""
+    a, kinds = r.args, {"sgd": own.SGD, "sgld": own.SGLD, "sghmc": own.SGHMC}
+    given = ("cycle", "exploration", "momentum", "friction", "noise_estimate")
+    options = {name: a[name] for name in given if name in a} | {"metric": metric(a)}
+    options |= {"decay": tuple(a["decay"])} if "decay" in a else {}
+    kernel = kinds[a["kernel"]](step_size=a["eps"], n_steps=a["n"], **options)
+    M, uniforms, normals = len(a["rows"]), iter(r.inputs["uniforms"]), iter(r.inputs["normals"])
+    tape: list = []
+    for t in range(a["n"]):
+        tape.extend(itertools.islice(uniforms, M - 1 if t % M == 0 else 0))
+        tape.extend(next(normals) if kernel.c > 0 and not kernel.explores(t) else ())
+    q, p, numbers = r.inputs["q"], r.inputs["p"], np.array(tape or [0.0])
+    there = own.transition(of, kernel, q, momentum=p, uniforms=numbers)
+    text = own.arrays.stochastic_gradient(kernel, own.arrays.hamiltonian(of, kernel.metric), q, p, numbers)
+    return {"q": there.q, "p": text.p, "uniforms_used": there.uniforms_used - r.inputs["normals"].size}
 
 
 def dual_averaging(r: golden.Record) -> dict:
@@ -212,6 +241,7 @@ ANSWERS = {
     "split_step": split_step,
     "discontinuous_step": discontinuous_step,
     "transition": transition,
+    "split_transition": split_transition,
     "dual_averaging": dual_averaging,
     "warmup_schedule": warmup_schedule,
     "welford": welford,
