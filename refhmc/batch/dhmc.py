@@ -2,8 +2,8 @@
 its own.
 
 The uniforms of a transition are those of the kernel in their order: the jitters', those of an order before each step, the
-acceptance's. A move asks the model for L at its end, once; the change of L alone, which the compiled kernel asks of models that
-have it, has no text on arrays.
+acceptance's. A move asks the model for the change of L, where it has that (:class:`refhmc.models.on_arrays.ModelOnArrays`), or
+for L at its end, once. Where all coordinates jump the changes of a trajectory are added up, and L is asked for at its end.
 
 Where warm-up adapts the jumps apart from the step, the masses m_j = 1/(r s_j) have a factor r for each chain, its jump size by
 its step size.
@@ -69,11 +69,19 @@ class JumpMover:
         q = drifted(H, q, (p := kicked(H, q, p, eps / 2)), eps / 2)
         q, p, log_density = jumped(H, q, p, eps, order, self.record.move)
         if order.shape[-1] == q.shape[-1]:  # L is known, and no coordinate has a slope
+            if model.log_density_change is not None and wanted is not None:
+                log_density = self.anew(q, log_density, wanted)
             model.know(q, log_density, point.gradient)
         q = drifted(H, q, p, eps / 2)
         arrived = self.at((q, kicked(H, q, p, eps / 2)))
         model.forget()
         return arrived
+
+    def anew(self, q: Array, log_density: Array, wanted: Array) -> Array:
+        """L itself where it is wanted, in the place of changes added up: no rounding piles up from trajectory to trajectory."""
+        if not batched.namespace(q).any(wanted):
+            return log_density
+        return batched.in_place_of(wanted, self.H.model.value_and_gradient(q[wanted])[0], log_density)
 
     def at(self, z: tuple) -> Point:
         """What is known at ``z``; the energy is NaN where the step failed."""

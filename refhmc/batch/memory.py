@@ -19,8 +19,8 @@ POSITIONS = 2  # where a step began, and where it is
 
 class Remembering:
     """A model's functions on arrays (:mod:`refhmc.models.on_arrays`), each evaluated once at the last positions. ``counts``:
-    evaluations of the gradient, of the metric (Fisher or Hessian), and of its contraction, of all chains; a part's gradient
-    counts as one."""
+    evaluations of the gradient, of the metric (Fisher or Hessian), of its contraction, and of a change of L alone, of all
+    chains; a part's gradient counts as one."""
 
     by_parts = False
 
@@ -28,8 +28,10 @@ class Remembering:
         self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
         self.at: list[tuple[Array, dict[str, Any]]] = []
         self.constants: dict[str, Any] = {}
-        self.counts = dict.fromkeys(("gradient", "metric", "trace"), 0) if counts is None else counts
+        self.counts = dict.fromkeys(("gradient", "metric", "trace", "change"), 0) if counts is None else counts
         self.parts = [Remembering(part, self.counts) for part in text.parts]
+        change = getattr(text, "log_density_change", None)
+        self.log_density_change = None if change is None else partial(self.counted, "change", "log_density_change")
 
     def remember(self, name: str, q: Array, compute: Callable) -> Any:
         """``compute()``, or what it was for this ``name`` at this array."""

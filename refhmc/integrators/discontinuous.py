@@ -85,22 +85,24 @@ def drifted(H: Any, q: Array, p: Array, h: Array) -> Array:
 def jumped(
     H: Any, q: Array, p: Array, eps: Array, order: Array, record: Callable | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """The moves of J: q and p after them, and L there, (...), None where there is no J. ``record(change, through)`` is told of
-    each move by how much it would change L, and of each chain, (...), whether it was made or turned back."""
-    xp, W, here = batched.namespace(q), H.inverse_mass(q), None
+    """The moves of J: q and p after them, and L there, (...), or None where only its changes were asked for, or nothing: the
+    model has them and smooth coordinates, too, or there is no J. ``record(change, through)`` is told of each move by how much
+    it would change L, and of each chain, (...), whether it was made or turned back."""
+    xp, W, change = batched.namespace(q), H.inverse_mass(q), getattr(H.model, "log_density_change", None)
+    asked = order.shape[-1] > 0 and (change is None or order.shape[-1] == q.shape[-1])
+    here = H.model.log_density(q) if asked else None
     for k in range(order.shape[-1]):
-        here = H.model.log_density(q) if here is None else here
         j = xp.arange(q.shape[-1]) == order[..., k : k + 1]
         target = xp.where(j, q + eps * xp.copysign(W, p), q)
-        there = H.model.log_density(target)
-        dU = (here - there)[..., None]
+        dL = H.model.log_density(target) - here if change is None else change(q, order[..., k], target)
+        dU = -dL[..., None]
         through = j & (xp.abs(p) * W > dU)
         p_j = xp.where(through, p - xp.copysign(xp.ones_like(p), p) * dU / W, -p)
         q, p = xp.where(through, target, q), xp.where(j, xp.where(dU > -xp.inf, p_j, xp.nan), p)
         made = xp.any(through, axis=-1)
-        here = xp.where(made, there, here)
+        here = None if here is None else xp.where(made, here + dL, here)
         if record is not None:
-            record(-dU[..., 0], made)
+            record(dL, made)
     return q, p, here
 
 

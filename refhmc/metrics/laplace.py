@@ -36,16 +36,20 @@ class LaplaceOnArrays(NamedTuple):
     metric: Any
     factor: Any = 1.0
 
+    @batched.kept
     def jumps(self, q: Array) -> Array:
         """Which coordinates are discontinuous, (d,)"""
-        xp = batched.namespace(q)
-        return xp.asarray([i in set(self.model.discontinuous) for i in range(q.shape[-1])])
+        return batched.namespace(q).asarray(np.isin(np.arange(q.shape[-1]), self.model.discontinuous))
+
+    @batched.kept
+    def variances(self, q: Array) -> Array:
+        """Those of the metric, (d,)"""
+        return batched.namespace(q).asarray(self.metric.inverse_mass(q.shape[-1]), dtype=q.dtype)
 
     def inverse_mass(self, q: Array) -> Array:
         """M_i^-1 and 1/m_j, (d,), or (..., d) where each chain has its own factor"""
-        xp = batched.namespace(q)
-        variances = xp.asarray(self.metric.inverse_mass(q.shape[-1]), dtype=q.dtype)
-        return xp.where(self.jumps(q), self.factor * variances**0.5, variances)
+        variances = self.variances(q)
+        return batched.namespace(q).where(self.jumps(q), self.factor * variances**0.5, variances)
 
     def inverse_product(self, q: Array, p: Array) -> Array:
         """v = dK/dp"""

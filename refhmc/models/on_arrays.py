@@ -8,7 +8,7 @@ arrays (:class:`TextOnArrays`, of some models, on any namespace of the array API
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,6 +178,17 @@ def fill_traces(trace: Any, q: Any, data: Any, M: Any, out: Any) -> None:
             trace(q[k], data, M[k], out[k])
 
 
+@entry(
+    lambda: nb.void(types.CHANGE, types.MATRIX, types.DATA, nb.int64[::1], types.MATRIX, types.VECTOR),
+    "changes of the log density of many positions",
+)
+def fill_changes(change: Any, q: Any, data: Any, j: Any, target: Any, changes: Any) -> None:
+    """Of each row's coordinate j to its place in the target, likewise."""
+    for k in range(q.shape[0]):
+        if is_finite(q[k]) and math.isfinite(target[k, j[k]]):
+            changes[k] = change(q[k], data, j[k], target[k, j[k]], 0.0)
+
+
 class ModelOnArrays:
     """``ModelOnArrays(model)``, on NumPy arrays (..., d). Where a position is not finite, all is NaN.
 
@@ -203,6 +214,12 @@ class ModelOnArrays:
     def gradient(self, q: np.ndarray) -> np.ndarray:
         """dL/dq, (..., d)"""
         return self._values(q)[1]
+
+    @property
+    def log_density_change(self) -> Callable | None:
+        """(q, j, target) -> L(q with target_j for q_j) - L(q), (...), for a coordinate j (...) of each; None where the model
+        has L alone."""
+        return None if self.model._functions["log_density_change"] is None else self._changes
 
     def hessian(self, q: np.ndarray) -> np.ndarray:
         """Second derivatives of L, (..., d, d)"""
@@ -231,6 +248,13 @@ class ModelOnArrays:
         values, gradients = np.full(len(rows), np.nan), np.full(rows.shape, np.nan)
         fill_values(f.value_and_gradient, rows, f.data, values, gradients)
         return values.reshape(q.shape[:-1]), gradients.reshape(q.shape)
+
+    def _changes(self, q: np.ndarray, j: np.ndarray, target: np.ndarray) -> np.ndarray:
+        rows, f = self._rows(q), types.Model(*self.model.core.tuple_for_changes)
+        compile_pointer(f.change, types.CHANGE.signature, f"the change of the model {self.model.name}")
+        changes, number = np.full(len(rows), np.nan), np.broadcast_to(j, q.shape[:-1]).astype(np.int64).ravel()
+        fill_changes(f.change, rows, f.data, number, self._rows(target), changes)
+        return changes.reshape(q.shape[:-1])
 
     def _matrices(self, key: str, q: np.ndarray, n_rows: int) -> np.ndarray:
         rows = self._rows(q)

@@ -296,9 +296,10 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
     failed, of which it is not known in which chains."""
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
+    changes = found.pop("n_change_evaluations", 0)
     return {
         **found,
-        "n_log_density_evaluations": found.get("n_gradient_evaluations", 0),
+        "n_log_density_evaluations": found.get("n_gradient_evaluations", 0) + changes,
         "failed_chains": [],
         "evaluation_failures": [
             {"message": each.message, "evaluations": each.count, "first_position": each.first.tolist()}

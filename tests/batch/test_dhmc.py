@@ -83,14 +83,36 @@ def test_a_chain_is_the_same_alone(name):
             assert np.array_equal(values[0], stats[key][k], equal_nan=True), key
 
 
-def test_a_move_asks_for_one_density():
-    """Where all jump nothing else is asked: L is known where a step ends."""
+def without_change(model):
+    """The same density, without the change of it."""
+    functions = (model._functions[key] for key in ("log_density", "gradient"))
+    return refhmc.Model(model.dim, *functions, data=model.data, discontinuous=model.discontinuous)
+
+
+def test_a_move_asks_for_the_change_or_for_one_density():
+    """Where all jump nothing else is asked but L at a trajectory's end: as the text gives it there, to the last bit."""
     model, kernel = CASES["all jump"]
-    chains, transitions = chains_at(model, kernel, starts_of(model, N), ENTROPY)
-    counts = transitions.mover.H.model.counts
-    counts["gradient"] = 0
-    _, stats = made(chains, transitions, T)
-    assert counts["gradient"] == stats["n_steps"].sum() * model.dim
+    for each, asked in ((model, "change"), (without_change(model), "gradient")):
+        chains, transitions = chains_at(each, kernel, starts_of(model, N), ENTROPY)
+        text = transitions.mover.H.model
+        text.counts["gradient"] = 0
+        draws, stats = made(chains, transitions, T)
+        ends = N * T if asked == "change" else 0
+        assert text.counts[asked] == stats["n_steps"].sum() * model.dim
+        assert text.counts["gradient"] == ends + (asked == "gradient") * text.counts[asked]
+        if asked == "change":
+            assert np.array_equal(stats["lp"].ravel(), text.text.value_and_gradient(draws.reshape(-1, model.dim))[0])
+
+
+@pytest.mark.parametrize("name", every(2, ["change points", "Jolly-Seber", "all jump"]))
+def test_by_changes_or_by_densities_the_draws_are_the_same(name):
+    """To the rounding of L, of which the changes are a small part."""
+    model, kernel = CASES[name]
+    found = [made(*chains_at(each, kernel, starts_of(model, N), ENTROPY), T) for each in (model, without_change(model))]
+    (draws, stats), (others, theirs) = found
+    assert np.allclose(draws, others, rtol=1e-9, atol=1e-9)
+    for key in stats:
+        assert np.allclose(stats[key], theirs[key], rtol=1e-7, atol=1e-7, equal_nan=True), key
 
 
 @pytest.mark.parametrize("exact", every(2, [True, False]))
