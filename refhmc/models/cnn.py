@@ -17,7 +17,7 @@ import numpy as np
 from refhmc.models.base import Model
 from refhmc.models.inputs import images, number_of_classes, whole_number
 from refhmc.models.mlp import layers_of, on_data
-from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling
+from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling, RowsLast
 from refhmc.models.networks.model import activation as activation_named
 from refhmc.models.networks.model import network_model
 
@@ -50,7 +50,7 @@ def CNN(
     n_classes = number_of_classes(y, n_classes)
     side, pool = whole_number("side", side), whole_number("pool", pool)
     channels, dense = ([whole_number(k, n) for n in given] for k, given in (("channels", channels), ("dense", dense)))
-    layers: list[Layer] = []
+    layers: list[Layer] = [RowsLast()]
     shape = X.shape[1:]
     for outputs in channels:
         stage: list[Layer] = [Convolution(shape[2], outputs, side), *([MaxPooling(pool)] if pool > 1 else [])]

@@ -65,6 +65,8 @@ def written_out(model, w):
         a, names = x, iter([key for key in arrays if key[0] in "WK"])
         for layer in layers_of(model):
             kind = type(layer).__name__
+            if kind == "RowsLast":  # of an array of many images
+                continue
             if kind in ("Dense", "Convolution"):
                 key = next(names)
                 W, b = arrays[key], arrays["b" + key[1:]]

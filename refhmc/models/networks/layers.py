@@ -6,15 +6,16 @@ w_bar = dL/dw. From y_bar the layer makes x_bar and w_bar:
                    forward                          backward
     dense          y = x W' + b                     x_bar = y_bar W,   W_bar = y_bar' x,   b_bar = sum_n y_bar
     activation     y = f(x)                         x_bar = f'(x) y_bar
-    convolution    y = patches(x) K' + b            x_bar = patches'(y_bar K),   K_bar = y_bar' patches(x)
+    convolution    y = K patches(x) + b             x_bar = patches'(K' y_bar),   K_bar = y_bar patches(x)'
     max-pooling    y = the largest of a square      x_bar: y_bar where that was found, 0 elsewhere
-    flattening     y = x in another shape           x_bar = y_bar in the shape of x
+    flattening     y = x in another shape           x_bar = y_bar in the shape of x            (rows last: likewise)
 
 All of them are products and functions of one number: they are written on expansions (:mod:`refhmc.models.networks.expansion`),
 so that the same two texts give derivatives of every order. ``forward`` returns y and what ``backward`` needs.
 
-Rows of data are the axis before the last, (..., n, width); images are (..., n, height, width, channels). The axes in front are
-free. Weights are in PyTorch's order and layout: W (outputs, inputs), K (outputs, channels, height, width), then b.
+Rows of data are the axis before the last, (..., n, width); of images they are the last, (..., channels, height, width, n): what
+is done to a place in an image is then done to a stretch of memory, which takes a third of the time. The axes in front are free.
+Weights are in PyTorch's order and layout: W (outputs, inputs), K (outputs, channels, height, width), then b.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from refhmc.numerics.batched import Array, namespace, transpose
 
 
 class Layer(Protocol):
-    """``size``: how many weights it has. ``shape_after``: shape of one row's output from that of its input."""
+    """``size``: how many weights it has. ``shape_after``: shape of one row's output from that of its input; of an image it is
+    (height, width, channels)."""
 
     @property
     def size(self) -> int: ...
@@ -57,6 +59,13 @@ def columns_times(a: Array, b: Array) -> Array:
         return transpose(a) @ b
     rows = namespace(a).reshape(transpose(a), (-1, a.shape[-2]))  # many matrices with one, likewise
     return namespace(a).reshape(rows @ b, (*transpose(a).shape[:-1], b.shape[-1]))
+
+
+def stack_times(a: Array, b: Array) -> Array:
+    """a b, (..., i, j); one product where there is one b."""
+    if b.ndim > 2:
+        return a @ b
+    return reshaped(reshaped(a, a.ndim, -1, a.shape[-1]) @ b, 2, *a.shape[:-1], b.shape[-1])
 
 
 def add_to(x: Array, index: tuple, y: Array) -> Array:
@@ -86,16 +95,16 @@ def reshaped(x: Array, axes: int, *shape: int) -> Array:
     return namespace(x).reshape(x, (*x.shape[: x.ndim - axes], *shape))
 
 
-def affine(W: Expansion, b: Expansion, x: Expansion) -> Expansion:
-    """x W' + b"""
+def plus(y: Expansion, b: Expansion) -> Expansion:
+    """y + b, in place where arrays can be written to: y is of the caller's own making."""
 
-    def plus(y: Array | None, b: Array | None) -> Array | None:
+    def added(y: Array | None, b: Array | None) -> Array | None:
         if y is None or b is None:
-            return y if b is None else b[..., None, :]
-        y += b[..., None, :]  # y is new: a sum beside it would take as long as the product
+            return y if b is None else b
+        y += b  # a sum beside it would take as long as the product
         return y
 
-    return tuple(map(plus, product(lambda x, W: rows_times(x, transpose(W)), x, W), b))
+    return tuple(map(added, y, b))
 
 
 def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
@@ -141,7 +150,8 @@ class Dense:
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
         n = self.outputs * self.inputs
         W = linear(lambda w: reshaped(w[..., :n], 1, self.outputs, self.inputs), w)
-        return affine(W, linear(lambda w: w[..., n:], w), x), (W, x)
+        b = linear(lambda w: w[..., None, n:], w)
+        return plus(product(lambda x, W: rows_times(x, transpose(W)), x, W), b), (W, x)
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         W, x = kept
@@ -168,10 +178,34 @@ class Activation:
 
 
 @dataclass(frozen=True)
+class RowsLast:
+    """Images (..., n, height, width, channels), as they are given, as (..., channels, height, width, n)."""
+
+    size = 0
+
+    def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
+        def in_one_piece(x: Array) -> Array:  # of memory
+            return namespace(x).reshape(namespace(x).reshape(x, (-1,)), x.shape)
+
+        return linear(lambda x: in_one_piece(self.turned(x)), x), None
+
+    def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
+        return linear(self.turned, y_bar), None
+
+    def turned(self, x: Array) -> Array:
+        """Rows and channels change places: the inverse, too."""
+        k = x.ndim - 4
+        return namespace(x).permute_dims(x, (*range(k), k + 3, k + 1, k + 2, k))
+
+
+@dataclass(frozen=True)
 class Convolution:
     """y[i, j] = sum_ab K[:, :, a, b] x[i + a, j + b] + b, for i and j where the square of side ``side`` lies inside: "valid".
 
-    patches(x), (..., n i j, side^2 channels), has in its rows what lies in the square at each place.
+    patches(x), (..., channels side^2, i j n), has in its columns what lies in the square at each place.
     """
 
     channels: int
@@ -192,54 +226,46 @@ class Convolution:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {"K": (self.outputs, self.channels, self.side, self.side), "b": (self.outputs,)}
 
-    def kernel(self, w: Array) -> Array:
-        """K with its axes in the order of a patch, (..., outputs, side^2 channels)."""
-        K = reshaped(w[..., : self.size - self.outputs], 1, self.outputs, self.channels, self.side**2)
-        return reshaped(transpose(K), 2, self.side**2 * self.channels)
-
-    def in_layout_of_weights(self, K: Array) -> Array:
-        """The inverse of :meth:`kernel`, (..., outputs, channels side^2)."""
-        return reshaped(transpose(reshaped(K, 1, self.side**2, self.channels)), 2, K.shape[-1])
-
     def patches(self, x: Array) -> Array:
-        n, height, width, _ = x.shape[-4:]
-        xp, i, j = namespace(x), height - self.side + 1, width - self.side + 1
-        rows = xp.concat([x[..., b : b + j, :] for b in range(self.side)], axis=-1)
-        squares = xp.concat([rows[..., a : a + i, :, :] for a in range(self.side)], axis=-1)
-        return reshaped(squares, 4, n * i * j, self.side**2 * self.channels)
+        height, width, n = x.shape[-3:]
+        i, j = height - self.side + 1, width - self.side + 1
+        squares = [x[..., a : a + i, b : b + j, :] for a in range(self.side) for b in range(self.side)]
+        return reshaped(namespace(x).stack(squares, axis=-4), 5, self.channels * self.side**2, i * j * n)
 
     def patches_transposed(self, p: Array, shape: tuple[int, ...]) -> Array:
-        """Each entry of a patch added to the place it comes from, ``shape`` (height, width, channels).
+        """Each entry of a patch added to the place it comes from, ``shape`` (height, width, n).
 
-        By rows, then by columns: what is added at a time is then longer in memory.
+        By rows, then by columns: that is 2 side additions, and not side^2.
         """
-        xp, (height, width, _) = namespace(p), shape
-        i, j = height - self.side + 1, width - self.side + 1
-        squares = reshaped(p, 2, p.shape[-2] // (i * j), i, j, self.side, self.side * self.channels)
-        rows = xp.zeros((*squares.shape[:-4], height, j, self.side * self.channels), dtype=p.dtype)
-        for a in range(self.side):
-            rows = add_to(rows, (..., slice(a, a + i), slice(None), slice(None)), squares[..., a, :])
-        rows = reshaped(rows, 1, self.side, self.channels)
-        x = xp.zeros((*rows.shape[:-3], width, self.channels), dtype=p.dtype)
-        for b in range(self.side):
-            x = add_to(x, (..., slice(b, b + j), slice(None)), rows[..., b, :])
+        xp, (height, width, n), side = namespace(p), shape, self.side
+        i, j = height - side + 1, width - side + 1
+        squares = reshaped(p, 2, self.channels, side, side, i, j, n)
+        rows = xp.zeros((*squares.shape[:-5], side, height, j, n), dtype=p.dtype)
+        for a in range(side):
+            rows = add_to(rows, (..., slice(a, a + i), slice(None), slice(None)), squares[..., a, :, :, :, :])
+        x = xp.zeros((*rows.shape[:-4], height, width, n), dtype=p.dtype)
+        for b in range(side):
+            x = add_to(x, (..., slice(b, b + j), slice(None)), rows[..., b, :, :, :])
         return x
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
-        n, *shape = x[0].shape[-4:]
-        after = self.shape_after(tuple(shape))
-        K, p = linear(self.kernel, w), linear(self.patches, x)
-        y = affine(K, linear(lambda w: w[..., self.size - self.outputs :], w), p)
-        return linear(lambda y: reshaped(y, 2, n, *after), y), (K, p, tuple(shape))
+        *_, height, width, n = x[0].shape
+        k = self.size - self.outputs
+        K = linear(lambda w: reshaped(w[..., :k], 1, self.outputs, k // self.outputs), w)
+        b, p = linear(lambda w: w[..., k:, None], w), linear(self.patches, x)
+        y = plus(product(stack_times, K, p), b)
+        i, j, outputs = self.shape_after((height, width, self.channels))
+        return linear(lambda y: reshaped(y, 2, outputs, i, j, n), y), (K, p, (height, width, n))
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         K, p, shape = kept
-        rows = linear(lambda y: reshaped(y, 4, math.prod(y.shape[-4:-1]), self.outputs), y_bar)
-        K_bar, b_bar = weights_bar(p, rows)
-        w_bar = joined(linear(self.in_layout_of_weights, K_bar), b_bar)
+        places = linear(lambda y: reshaped(y, 4, self.outputs, math.prod(y.shape[-3:])), y_bar)
+        K_bar = product(lambda y, p: stack_times(y, transpose(p)), places, p)
+        w_bar = joined(K_bar, linear(lambda y: y @ namespace(y).ones(y.shape[-1], dtype=y.dtype), places))
         if not wants_x:
             return None, w_bar
-        return linear(lambda p: self.patches_transposed(p, shape), product(lambda y, K: y @ K, rows, K)), w_bar
+        p_bar = product(lambda K, y: transpose(K) @ y, K, places)
+        return linear(lambda p: self.patches_transposed(p, shape), p_bar), w_bar
 
 
 @dataclass(frozen=True)
@@ -265,7 +291,7 @@ class MaxPooling:
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
         xp, places = namespace(x[0]), self.places(x[0])
-        values = [xp.asarray(x[0][place], copy=True) for place in places]  # each in one piece of memory
+        values = [x[0][place] for place in places]
         largest = values[0]
         for value in values[1:]:
             largest = xp.maximum(largest, value)
@@ -293,7 +319,7 @@ class MaxPooling:
 
 @dataclass(frozen=True)
 class Flattening:
-    """Images in rows, channel by channel, as PyTorch does."""
+    """Images (..., channels, height, width, n) as rows (..., n, width), channel by channel as PyTorch does."""
 
     size = 0
 
@@ -301,17 +327,8 @@ class Flattening:
         return (math.prod(shape),)
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
-        shape = x[0].shape[-3:]
-
-        def flat(x: Array) -> Array:
-            return reshaped(namespace(x).moveaxis(x, -1, -3), 3, math.prod(shape))
-
-        return linear(flat, x), shape
+        shape = x[0].shape[-4:]
+        return linear(lambda x: transpose(reshaped(x, 4, math.prod(shape[:3]), shape[3])), x), shape
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
-        height, width, channels = kept
-
-        def image(y: Array) -> Array:
-            return namespace(y).moveaxis(reshaped(y, 1, channels, height, width), -3, -1)
-
-        return linear(image, y_bar), None
+        return linear(lambda y: reshaped(transpose(y), 2, *kept), y_bar), None

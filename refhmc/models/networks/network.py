@@ -54,8 +54,9 @@ def backward(layers: Sequence, kept: list, f_bar: Expansion) -> list[Expansion]:
     """dL/dw of each layer that has weights, from dL/df."""
     w_bars: list[Expansion] = []
     bar: Any = f_bar
-    for k in reversed(range(len(layers))):
-        bar, w_bar = layers[k].backward(kept[k], bar, wants_x=k > 0)
+    first = next(k for k, layer in enumerate(layers) if layer.size)
+    for k in reversed(range(first, len(layers))):
+        bar, w_bar = layers[k].backward(kept[k], bar, wants_x=k > first)
         if w_bar is not None:
             w_bars.insert(0, w_bar)
     return w_bars
