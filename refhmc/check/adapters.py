@@ -113,7 +113,7 @@ def uniforms_of(order: Any) -> list[float]:
 def refhmc_hmc_in_an_order(model: Any, kernel: Any) -> Callable:
     """refhmc's HMC as ``kernel(draws, q)``, the order of the parts one question and each other uniform another."""
     M = drawn_parts(kernel, model)
-    jitters = (getattr(kernel, "step_jitter", 0.0) > 0) + (getattr(kernel, "length_jitter", 0.0) > 0)
+    jitters = (getattr(kernel, "step_jitter", 0.0) > 0) + ((getattr(kernel, "length_jitter", 0.0) or 0.0) > 0)
 
     def in_an_order(draws: Any, q: Any) -> np.ndarray:
         normals, order = draws.normal(model.dim), uniforms_of(draws.permutation(M))

@@ -105,9 +105,10 @@ STATUS = record_type(
     }
 )
 
-# Of a kernel. ``keep_momentum``: the state has its momentum already. From ``updates`` on, of stochastic gradients: the updates
-# made so far; what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; the share of a
-# cycle without noise; whether lp is asked for.
+# Of a kernel. ``watched``: warm-up looks at the states at lengths up to ``longest`` (:mod:`refhmc.kernels.watched`).
+# ``keep_momentum``: the state has its momentum already. From ``updates`` on, of stochastic gradients: the updates made so far;
+# what :mod:`refhmc.kernels.stochastic_gradient` calls a and c; h^2 / eps (0: h = eps); b, gamma, T; the share of a cycle
+# without noise; whether lp is asked for.
 SETTINGS = record_type(
     {
         "step_size": REAL,
@@ -115,6 +116,8 @@ SETTINGS = record_type(
         "n_steps": WHOLE,
         "trajectory_length": REAL,
         "length_jitter": REAL,
+        "watched": WHOLE,
+        "longest": REAL,
         "max_depth": WHOLE,
         "jump_size": REAL,
         "keep_momentum": WHOLE,

@@ -26,13 +26,12 @@ from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
 from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
 from refhmc.kernels.start import begin, not_begun
+from refhmc.kernels.watched import MAX_STEPS, watch, watch_start
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
 if TYPE_CHECKING:
     from refhmc.core.types import Points
-
-MAX_STEPS = 1024  # when a trajectory length is given and the step size is tiny
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +40,15 @@ class HMC:
 
     step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
     n_steps : steps of a trajectory. trajectory_length : n_steps * step_size, rounded to at least one step and at most
-        1,024; give one of the two. Neither: length pi/2, which decorrelates a standard normal target in one draw.
+        1,024; give one of the two. Neither: each chain learns the length in warm-up (:mod:`refhmc.adaptation.length`), a block
+        of Gibbs too; the result has it in its attribute ``trajectory_length`` (of a block ``trajectory_length_x``). Where
+        nothing is learned, in a single transition, without warm-up, with many chains at once (``backend="arrays"``,
+        ``"cupy"``), it is pi/2, which decorrelates a standard normal target in one draw.
     step_jitter, length_jitter : relative half-widths in [0, 1) of the uniform jitters of the step and of the number of steps,
-        which is rounded after the jitter, to at least 1. To draw it uniformly from 1, ..., L, as the program of Brofos and
-        Lederman (2021) does by default (not in their tables' runs), give ``trajectory_length=step_size * (L + 1) / 2`` and
-        ``length_jitter=L / (L + 1)``. The programs of Betancourt (2013) and Cobb et al. (2019) have a fixed number;
-        Betancourt's jitters the step by 5 %.
+        which is rounded after the jitter, to at least 1. Default 0; of a length that is learned 0.5. To draw it uniformly
+        from 1, ..., L, as the program of Brofos and Lederman (2021) does by default (not in their tables' runs), give
+        ``trajectory_length=step_size * (L + 1) / 2`` and ``length_jitter=L / (L + 1)``. The programs of Betancourt (2013) and
+        Cobb et al. (2019) have a fixed number; Betancourt's jitters the step by 5 %.
     metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
         on the position. target_accept : default 0.8, and 0.95 there.
     """
@@ -56,7 +58,7 @@ class HMC:
     n_steps: int | None = None
     trajectory_length: float | None = None
     step_jitter: float = 0.0
-    length_jitter: float = 0.0
+    length_jitter: float | None = None
     metric: object = None
     integrator: object = None
     target_accept: float | None = None
@@ -64,7 +66,7 @@ class HMC:
     def __post_init__(self) -> None:
         check_options(self)
         check_length(self)
-        check_jitter(self, "step_jitter", "length_jitter")
+        check_jitter(self, "step_jitter", *([] if self.length_jitter is None else ["length_jitter"]))
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -77,13 +79,16 @@ class HMC:
     def transition(self) -> Callable:
         return hmc
 
+    @property
+    def learns_length(self) -> bool:
+        """Whether warm-up learns the length."""
+        return self.n_steps is None and self.trajectory_length is None
+
     def settings(self) -> dict[str, float]:
-        length = self.trajectory_length
-        if self.n_steps is None and length is None:
-            length = math.pi / 2
+        length = math.pi / 2 if self.learns_length else self.trajectory_length
         return {
             "jitter": self.step_jitter,
-            "length_jitter": self.length_jitter,
+            "length_jitter": self.length_jitter or 0.0,
             "n_steps": self.n_steps or 0,
             "trajectory_length": length or 0.0,
         }
@@ -181,8 +186,10 @@ def hmc(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
 ) -> int:
     """One transition from the state, with a fresh momentum; the outcome."""
-    points, _, _, own, _, work = as_workspace(workspace)
-    at = as_points(points)
+    points, path, _, own, _, work = as_workspace(workspace)
+    at, watched = as_points(points), settings.watched > 0
+    if watched:
+        watch_start(path, as_point(at.state).q)
     H0 = begin(dynamics, model, workspace, randomness, settings)
     if not math.isfinite(H0):
         return not_begun(at.state, as_work(work).status, settings, stats)
@@ -191,8 +198,8 @@ def hmc(
 
     z = at.candidate
     copy_point(z, at.state)
-    H, lowest, highest, worst, done = H0, H0, H0, 0.0, 0
-    status, spares_energy = as_work(work).status, as_work(work).options.spares_energy > 0
+    H, lowest, highest, worst, done, seen = H0, H0, H0, 0.0, 0, 0
+    status, spares_energy = as_work(work).status, as_work(work).options.spares_energy > 0 and not watched
     while done < n_steps:
         if control.stop:
             return S.INTERRUPTED
@@ -201,6 +208,8 @@ def hmc(
         H = integrator_step(dynamics, model, z, eps, work, own)
         status.energy_spared = False
         done += 1
+        if watched:
+            seen = watch(path, settings, as_point(z).q, H0 - H, done if math.isfinite(H) else n_steps, seen)
         if not math.isfinite(H):
             break
         if spared:

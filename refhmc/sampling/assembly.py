@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +93,21 @@ def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str
         groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in chosen]))
         groups["warmup_unconstrained_posterior"] = {"q": np.stack([runs[k].warmup_draws[:m] for k in chosen])}
     result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
+    result.attributes.update(learned_lengths(runs))
     result.groups.update(groups)
     if len(set(lengths)) == 1:
         result.ragged.clear()
+
+
+def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
+    """The attribute ``trajectory_length`` where HMC learned it, a number a chain (NaN of one that was not waited for);
+    of a block it has the block's name at its end."""
+    learned = [dict(run.lengths) for run in runs]
+    blocks = dict.fromkeys(name for each in learned for name in each)
+    return {
+        f"trajectory_length{'_' * (name != '')}{name}": [each.get(name, math.nan) for each in learned]
+        for name in blocks
+    }
 
 
 def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL
+from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
 from refhmc.core import sample_stats as S
@@ -36,6 +37,7 @@ from refhmc.errors import CheckpointError, ShapeError
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
+from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics.base import NOTHING
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.checkpoint import read_arrays
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from refhmc.models.base import Model
 
 # A block that is moved, as the loops take it.
-BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL, types.WORKSPACE, ADAPTATION))
+BLOCK = nb.Tuple((types.SETTINGS, types.TRANSITION, types.DYNAMICS, types.MODEL, types.WORKSPACE, ADAPTATION, LEARNER))
 
 
 @jit
@@ -82,6 +84,7 @@ def take_turn(
     model: tuple,
     workspace: tuple,
     adaptation: tuple,
+    learner: tuple,
     randomness: tuple,
     stats: Any,
     control: Any,
@@ -103,6 +106,8 @@ def take_turn(
     record_counters(counters, status, stats, control)
     if progress.iteration < plan.tune:
         adapt(dynamics, model, workspace, randomness, adaptation, settings, stats, control)
+        if learner[3].shape[0] > 0:
+            adapt_length(learner, as_workspace(workspace).tree, progress.iteration, settings)
     progress.iteration += 1
     return True
 
@@ -125,13 +130,14 @@ def run_draws(
 
     ``stats`` are the same rows by name.
     """
-    settings, transition, dynamics, model, workspace, adaptation = block
+    settings, transition, dynamics, model, workspace, adaptation, learner = block
     state = as_point(as_points(as_workspace(workspace).points).state)
     for k in range(draws.shape[0]):
         if control.stop or control.pause:
             return k
         rows[k] = 0.0
-        if not take_turn(settings, transition, dynamics, model, workspace, adaptation, randomness, stats[k], control):
+        parts = settings, transition, dynamics, model, workspace, adaptation, learner
+        if not take_turn(*parts, randomness, stats[k], control):
             return k
         copy_row(draws[k], state.q)
         control.draws_done += 1
@@ -176,7 +182,7 @@ def run_blocks(
 def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, control: Any) -> bool:
     """A block's turn from the full position ``q``, which it changes; False if it was stopped."""
     indices, condition, block = part
-    settings, transition, dynamics, model, workspace, adaptation = block
+    settings, transition, dynamics, model, workspace, adaptation, learner = block
     points, _, _, _, _, work = as_workspace(workspace)
     f, state = as_model(model), as_point(as_points(points).state)
     condition(q, f.data)
@@ -185,7 +191,7 @@ def take_turn_from(part: tuple, q: np.ndarray, randomness: tuple, stats: Any, co
     state.log_density[0] = f.value_and_gradient(state.q, f.data, state.gradient)
     control.gradients += 1
     as_work(work).cache.factorised = 0
-    if not take_turn(settings, transition, dynamics, model, workspace, adaptation, randomness, stats, control):
+    if not take_turn(settings, transition, dynamics, model, workspace, adaptation, learner, randomness, stats, control):
         return False
     for i in range(indices.shape[0]):
         q[indices[i]] = state.q[i]
@@ -228,6 +234,7 @@ class BlockPlan(NamedTuple):
     transition: Callable
     dynamics: Dynamics
     windows: np.ndarray
+    length_windows: np.ndarray
     warmup: np.recarray
     initial_step_size: float
     settings: dict
@@ -303,6 +310,10 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     adapt_step = kernel.step_size is None
     warmup, settings = one(PLAN), kernel.settings()
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
+    learns_length = getattr(kernel, "learns_length", False)
+    lengths = length_windows(tune if learns_length else 0)
+    if len(lengths) and kernel.length_jitter is None:
+        settings["length_jitter"] = DEFAULT_JITTER
     transition, title = kernel.transition, type(kernel).__name__
     if fuse:
         functions = functions_to_fuse(model, dynamics)
@@ -318,6 +329,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         transition,
         dynamics,
         schedule_array(tune, metric.learns != NOTHING),
+        lengths,
         warmup,
         1.0 if adapt_step else float(kernel.step_size),
         settings,
@@ -332,7 +344,7 @@ class BlockState:
     # taken over by the next draw.)
     ARRAYS = (
         *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "dual"),
-        *("jump_dual", "progress", "settings"),
+        *("jump_dual", "progress", "settings", "length", "length_moments", "length_sums"),
     )
 
     def __init__(self, plan: BlockPlan) -> None:
@@ -340,7 +352,10 @@ class BlockState:
         dense = dynamics.metric.is_dense and dynamics.metric.learns != NOTHING
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
-        self.tree = np.zeros((plan.max_depth + 1, INTERVAL_ROWS, d))
+        learns_length = len(plan.length_windows) > 0
+        self.tree = np.zeros(
+            (N_LENGTHS + 1, WATCHED_ROWS, d) if learns_length else (plan.max_depth + 1, INTERVAL_ROWS, d)
+        )
         self.normals, self.own, self.trajectory = np.zeros(d), dynamics.own(), one(TRAJECTORY)
         self.pointers = plan.pointers()
         self.vecs, self.mats, self.options = dynamics.vecs.copy(), dynamics.mats.copy(), dynamics.options
@@ -352,6 +367,14 @@ class BlockState:
         for name, value in plan.settings.items():
             self.settings[name] = value
         self.settings.step_size = self.settings.jump_size = plan.initial_step_size
+        self.length, at = one(LENGTH), int(learns_length)
+        self.length.length = self.settings.trajectory_length
+        sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent
+        self.length.least = self.settings.trajectory_length if sets_the_scale else 0.0
+        self.length_moments, self.length_sums = (
+            np.zeros((at * MOMENTS.n_vectors, d)),
+            np.zeros((at * N_LENGTHS, N_SUMS, d)),
+        )
 
     @property
     def state(self) -> np.ndarray:
@@ -382,8 +405,13 @@ class BlockState:
         plan = self.plan
         return (
             *(self.settings[0], plan.transition, plan.dynamics.pointers, self.pointers),
-            *(self.workspace, self.adaptation),
+            *(self.workspace, self.adaptation, self.learner),
         )
+
+    @property
+    def learner(self) -> tuple:
+        """``LEARNER``"""
+        return self.length[0], self.length_moments, self.length_sums, self.plan.length_windows
 
 
 class Chain:
@@ -419,6 +447,10 @@ class Chain:
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
         by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)
         return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
+
+    def lengths(self) -> tuple[tuple[str, float], ...]:
+        """The name of each block that learns its trajectory length, and the length as far as it is known."""
+        return tuple((b.plan.name, float(b.length.length[0])) for b in self.blocks if len(b.plan.length_windows))
 
     def arrays(self) -> dict[str, Any]:
         """The arrays that are the state, by name."""

@@ -35,6 +35,7 @@ class ChainRun(NamedTuple):
     error_position: np.ndarray | None
     failures: list[Failure]  # of this session, where the chain comes from a checkpoint
     unsaved: str = ""  # why the checkpoint at the end could not be written
+    lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths that warm-up learned: block, length
 
 
 class Rows(NamedTuple):
@@ -188,6 +189,7 @@ def run_chain(
         error_position,
         list(failures.found.values()),
         unsaved,
+        state.lengths(),
     )
 
 

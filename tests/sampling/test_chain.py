@@ -19,6 +19,8 @@ KERNELS = {
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
     "nuts-gradients": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws and gradients")),
     "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3, length_jitter=0.5),
+    "hmc-learned": refhmc.HMC(),
+    "hmc-learned-identity": refhmc.HMC(metric=refhmc.metrics.Identity(), step_jitter=0.1),
 }
 
 

@@ -1,0 +1,199 @@
+"""The length of HMC's trajectories, learned in warm-up: the most effective draws a step of the coordinate that has the fewest.
+
+For a function f of the position, a start q_0 of the stationary law and the state q_l that lies l further on the trajectory,
+
+    R_f(L) = E[min(1, exp(H_0 - H_l)) (f(q_l) - f(q_0))^2] / (2 var f),    l uniform on L (1 - j), ..., L (1 + j)
+
+is 1 - rho, rho the autocorrelation at lag one of HMC of length L and jitter j: half the expected squared jump of f in units of
+its variance (Pasarica and Gelman 2010, Statistica Sinica 20, 343-364). Were all autocorrelations of f powers of rho, as those
+of a normal's coordinates are, a draw would be worth 1 / tau_f independent ones, and in a reversible chain it is worth no more
+(Jensen on the spectrum, where (1 + x) / (1 - x) is convex):
+
+    tau_f = (1 + rho) / (1 - rho) = (2 - R_f) / R_f
+
+The functions are u_i, which grows with q_i and is bounded, so that heavy tails leave both moments to be estimated, and |u_i|:
+
+    u_i = x / (1 + |x| / s_i),    x = q_i - c_i
+
+with center c and scale s_i, the mean of |x|. The distance |u_i| sees moves that turn q to its opposite and leave the radius
+where it was. (So do the squares of ChEES, Hoffman, Radul and Sountsov 2021, which have no variance in a heavy tail.) The mean
+of n draws of a normal has the standard error s (tau_q / n)^(1/2), their standard deviation s (tau_|q| / (2n))^(1/2). With n(L)
+the mean number of steps of a trajectory, the length is
+
+    argmin_L  n(L) max_i max(tau_{u_i}, tau_{|u_i|} / 2)
+
+For a standard normal, with q and q^2 for u and |u|, that is 1.83 without jitter, where tau is 0.6 and 1.1 (at pi/2: 1 and 1).
+
+**Jitter**: j = 1/2, unless the user gives one. On normals whose scales fill 1, ..., r evenly in their logarithm, the best
+length by this criterion, with squares for distances, gives so many draws a length of the largest scale:
+
+    j          0     0.1   0.3   0.5   0.7   0.95
+    r = 1      0.93  0.92  0.85  0.74  0.65  0.56
+    r = 10     0.07  0.09  0.29  0.41  0.46  0.47
+
+**Where from.** From iteration 25 of warm-up on (an eighth of it, where it is shorter than 200) to its last phase, each
+chain makes trajectories of length L' (1 + j (2u - 1)), L' = max(3/2 L, L + 2 eps), and looks at their states at lengths four an
+octave (:mod:`refhmc.kernels.watched`). At the end of each window, of 25 trajectories or half of all that came before it, L
+becomes the best of such lengths between L' / 4 and L'; var f is the variance over the window, c and s are those of the one
+before (in the first c is its first state, and u = x). So L grows where it is too short, at most to L' in a window, and the
+first windows need not have seen the whole distribution. L stays where the longest of these trajectories has 1,024 steps, and
+is cut there. With a metric that is learned, which makes the variances one, or that depends on the position, which makes the
+curvature about one, L is at least the pi/2 that it begins with: it need not grow again when the metric has set the scale, and
+tau at lag one, a lower bound, may fall short of the slowest scale. After the last window trajectories have the length L and
+the jitter j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. A chain learns from what it saw
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types as nb
+
+from refhmc.adaptation.windows import warmup_schedule
+from refhmc.core import types
+from refhmc.core.compiled import jit
+from refhmc.core.point import copy_row
+from refhmc.core.records import REAL, WHOLE, Layout, record_type
+from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, as_watched, steps_of, watched_length
+
+DEFAULT_JITTER = 0.5
+FIRST, SMALLEST, SHORTEST_TUNE = 25, 25, 30
+LOOK_AHEAD, MORE_STEPS = 1.5, 2
+N_CANDIDATES = 2 * AN_OCTAVE + 1
+FEWEST = 5  # trajectories that have reached a length, for it to count
+LEAST_TAU = 0.05  # an estimate may come out at 0 or below
+
+# The length as far as it is known, and the least that it may be; trajectories seen in this window.
+LENGTH = record_type({"length": REAL, "least": REAL, "count": WHOLE})
+MOMENTS = Layout("center rate mean distance mean_odd scatter_odd mean_even scatter_even")
+moments_of = MOMENTS.rows
+N_SUMS = 5
+# LENGTH; moments (8, d): c, 1/s (0: not known), means of q - c and of |q - c|, means and scatters of u and of |u|; sums
+# (K, 5, d), for each length: w (u_l - u_0)^2, w (|u_l| - |u_0|)^2, and in the first column of a row each how many trajectories
+# reached it, their steps, and the weight of their mean in an average over lengths; the windows.
+LEARNER = nb.Tuple((numba.from_dtype(LENGTH), types.MATRIX, types.STACK, types.MATRIX_OF_INTEGERS))
+
+
+def length_windows(tune: int) -> np.ndarray:
+    """(k, 2) integers: first iteration and the one after the last of each window; none where warm-up is too short."""
+    if tune < SHORTEST_TUNE:
+        return np.zeros((0, 2), np.int64)
+    start, end = min(FIRST, tune // 8), warmup_schedule(tune)[-1][1]
+    windows = []
+    while start < end:
+        size = max(SMALLEST, start // 2)
+        stop = start + size if start + 2 * size <= end else end
+        windows.append((start, stop))
+        start = stop
+    return np.array(windows, dtype=np.int64)
+
+
+@jit
+def adapt_length(learner: tuple, path: np.ndarray, iteration: int, settings: Any) -> None:
+    """After a draw of warm-up, the ``iteration``-th from 0: look at its trajectory, and set the length of the next one's."""
+    known, moments, sums, windows = learner
+    last = windows.shape[0] - 1
+    for k in range(last + 1):
+        start, stop = windows[k, 0], windows[k, 1]
+        if start <= iteration < stop:
+            if iteration == windows[0, 0]:
+                copy_row(moments_of(moments).center, path[N_LENGTHS, 0])
+            take_path(known, moments, sums, path)
+            if iteration == stop - 1:
+                known.length = max(best_length(known, moments, sums, settings), known.least)
+                begin_window(known, moments, sums)
+        if iteration == start - 1 or (iteration == stop - 1 and k < last):
+            settings.watched = 1
+            longer = max(LOOK_AHEAD * known.length, known.length + MORE_STEPS * settings.step_size)
+            settings.trajectory_length = longer
+            settings.longest = settings.trajectory_length * (1 + settings.length_jitter)
+    if iteration == windows[last, 1] - 1:
+        settings.watched, settings.trajectory_length = 0, known.length
+
+
+@jit
+def bounded(x: float, rate: float) -> float:
+    """u"""
+    return x / (1 + rate * abs(x))
+
+
+@jit
+def take_path(known: Any, moments: np.ndarray, sums: np.ndarray, path: np.ndarray) -> None:
+    """The start of a trajectory into the moments, by Welford's recursion; the squared jumps along it into the sums."""
+    m, q0 = moments_of(moments), path[N_LENGTHS, 0]
+    known.count += 1
+    share = 1.0 / known.count
+    for i in range(q0.shape[0]):
+        x = q0[i] - m.center[i]
+        odd = bounded(x, m.rate[i])
+        m.mean[i] += share * (x - m.mean[i])
+        m.distance[i] += share * (abs(x) - m.distance[i])
+        m.scatter_odd[i] += (1 - share) * (odd - m.mean_odd[i]) ** 2
+        m.mean_odd[i] += share * (odd - m.mean_odd[i])
+        m.scatter_even[i] += (1 - share) * (abs(odd) - m.mean_even[i]) ** 2
+        m.mean_even[i] += share * (abs(odd) - m.mean_even[i])
+    for k in range(N_LENGTHS):
+        there = as_watched(path[k])
+        w = there.acceptance[0]
+        if there.n_steps[0] == 0:
+            continue
+        sums[k, 2, 0] += 1
+        sums[k, 3, 0] += there.n_steps[0]
+        if w > 0:
+            for i in range(q0.shape[0]):
+                here = bounded(q0[i] - m.center[i], m.rate[i])
+                odd = bounded(there.q[i] - m.center[i], m.rate[i])
+                sums[k, 0, i] += w * (odd - here) ** 2
+                sums[k, 1, i] += w * (abs(odd) - abs(here)) ** 2
+
+
+@jit
+def begin_window(known: Any, moments: np.ndarray, sums: np.ndarray) -> None:
+    """Center and scale out of the window that is over; the rest begins at zero."""
+    m = moments_of(moments)
+    for i in range(moments.shape[1]):
+        m.center[i] += m.mean[i]
+        m.rate[i] = 1 / m.distance[i] if m.distance[i] > 0 else 0.0
+    moments[2:], sums[:], known.count = 0.0, 0.0, 0
+
+
+@jit
+def best_length(known: Any, moments: np.ndarray, sums: np.ndarray, settings: Any) -> float:
+    """The length of least cost; the one there is where nothing was accepted, or the longest was cut short."""
+    best, least = known.length, math.inf
+    if steps_of(settings.longest, settings.step_size) == MAX_STEPS:
+        return best
+    for k in range(N_LENGTHS - N_CANDIDATES, N_LENGTHS):
+        length = watched_length(settings.trajectory_length, k)
+        cost = cost_of(length, known.count, moments, sums, settings)
+        if cost < least:
+            best, least = length, cost
+    return best
+
+
+@jit
+def cost_of(length: float, count: int, moments: np.ndarray, sums: np.ndarray, settings: Any) -> float:
+    """n(L) max tau; the average over the lengths L (1 - j) to L (1 + j) gives l_k, a step of their grid, the weight l_k."""
+    m, j, total, steps, worst = moments_of(moments), settings.length_jitter, 0.0, 0.0, 0.0
+    for k in range(N_LENGTHS):
+        sums[k, 4, 0] = 0.0
+        at = watched_length(settings.longest, k)
+        if 0.999 * length * (1 - j) <= at <= 1.001 * length * (1 + j) and sums[k, 2, 0] >= FEWEST:
+            sums[k, 4, 0] = at / sums[k, 2, 0]
+            total += at
+            steps += sums[k, 4, 0] * sums[k, 3, 0]
+    if total == 0:
+        return math.inf
+    for i in range(moments.shape[1]):
+        for row, scatter, halves in ((0, m.scatter_odd[i], 1.0), (1, m.scatter_even[i], 2.0)):
+            if scatter > 0:
+                jump = 0.0
+                for k in range(N_LENGTHS):
+                    jump += sums[k, 4, 0] * sums[k, row, i]
+                R = jump / (2 * scatter / (count - 1) * total)
+                worst = max(worst, max((2 - R) / R, LEAST_TAU) / halves if R > 0 else math.inf)
+    return steps / total * worst if worst > 0 else math.inf
