@@ -14,7 +14,7 @@ All of them are products and functions of one number: they are written on expans
 so that the same two texts give derivatives of every order. ``forward`` returns y and what ``backward`` needs.
 
 Rows of data are the axis before the last, (..., n, width); of images they are the last, (..., channels, height, width, n): what
-is done to a place in an image is then done to a stretch of memory, which takes a third of the time. The axes in front are free.
+is done to a place in an image is then done to a stretch of memory. The axes in front are free.
 Weights are in PyTorch's order and layout: W (outputs, inputs), K (outputs, channels, height, width), then b.
 """
 
@@ -24,6 +24,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
 
 from refhmc.errors import ShapeError
 from refhmc.models.networks.expansion import Expansion, function, linear, product, total
@@ -205,7 +207,9 @@ class RowsLast:
 class Convolution:
     """y[i, j] = sum_ab K[:, :, a, b] x[i + a, j + b] + b, for i and j where the square of side ``side`` lies inside: "valid".
 
-    patches(x), (..., channels side^2, i j n), has in its columns what lies in the square at each place.
+    As matrix products: patches(x) has in its columns, one for each place, what lies there in ``side`` columns of the image and
+    ``rows`` rows of it. With all rows of the square at once that is y = K patches + b. With one row at a time it is a sum over
+    the rows a of the square, y = sum_a K_a patches[a : a + i] + b, in which the patches are ``side`` times fewer numbers.
     """
 
     channels: int
@@ -215,6 +219,11 @@ class Convolution:
     @property
     def size(self) -> int:
         return self.outputs * (self.channels * self.side**2 + 1)
+
+    @property
+    def rows(self) -> int:
+        """All where one row of a patch has few numbers, for which a matrix product is slow; else one."""
+        return self.side if self.channels * self.side < 32 else 1
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) != 3 or shape[2] != self.channels or min(shape[:2]) < self.side:
@@ -227,25 +236,52 @@ class Convolution:
         return {"K": (self.outputs, self.channels, self.side, self.side), "b": (self.outputs,)}
 
     def patches(self, x: Array) -> Array:
-        height, width, n = x.shape[-3:]
+        """(..., channels rows side, height - rows + 1, j, n)"""
+        height, j = x.shape[-3] - self.rows + 1, x.shape[-2] - self.side + 1
+        places = [x[..., a : a + height, b : b + j, :] for a in range(self.rows) for b in range(self.side)]
+        return reshaped(namespace(x).stack(places, axis=-4), 5, self.channels * len(places), height, j, x.shape[-1])
+
+    def starts(self) -> range:
+        """The first row a of each part of the square."""
+        return range(0, self.side, self.rows)
+
+    def parts(self, K: Array) -> list[Array]:
+        """K_a for each of them, (..., outputs, channels rows side)."""
+        K = reshaped(K, 1, self.channels, self.side // self.rows, self.rows * self.side)
+        return [reshaped(K[..., k, :], 2, self.channels * K.shape[-1]) for k in range(K.shape[-2])]
+
+    def within(self, p: Array) -> list[Array]:
+        """patches[a : a + i] for each of them, (..., channels rows side, i j n)."""
+        i = p.shape[-3] + self.rows - self.side
+        return [reshaped(p[..., a : a + i, :, :], 3, i * math.prod(p.shape[-2:])) for a in self.starts()]
+
+    def applied(self, K: Array, p: Array) -> Array:
+        """sum_a K_a patches[a : a + i], (..., outputs, i j n)"""
+        y, *more = (stack_times(each, part) for each, part in zip(self.parts(K), self.within(p), strict=True))
+        for each in more:
+            y += each
+        return y
+
+    def weights_bar(self, y_bar: Array, p: Array) -> Array:
+        """K_bar, of the parts y_bar patches[a : a + i]', (..., outputs, channels side^2)."""
+        bars = [stack_times(y_bar, transpose(part)) for part in self.within(p)]
+        bars = [reshaped(bar, 1, self.channels, self.rows * self.side) for bar in bars]
+        return reshaped(namespace(p).concat(bars, axis=-1), 2, self.channels * self.side**2)
+
+    def inputs_bar(self, K: Array, y_bar: Array, shape: tuple[int, ...]) -> Array:
+        """K_a' y_bar, each of its entries added to the place it comes from, ``shape`` (height, width, n)."""
+        xp, (height, width, n) = namespace(K), shape
         i, j = height - self.side + 1, width - self.side + 1
-        squares = [x[..., a : a + i, b : b + j, :] for a in range(self.side) for b in range(self.side)]
-        return reshaped(namespace(x).stack(squares, axis=-4), 5, self.channels * self.side**2, i * j * n)
-
-    def patches_transposed(self, p: Array, shape: tuple[int, ...]) -> Array:
-        """Each entry of a patch added to the place it comes from, ``shape`` (height, width, n).
-
-        By rows, then by columns: that is 2 side additions, and not side^2.
-        """
-        xp, (height, width, n), side = namespace(p), shape, self.side
-        i, j = height - side + 1, width - side + 1
-        squares = reshaped(p, 2, self.channels, side, side, i, j, n)
-        rows = xp.zeros((*squares.shape[:-5], side, height, j, n), dtype=p.dtype)
-        for a in range(side):
-            rows = add_to(rows, (..., slice(a, a + i), slice(None), slice(None)), squares[..., a, :, :, :, :])
-        x = xp.zeros((*rows.shape[:-4], height, width, n), dtype=p.dtype)
-        for b in range(side):
-            x = add_to(x, (..., slice(b, b + j), slice(None)), rows[..., b, :, :, :])
+        lead = np.broadcast_shapes(K.shape[:-2], y_bar.shape[:-2])
+        p = xp.zeros((*lead, self.channels, self.rows, self.side, height - self.rows + 1, j, n), dtype=y_bar.dtype)
+        for a, part in zip(self.starts(), self.parts(K), strict=True):
+            bar = reshaped(transpose(part) @ y_bar, 2, *p.shape[-6:-3], i, j, n)
+            p = add_to(p, (..., slice(a, a + i), slice(None), slice(None)), bar)
+        x = xp.zeros((*lead, self.channels, height, width, n), dtype=y_bar.dtype)
+        for a in range(self.rows):
+            for b in range(self.side):
+                place = (..., slice(a, a + p.shape[-3]), slice(b, b + j), slice(None))
+                x = add_to(x, place, p[..., a, b, :, :, :])
         return x
 
     def forward(self, w: Expansion, x: Expansion) -> tuple[Expansion, Any]:
@@ -253,19 +289,16 @@ class Convolution:
         k = self.size - self.outputs
         K = linear(lambda w: reshaped(w[..., :k], 1, self.outputs, k // self.outputs), w)
         b, p = linear(lambda w: w[..., k:, None], w), linear(self.patches, x)
-        y = plus(product(stack_times, K, p), b)
         i, j, outputs = self.shape_after((height, width, self.channels))
+        y = plus(product(self.applied, K, p), b)
         return linear(lambda y: reshaped(y, 2, outputs, i, j, n), y), (K, p, (height, width, n))
 
     def backward(self, kept: Any, y_bar: Expansion, wants_x: bool) -> tuple[Expansion | None, Expansion | None]:
         K, p, shape = kept
-        places = linear(lambda y: reshaped(y, 4, self.outputs, math.prod(y.shape[-3:])), y_bar)
-        K_bar = product(lambda y, p: stack_times(y, transpose(p)), places, p)
-        w_bar = joined(K_bar, linear(lambda y: y @ namespace(y).ones(y.shape[-1], dtype=y.dtype), places))
-        if not wants_x:
-            return None, w_bar
-        p_bar = product(lambda K, y: transpose(K) @ y, K, places)
-        return linear(lambda p: self.patches_transposed(p, shape), p_bar), w_bar
+        y_bar = linear(lambda y: reshaped(y, 4, self.outputs, math.prod(y.shape[-3:])), y_bar)
+        b_bar = linear(lambda y: y @ namespace(y).ones(y.shape[-1], dtype=y.dtype), y_bar)
+        w_bar = joined(product(self.weights_bar, y_bar, p), b_bar)
+        return product(lambda K, y: self.inputs_bar(K, y, shape), K, y_bar) if wants_x else None, w_bar
 
 
 @dataclass(frozen=True)

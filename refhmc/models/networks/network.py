@@ -189,8 +189,9 @@ def width(layers: Sequence, shape: tuple[int, ...]) -> int:
     """How many numbers a row of the data is, at most, on its way through the layers."""
     most = math.prod(shape)
     for layer in layers:
-        shape = layer.shape_after(shape)
-        patches = math.prod(shape[:2]) * layer.side**2 * layer.channels if isinstance(layer, Convolution) else 0
+        before, shape, patches = shape, layer.shape_after(shape), 0
+        if isinstance(layer, Convolution):
+            patches = layer.channels * layer.rows * layer.side * (before[0] - layer.rows + 1) * shape[1]
         most = max(most, math.prod(shape), patches)
     return most
 
