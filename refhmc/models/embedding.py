@@ -146,7 +146,9 @@ class Embedding:
     def integers(self, x: Any) -> np.ndarray:
         """The integers of positions, int64, shape of ``x``: for ``constrain``. Outside the support, integers outside it."""
         x = np.asarray(x, dtype=float)
-        return np.array([self.to_integer(value) for value in x.ravel()], dtype=np.int64).reshape(x.shape)
+        # ``to_integer`` is compiled anew for its shift; what it calls is kept.
+        one = self.to_integer if self.a == "n" else lambda value: log_integer(value, self.shift)
+        return np.array([one(value) for value in x.ravel()], dtype=np.int64).reshape(x.shape)
 
     def draw_position(self, rng: np.random.Generator, n: np.ndarray) -> np.ndarray:
         """A uniform place in the cell of each integer, shape of ``n``: with N drawn from pi, a draw from pi(x)."""

@@ -12,7 +12,7 @@ from refhmc.batch.warmup import search_jump_size
 from refhmc.metrics import Diagonal, Identity
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.discontinuous_cases import SWITCH, draw_switch, switch, to_integer
-from tests.helpers.sweeps import every, one_in
+from tests.helpers.sweeps import every
 
 ENTROPY, N, T = 11, 30, 5
 CHANGES, CLASSIFIER = refhmc.models.ChangePoint(changes=2), refhmc.models.PACBayesClassifier()
@@ -157,22 +157,38 @@ def test_the_search_for_a_jump_size_is_that_of_the_definition():
     assert len(set(together)) == 1
 
 
-@pytest.mark.parametrize(("name", "shared"), one_in(3, ["change point", "switch"], [False, True]))
-def test_sample_adapts_steps_and_jumps(name, shared):
-    """To the targets of acceptance and of the no-flip rate; the means of 40 independent chains against the compiled kernel's,
-    or the truth, by t-tests: two or three, at 1e-5."""
-    model = refhmc.models.ChangePoint() if name == "change point" else switch()
-    options = {"draws": 200, "tune": 250, "random_seed": 3, "raw": True, "progressbar": False}
-    many = refhmc.sample(model, chains=40, backend="arrays", shared_step_size=shared, **options)
+LONG = {"draws": 200, "tune": 250, "random_seed": 3, "raw": True, "progressbar": False}
+
+
+def assert_adapted(many, shared):
     assert many.attributes["step_size_searches_failed"] == 0
     for statistic in ("no_flip_probability", "acceptance_rate"):
         assert 0.7 < many.sample_stats[statistic].mean() < 0.95
     sizes = many.sample_stats["step_size_nom"][:, 0]
     assert (len(np.unique(sizes)) == 1) == shared
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_sample_adapts_steps_and_jumps(shared):
+    """To the targets of acceptance and of the no-flip rate."""
+    many = refhmc.sample(
+        switch(), chains=40, backend="arrays", shared_step_size=shared, **{**LONG, "draws": 50, "tune": 100}
+    )
+    assert_adapted(many, shared)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", ["change point", "switch"])
+def test_an_adapted_run_has_the_means(name, shared):
+    """The means of 40 independent chains against the compiled kernel's, or the truth, by t-tests: two or three, at 1e-5."""
+    model = refhmc.models.ChangePoint() if name == "change point" else switch()
+    many = refhmc.sample(model, chains=40, backend="arrays", shared_step_size=shared, **LONG)
+    assert_adapted(many, shared)
     means = many.draws.mean(axis=1)
     if name == "switch":
         means = np.column_stack([many.posterior[x].mean(axis=1) for x in ("x", "n")])
         assert scipy.stats.ttest_1samp(means, model.reference.mean).pvalue.min() > 1e-5
     else:
-        other = refhmc.sample(model, chains=30, cores=1, **options)
+        other = refhmc.sample(model, chains=30, cores=1, **LONG)
         assert scipy.stats.ttest_ind(means, other.draws.mean(axis=1), equal_var=False).pvalue.min() > 1e-5

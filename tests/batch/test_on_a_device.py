@@ -15,7 +15,7 @@ from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
 from refhmc.numerics import batched
 from tests.helpers import fake_device
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import every
+from tests.helpers.sweeps import one_in, representatives
 
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
 RUN = {"draws": 3, "tune": 5, "chains": 4, "random_seed": 3}
@@ -86,7 +86,21 @@ def equal(a, b):
             assert np.array_equal(values, b.groups[group][name], equal_nan=True), (group, name)
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+# All kinds of kernels and metrics; of the splits and the projection, which are compiled for seconds, the rest.
+SOME = [
+    "dhmc",
+    "nuts",
+    "nuts, dense",
+    "nuts, fisher",
+    "hmc, jitters",
+    "hmc, softabs",
+    "hmc, generalised",
+    "hmc, volatility",
+    "hmc, network",
+]
+
+
+@pytest.mark.parametrize("name", representatives(CASES, SOME))
 def test_the_draws_are_those_of_numpy(name, sample, device):
     model, kernel = CASES[name]
     for shared in (True, False) if name == "nuts" else (True,):
@@ -105,8 +119,7 @@ def test_dense_metric_without_broadcasting(device):
         device.linalg.solve(device.eye(3), q[..., None])
 
 
-@pytest.mark.parametrize("kernel", [NUTS(**SHALLOW), HMC(n_steps=2)])
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("kernel", "shared"), one_in(2, [NUTS(**SHALLOW), HMC(n_steps=2)], [True, False]))
 def test_draws_are_streamed_to_the_host(kernel, shared, sample, device, monkeypatch):
     """With a budget of two draws of all chains, and of less than one, the draws are those that stay."""
     options = {**RUN, "draws": 7, "tune": 7, "save_warmup": True, "shared_step_size": shared, "backend": "cupy"}

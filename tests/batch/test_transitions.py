@@ -21,7 +21,7 @@ from refhmc.integrators import (
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
-from tests.helpers.sweeps import every
+from tests.helpers.sweeps import representatives
 
 ENTROPY, N, T = 7, 40, 6
 FUNNEL, BANANA = refhmc.models.Funnel(3), refhmc.models.Banana()
@@ -95,7 +95,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+SOME = ["hmc, both jitters", "hmc, randomised split", "nuts, too large", "nuts, midpoint"]
+MORE = ["hmc", "hmc, length", "hmc, generalised", "nuts", "nuts, one order"]
+
+
+@pytest.mark.parametrize("name", representatives(CASES, SOME + MORE))
 def test_transition_for_transition_the_textbooks(name):
     model, kernel = CASES[name]
     starts = np.random.default_rng(3).normal(size=(N, model.dim))
@@ -123,6 +127,7 @@ def test_transition_for_transition_the_textbooks(name):
                 q = draws[k, t]
 
 
+@pytest.mark.sweep
 def test_the_cases_have_every_end():
     """Divergences, rejections, full trees and failed solves occur in the cases above, or they would not be tested."""
     seen = set()
@@ -134,7 +139,7 @@ def test_the_cases_have_every_end():
     assert seen >= {0, 1, 2, 3, "full"}
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", representatives(CASES, SOME))
 def test_a_chain_is_the_same_alone(name):
     """Bit for bit, beside neighbours that diverge, end at once, or are not numbers."""
     model, kernel = CASES[name]

@@ -6,6 +6,8 @@ import sys
 import threading
 import types
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +15,24 @@ import pytest
 import refhmc.check as rc
 from refhmc.check import examination
 from refhmc.check.subject import foreign
-from tests.helpers.check_cases import CASES, H, grad, leap, logp, named, step, tree, walk, with_momentum
+from tests.helpers.check_cases import CASES, Case, H, grad, leap, logp, named, step, tree, walk, with_momentum
 from tests.helpers.sweeps import swept
 
 PLACES = [(case, name, name == next(iter(case.functions))) for case in CASES for name in case.functions]
-# By default of the first function of each case; of the others in the sweep.
-of_each_function = pytest.mark.parametrize(
-    ("case", "name"),
-    [(case, name) if first else swept(case, name) for case, name, first in PLACES],
-    ids=[f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name, _ in PLACES],
-)
+SLOW = [["metric", "H", "dH"], ["transition", "make"]]
+FIRST_OF_CHECK = {case.check: case for case in reversed(CASES)}
+
+
+def places(by_default: Callable[[Case], bool]) -> Any:
+    """Each function of each case; by default the first of those cases, the others in the sweep."""
+    cases = [(case, name) if first and by_default(case) else swept(case, name) for case, name, first in PLACES]
+    ids = [f"{case.check}-{'-'.join(case.functions)[:30]}-{name}" for case, name, _ in PLACES]
+    return pytest.mark.parametrize(("case", "name"), cases, ids=ids)
+
+
+# In all its shapes but two, which take a second each.
+of_each_function = places(lambda case: [case.check, *case.functions] not in SLOW)
+of_each_check = places(lambda case: case is FIRST_OF_CHECK[case.check])
 
 
 def raising(function, name: str, good: int, calls: list):
@@ -38,7 +48,11 @@ def raising(function, name: str, good: int, calls: list):
     return named(planted, name, function)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.check}-{'-'.join(case.functions)[:30]}" for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [case if case is FIRST_OF_CHECK[case.check] else swept((case,)) for case in CASES],
+    ids=[f"{case.check}-{'-'.join(case.functions)[:30]}" for case in CASES],
+)
 def test_nothing_is_said_of_exceptions_where_there_were_none(case):
     report = case.run(case.functions)
     assert report.ok, str(report)
@@ -85,9 +99,9 @@ def of_two(function):
     ("check", "report"),
     [
         ("integrator", lambda d: rc.integrator(of_two(step), H, dim=d)),
-        ("integrator", lambda d: rc.integrator(step, of_two(H), dim=d)),
+        swept("integrator", lambda d: rc.integrator(step, of_two(H), dim=d)),
         ("transition", lambda d: rc.transition(of_two(with_momentum), H, dim=d)),
-        ("transition", lambda d: rc.transition(walk, of_two(logp), dim=d)),
+        swept("transition", lambda d: rc.transition(walk, of_two(logp), dim=d)),
         ("randomness", lambda d: rc.randomness(named(lambda rng, q: of_two(lambda x: x)(q), "kernel", walk), dim=d)),
         ("model", lambda d: rc.model(of_two(logp), grad, dim=d)),
         ("metric", lambda d: rc.metric(lambda q: np.eye(2) + 0 * np.outer(np.eye(2) @ q, q), dim=d)),
@@ -148,7 +162,7 @@ def overflowing(function, name: str, good: int, factor: float):
 
 @pytest.mark.parametrize("factor", [1e300, pytest.param(np.nan, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("good", [0, pytest.param(30, marks=pytest.mark.slow)])
-@of_each_function
+@of_each_check
 def test_no_warning_comes_out_of_a_check(case, name, good, factor):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -203,7 +217,7 @@ BUDGETED = {
 }
 
 
-@pytest.mark.parametrize("each", [0.01, 0.4])
+@pytest.mark.parametrize("each", [swept(0.01), 0.4])
 @pytest.mark.parametrize("check", BUDGETED)
 def test_a_budget_is_kept_to_a_call(clock, check, each):
     began = clock.now()

@@ -75,10 +75,10 @@ def test_all_our_models_pass(name):
         assert report.row("change").status == "PASS", str(report)
 
 
-@pytest.mark.parametrize("activation", ["tanh", swept("relu")])
-def test_a_network_which_draws_its_start_passes(activation):
-    x = np.linspace(-2, 2, 9)
-    network = refhmc.models.MLP([1, 2, 1], x[:, None], np.sin(x), activation=activation)
+@pytest.mark.parametrize(("activation", "hidden"), [("tanh", 1), swept("tanh", 2), swept("relu", 2)])
+def test_a_network_which_draws_its_start_passes(activation, hidden):
+    x = np.linspace(-2, 2, 5 if hidden == 1 else 9)
+    network = refhmc.models.MLP([1, hidden, 1], x[:, None], np.sin(x), activation=activation)
     report = rc.model(network)
     assert report.ok, str(report)
     assert report.row("third derivative").status == report.row("metric derivative").status == "PASS"

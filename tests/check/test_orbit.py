@@ -115,7 +115,7 @@ def test_arrays_of_uniforms_and_permutations():
 # ----------------------------------------------------------------------------------------------- wrong and right kernels
 
 
-@pytest.mark.parametrize("name", ["P20", swept("M12b"), swept("T09"), "T14"])
+@pytest.mark.parametrize("name", [*map(swept, ["P20", "M12b", "T09"]), "T14"])
 def test_bugs_are_found_and_the_case_is_printed(name):
     pair = BY_ID[name]
     report = pair.wrong(1)
@@ -133,12 +133,10 @@ def test_every_bug_is_found_and_its_twin_passes(pair):
     assert right.ok, str(right)
 
 
-QUICK = ("slice", "plain HMC")
+MARKS = {"plain HMC": [], "slice": pytest.mark.sweep}
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in cases.ODD]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in cases.ODD])
 def test_right_but_odd_kernels_pass(name):
     report = cases.ODD[name](1)
     assert report.ok, str(report)
@@ -150,7 +148,7 @@ def test_a_one_sided_limit_fails_where_it_is_asked_for():
     assert report.row("invariance").status == "PASS"
 
 
-@pytest.mark.parametrize(("depth", "eps"), [(2, 0.9), (3, 0.5)])
+@pytest.mark.parametrize(("depth", "eps"), [(2, 0.9), swept(3, 0.5)])
 def test_orbits_at_the_limit_of_divergence_are_found_for_any_seed(depth, eps):
     def energy(q, p):
         return 0.5 * float(p @ p) - cases.log_gaussian(q)
@@ -356,7 +354,8 @@ def test_refhmcs_compiled_nuts_is_invariant_on_a_tape_of_uniforms():
     assert report.row("invariance").status == "PASS"
 
 
-@pytest.mark.parametrize("map_", ["leapfrog", swept("implicit midpoint")])
+@pytest.mark.sweep
+@pytest.mark.parametrize("map_", ["leapfrog", "implicit midpoint"])
 def test_refhmcs_compiled_nuts_is_invariant_at_depth_two(map_):
     """To 1e-9 within 600 enumerated runs, of which an orbit of eleven starts takes at most 32 each."""
     if map_ == "leapfrog":
@@ -396,14 +395,22 @@ class OnTape:
         return next(self.tape) < math.exp(min(log_p, 0.0))
 
 
-@pytest.mark.parametrize(("bug", "status"), [({}, "PASS"), ({"weight_lost_on_reject": True}, "FAIL")])
-def test_a_kernel_that_is_given_its_uniforms_as_an_array_is_judged(bug, status):
-    sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, 2, **bug)
+@pytest.mark.parametrize(
+    ("depth", "bug", "status"),
+    [
+        (1, {}, "PASS"),
+        (1, {"inverse": True}, "FAIL"),
+        swept(2, {}, "PASS"),
+        swept(2, {"weight_lost_on_reject": True}, "FAIL"),
+    ],
+)
+def test_a_kernel_that_is_given_its_uniforms_as_an_array_is_judged(depth, bug, status):
+    sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, depth, **bug)
 
     def transition(draws, q, p):
-        return sampler(OnTape(draws, 6), q, p)
+        return sampler(OnTape(draws, 3 * depth), q, p)
 
-    report = rc.orbit(transition, leap, cases.log_gaussian, depth=2, eps=0.6, dim=2, most_runs=20_000)
+    report = rc.orbit(transition, leap, cases.log_gaussian, depth=depth, eps=0.6, dim=2, most_runs=20_000)
     assert report.row("invariance").status == status, str(report)
 
 

@@ -26,6 +26,7 @@ from refhmc.check.protocol.messages import LIMITS, Refusal, array, decimals, hex
 from refhmc.check.protocol.oracle import Oracle, serve
 from refhmc.check.protocol.program import Program, ProgramStopped
 from tests.helpers.places import ROOT
+from tests.helpers.sweeps import swept
 
 CLIENTS = ROOT / "validation" / "clients"
 FUNNEL = {"target": "funnel", "args": {"n": 2}}
@@ -465,15 +466,21 @@ def test_an_answer_in_a_batch_has_an_id_that_can_be_sent_back():
     assert [item["id"] for item in json.loads(found)["answers"]] == [None, "b"]
 
 
-def test_the_oracle_is_a_program_that_ends_with_its_input_and_is_quiet_when_its_reader_leaves():
-    serve = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle import serve; sys.exit(serve())"]
-    with Program(serve, seconds=60.0) as program:
+SERVE = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle import serve; sys.exit(serve())"]
+
+
+def test_the_oracle_is_a_program_that_ends_with_its_input():
+    with Program(SERVE, seconds=60.0) as program:
         assert program.ask("logp", target="normal-2", q=["1", "0x1p+0"])["logp"] == "-1"
         with pytest.raises(Refusal, match="no op"):
             program.ask("nothing")
         process = program._process
     assert process.returncode == 0
-    deaf = subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.sweep
+def test_the_oracle_is_quiet_when_its_reader_leaves():
+    deaf = subprocess.Popen(SERVE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deaf.stdout.close()
     deaf.stdin.write(b'{"op":"capabilities"}\n' * 3)
     deaf.stdin.close()
@@ -595,7 +602,7 @@ for text in sys.stdin:
     [
         ("stderr", "the last words"),
         ("stdout", "bytes without an answer to 'step'"),
-        ("one line", "bytes without an answer to 'step'"),
+        swept("one line", "bytes without an answer to 'step'"),
         ("part of a line", "no answer to 'step' within"),
     ],
 )

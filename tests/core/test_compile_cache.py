@@ -20,6 +20,7 @@ from refhmc.core.compile_cache import cache_directory, read_sealed, write_sealed
 from refhmc.core.compiled import jit
 from refhmc.core.file_lock import FileLock
 from refhmc.errors import CompileCacheWarning
+from tests.helpers.sweeps import swept
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has access lists in the place of owner and mode")
 REAL_USER = os.geteuid() if hasattr(os, "geteuid") else 0
@@ -253,7 +254,7 @@ def test_the_planted_file_would_be_executed(planted):
 
 
 @posix
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o1777, 0o770])
+@pytest.mark.parametrize("mode", [0o720, 0o702, *map(swept, [0o777, 0o1777, 0o770])])
 @pytest.mark.parametrize("which", ["root", "by hash"])
 def test_a_directory_that_others_can_write_is_not_used(folder, planted, which, mode):
     path, mark = planted

@@ -127,6 +127,7 @@ print(sum(not f.is_declaration for f in parse_bitcode(text).functions))
 """
 
 
+@pytest.mark.sweep
 def test_of_what_python_alone_calls_the_object_code_is_kept(tmp_path):
     """Not the text, which its callers would copy; and it runs when it is loaded."""
     (tmp_path / "entry.py").write_text(ENTRY)

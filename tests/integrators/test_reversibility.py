@@ -32,6 +32,7 @@ from refhmc.integrators import (
 from refhmc.metrics import Fisher, SoftAbs
 from refhmc.models import Banana, Funnel
 from tests.helpers.many_starts import from_each
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import MOVED_MODELS, SMOOTH, UNCHECKED, case, model_of
 from tests.helpers.sweeps import one_in, representatives
 
@@ -519,7 +520,13 @@ def test_a_trajectory_ends_where_its_metric_is_not_finite():
         return np.array([[[4 * q[0] ** 3 * np.exp(q[0] ** 4)]]])
 
     model = refhmc.Model(
-        1, lambda q, data: -0.5 * q[0] ** 2, lambda q, data: -q, fisher=fisher, fisher_derivative=slope, initial=[0.0]
+        1,
+        lambda q, data: -0.5 * q[0] ** 2,
+        lambda q, data: -q,
+        fisher=fisher,
+        fisher_derivative=slope,
+        initial=[0.0],
+        in_python=FEW_CALLS,
     )
     H = refhmc.Hamiltonian(model, Fisher())
     path = refhmc.integrate(H, ExplicitTao(0.0), [0.5], [40.0], step_size=0.5, n_steps=4)

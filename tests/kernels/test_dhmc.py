@@ -44,6 +44,7 @@ from tests.helpers.discontinuous_cases import (
 )
 from tests.helpers.many_starts import from_each
 from tests.helpers.posteriors import plain_ess, z_scores
+from tests.helpers.sweeps import every, one_in, swept
 
 FAMILY_ALPHA = 1e-4
 N_TESTS = 100
@@ -86,7 +87,7 @@ def test_energy_is_kept_where_the_density_is_constant_but_for_jumps(name, seed):
 
 
 @pytest.mark.parametrize("name", ["grid", "grid-log", "closed", "switch", "switch-full", "pair"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, swept(1), swept(2)])
 def test_a_step_is_undone_in_the_reverse_order(name, seed):
     """By the same step with the momentum reversed, and by one of the opposite size."""
     H, q, p, rng = case(name, seed)
@@ -233,7 +234,7 @@ def fine_flow(weights, eps_in_parts: int, n_steps: int, bug=None) -> float:
 @pytest.mark.parametrize(
     ("weights", "parts", "n_steps"),
     [
-        (WEIGHTS, 2, 2),
+        swept(WEIGHTS, 2, 2),
         (WEIGHTS, 7, 1),
         (WEIGHTS[:, 0], 3, 4),
         pytest.param(np.array([[[1.0, 3.0], [0.2, 0.5]]]), 4, 1, marks=pytest.mark.slow),
@@ -298,6 +299,7 @@ def test_a_wrong_kernel_is_not_stationary(bug):
     assert fine_flow(np.array([1.0, 3.0, 0.1, 2.0]), 3, 4, functools.partial(planted, bug)) > 1e-4
 
 
+@pytest.mark.sweep
 def test_a_fixed_order_and_no_bug_are_stationary():
     """Each move keeps the law by itself, so that a fixed order does, too."""
 
@@ -328,8 +330,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize(("name", "kernel"), one_in(3, LAWS, KERNELS))
 def test_transitions_keep_the_exact_law(name, kernel):
     """Of both the discrete and the smooth part, from independent exact draws; 36 comparisons."""
     make, draw, p_values = LAWS[name]
@@ -393,7 +394,7 @@ def run(name: str):
     return model, refhmc.sample(model, draws=draws, random_seed=12, progressbar=False, raw=True)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", every(2, RUNS))
 def test_means_and_variances(name):
     """Against enumeration, by z-test; 24 comparisons."""
     model, result = run(name)

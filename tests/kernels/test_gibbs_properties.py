@@ -97,6 +97,7 @@ MOVING = {
 }
 
 
+@pytest.mark.sweep
 @cases(20)
 @given(name=st.sampled_from(NAMES), moving=st.sampled_from(list(MOVING)), seed=SEEDS)
 def test_a_block_touches_no_other_coordinate(name, moving, seed):

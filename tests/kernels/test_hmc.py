@@ -31,6 +31,7 @@ from tests.helpers.laws import (
 )
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, model, no_density, no_gradient
 from tests.helpers.many_starts import from_each
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.places import oracles
 from tests.helpers.random_cases import cases
 
@@ -204,7 +205,7 @@ def test_a_jittered_length_of_a_trajectory_is_bounded():
 
 
 def test_a_free_particle_loses_no_energy_and_is_always_accepted():
-    free = refhmc.Model(3, no_density, no_gradient, name="free")
+    free = refhmc.Model(3, no_density, no_gradient, name="free", in_python=FEW_CALLS)
     q, p = np.array([1.0, -2.0, 0.5]), np.array([0.3, 1.0, -2.0])
     for metric in METRICS.values():
         H = refhmc.Hamiltonian(free, metric(3))
@@ -230,7 +231,7 @@ def harmless(q, data):
 @pytest.mark.parametrize("what", ["nan", "+inf", "-inf", "nan gradient"])
 def test_what_is_not_finite_is_never_accepted(what):
     if what == "nan gradient":
-        m = refhmc.Model(1, harmless, gradient_with_a_wall, data=np.nan, name="wall")
+        m = refhmc.Model(1, harmless, gradient_with_a_wall, data=np.nan, name="wall", in_python=FEW_CALLS)
     else:
         loss = {"nan": np.nan, "+inf": -np.inf, "-inf": np.inf}[what]
         m = refhmc.Model(1, normal_with_a_wall, normal_gradient, data=loss, name="wall")

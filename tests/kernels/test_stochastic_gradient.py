@@ -17,6 +17,7 @@ from refhmc.metrics import Diagonal, Fisher, Identity
 from refhmc.sampling.assembly import inexact_part
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.many_starts import from_each
+from tests.helpers.sweeps import swept
 
 D = 2
 DECAY = {"decay": (7.0, 0.6)}
@@ -231,7 +232,7 @@ def law_of(parts: np.ndarray, orders: list, h: float, a: float, c: float) -> tup
     return mean, np.linalg.solve(np.eye(n * n) - kept, added.ravel()).reshape(n, n)
 
 
-@pytest.mark.parametrize("name", ["sgld", "sghmc"])
+@pytest.mark.parametrize("name", [swept("sgld"), "sghmc"])
 def test_the_bias_of_minibatches_is_what_the_theory_says(name):
     """Means and variances along four directions after passes through four parts, each pass in a new order, from 20,000 starts:
     eight bounds of 5.5 standard errors, a false alarm of 1e-6 by the normal law of averages. A variance that is off by 8 % is

@@ -33,6 +33,7 @@ from refhmc.metrics.softabs_function import (
     softabs_derivative,
 )
 from refhmc.numerics import batched
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import model_of, soft, soft_quotient
 from tests.helpers.sweeps import one_in
 
@@ -139,6 +140,7 @@ def test_a_metric_that_is_not_positive_leaves_the_others_alone():
         lambda q, data: -q,
         fisher=lambda q, data: np.array([[1.0, q[0]], [q[0], 1.0]]),
         fisher_derivative=lambda q, data: np.array([[[0.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]]),
+        in_python=FEW_CALLS,
     )
     T = refhmc.arrays.hamiltonian(model, Fisher())
     q = np.array([[0.5, 0.1], [2.0, 0.1], [1.0, 0.1], [np.nan, 0.0], [-0.5, 0.3]])  # definite, not, singular, none

@@ -37,8 +37,9 @@ from refhmc.metrics import (
     OuterProductSoftAbs,
     SoftAbs,
 )
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import MODELS, RIEMANNIAN, Exact, funnel_exact, matrix_of, model_of, soft
-from tests.helpers.sweeps import one_in
+from tests.helpers.sweeps import one_in, swept
 
 DERIVATIVE, ENERGY = 1e-9, 1e-11
 TOO_LARGE = {"normal-100"}  # its metrics are constant: a test of its own
@@ -181,7 +182,8 @@ def cubic_third(q, data, out):
 @functools.cache
 def cubic():
     """A user's model whose Hessian at (0, 0, 0, w) has the eigenvalues 1, 1 + w, 0, 0; it has no ``trace``."""
-    return refhmc.Model(4, cubic_log_density, cubic_gradient, cubic_hessian, cubic_third, name="cubic")
+    functions = (cubic_log_density, cubic_gradient, cubic_hessian, cubic_third)
+    return refhmc.Model(4, *functions, name="cubic", in_python=FEW_CALLS)
 
 
 @pytest.mark.parametrize("metric", [SoftAbs(alpha=2.0), SoftAbs(), DiagonalSoftAbs()])
@@ -353,14 +355,19 @@ def tilted(log_density=tilted_log_density, hessian=tilted_hessian):
     )
 
 
+SOME = [Fisher(), SoftAbs()]
+OTHERS = [DiagonalSoftAbs(), OuterProductSoftAbs(), DiagonalOuterProductSoftAbs()]
+
+
+@pytest.mark.parametrize("metrics", [SOME, swept(OTHERS)], ids=["full", "others"])
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning", "ignore:overflow:RuntimeWarning")
-def test_a_users_model_runs_compiled_or_as_python_with_the_same_draws(sample):
+def test_a_users_model_runs_compiled_or_as_python_with_the_same_draws(metrics, sample):
     options = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1, "initvals": [0.3, -0.2]}
     compiled_model, python_model = tilted(), tilted(log_density_through_scipy)
     assert compiled_model.runs_as_python is None
     assert python_model.runs_as_python is not None
     rng = np.random.default_rng(2)
-    for metric in (Fisher(), SoftAbs(), DiagonalSoftAbs(), OuterProductSoftAbs(), DiagonalOuterProductSoftAbs()):
+    for metric in metrics:
         check_against_exact(compiled_model, metric, rng.standard_normal(2), rng)
         kernel = refhmc.NUTS(metric=metric)
         draws = sample(compiled_model, kernel, **options).draws

@@ -76,6 +76,7 @@ def pairs(draw):
     return alpha, t / alpha, other / alpha
 
 
+@pytest.mark.sweep
 @cases(500)
 @given(alphas, arguments)
 def test_soft(alpha, t):
@@ -95,6 +96,7 @@ def test_soft_on_a_grid():
             assert relative_error(soft_derivative(t, 1.0), exact_derivative(t, 1.0)) < 1.2e-15
 
 
+@pytest.mark.sweep
 @cases(1000)
 @given(pairs())
 @example((1.0, 15.85, 16.64))

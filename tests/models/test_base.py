@@ -69,6 +69,7 @@ def test_plain_functions_are_compiled_with_named_data():
     assert np.array_equal(slope, model.gradient(q0))
 
 
+@pytest.mark.sweep
 def test_the_in_place_protocol_gives_the_same(sample):
     returning = refhmc.Model(3, log_density, gradient, data=DATA)
     in_place = refhmc.Model(3, log_density, gradient_in_place, data=DATA)
@@ -84,9 +85,9 @@ def test_the_in_place_protocol_gives_the_same(sample):
         (None, lambda data: data is None),
         swept(2.5, lambda data: data == 2.5),
         swept(3, lambda data: data + 1 == 4),
-        ([1.0, 2.0], lambda data: data[1] == 2.0 and data.shape == (2,)),
+        swept([1.0, 2.0], lambda data: data[1] == 2.0 and data.shape == (2,)),
         swept(np.arange(6.0).reshape(2, 3), lambda data: data[1, 2] == 5.0 and data.ndim == 2),
-        (np.arange(24).reshape(2, 3, 4), lambda data: data[1, 2, 3] == 23),
+        swept(np.arange(24).reshape(2, 3, 4), lambda data: data[1, 2, 3] == 23),
         ((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
     ],
 )
@@ -196,6 +197,7 @@ def scaled(scale):
 OFFSET = np.array([1.0])
 
 
+@pytest.mark.sweep
 def test_functions_share_what_is_compiled_if_they_are_the_same_part_for_part(monkeypatch):
     """Of other functions, or after a change of what they read, nothing: values and gradients are those of the model."""
     q = np.array([0.5, -2.0])
@@ -216,7 +218,7 @@ def test_functions_share_what_is_compiled_if_they_are_the_same_part_for_part(mon
         OFFSET[0] = before
 
 
-@pytest.mark.parametrize("returned", [1, 3])
+@pytest.mark.parametrize("returned", [1, swept(3)])
 def test_a_gradient_of_another_length_is_refused(returned):
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: np.zeros(returned))
     with pytest.raises(ModelError, match=r"gradient must return real numbers of shape \(2,\)"):

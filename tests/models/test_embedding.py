@@ -25,6 +25,8 @@ from tests.helpers.discontinuous_cases import (
     switch_gradient,
     switch_log_density,
 )
+from tests.helpers.models import FEW_CALLS
+from tests.helpers.sweeps import swept
 
 SUPPORTS = [range(10, 50), range(1), range(-3, 4), (0, None), (1, None), [7, 8, 9]]
 
@@ -100,7 +102,7 @@ def test_the_density_matches_the_probabilities(a):
 
 
 @pytest.mark.parametrize(
-    "model", [switch(), pair(), refhmc.models.CellGrid(a="log n"), refhmc.models.ClosedPopulation()]
+    "model", [switch(), swept(pair()), refhmc.models.CellGrid(a="log n"), refhmc.models.ClosedPopulation()]
 )
 def test_the_change_is_the_difference_of_two_densities(model):
     rng = np.random.default_rng(2)
@@ -185,7 +187,7 @@ def test_a_start_outside_the_support_is_refused(sample):
 
 
 def make_far():
-    return refhmc.Model(1, far_log_density, far_gradient, discontinuous=[0])
+    return refhmc.Model(1, far_log_density, far_gradient, discontinuous=[0], in_python=FEW_CALLS)
 
 
 def far_log_density(q, data):
@@ -223,7 +225,7 @@ def smooth_gradient(q, data):
     return -q
 
 
-@pytest.mark.parametrize("height", [0.7, 3.0, 40.0])
+@pytest.mark.parametrize("height", [0.7, swept(3.0), 40.0])
 @pytest.mark.parametrize("kernel", [refhmc.HMC, refhmc.NUTS])
 def test_a_jump_nobody_declared_is_found(kernel, height, sample):
     """Two points either side of .3, next to each other, and the coordinate that makes the difference."""

@@ -59,6 +59,7 @@ def test_raetschs_split_is_one_of_the_270_rows():
     assert sorted(split["train"] + split["test"]) == list(range(270))
 
 
+@pytest.mark.sweep
 def test_posterior_is_of_these_data():
     """Moments by importance sampling of our own, 60,000 draws of a multivariate t with 8 degrees of freedom at the mode.
 

@@ -48,6 +48,7 @@ def third(q, data):
     return T
 
 
+@pytest.mark.sweep
 def test_a_users_model_compiled_with_its_full_third_derivative():
     model = refhmc.Model(
         2,

@@ -22,6 +22,7 @@ import refhmc
 from refhmc.errors import MissingDerivativeError, MissingTextError
 from refhmc.models.on_arrays import TextOnArrays
 from refhmc.numerics import batched
+from tests.helpers.sweeps import representatives, swept
 
 MATRICES = ("hessian", "fisher", "fisher_bands")
 TRACES = ("trace", "fisher_trace")
@@ -154,7 +155,11 @@ def sizes(text, key, q, M):
     return size + 1e-6 * np.max(size, axis=tuple(range(1, f.ndim)), keepdims=True)
 
 
-@pytest.mark.parametrize(("name", "key"), CASES)
+# The largest networks' contractions take seconds; of a smaller one they stay.
+LONG = [(name, key) for name in ("cnn-two", "cnn-no-pooling") for key in ("trace", "fisher_trace")]
+
+
+@pytest.mark.parametrize(("name", "key"), representatives(CASES, [case for case in CASES if case not in LONG]))
 def test_the_text_is_the_compiled_model(name, key):
     model, q = model_called(name), positions(name)
     text, compiled = model.on_arrays(), refhmc.arrays.ModelOnArrays(model)
@@ -268,7 +273,7 @@ class OfAUser(TextOnArrays):
         return -0.5 * (q * q).sum(axis=-1), -q
 
 
-@pytest.mark.parametrize("name", ["banana", "breast-cancer", "softmax", "mlp-tanh", "cnn-two"])
+@pytest.mark.parametrize("name", ["banana", "breast-cancer", swept("softmax"), "mlp-tanh", swept("cnn-two")])
 def test_a_split_model_is_the_sum_of_its_parts(name):
     """With the parts' texts in ``parts``; the sum is that of the whole, to rounding."""
     whole, rng = model_called(name), np.random.default_rng(10)

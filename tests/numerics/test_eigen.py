@@ -201,6 +201,7 @@ def symmetric(draw):
     return (np.tril(A) + np.tril(A, -1).T) * np.outer(s, s)
 
 
+@pytest.mark.sweep
 @cases(300)
 @given(symmetric(), st.randoms(use_true_random=False))
 def test_properties(A, random):

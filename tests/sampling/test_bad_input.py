@@ -7,6 +7,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import GradientError, InitError, MetricError, MissingDerivativeError, ModelError, ShapeError
+from tests.helpers.models import FEW_CALLS
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")
 NAN, INF = float("nan"), float("inf")
@@ -165,16 +166,17 @@ def test_starts_where_the_density_is_not_finite(sample):
     def gradient(q, data):
         return 1 / q
 
-    positive = refhmc.Model(1, log_density, gradient, name="positive")
+    few = {"in_python": FEW_CALLS}
+    positive = refhmc.Model(1, log_density, gradient, name="positive", **few)
     with pytest.raises(InitError, match=r"chain 0: the log density at the start \[-1.\] is nan"):
         sample(positive, initvals=[-1.0])
-    nowhere = refhmc.Model(1, lambda q, data: -np.inf, lambda q, data: -q, name="nowhere")
+    nowhere = refhmc.Model(1, lambda q, data: -np.inf, lambda q, data: -q, name="nowhere", **few)
     with pytest.raises(InitError, match=r"no start found in 100 tries.*log density 100 times"):
         sample(nowhere)
-    improper = refhmc.Model(1, lambda q, data: np.inf, lambda q, data: -q, name="improper")
+    improper = refhmc.Model(1, lambda q, data: np.inf, lambda q, data: -q, name="improper", **few)
     with pytest.raises(ModelError, match="improper"):
         sample(improper, initvals=[0.5])
-    steep = refhmc.Model(1, lambda q, data: -q[0] * q[0], lambda q, data: np.array([np.nan]), name="steep")
+    steep = refhmc.Model(1, lambda q, data: -q[0] * q[0], lambda q, data: np.array([np.nan]), name="steep", **few)
     with pytest.raises(InitError, match=r"the gradient at the start \[0.5\] is nan for q\[0\]"):
         sample(steep, initvals=[0.5])
 

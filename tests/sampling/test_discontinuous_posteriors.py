@@ -66,6 +66,7 @@ def test_classifier_in_two_dimensions(sample):
     assert result.sample_stats["is_accepted"].all()  # the integrator keeps the energy
 
 
+@pytest.mark.sweep
 def test_classifier_of_heart_disease(sample):
     """|beta|^2 is chi-square with 14 degrees of freedom, whatever the data say about the direction."""
     model = refhmc.models.PACBayesClassifier()
@@ -107,6 +108,7 @@ def jolly_seber(sample, draws: int, tune: int):
     return result
 
 
+@pytest.mark.sweep
 def test_jolly_seber(sample):
     jolly_seber(sample, draws=1500, tune=1000)
 

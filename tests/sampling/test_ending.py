@@ -237,7 +237,7 @@ def interrupted_at(line, run):
     return result, next(passed) > line
 
 
-@pytest.mark.parametrize("every", [7, swept(1)])
+@pytest.mark.parametrize("every", [17, swept(1)])
 def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected, every):
     """Lines of the end of ``sample`` are interrupted: in one run of it after the other, ``every`` lines further on."""
     with warnings.catch_warnings():

@@ -22,7 +22,9 @@ from refhmc.errors import (
     ShapeError,
 )
 from refhmc.metrics import Dense, Fisher, SoftAbs
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import swept
 
 GAUSSIAN = refhmc.models.Gaussian([1.0, -2.0], [[1.0, 0.6], [0.6, 2.0]])
 FUNNEL = refhmc.models.Funnel(2)
@@ -273,7 +275,7 @@ def test_a_start_outside_the_support(sample):
 def test_a_start_without_a_metric(sample):
     model = refhmc.Model(1, lambda q, d: -(q[0] ** 4), lambda q, d: -4 * q**3, hessian=lambda q, d: np.diag(-12 * q**2),
                          trace=lambda q, d, M: -24 * q * M[0], fisher=lambda q, d: np.array([[q[0]]]),
-                         fisher_trace=lambda q, d, M: M[0])  # fmt: skip
+                         fisher_trace=lambda q, d, M: M[0], in_python=FEW_CALLS)  # fmt: skip
     with pytest.raises(MetricError, match="chain 1"):
         sample(model, HMC(n_steps=2, metric=Fisher()), **SHORT, initvals=[[1.0], [-1.0], [2.0]], preflight=False)
 
@@ -517,7 +519,7 @@ def test_means_of_a_gaussian(kernel, sample):
     assert np.all(np.abs(both.mean(axis=(0, 1)) - truth) < 5 * error)
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, swept(False)])
 def test_means_of_eight_schools(shared, sample):
     """10 means against posteriordb's draws, whose own error is counted, within 5 standard errors: false alarm 6e-6."""
     model, kernel = refhmc.models.EightSchools(), NUTS(max_treedepth=5, target_accept=0.9)

@@ -15,6 +15,7 @@ import scipy.stats
 import refhmc
 from refhmc import diagnostics
 from tests.helpers.posteriors import z_scores
+from tests.helpers.sweeps import representatives
 
 FAMILY_ALPHA = 1e-4
 SEED = 20261121
@@ -34,7 +35,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+SOME = ["eight-schools", "garch", "kidscore", "heart", "banana", "gaussian"]  # of each kernel, metric and option
+
+
+@pytest.mark.parametrize("name", representatives(CASES, SOME))
 def test_means_and_variances(name, sample):
     model = refhmc.models.by_name()[name]()
     kernel, draws = CASES[name]

@@ -135,7 +135,7 @@ def test_of_a_split_model_one_part_is_looked_at():
     assert not by_hand.made_alike
 
 
-@pytest.mark.parametrize("problem", [years, logistic, wide])
+@pytest.mark.parametrize("problem", [years, logistic, swept(wide)])
 @pytest.mark.parametrize("seed", [0, swept(1), swept(2)])
 def test_wrong_gradients_are_found(problem, seed):
     log_density, likelihood, prior, q, _ = problem(seed)
@@ -405,17 +405,18 @@ def wrong_third_derivative(q, data):
     return 1.5 * compiled_third_derivative(q, data)
 
 
-def test_sample_refuses_a_wrong_third_derivative(sample):
-    """Compiled, through ``sample``. It gave biased draws without a word."""
+@pytest.mark.parametrize("in_python", [PYTHON, swept("")])
+def test_sample_refuses_a_wrong_third_derivative(sample, in_python):
+    """Through ``sample``. It gave biased draws without a word."""
     kernel = refhmc.HMC(step_size=0.2, n_steps=2, metric=SOFTABS)
     options = {"draws": 5, "tune": 0, "chains": 1, "random_seed": 1}
-    functions = [numba.njit(f) for f in (log_density, gradient, hessian)]
-    wrong = refhmc.Model(3, *functions, wrong_third_derivative)
+    functions = (log_density, gradient, hessian)
+    wrong = refhmc.Model(3, *functions, wrong_third_derivative, in_python=in_python)
     with pytest.raises(GradientError, match="the third_derivative is not the derivative of the hessian"):
         sample(wrong, kernel, **options)
     assert sample(wrong, kernel, preflight=False, **options).draws.shape == (1, 5, 3)
-    right = refhmc.Model(3, *functions, compiled_third_derivative)
-    assert right.runs_as_python is None
+    right = refhmc.Model(3, *functions, compiled_third_derivative, in_python=in_python)
+    assert right.runs_as_python == (in_python or None)
     assert sample(right, kernel, **options).draws.shape == (1, 5, 3)
 
 
@@ -516,9 +517,9 @@ def data_written(q, data):
     ("name", "functions"),
     [
         ("log_density", (to_zero, normal_gradient)),
-        ("log_density", (numba.njit(to_zero), normal_gradient)),
+        swept("log_density", (numba.njit(to_zero), normal_gradient)),
         ("gradient", (normal, doubling)),
-        ("gradient", (normal, doubling_in_place)),
+        swept("gradient", (normal, doubling_in_place)),
     ],
 )
 @pytest.mark.parametrize("initvals", [None, [0.0, 0.0]])
@@ -569,7 +570,7 @@ def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
 @pytest.mark.parametrize(
     ("functions", "words", "in_python"),
     [
-        ((to_zero, normal_gradient), "changed its argument q in place", ""),
+        swept((to_zero, normal_gradient), "changed its argument q in place", ""),
         swept((data_written, normal_gradient), "changed its data", ""),
         swept((to_zero, normal_gradient), "changed its argument q in place", PYTHON),
         ((data_written, normal_gradient), "changed its data", PYTHON),

@@ -14,6 +14,7 @@ import pytest
 
 import refhmc
 from refhmc.sampling import progress
+from tests.helpers.sweeps import swept
 
 RUN = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 1}
 
@@ -104,9 +105,10 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
     assert "\x1b[" in text
 
 
-def test_chains_can_run_in_other_processes(sample):
+@pytest.mark.parametrize("processes", [1, swept(2)])
+def test_chains_can_run_in_other_processes(processes, sample):
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         result = sample(refhmc.models.Funnel(2), **RUN, executor=pool)
     assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), **RUN).draws)
     assert result.attributes["n_gradient_evaluations"] > 0

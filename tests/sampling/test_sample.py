@@ -11,6 +11,7 @@ import pytest
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling.assembly import largest_rectangle
+from tests.helpers.models import FEW_CALLS
 
 SHORT = {"draws": 60, "tune": 100, "random_seed": 20261121}
 
@@ -176,7 +177,7 @@ def test_the_remaining_warnings(normal, sample):
 
 
 def test_a_density_that_is_flat_is_said_to_be(sample):
-    flat = refhmc.Model(1, lambda q, data: 0.0, lambda q, data: 0.0 * q, name="flat")
+    flat = refhmc.Model(1, lambda q, data: 0.0, lambda q, data: 0.0 * q, name="flat", in_python=FEW_CALLS)
     with pytest.warns(
         SamplingWarning, match=r"search for a first step size found no end in 2 of 2 chains \(\[0, 1\]\)"
     ):

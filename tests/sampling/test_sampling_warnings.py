@@ -16,6 +16,7 @@ from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.sampling.review import percent, review
 from refhmc.sampling.sample import _Announcer
+from tests.helpers.models import FEW_CALLS
 
 CHAINS, N = 2, 400
 
@@ -216,6 +217,7 @@ def test_a_metric_error_does_not_recommend_the_metric_in_use(metric):
         hessian=lambda q, data: -np.array([[1.0, 0.5], [0.5, -1.0]]) * data,
         third_derivative=lambda q, data: np.zeros((2, 2, 2)),
         data=scale,
+        in_python=FEW_CALLS,
     )
     with pytest.raises(MetricError, match="cannot be computed in double precision") as caught:
         refhmc.Hamiltonian(model, metric).energy(np.ones(2), np.ones(2))

@@ -139,6 +139,7 @@ def test_the_variants_of_table_1_are_softmax_regressions():
             near(end[1][k], path.p[-1])
 
 
+@pytest.mark.sweep
 def test_the_rules_of_table_1_s_variants():
     """Ten transitions with a step at which some are rejected, against refhmc's trajectories on the same randomness."""
     X, y = some_digits()
@@ -238,6 +239,7 @@ def test_the_sounds_are_those_of_the_rule():
     assert 12 * np.exp(-0.4) < spacing < 12 * np.exp(0.4)
 
 
+@pytest.mark.sweep
 def test_parts_of_a_large_network_hold_a_few_vectors_each():
     """Names and all else but the data, of 24 further parts: 2.1 vectors of the weights each (10.3 with names of their own)."""
     X = np.zeros((60, 12, 12))

@@ -11,6 +11,7 @@ import scipy.stats
 
 pytest.importorskip("validation.judging", reason="validation/ is beside the tests in the repository only")
 
+from tests.helpers.sweeps import swept
 from validation.judging import (
     ALARM,
     POWER,
@@ -67,7 +68,7 @@ def test_an_error_printed_as_zero_is_ours_scaled_and_below_the_rounding():
     )
 
 
-@pytest.mark.parametrize("rounding", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("rounding", [0.0, swept(0.5), swept(3.0)])
 def test_agreeing_figures_have_uniform_p(rounding):
     """4 trials beside 10 printed ones, of one law; p below 0.01, 0.05, 0.3 as often as that, within 25 % (Welch's law is
     approximate, and the printed error rounded too) and 4.5 standard deviations: a false alarm in 1e-5."""
@@ -127,6 +128,7 @@ def test_few_trials_have_the_freedom_of_their_batches():
     assert compare(Estimate(0.452, 0.0062, 2), printed).p > level(36)  # with one degree of freedom they would agree
 
 
+@pytest.mark.sweep
 def test_error_of_batches_covers():
     """AR(1) chains of 10,000 with autocorrelation 0.8, two to a figure: |t| > 2.024 (38 degrees of freedom) in 5 %.
 
