@@ -15,8 +15,9 @@ from refhmc.check.derivatives.slopes import noise_along, second_along, slope_alo
 from refhmc.check.judging import simplest
 from refhmc.check.mutants import models as mutants
 from refhmc.models.datasets import load_json
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import MODELS
-from tests.helpers.sweeps import representatives, swept
+from tests.helpers.sweeps import representatives
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
 QUICK = ("P13", "P14", "P15", "half", "third", "buffer", "support")
@@ -75,10 +76,24 @@ def test_all_our_models_pass(name):
         assert report.row("change").status == "PASS", str(report)
 
 
-@pytest.mark.parametrize(("activation", "hidden"), [("tanh", 1), swept("tanh", 2), swept("relu", 2)])
-def test_a_network_which_draws_its_start_passes(activation, hidden):
-    x = np.linspace(-2, 2, 5 if hidden == 1 else 9)
-    network = refhmc.models.MLP([1, hidden, 1], x[:, None], np.sin(x), activation=activation)
+def test_a_model_which_draws_its_start_passes():
+    drawn = []
+
+    def initial(rng):
+        drawn.append(rng.standard_normal(2))
+        return drawn[-1]
+
+    functions = (lambda q, data: -0.5 * q @ q, lambda q, data: -q, lambda q, data: -np.eye(2))
+    report = rc.model(refhmc.Model(2, *functions, initial=initial, in_python=FEW_CALLS))
+    assert report.ok, str(report)
+    assert drawn
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_network_which_draws_its_start_passes(activation):
+    x = np.linspace(-2, 2, 9)
+    network = refhmc.models.MLP([1, 2, 1], x[:, None], np.sin(x), activation=activation)
     report = rc.model(network)
     assert report.ok, str(report)
     assert report.row("third derivative").status == report.row("metric derivative").status == "PASS"

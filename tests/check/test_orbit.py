@@ -334,6 +334,7 @@ def text_of_nuts(draws, q, p, step_size, max_depth):
     return state[Q].copy(), state[P].copy()
 
 
+@pytest.mark.sweep
 def test_the_text_of_refhmcs_nuts_is_invariant():
     report = rc.orbit(text_of_nuts, leap, cases.log_gaussian, depth=2, eps=0.9, dim=2, threshold=1000.0, most_runs=1500)
     assert report.ok, str(report)

@@ -80,6 +80,7 @@ def assert_no_drift(energy: np.ndarray, allowed: float) -> None:
     assert np.median(error[-fifth:]) <= 6.5 * np.median(error[:fifth]) + allowed
 
 
+@pytest.mark.sweep
 def test_the_error_does_not_drift():
     left_out = []
 
@@ -104,6 +105,7 @@ def test_the_error_does_not_drift():
     assert np.mean(left_out) < 0.1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["gaussian-3", "logistic"])
 def test_a_method_that_is_not_symplectic_drifts(name):
     """Heun's method, of order 2 as well: its error grows with the time."""

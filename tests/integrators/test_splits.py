@@ -267,7 +267,7 @@ KERNELS = {
 }
 
 
-LAWS_BY_DEFAULT = {("hmc", "randomized", 5), ("nuts", "randomized", 2), ("hmc", "gaussian", 2)}
+LAWS_BY_DEFAULT = {("nuts", "randomized", 2), ("hmc", "gaussian", 2)}
 
 
 @pytest.mark.parametrize(

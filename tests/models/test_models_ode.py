@@ -372,7 +372,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", representatives(KERNELS, ["hmc", "fisher"]))
+@pytest.mark.parametrize("name", representatives(KERNELS, ["hmc"]))
 def test_an_ode_that_fails_is_recorded_with_the_solvers_words(name, bounded, sample, capfd):
     """A divergence; where an iterate of an implicit step met it, a failure of that step's solver."""
     with warnings.catch_warnings(record=True) as caught:
