@@ -363,7 +363,7 @@ def symmetric(function):
     ("metric", "names"),
     [
         (SOFTABS, ("hessian", "trace")),
-        (SOFTABS, ("hessian", "third_derivative")),
+        swept(SOFTABS, ("hessian", "third_derivative")),
         (refhmc.metrics.DiagonalSoftAbs(), ("hessian", "third_derivative")),
         (refhmc.metrics.OuterProductSoftAbs(), ("hessian",)),
         (refhmc.metrics.DiagonalOuterProductSoftAbs(), ("hessian",)),
