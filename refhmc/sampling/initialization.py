@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import conditional
+from refhmc.sampling.named_starts import are_named, starts_by_name
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.user_functions import check_functions, check_variables
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 MAX_TRIES = 100
 
 
-def given_starts(model: Model, initvals: np.ndarray | None, chains: int) -> np.ndarray | None:
-    """``initvals`` as (chains, d), or the model's own start repeated, or None: each is drawn."""
+def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
+    """``initvals`` as (chains, d), by name too, or the model's own start repeated, or None: each is drawn."""
     if initvals is None:
         return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))
+    if are_named(initvals):
+        return starts_by_name(model, initvals, chains)
     try:
         starts = np.array(initvals, dtype=float)
     except (TypeError, ValueError) as error:
@@ -105,7 +108,7 @@ def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int)
 def checked_starts(
     model: Model,
     plan: Plan,
-    initvals: np.ndarray | None,
+    initvals: Any,
     chains: int,
     rng: np.random.Generator,
     preflight: bool,

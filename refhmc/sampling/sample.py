@@ -75,7 +75,9 @@ def sample(
     chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
         ``SeedSequence(entropy, spawn_key=(k,))`` whatever ``chains``, ``cores``, progress or executor.
-    initvals : (d,) or (chains, d), unconstrained. Default: the model's own start, or uniform on (-2, 2).
+    initvals : (d,) or (chains, d), unconstrained; or constrained values of the variables by name, ``{"mu": 3.0, "tau": 0.5}``,
+        enough of them to tell the position, or such a mapping for each chain. Default: the model's own start, or uniform on
+        (-2, 2).
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.

@@ -1,0 +1,113 @@
+"""Starts by name, in constrained values: the position q at which ``constrain`` gives them.
+
+A model has the map from q to its variables x, and no inverse. So q is found by Levenberg and Marquardt's iteration for
+
+    min_q sum_k ((x_k(q) - v_k) / s_k)^2,    s_k = |v_k|, or 1 where v_k is 0
+
+from q = 0, with the Jacobian by differences: (J'J + lambda diag J'J) step = -J'r, lambda divided by 10 after a step that comes
+nearer and multiplied by 10 after one that does not. A solution is one to a relative error of 1e-8 in each value, at which J has
+full rank: no coordinate is left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.errors import InitError, ShapeError
+from refhmc.models.base import Model
+
+MAX_ITERATIONS, DIFFERENCE, TOLERANCE = 300, 1e-6, 1e-8
+
+
+def are_named(initvals: Any) -> bool:
+    """Whether starts are given by name: a mapping, or one for each chain."""
+    return isinstance(initvals, Mapping) or (
+        isinstance(initvals, Sequence) and len(initvals) > 0 and all(isinstance(each, Mapping) for each in initvals)
+    )
+
+
+def starts_by_name(model: Model, initvals: Any, chains: int) -> np.ndarray:
+    """(chains, d) from a mapping of names to values, or from one for each chain. Raises ShapeError for other names, shapes or
+    numbers of mappings, InitError for values that the variables cannot have, or that leave a coordinate open."""
+    if isinstance(initvals, Mapping):
+        return np.tile(position_of(model, initvals), (chains, 1))
+    if len(initvals) != chains:
+        raise ShapeError(f"initvals: one mapping, or one for each of {chains} chains, got {len(initvals)}")
+    return np.stack([position_of(model, each) for each in initvals])
+
+
+def position_of(model: Model, values: Mapping) -> np.ndarray:
+    """The position (d,) at which the model's variables have these values."""
+    there = model.constrain(np.zeros(model.dim))
+    unknown = [name for name in values if name not in there]
+    if unknown:
+        raise ShapeError(f"initvals: model {model.name!r} has no variable {unknown[0]!r}; it has {', '.join(there)}")
+    wanted = {name: _numbers(name, value, np.shape(there[name])) for name, value in values.items()}
+    v = np.concatenate([wanted[name].ravel() for name in wanted]) if wanted else np.zeros(0)
+    scale = np.where(v == 0, 1.0, abs(v))
+
+    def residuals(q: np.ndarray) -> np.ndarray:
+        x = model.constrain(q)
+        lead = q.shape[:-1]
+        parts = [np.asarray(x[name], dtype=float).reshape(*lead, -1) for name in wanted]
+        return (np.concatenate(parts, axis=-1) - v) / scale if parts else np.zeros((*lead, 0))
+
+    with np.errstate(all="ignore"):
+        q, J = least_squares(residuals, np.zeros(model.dim))
+        missed = abs(residuals(q))
+    if missed.size and not missed.max() <= TOLERANCE:
+        first = int(np.argmax(np.nan_to_num(missed, nan=np.inf)))
+        owners = [name for name in wanted for _ in range(wanted[name].size)]
+        raise InitError(
+            f"initvals: {owners[first]} = {v[first]:.6g} is not reached: it lies outside of the variable's range, or does not "
+            "go with the other values. Give a value inside, or the unconstrained position."
+        )
+    free = np.linalg.norm(J, axis=0) == 0
+    if free.any() or np.linalg.matrix_rank(J) < model.dim:
+        rest = [model.names[i] for i in np.flatnonzero(free)[:5]] or ["a combination of coordinates"]
+        raise InitError(
+            f"initvals: {', '.join(values) or 'no name'} leaves {', '.join(rest)} open. Give the other variables too "
+            f"(it has {', '.join(there)}), or the unconstrained position."
+        )
+    return q
+
+
+def least_squares(residuals: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The q of least squares, and the Jacobian there."""
+    damping, r = 1e-3, residuals(q)
+    for _ in range(MAX_ITERATIONS):
+        J = jacobian(residuals, q)
+        if not np.isfinite(J).all() or abs(r).max(initial=0.0) <= 1e-13:
+            break
+        normal = J.T @ J
+        weights = np.diag(normal)
+        step = np.linalg.lstsq(normal + damping * np.diag(np.where(weights > 0, weights, 1.0)), -J.T @ r, rcond=None)[0]
+        moved = residuals(q + step)
+        if np.isfinite(moved).all() and moved @ moved < r @ r:
+            q, r, damping = q + step, moved, max(damping / 10, 1e-15)
+        elif damping > 1e12:
+            break
+        else:
+            damping *= 10
+    return q, jacobian(residuals, q)
+
+
+def jacobian(residuals: Any, q: np.ndarray) -> np.ndarray:
+    """(k, d) by central differences"""
+    h = DIFFERENCE * np.maximum(1.0, abs(q))
+    return ((residuals(q + np.diag(h)) - residuals(q - np.diag(h))) / (2 * h[:, None])).T
+
+
+def _numbers(name: str, value: Any, shape: tuple) -> np.ndarray:
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"initvals: {name} must be numbers of the shape {shape}: {error}") from error
+    if array.shape != shape:
+        raise ShapeError(f"initvals: {name} must have the shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise InitError(f"initvals: {name} must be finite, got {value!r}")
+    return array
