@@ -42,6 +42,14 @@ curvature about one, L is at least the pi/2 that it begins with: it need not gro
 tau at lag one, a lower bound, may fall short of the slowest scale. After the last window trajectories have the length L and
 the jitter j. Warm-ups of less than 30 iterations learn no length: it is pi/2 without jitter. A chain learns from what it saw
 alone.
+
+**Measured** (``validation/benchmarks/results/trajectory_length.md``): the least effective sample size of a coordinate, for a
+gradient of the draws, against that of length pi/2 without jitter, medians of five seeds: standard normals 1.1 (d = 2, 10) and
+1.2 (100); condition 100 on the identity 24 and 29 (d = 10, 100), where it is 2.7 and 1.3 times that of NUTS; logistic
+regression 1.6, with Fisher 1.3; banana with Fisher 0.86, at the same length, so that it is the jitter; funnel with SoftAbs
+4.2. There length 15 turns v to its opposite, so that 4,000 draws are worth 13,859, but v^2 is worth 810 and the least x
+4,407, at 2.2 times the steps: by the least coordinate 3.7 times pi/2, by the criterion 1.3. Warm-up takes 1.1 to 2.2 times
+the gradients of as many draws.
 """
 
 from __future__ import annotations
