@@ -202,7 +202,10 @@ def _stuck(draws: np.ndarray, before: np.ndarray, stats: dict[str, np.ndarray], 
     accepted = stats["is_accepted"]
     moved = accepted & np.any(draws != before, axis=2)
     found: list[str] = []
-    for k, row in enumerate(moved):
+    number = np.arange(1, moved.shape[1] + 1)
+    since = number - np.maximum.accumulate(np.where(moved, number, 0), axis=1)  # draws since the last move
+    for k in map(int, np.flatnonzero(since.max(axis=1, initial=0) >= min(NEVER_MOVED_DRAWS, STUCK_DRAWS))):
+        row = moved[k]
         ends = np.flatnonzero(np.concatenate([[True], row, [True]]))  # a stretch of rejections lies between two of them
         lengths = np.diff(ends) - 1
         still, begin = int(lengths.max()), int(ends[lengths.argmax()])
