@@ -5,6 +5,10 @@
 Differences of the caller's own functions are the truth, with an error that is measured where it is used
 (``derivatives/slopes.py``, ``derivatives/claims.py``): in float32 for a subject that answers in it.
 
+Not judged rightly: a function that answers in float64 and computes in float32, as networks with ``dtype=np.float32`` do. The
+right gradient of an MLP on tanh or ReLU FAILs at large points, and one on ReLU at others, too. Examine networks in float64:
+those on ReLU and SELU pass.
+
 What no derivative can show is a density that is consistently another one: ``models/densities.py``.
 
 How grave a failure is. A leapfrog whose force is *any* function of q preserves volume and can be reversed: a wrong gradient
