@@ -13,10 +13,10 @@ from refhmc.adaptation.step_size import search_jump_size, search_step_size, set_
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.core import types
 from refhmc.core.compiled import jit, jit_inline
-from refhmc.core.point import as_point
+from refhmc.core.point import as_point, copy_row
 from refhmc.core.records import REAL, WHOLE, record_type
 from refhmc.core.types import JUMPING, as_points, as_work, as_workspace
-from refhmc.metrics.base import FROM_DRAWS, FROM_GRADIENTS
+from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, FROM_PAIRS
 from refhmc.metrics.laplace import take_scales
 
 # Length of warm-up, whether the step is adapted, what the metric learns from, the target of the statistic that the step is
@@ -24,16 +24,24 @@ from refhmc.metrics.laplace import take_scales
 PLAN = record_type(
     {"tune": WHOLE, "adapt_step": WHOLE, "learns": WHOLE, "target": REAL, "adapt_to_flips": WHOLE, "jump_target": REAL}
 )
-PROGRESS = record_type({"iteration": WHOLE, "in_window": WHOLE})
+# ``due``: the window, from 1 on, whose metric is to be learned before the next transition, outside the loop; ``restart``: the
+# step size is to be sought anew there. ``steps``: of the trajectories since the metric was last learned.
+# ``given``: warm-up began with a metric, and does not learn another from its first draws.
+PROGRESS = record_type(
+    {"iteration": WHOLE, "in_window": WHOLE, "due": WHOLE, "restart": WHOLE, "steps": REAL, "given": WHOLE}
+)
 
 
 class Adaptation(NamedTuple):
-    """Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; dual averaging of the
-    step size and of the jump size; how far warm-up is; its windows, rows (learns the metric, start, stop)."""
+    """Welford's mean and scatter of the position and, where the metric learns from them, of the gradient; the last
+    positions and gradients themselves, where they are kept, iteration i in row i mod n; dual averaging of the step size
+    and of the jump size; how far warm-up is; its windows, rows (learns the metric, start, stop)."""
 
     mean: Any
     scatter: Any
     gradient_scatter: Any
+    kept: Any
+    kept_gradients: Any
     dual: Any
     jump_dual: Any
     progress: Any
@@ -43,16 +51,17 @@ class Adaptation(NamedTuple):
 
 ADAPTATION = nb.Tuple(
     (
-        *(types.MATRIX, types.MATRIX, types.MATRIX, numba.from_dtype(DUAL), numba.from_dtype(DUAL)),
-        *(numba.from_dtype(PROGRESS), numba.from_dtype(PLAN), types.MATRIX_OF_INTEGERS),
+        *(types.MATRIX, types.MATRIX, types.MATRIX, types.MATRIX, types.MATRIX),
+        *(numba.from_dtype(DUAL), numba.from_dtype(DUAL), numba.from_dtype(PROGRESS)),
+        *(numba.from_dtype(PLAN), types.MATRIX_OF_INTEGERS),
     )
 )
 
 
 @jit_inline
 def as_adaptation(adaptation: tuple) -> Adaptation:
-    mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
-    return Adaptation(mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows)
+    mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
+    return Adaptation(mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows)
 
 
 @jit
@@ -67,7 +76,7 @@ def adapt(
     control: Any,
 ) -> None:
     """After a draw of warm-up."""
-    mean, scatter, gradient_scatter, dual, jump_dual, progress, plan, windows = adaptation
+    mean, scatter, gradient_scatter, kept, kept_gradients, dual, jump_dual, progress, plan, windows = adaptation
     points, _, _, _, _, work = as_workspace(workspace)
     state = as_point(as_points(points).state)
     if plan.adapt_step:
@@ -76,8 +85,17 @@ def adapt(
         if plan.jump_target > 0:
             update_dual_averaging(jump_dual, stats.no_flip_probability, plan.jump_target)
         take_sizes(dynamics, dual.log_step, jump_dual.log_step, settings, work)
+    if kept.shape[0] > 0:
+        row = progress.iteration % kept.shape[0]
+        copy_row(kept[row], state.q)
+        copy_row(kept_gradients[row], state.gradient)
+        progress.steps += stats.n_steps
     for k in range(windows.shape[0]):
         learns, start, stop = windows[k, 0], windows[k, 1], windows[k, 2]
+        if plan.learns == FROM_PAIRS:
+            if learns and progress.iteration == stop - 1:
+                progress.due = k + 1
+            continue
         if not (learns and start <= progress.iteration < stop):
             continue
         progress.in_window += 1
@@ -88,13 +106,13 @@ def adapt(
             if plan.learns == FROM_GRADIENTS:
                 learn_from_gradients(scatter, gradient_scatter, work)
             else:
-                learn_metric(scatter, progress.in_window, work)
+                learn_metric(scatter, progress.in_window, plan.learns == AS_STAN, work)
                 if dynamics[0] == JUMPING:
                     take_scales(work)
                     set_jump_size(settings, work)
             mean[:], scatter[:], gradient_scatter[:] = 0.0, 0.0, 0.0
             progress.in_window = 0
-            if plan.adapt_step and plan.learns == FROM_DRAWS:
+            if plan.adapt_step and plan.learns != FROM_GRADIENTS:
                 begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
     if plan.adapt_step and progress.iteration == plan.tune - 1:
         take_sizes(dynamics, dual.log_step_bar, jump_dual.log_step_bar, settings, work)

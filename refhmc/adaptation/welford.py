@@ -1,6 +1,14 @@
 """Metrics learned from draws, and from draws and gradients: running moments of a window, and the metric that they make.
 
-**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of the identity, n/(n + 5) C + 5/(n + 5) 10^-3 I.
+**Covariance** (Welford): with n draws of a window, shrunk towards 1/1000 of what the sample itself says of each coordinate,
+
+    n/(n + 5) C + 5/(n + 5) 10^-3 diag(C)
+
+Stan's rule has I for diag(C): both are the same where every variance is 1. With I a variance of 10^-9 is lifted to 10^-5
+(n = 500), and what is left has the condition 10^4; with diag(C) the rule does not see units. (A shrinkage of the
+correlations by Ledoit and Wolf's intensity, some 2/n of them, is least in the Frobenius norm, which does not see small
+eigenvalues: the least one of a correlation of 0.9999 would be lifted tenfold.) A coordinate whose draws are all the same
+keeps what it had. "draws as Stan" is Stan's own rule.
 
 **From gradients** (``Diagonal(learn_from="draws and gradients")``, the idea of nutpie): M^-1_ii = sqrt(var q_i / var dL/dq_i),
 the diagonal that brings the Fisher divergence between the scaled target and a standard normal to its minimum. For
@@ -56,7 +64,7 @@ def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) 
 
 
 @jit
-def learn_metric(scatter: np.ndarray, count: int, work: np.ndarray) -> None:
+def learn_metric(scatter: np.ndarray, count: int, as_stan: bool, work: np.ndarray) -> None:
     """The regularised (co)variance of a window becomes M^-1."""
     w, is_diagonal = diagonal(work), as_work(work).mats.shape[0] == 0
     keep = count / (count + SHRINK_COUNT)
@@ -66,14 +74,20 @@ def learn_metric(scatter: np.ndarray, count: int, work: np.ndarray) -> None:
         return
     if is_diagonal:
         for i in range(d):
-            w.inverse_mass[i] = keep * scatter[0, i] / (count - 1) + add
-            w.root[i] = 1 / math.sqrt(w.inverse_mass[i])
+            variance = scatter[0, i] / (count - 1)
+            if as_stan or variance > 0:
+                w.inverse_mass[i] = keep * variance + add * (1.0 if as_stan else variance)
+                w.root[i] = 1 / math.sqrt(w.inverse_mass[i])
     else:
         M_inverse = dense(work).M_inverse
         for i in range(d):
+            variance, before = scatter[i, i] / (count - 1), M_inverse[i, i]
             for j in range(d):
                 M_inverse[i, j] = keep * scatter[i, j] / (count - 1)
-            M_inverse[i, i] += add
+            if as_stan or variance > 0:
+                M_inverse[i, i] += add * (1.0 if as_stan else variance)
+            else:
+                M_inverse[i, i] = before
             w.inverse_mass[i] = M_inverse[i, i]
             w.root[i] = 1 / math.sqrt(w.inverse_mass[i])
         cholesky(M_inverse, dense(work).L)

@@ -3,13 +3,19 @@
 75 iterations of step size alone, then windows of 25, 50, 100, ... in which the metric is learned (the last one stretched to
 fit; for 151 to 199 iterations that is the first, where Stan has a second one of 1 to 49 draws), then 50 of step size
 alone. Below 150 iterations the parts are 15 %, 75 % and 10 %; below 20 only the step size is adapted.
+
+A metric that is learned from draws and gradients is right, of a normal, after few draws, and begins at once: at iteration 10
+and then whenever warm-up is 3/2 as long, each time from the later half of what there is, the last time 50
+iterations (10 %) before the end.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-FIRST_FAST, FIRST_WINDOW, LAST_FAST = 75, 25, 50
+from refhmc.metrics.base import FROM_PAIRS, NOTHING
+
+FIRST_FAST, FIRST_WINDOW, LAST_FAST, FIRST_GROWING = 75, 25, 50, 10
 
 
 def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
@@ -35,7 +41,25 @@ def warmup_schedule(tune: int) -> list[tuple[str, int, int]]:
     return phases
 
 
-def schedule_array(tune: int, adapts_metric: bool) -> np.ndarray:
-    """(k, 3) integers for the core: learns the metric (1) or not, start, stop."""
-    phases = warmup_schedule(tune) if adapts_metric else ([("fast", 0, tune)] if tune else [])
+def growing_windows(tune: int) -> list[tuple[str, int, int]]:
+    """Phases ``(kind, start, stop)``: those of kind "slow" overlap, each the later half of what there is at its end."""
+    last = min(LAST_FAST, int(0.1 * tune))
+    if tune < 20:
+        return [("fast", 0, tune)] if tune else []
+    phases, stop = [], FIRST_GROWING
+    while stop < tune - last:
+        phases.append(("slow", stop // 2, stop))
+        stop = int(1.5 * stop)
+    if phases and phases[-1][2] > 0.8 * (tune - last):  # the last two would see nearly the same
+        phases.pop()
+    return [*phases, ("slow", (tune - last) // 2, tune - last), ("fast", tune - last, tune)]
+
+
+def schedule_array(tune: int, learns: int) -> np.ndarray:
+    """(k, 3) integers for the core: learns the metric (1) or not, start, stop; ``learns``: from what
+    (:mod:`refhmc.metrics.base`)."""
+    if learns == NOTHING:
+        phases = [("fast", 0, tune)] if tune else []
+    else:
+        phases = growing_windows(tune) if learns == FROM_PAIRS else warmup_schedule(tune)
     return np.array([(kind == "slow", start, stop) for kind, start, stop in phases], dtype=np.int64).reshape(-1, 3)

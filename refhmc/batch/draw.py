@@ -28,7 +28,7 @@ from refhmc.batch.warmup import (
 from refhmc.core import sample_stats as S
 from refhmc.errors import InitError, ShapeError
 from refhmc.integrators.defaults import resolve
-from refhmc.metrics.base import FROM_DRAWS, NOTHING
+from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
@@ -186,8 +186,9 @@ class Run:
                     return
             if kind == "slow":
                 self.count_evaluations()
-                self.transitions.mover = self.mover_for(learned_metric(self.metric, positions, gradients))
-                if learns == FROM_DRAWS:
+                learned = learned_metric(self.metric, positions, gradients, learns == AS_STAN)
+                self.transitions.mover = self.mover_for(learned)
+                if learns != FROM_GRADIENTS:
                     first = self.first_sizes(statistics)
                     for name, dual in duals.items():
                         dual.restart(first[name])

@@ -72,8 +72,9 @@ class Moments:
         return (self.second - shift / self.n) / (self.n - 1)
 
 
-def learned_metric(metric: Any, positions: Moments, gradients: Moments | None) -> Any:
-    """The metric of a window, as :mod:`refhmc.adaptation.welford` has it; ``metric`` itself where there are too few draws."""
+def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, as_stan: bool = False) -> Any:
+    """The metric of a window, as :mod:`refhmc.adaptation.welford` has it; ``metric``, the one before, where there are too few
+    draws."""
     from refhmc.batch.backends import to_host
 
     n = positions.n
@@ -86,10 +87,18 @@ def learned_metric(metric: Any, positions: Moments, gradients: Moments | None) -
         before = metric.inverse_mass(len(ratio))
         return Diagonal(np.where((ratio > 1e-20) & (ratio < 1e20), ratio, before))
     keep, add = n / (n + SHRINK_COUNT), SHRINK_TO * SHRINK_COUNT / (n + SHRINK_COUNT)
+    variances = np.diag(W) if positions.dense else W
+    if as_stan:
+        to = np.ones(len(variances))
+    elif np.all(variances > 0):
+        to = variances
+    else:  # of a coordinate that has not moved what there was
+        before = metric.inverse_mass(len(variances))
+        to = np.where(variances > 0, variances, (np.diag(before) if positions.dense else before) / add)
     if positions.dense:
         W = (W + W.T) / 2
-        return Dense(keep * W + add * np.eye(len(W)))
-    return Diagonal(keep * W + add)
+        return Dense(keep * W + add * np.diag(to))
+    return Diagonal(keep * W + add * to)
 
 
 def moments_for(metric: Any, q: Array) -> tuple[Moments, Moments | None]:

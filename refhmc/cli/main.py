@@ -95,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for option, known, default in (
         ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
-        ("metric", Names(lambda: refhmc.metrics.METRICS), "diagonal"),
+        ("metric", Names(lambda: refhmc.metrics.METRICS), "low-rank, whose directions are learned where they pay"),
         ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS), "what suits the metric"),
     ):
         text = f"one of %(choices)s; default: {default}"
@@ -214,6 +214,8 @@ def print_result(model: Model, result: Result) -> None:
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
+    if attributes.get("adaptation"):
+        print(attributes["adaptation"])
     print(summary_beside_truth(model, result))
     if (data := regression_data(model)) is not None and result.draws.size:
         print(fit_to_data(model, result, *data))
@@ -256,7 +258,7 @@ def metric_and_integrator(options: Any) -> tuple:
     import refhmc
     from refhmc.integrators.defaults import resolve
 
-    kind = refhmc.metrics.METRICS[options.metric or "diagonal"]
+    kind = refhmc.metrics.METRICS[options.metric or "low-rank"]
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
     if alpha and "alpha" not in options_of(kind):
         raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {kind.name}")

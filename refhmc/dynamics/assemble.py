@@ -19,7 +19,7 @@ from refhmc.integrators.base import CHECK
 from refhmc.integrators.defaults import resolve
 from refhmc.integrators.discontinuous import Discontinuous
 from refhmc.metrics import Diagonal, laplace
-from refhmc.metrics.base import FROM_GRADIENTS
+from refhmc.metrics.base import FROM_GRADIENTS, FROM_PAIRS
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -82,7 +82,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
         rows = part.rows_for(model, metric)
     if follows_parts:
         options.drawn_parts = part.drawn_parts(model)
-        if metric.learns == FROM_GRADIENTS:
+        if metric.learns in (FROM_GRADIENTS, FROM_PAIRS):
             raise MetricError(
                 f"{type(part).__name__} never has the whole gradient: {type(metric).__name__} cannot learn from it"
             )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
-from refhmc.metrics import Diagonal, Identity
+from refhmc.metrics import Diagonal, Identity, LowRank
+
+AUTO = "auto"  # a kernel's word for None
 
 
 def resolve(metric: Any, integrator: Any) -> tuple:
     """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""
     if metric is None:
-        fixed = getattr(getattr(integrator, "base", integrator), "fixed_metric", False)
-        metric = Identity() if fixed else Diagonal()
+        metric = default_metric(getattr(integrator, "base", integrator))
     _require(
         metric, "metric", "refhmc.metrics", ("geometry", "refresh", "reads", "stacks", "options", "position_dependent")
     )
@@ -29,6 +30,14 @@ def resolve(metric: Any, integrator: Any) -> tuple:
             "are neither symplectic nor reversible. Use ImplicitMidpoint, GeneralizedLeapfrog or ProjectedTao."
         )
     return metric, integrator
+
+
+def default_metric(integrator: Any) -> Any:
+    """What "auto" is: a metric of low rank, which begins diagonal and learns directions where they pay; ``Diagonal()`` for an
+    integrator that never has the whole gradient, ``Identity()`` for one that has the metric in it."""
+    if getattr(integrator, "fixed_metric", False):
+        return Identity()
+    return Diagonal() if getattr(integrator, "follows_parts", False) else LowRank()
 
 
 def _require(given: Any, what: str, where: str, names: tuple[str, ...]) -> None:

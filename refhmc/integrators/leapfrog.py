@@ -23,9 +23,9 @@ from refhmc.core.compiled import jit, jit_part, jit_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.euclidean import dense, diagonal
+from refhmc.metrics.euclidean import diagonal, inverse_product, rank_of
 from refhmc.numerics.batched import Array
-from refhmc.numerics.linalg import dot, symmetric_times
+from refhmc.numerics.linalg import dot
 
 NO_ROWS = Layout("")
 
@@ -50,7 +50,7 @@ class Leapfrog:
         own = getattr(metric, "leapfrog", None)
         if own is not None:
             return own
-        return leapfrog_dense if metric.is_dense else leapfrog_diagonal
+        return leapfrog_by_products if metric.is_dense else leapfrog_diagonal
 
     def options(self) -> dict[str, float]:
         return {}
@@ -67,9 +67,29 @@ def step(H: Any, q: Array, p: Array, eps: Array) -> tuple[Array, Array]:
     return q, p + eps / 2 * H.model.gradient(q)
 
 
+@jit
+def leapfrog_by_products(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
+    """The same step on a dense metric, or one of low rank."""
+    as_work(work).counters.gradients += 1
+    f, point = as_model(model), as_point(z)
+    for i in range(z.shape[1]):
+        point.p[i] += 0.5 * eps * point.gradient[i]
+    inverse_product(point.p, work, point.velocity)
+    for i in range(z.shape[1]):
+        point.q[i] += eps * point.velocity[i]
+    log_density = f.value_and_gradient(point.q, f.data, point.gradient)
+    for i in range(z.shape[1]):
+        point.p[i] += 0.5 * eps * point.gradient[i]
+    inverse_product(point.p, work, point.velocity)
+    point.log_density[0] = log_density
+    return -log_density + 0.5 * dot(point.p, point.velocity)
+
+
 @jit_part
 def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """One leapfrog step of the point ``z`` in place on a diagonal metric; returns H there."""
+    """One leapfrog step of the point ``z`` in place on a diagonal metric, or one of low rank; returns H there."""
+    if rank_of(work) > 0:
+        return leapfrog_by_products(model, metric, z, eps, work, own)
     as_work(work).counters.gradients += 1
     f, point, inverse_mass = as_model(model), as_point(z), diagonal(work).inverse_mass
     for i in range(z.shape[1]):
@@ -92,21 +112,3 @@ def last_kick(z: np.ndarray, half_eps: float, inverse_mass: np.ndarray) -> float
         point.velocity[i] = v
         total += p * v
     return total
-
-
-@jit
-def leapfrog_dense(model: tuple, metric: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-    """The same step on a dense metric."""
-    as_work(work).counters.gradients += 1
-    f, point, M_inverse = as_model(model), as_point(z), dense(work).M_inverse
-    for i in range(z.shape[1]):
-        point.p[i] += 0.5 * eps * point.gradient[i]
-    symmetric_times(M_inverse, point.p, point.velocity)
-    for i in range(z.shape[1]):
-        point.q[i] += eps * point.velocity[i]
-    log_density = f.value_and_gradient(point.q, f.data, point.gradient)
-    for i in range(z.shape[1]):
-        point.p[i] += 0.5 * eps * point.gradient[i]
-    symmetric_times(M_inverse, point.p, point.velocity)
-    point.log_density[0] = log_density
-    return -log_density + 0.5 * dot(point.p, point.velocity)

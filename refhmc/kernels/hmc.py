@@ -49,8 +49,10 @@ class HMC:
         from 1, ..., L, as the program of Brofos and Lederman (2021) does by default (not in their tables' runs), give
         ``trajectory_length=step_size * (L + 1) / 2`` and ``length_jitter=L / (L + 1)``. The programs of Betancourt (2013) and
         Cobb et al. (2019) have a fixed number; Betancourt's jitters the step by 5 %.
-    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
-        on the position. target_accept : default 0.8, and 0.95 there.
+    metric : default "auto", :class:`refhmc.metrics.LowRank`, which begins diagonal and learns in warm-up the directions
+        that pay. In a block of several, and for many chains at once (``backend="arrays"``), "auto" is ``Diagonal()``, adapted.
+    integrator : default ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends on the position.
+    target_accept : default 0.8, and 0.95 there.
     """
 
     name = "hmc"

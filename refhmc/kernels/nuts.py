@@ -170,8 +170,10 @@ class NUTS:
 
     step_size : the step; ``None`` adapts it in warm-up to ``target_accept``.
     max_treedepth : at most 2^max_treedepth - 1 steps a draw.
-    metric, integrator : default ``Diagonal()``, adapted, and ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends
-        on the position. target_accept : default 0.8, and 0.95 there.
+    metric : default "auto", :class:`refhmc.metrics.LowRank`, which begins diagonal and learns in warm-up the directions
+        that pay. In a block of several, and for many chains at once (``backend="arrays"``), "auto" is ``Diagonal()``, adapted.
+    integrator : default ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends on the position.
+    target_accept : default 0.8, and 0.95 there.
     """
 
     name = "nuts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from refhmc.integrators.defaults import resolve
+from refhmc.integrators.defaults import AUTO, resolve
 
 
 class Kernel(Protocol):
@@ -45,6 +45,10 @@ def check_options(kernel: Any) -> None:
     target = kernel.target_accept
     if target is not None and not 0 < target < 1:
         raise ValueError(f"target_accept must lie between 0 and 1, got {target!r}")
+    if isinstance(kernel.metric, str):
+        if kernel.metric != AUTO:
+            raise TypeError(f"metric must be one of refhmc.metrics, or {AUTO!r}, got {kernel.metric!r}")
+        object.__setattr__(kernel, "metric", None)
     resolve(kernel.metric, kernel.integrator)
 
 

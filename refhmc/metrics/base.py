@@ -33,8 +33,9 @@ from refhmc.numerics.linalg import dot
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-# What warm-up learns a metric from.
-NOTHING, FROM_DRAWS, FROM_GRADIENTS = range(3)
+# What warm-up learns a metric from: nothing; the draws of a window, shrunk by their own scales, or as Stan does;
+# variances of draws and of gradients; the draws and gradients themselves, which are kept.
+NOTHING, FROM_DRAWS, AS_STAN, FROM_GRADIENTS, FROM_PAIRS = range(5)
 
 
 class Metric(Protocol):

@@ -3,6 +3,8 @@
 v = M^-1 p          velocity
 p ~ N(0, M)         momentum; with M^-1 = L L', p = L^-T z has covariance (L L')^-1 = M
 K = 1/2 p' M^-1 p   kinetic energy (log det M is constant and dropped)
+
+Beside its diagonal a metric may have some directions (:mod:`refhmc.metrics.low_rank`); compiled code is one for both.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit
+from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import (
+    AS_STAN,
     EUCLIDEAN,
     FROM_DRAWS,
     FROM_GRADIENTS,
+    FROM_PAIRS,
     NOTHING,
     SHARED,
     HamiltonianOnArrays,
@@ -35,6 +39,12 @@ diagonal, shared = EUCLIDEAN.views, SHARED.views
 # A dense metric has M^-1 and its lower Cholesky factor besides; the matrices of a diagonal one are none.
 DENSE = Layout("", "M_inverse L", after=EUCLIDEAN)
 dense = DENSE.views
+# One of low rank has lambda - 1 and lambda^-1/2 - 1 of its directions, how many they are, and then themselves, a row each.
+LOW_RANK = Layout("spread shrink rank", after=SHARED)
+low_rank, FIRST_DIRECTION = LOW_RANK.views, LOW_RANK.n_vectors
+
+# What ``learn_from`` may say.
+DRAWS, GRADIENTS_TOO, STAN = "draws", "draws and gradients", "draws as Stan"
 
 
 class Euclidean:
@@ -93,24 +103,24 @@ class Identity(Euclidean):
 class Diagonal(Euclidean):
     """M^-1 = diag(variances). ``None``: adapted in warm-up from 1. A scalar stands for all coordinates.
 
-    ``learn_from`` says what it is adapted from: "draws" (Stan's estimate, their variances), or "draws and gradients",
-    sqrt(var q / var dL/dq), which is exact for a Gaussian with independent coordinates after a few draws.
+    ``learn_from`` says what it is adapted from: "draws" (their variances), "draws as Stan" (the same, shrunk towards 10^-3
+    whatever their scale), or "draws and gradients", sqrt(var q / var dL/dq), which is exact for a Gaussian with independent
+    coordinates after a few draws (:mod:`refhmc.adaptation.welford`).
     """
 
     name = "diagonal"
     variances: Any = None
-    learn_from: str = "draws"
+    learn_from: str = DRAWS
     is_dense = False
 
     def __post_init__(self) -> None:
-        if self.learn_from not in ("draws", "draws and gradients"):
-            raise ValueError(f"learn_from must be 'draws' or 'draws and gradients', got {self.learn_from!r}")
+        check_learn_from(self.learn_from)
 
     @property
     def learns(self) -> int:
         if self.variances is not None:
             return NOTHING
-        return FROM_DRAWS if self.learn_from == "draws" else FROM_GRADIENTS
+        return {DRAWS: FROM_DRAWS, STAN: AS_STAN, GRADIENTS_TOO: FROM_GRADIENTS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The diagonal, (dim,). Raises ShapeError, or MetricError naming the least entry."""
@@ -126,15 +136,26 @@ class Diagonal(Euclidean):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Euclidean):
-    """M^-1 = covariance. ``None``: adapted in warm-up from the identity."""
+    """M^-1 = covariance. ``None``: adapted in warm-up from the identity.
+
+    ``learn_from``: "draws", their covariance, shrunk by 1/1000 of their own variances (:mod:`refhmc.adaptation.welford`);
+    "draws as Stan", shrunk by 1/1000 of the identity; or "draws and gradients", the matrix of least Fisher divergence
+    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws.
+    """
 
     name = "dense"
     covariance: Any = None
+    learn_from: str = DRAWS
     is_dense = True
+
+    def __post_init__(self) -> None:
+        check_learn_from(self.learn_from)
 
     @property
     def learns(self) -> int:
-        return FROM_DRAWS if self.covariance is None else NOTHING
+        if self.covariance is not None:
+            return NOTHING
+        return {DRAWS: FROM_DRAWS, STAN: AS_STAN, GRADIENTS_TOO: FROM_PAIRS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The matrix, (dim, dim). Raises ShapeError, or MetricError naming asymmetry or the least eigenvalue."""
@@ -152,6 +173,11 @@ class Dense(Euclidean):
         if not least > 0:
             raise MetricError(f"covariance is not positive definite: its least eigenvalue is {least:.6g}")
         return 0.5 * (covariance + covariance.T)
+
+
+def check_learn_from(word: str) -> None:
+    if word not in (DRAWS, STAN, GRADIENTS_TOO):
+        raise ValueError(f"learn_from must be {DRAWS!r}, {STAN!r} or {GRADIENTS_TOO!r}, got {word!r}")
 
 
 class EuclideanOnArrays(HamiltonianOnArrays):
@@ -189,13 +215,24 @@ class EuclideanOnArrays(HamiltonianOnArrays):
         return normals / W**0.5 if W.ndim == 1 else batched.solve(self.factor(q), normals)
 
 
+@jit_inline
+def rank_of(work: tuple) -> int:
+    """How many directions the metric has beside its diagonal; none where it has no rows for them."""
+    return int(low_rank(work).rank[0]) if as_work(work).vecs.shape[0] >= FIRST_DIRECTION else 0
+
+
 @jit
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = M^-1 p"""
     if as_work(work).mats.shape[0] == 0:
-        inverse_mass = diagonal(work).inverse_mass
+        inverse_mass, vecs = diagonal(work).inverse_mass, as_work(work).vecs
         for i in range(p.shape[0]):
             out[i] = inverse_mass[i] * p[i]
+        for k in range(rank_of(work)):
+            v = vecs[FIRST_DIRECTION + k]
+            along = low_rank(work).spread[k] * dot(v, p)
+            for i in range(p.shape[0]):
+                out[i] += along * v[i]
     else:
         symmetric_times(dense(work).M_inverse, p, out)
 
@@ -212,9 +249,14 @@ def energy(z: np.ndarray, work: tuple) -> float:
 def draw(normals: np.ndarray, work: tuple, p: np.ndarray) -> None:
     """p ~ N(0, M) from standard normals."""
     if as_work(work).mats.shape[0] == 0:
-        root = diagonal(work).root
+        root, vecs = diagonal(work).root, as_work(work).vecs
         for i in range(p.shape[0]):
             p[i] = normals[i] * root[i]
+        for k in range(rank_of(work)):  # one after another: v_j . p is not changed by the others
+            v = vecs[FIRST_DIRECTION + k]
+            along = low_rank(work).shrink[k] * dot(v, p)
+            for i in range(p.shape[0]):
+                p[i] += along * root[i] ** 2 * v[i]
     else:
         for i in range(p.shape[0]):
             p[i] = normals[i]

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refhmc.adaptation.adapted import Adapted, in_words
 from refhmc.core.records import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
 from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import blocks_of, kernels_of, statistics, statistics_of_blocks
+from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, statistics, statistics_of_blocks
 from refhmc.sampling import discontinuity
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
@@ -73,6 +74,7 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
         "tuning_steps": int(tune),
         "preflight": bool(preflight),
         "exact": inexact_part(kernel) is None,
+        "adaptation": "",
     }
     return Result({}, attributes)
 
@@ -95,6 +97,10 @@ def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str
     result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
     result.attributes.update(learned_lengths(runs))
     result.groups.update(groups)
+    learned = [runs[k].adapted for k in chosen]
+    result.adapted[:] = [] if None in learned else [of.get(ALL, of) for of in learned if of is not None]
+    if any(isinstance(each, Adapted) for each in result.adapted):
+        result.attributes["adaptation"] = in_words(result.adapted)
     if len(set(lengths)) == 1:
         result.ragged.clear()
 

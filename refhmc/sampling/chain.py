@@ -22,6 +22,7 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.adaptation.dual_averaging import DUAL
+from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
 from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
 from refhmc.adaptation.windows import schedule_array
@@ -34,11 +35,14 @@ from refhmc.core.types import N_POINTS, as_model, as_points, as_work, as_workspa
 from refhmc.dynamics.assemble import Dynamics, make_discontinuous_dynamics, make_dynamics, make_minibatch_dynamics
 from refhmc.dynamics.fuse import functions_to_fuse, fused_transition, transition_with
 from refhmc.errors import CheckpointError, ShapeError
+from refhmc.integrators.defaults import default_metric
 from refhmc.integrators.leapfrog import leapfrog_diagonal
 from refhmc.kernels.blocks import indices_of, kernels_of
 from refhmc.kernels.nuts import INTERVAL_ROWS
 from refhmc.kernels.watched import N_LENGTHS, WATCHED_ROWS
-from refhmc.metrics.base import NOTHING
+from refhmc.metrics import Diagonal
+from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS, NOTHING
+from refhmc.metrics.low_rank import LARGEST
 from refhmc.models.conditionals import Conditional, conditional_of
 from refhmc.sampling.checkpoint import read_arrays
 
@@ -96,7 +100,9 @@ def take_turn(
     _, _, _, _, counters, status = as_work(as_workspace(workspace).work)
     learned = as_adaptation(adaptation)
     progress, plan = learned.progress, learned.plan
-    if progress.iteration == 0 and plan.adapt_step:
+    starts = progress.iteration == 0 and (plan.tune > 0 or not progress.given)
+    if (starts or progress.restart) and plan.adapt_step:
+        progress.restart = 0
         begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
     reset_counters(counters, status, control)
     outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
@@ -126,7 +132,8 @@ def take_turn(
 def run_draws(
     block: tuple, randomness: tuple, draws: np.ndarray, rows: np.ndarray, stats: np.ndarray, control: Any
 ) -> int:
-    """Fill ``draws`` and ``rows``, one row a draw, from the state of a block that is alone; returns how many were made.
+    """Fill ``draws`` and ``rows``, one row a draw, from the state of a block that is alone; returns how many were made: fewer
+    after a stop or a pause, and where a metric is to be learned.
 
     ``stats`` are the same rows by name.
     """
@@ -142,6 +149,8 @@ def run_draws(
         copy_row(draws[k], state.q)
         control.draws_done += 1
         control.divergences += int(stats[k].diverging)
+        if as_adaptation(adaptation).progress.due:
+            return k + 1
     return draws.shape[0]
 
 
@@ -298,7 +307,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     elif minibatches:
         dynamics = make_minibatch_dynamics(model, kernel.metric)
     else:
-        dynamics = make_dynamics(model, kernel.metric, kernel.integrator)
+        dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     metric = dynamics.metric
     target = kernel.target_accept
     if target is None:
@@ -328,7 +337,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         model is joint,
         transition,
         dynamics,
-        schedule_array(tune, metric.learns != NOTHING),
+        schedule_array(tune, metric.learns),
         lengths,
         warmup,
         1.0 if adapt_step else float(kernel.step_size),
@@ -337,19 +346,40 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     )
 
 
+def metric_of_block(kernel: Any, alone: bool, name: str) -> Any:
+    """The kernel's; of one block among several ``Diagonal()`` for "auto": its conditional, and so its gradient, is
+    another one in every turn. Raises ValueError for a metric that learns from such gradients' geometry."""
+    metric, integrator = kernel.metric, kernel.integrator
+    if alone or getattr(metric, "position_dependent", False):
+        return metric
+    if metric is None:
+        default = default_metric(getattr(integrator, "base", integrator))
+        return default if default.learns != FROM_PAIRS else Diagonal()
+    if getattr(metric, "learns", 0) == FROM_PAIRS:
+        raise ValueError(
+            f"block {name}: {type(metric).__name__} learns from draws and gradients of one density, and the block's "
+            "conditional changes with the other blocks: take Diagonal(), or Dense()"
+        )
+    return metric
+
+
 class BlockState:
     """A block's state (plain arrays) with the scratch space it works in."""
 
     # The arrays that are the state; everything else is scratch. (The cache says what the metric's work holds, and counts are
     # taken over by the next draw.)
     ARRAYS = (
-        *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "dual"),
-        *("jump_dual", "progress", "settings", "length", "length_moments", "length_sums"),
+        *("state", "vecs", "mats", "cache", "counters", "status", "mean", "scatter", "gradient_scatter", "kept"),
+        *("kept_gradients", "history", "dual", "jump_dual", "progress", "settings"),
+        *("length", "length_moments", "length_sums"),
     )
 
     def __init__(self, plan: BlockPlan) -> None:
         d, dynamics = plan.conditional.model.dim, plan.dynamics
-        dense = dynamics.metric.is_dense and dynamics.metric.learns != NOTHING
+        learns = dynamics.metric.learns
+        dense = dynamics.metric.is_dense and learns in (FROM_DRAWS, AS_STAN)
+        windows = [stop - start for slow, start, stop in plan.windows if slow and learns == FROM_PAIRS]
+        n_kept = min(max(windows, default=0), LARGEST // d)
         self.plan = plan
         self.points = np.zeros((N_POINTS, dynamics.point_rows, d))
         learns_length = len(plan.length_windows) > 0
@@ -362,6 +392,8 @@ class BlockState:
         self.cache, self.counters, self.status = one(CACHE), one(COUNTERS), one(STATUS)
         self.mean, self.scatter = np.zeros((2, d)), np.zeros((d if dense else 1, d))
         self.gradient_scatter = np.zeros((1, d))
+        self.kept, self.kept_gradients = np.zeros((n_kept, d)), np.zeros((n_kept, d))
+        self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
         self.settings = one(SETTINGS)
         for name, value in plan.settings.items():
@@ -385,6 +417,8 @@ class BlockState:
         self.state[Q] = q
         model = self.plan.conditional.model
         self.state[LOG_DENSITY, 0], self.state[GRADIENT] = model.core.value_and_gradient(q)
+        if len(self.kept):
+            begin_learning(self)
 
     @property
     def work(self) -> tuple:
@@ -396,7 +430,7 @@ class BlockState:
 
     @property
     def adaptation(self) -> tuple:
-        arrays = self.mean, self.scatter, self.gradient_scatter
+        arrays = self.mean, self.scatter, self.gradient_scatter, self.kept, self.kept_gradients
         return (*arrays, self.dual[0], self.jump_dual[0], self.progress[0], self.plan.warmup[0], self.plan.windows)
 
     @property
@@ -442,7 +476,12 @@ class Chain:
         blocks, n = tuple(block.in_loop for block in self.blocks), len(self.blocks)
         randomness, run = (self.rng, np.zeros(0), np.zeros(1, np.int64)), control_record(control)
         if self.alone:
-            return run_draws(blocks[0], randomness, draws, stats, records(stats, S.STATS), run)
+            done, by_name = 0, records(stats, S.STATS)
+            while True:
+                at = slice(done, None)
+                done += run_draws(blocks[0], randomness, draws[at], stats[at], by_name[at], run)
+                if not learn_if_due(self.blocks[0]):
+                    return done
         conditionals = [block.plan.conditional for block in self.blocks]
         parts = tuple((c.indices, c.condition, block) for c, block in zip(conditionals, blocks, strict=True))
         by_name = records(stats.reshape(len(stats), n, S.N_STATS), S.STATS)

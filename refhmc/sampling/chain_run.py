@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
 from refhmc.core.records import DRAWS_DONE, N_CONTROL, PAUSE, STOP
 from refhmc.errors import CheckpointError
@@ -36,6 +37,7 @@ class ChainRun(NamedTuple):
     failures: list[Failure]  # of this session, where the chain comes from a checkpoint
     unsaved: str = ""  # why the checkpoint at the end could not be written
     lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths that warm-up learned: block, length
+    adapted: dict[str, Adapted] | None = None  # of each block, where warm-up came to its end
 
 
 class Rows(NamedTuple):
@@ -80,9 +82,10 @@ def run_chain(
     rows: Rows | None = None,
     fuse: bool = False,
     plan: Plan | None = None,
+    adapted: Adapted | None = None,
 ) -> ChainRun:
     """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back. ``plan``: that of
-    the run, where the chain is in the run's process.
+    the run, where the chain is in the run's process. ``adapted``: what its warm-up begins from.
 
     With a checkpoint the loop pauses twice a second, after a draw; the state there is kept, and is written every few seconds.
     A stop may come in the middle of a draw: then the state after the draw before it is made anew from the one kept last.
@@ -157,6 +160,8 @@ def run_chain(
                 there = checkpoint.load(chain)
             if there is None:
                 state.start(random_start(model, plan, rng, chain) if start is None else start)
+                if adapted is not None:
+                    begin_from(state.blocks[0], adapted)
             else:
                 restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
                 done, start_of_draws = there.done, there.start_of_draws
@@ -190,6 +195,7 @@ def run_chain(
         list(failures.found.values()),
         unsaved,
         state.lengths(),
+        {block.plan.name: adapted_of(block) for block in state.blocks} if made >= tune else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from refhmc.errors import (
     ShapeError,
 )
 from refhmc.integrators.defaults import resolve
+from refhmc.metrics import Diagonal
+from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
 from refhmc.sampling.assembly import attached, begun, cut_short, inexact_part, largest_rectangle, put_posterior
@@ -65,6 +68,7 @@ def sample_many(
     model without a text on arrays."""
     xp = namespace_of(backend)
     check_kernel_of_many(kernel)
+    kernel = with_metric_of_many(kernel)
     text = text_of(model, xp, streamed)
     kept = draws + (tune if save_warmup else 0)
     check_memory_of_many(model, kernel, kept, chains, backend)
@@ -134,6 +138,19 @@ def sample_many(
             raise
         raise carrier from error
     return result, to_say
+
+
+def with_metric_of_many(kernel: Any) -> Any:
+    """The kernel with ``Diagonal()`` for "auto". Raises ValueError for a metric that only the compiled core learns."""
+    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    if metric.learns != FROM_PAIRS or getattr(kernel, "jumping", False):
+        return kernel
+    if kernel.metric is None:
+        return dataclasses.replace(kernel, metric=Diagonal())
+    raise ValueError(
+        f"{type(metric).__name__} is learned from draws and gradients by backend='numba'; many chains at once learn "
+        "Diagonal() or Dense(), or take one with its values"
+    )
 
 
 def check_kernel_of_many(kernel: Any) -> None:

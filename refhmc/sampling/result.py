@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.adaptation.adapted import Adapted, as_dataset
 from refhmc.core.arviz import import_arviz
 
 Group = dict[str, np.ndarray]
@@ -23,7 +24,7 @@ AXES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What ``sample(..., raw=True)`` returns.
 
@@ -33,13 +34,23 @@ class Result:
     can be tried again. :func:`refhmc.predict` adds ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the
     run was made, ``warnings`` what deserves a look.
     ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
-    the groups then hold the largest rectangle that can be cut from them.
+    the groups then hold the largest rectangle that can be cut from them. ``adapted``: what each chain's warm-up has learned, an
+    :class:`refhmc.adaptation.adapted.Adapted` (of several blocks a dictionary of these, by block); in ArviZ's object the group
+    ``adaptation``.
     """
 
     groups: dict[str, Group]
     attributes: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     ragged: dict[int, np.ndarray] = field(default_factory=dict)
+    adapted: list[Any] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        about, there = self.attributes, self.groups.get("unconstrained_posterior", {}).get("q", np.zeros((0, 0, 0)))
+        shape = "{} chains of {} draws in {} dimensions".format(*there.shape)
+        groups = ", ".join(f"{name} ({', '.join(group)})" for name, group in self.groups.items() if group)
+        warned = "".join(f"\n    warning: {text}" for text in self.warnings)
+        return f"Result of {about.get('model', 'a model')!r}: {shape}\n    {groups}{warned}"
 
     @property
     def posterior(self) -> Group:
@@ -70,6 +81,9 @@ class Result:
             n = next(iter(self.groups[k].values())).shape[1]
             coordinates = {"draw": int(self.attributes["prediction_thin"]) * np.arange(n)}
             others[k] = predicted_dataset(az, self.groups[k], coordinates)
+        if self.adapted and all(isinstance(each, Adapted) for each in self.adapted):
+            learned = as_dataset(self.adapted, list(range(len(self.adapted))))
+            others |= {} if learned is None else {"adaptation": learned}
         standard = {k: self.groups[k] for k in there if k not in others}
         warm = any(k.startswith("warmup_") for k in standard)
         if "data" in inspect.signature(az.from_dict).parameters:  # ArviZ 1.x: one nested dictionary

@@ -10,7 +10,9 @@ import numpy as np
 from refhmc import diagnostics
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.integrators import GeneralizedLeapfrog
-from refhmc.metrics import Diagonal, Fisher
+from refhmc.integrators.defaults import resolve
+from refhmc.metrics import Fisher
+from refhmc.metrics.base import FROM_PAIRS
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
@@ -235,8 +237,9 @@ def _max_depth(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     worst = float(reached.mean(axis=1).max())
     if worst <= MAX_DEPTH_SHARE:
         return []
-    metric = Diagonal() if kernel.metric is None else kernel.metric
-    dense = "" if metric.is_dense or metric.position_dependent else "Use a dense metric, or "
+    metric, _ = resolve(kernel.metric, kernel.integrator)
+    learned = metric.is_dense or metric.position_dependent or metric.learns == FROM_PAIRS
+    dense = "" if learned else 'Use the metric "auto", or '
     advice = f"{dense}reparametrise, or raise max_treedepth."
     return [
         f"{int(reached.sum())} of {reached.size} trajectories ({_per_chain(reached)}) were still going on at "

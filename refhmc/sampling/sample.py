@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 import threadpoolctl
 
+from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, ends_of
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
@@ -29,7 +30,7 @@ from refhmc.sampling.assembly import (
     put_warnings,
     with_partial,
 )
-from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain import BlockState, make_plan
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.drawing import Drawing, draw_in_executor, draw_in_threads
@@ -64,6 +65,7 @@ def sample(
     fuse: bool = False,
     shared_step_size: bool | None = None,
     streamed: bool = False,
+    warmup: Any = None,
 ) -> Any | Result:
     """Draw from a model's distribution.
 
@@ -98,6 +100,9 @@ def sample(
         must be the same; ``random_seed=None`` takes the saved seed; ``draws`` may have grown.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
         and each derivative that the metric reads, before sampling.
+    warmup : "stan": metrics as Stan's warm-up has them, ``Diagonal()`` where the kernel says none. Or a result of this
+        function, raw or ArviZ's: chain k begins with the step size and the metric that chain k (modulo their number) of
+        it has learned, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are.
     fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 5 to 40 seconds, once, then
         kept; worth it for runs of minutes where an evaluation takes microseconds or less. Draws may differ from those by
         pointer in their last bits, since sums may be added in another order.
@@ -119,8 +124,15 @@ def sample(
     if kernel is None:
         kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    learned = None
+    if isinstance(warmup, str) and warmup == "stan":
+        kernel = as_stan(kernel)
+    elif warmup is not None:
+        learned = chains_of(warmup)
+        initvals = ends_of(warmup, chains) if initvals is None else initvals
     if backend != "numba":
         of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "fuse": fuse or None}
+        of_the_core["warmup"] = learned  # a result; "stan" is a matter of the kernel's metric
         check_options(of_the_core, "backend='numba' only", backend)
         display = make_display(progressbar)
         with contextlib.closing(display):
@@ -178,10 +190,14 @@ def sample(
         if parts is not None:
             settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}
             settings["fuse"] = bool(fuse)
+            settings["warmup"] = "" if learned is None else fingerprint({"warmup": learned}).parts["warmup"]
             store = open_checkpoint(checkpoint, model, kernel, parts, starts, tune + draws, settings)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
         shared |= {"keep_warmup": save_warmup, "checkpoint": store, "fuse": fuse}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
+        if learned is not None:
+            begin_from(BlockState(plan.blocks[0]), learned[0])  # raises what the chains would
+            tasks = [{**task, "adapted": learned[task["chain"] % len(learned)]} for task in tasks]
         drawing = Drawing(tasks, plan)
     except BaseException:
         if store is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -201,31 +202,46 @@ learn = compiled.plain(learn_metric)
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_learned_metric(d):
-    """n/(n + 5) C + 5/(n + 5) 10^-3 I, with what is computed from it; fewer than two draws change nothing."""
-    draws = np.random.default_rng(d).normal(size=(40, d)) @ np.tri(d) + 3
-    want = 40 / 45 * np.atleast_2d(np.cov(draws, rowvar=False)) + 5 / 45 * 1e-3 * np.eye(d)
-    for dense in (False, True):
+    """n/(n + 5) C + 5/(n + 5) 10^-3 diag(C), with what is computed from it, and I for diag(C) as Stan has it; fewer than
+    two draws change nothing."""
+    draws = np.random.default_rng(d).normal(size=(40, d)) @ np.tri(d) * 1e-4 + 3
+    C = np.atleast_2d(np.cov(draws, rowvar=False))
+    for dense, as_stan in itertools.product((False, True), repeat=2):
+        want = 40 / 45 * C + 5 / 45 * 1e-3 * (np.eye(d) if as_stan else np.diag(np.diag(C)))
         vecs, mats = np.ones((2, d)), np.stack([np.eye(d), np.eye(d)])[: 2 * dense]
         _, scatter = welford(draws, dense)
-        learn(scatter, len(draws), work_of(vecs, mats))
+        learn(scatter, len(draws), as_stan, work_of(vecs, mats))
         np.testing.assert_allclose(vecs[0], np.diag(want), rtol=1e-12)
         np.testing.assert_allclose(vecs[1], np.diag(want) ** -0.5, rtol=1e-12)
         if dense:
             np.testing.assert_allclose(mats[0], want, rtol=1e-12, atol=1e-13)
             np.testing.assert_allclose(mats[1], np.linalg.cholesky(want), rtol=1e-12, atol=1e-13)
         before = vecs.copy(), mats.copy()
-        learn(welford(draws[:1], dense)[1], 1, work_of(vecs, mats))
+        learn(welford(draws[:1], dense)[1], 1, as_stan, work_of(vecs, mats))
         assert np.array_equal(before[0], vecs)
         assert np.array_equal(before[1], mats)
 
 
 def test_the_learned_metric_is_positive_where_the_draws_are_not():
-    """Two equal draws in five dimensions."""
-    vecs, mats = np.ones((2, 5)), np.stack([np.eye(5), np.eye(5)])
+    """Two equal draws in five dimensions: Stan's rule leaves what it adds, the other what was there."""
     _, scatter = welford(np.full((2, 5), 3.0), dense=True)
-    learn(scatter, 2, work_of(vecs, mats))
-    np.testing.assert_allclose(mats[0], 5 / 7 * 1e-3 * np.eye(5), rtol=1e-12)
-    np.testing.assert_allclose(mats[1] @ mats[1].T, mats[0], rtol=1e-12)
+    for as_stan, want in ((True, 5 / 7 * 1e-3), (False, 4.0)):
+        vecs, mats = np.full((2, 5), 4.0), np.stack([4 * np.eye(5), 2 * np.eye(5)])
+        learn(scatter, 2, as_stan, work_of(vecs, mats))
+        np.testing.assert_allclose(mats[0], want * np.eye(5), rtol=1e-12)
+        np.testing.assert_allclose(mats[1] @ mats[1].T, mats[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_learned_metric_does_not_see_units(dense):
+    """Draws in other units, by powers of two from 2^-40 to 2^40: the metric in these units, to the last bit."""
+    rng, units = np.random.default_rng(8), 2.0 ** np.array([-40, -3, 0, 7, 40])
+    draws, found = rng.normal(size=(30, 5)) @ rng.normal(size=(5, 5)), []
+    for unit in (np.ones(5), units):
+        vecs, mats = np.ones((2, 5)), np.stack([np.eye(5), np.eye(5)])[: 2 * dense]
+        learn(welford(draws * unit, dense)[1], 30, False, work_of(vecs, mats))
+        found.append(mats[0] if dense else np.diag(vecs[0]))
+    assert np.array_equal(found[0] * np.outer(units, units), found[1])
 
 
 def test_a_metric_from_gradients():
@@ -344,10 +360,11 @@ def test_a_search_without_end_keeps_the_start():
 
 GRADIENTS_TOO = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 KERNELS = {
-    "nuts-diagonal": refhmc.NUTS(),
+    "nuts-diagonal": refhmc.NUTS(metric=refhmc.metrics.Diagonal()),
+    "stan": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws as Stan")),
     "nuts-gradients": refhmc.NUTS(metric=GRADIENTS_TOO),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
-    "hmc-diagonal": refhmc.HMC(n_steps=4),
+    "hmc-diagonal": refhmc.HMC(n_steps=4, metric=refhmc.metrics.Diagonal()),
     "hmc-dense": refhmc.HMC(trajectory_length=1.5, metric=refhmc.metrics.Dense()),
 }
 
@@ -366,7 +383,7 @@ def run(model, kernel, tune: int, draws: int, seed: int = 1):
     return block, q, stats, metrics
 
 
-@pytest.mark.parametrize("name", representatives(sorted(KERNELS), ["hmc-diagonal", "nuts-dense"]))
+@pytest.mark.parametrize("name", representatives(sorted(KERNELS), ["hmc-diagonal", "nuts-dense", "stan"]))
 def test_warm_up_learns_from_its_windows_and_then_stands_still(name):
     kernel, tune = KERNELS[name], 400
     dense, from_gradients = name.endswith("dense"), kernel.metric is GRADIENTS_TOO
@@ -380,7 +397,8 @@ def test_warm_up_learns_from_its_windows_and_then_stands_still(name):
             gradients = np.array([model.gradient(x) for x in window])
             current = np.sqrt(window.var(axis=0) / gradients.var(axis=0))
         elif kind == "slow":
-            learned = n / (n + 5) * np.cov(window, rowvar=False) + 5 / (n + 5) * 1e-3 * np.eye(3)
+            C = np.cov(window, rowvar=False)
+            learned = n / (n + 5) * C + 5 / (n + 5) * 1e-3 * (np.eye(3) if name == "stan" else np.diag(np.diag(C)))
             current = learned if dense else np.diag(learned)
         np.testing.assert_allclose(metric, current, rtol=1e-11, atol=1e-12)
     # The steps are those of dual averaging on the acceptances, started anew with each metric learned from draws.

@@ -43,7 +43,7 @@ def textbook(model, kernel, q, chain, t):
     if kernel.name == "nuts":
         depth = kernel.max_treedepth
         return refhmc.arrays.nuts(H, step, q, p, u, step_size=kernel.step_size, max_treedepth=depth, copies=copies)
-    jitters = {"step_jitter": kernel.step_jitter, "length_jitter": kernel.length_jitter}
+    jitters = {"step_jitter": kernel.step_jitter, "length_jitter": kernel.length_jitter or 0.0}
     n = kernel.n_steps or kernel.trajectory_length / kernel.step_size
     return refhmc.arrays.hmc(H, step, q, p, u, step_size=kernel.step_size, n_steps=n, copies=copies, **jitters)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.metrics import Dense, Diagonal, Identity
+from tests.helpers.low_rank_metrics import low_rank_metric
 
 LEAPFROG = refhmc.integrators.Leapfrog()
 
@@ -24,6 +25,7 @@ METRICS = {
     "identity": lambda d: Identity(),
     "diagonal": lambda d: Diagonal(np.linspace(0.5, 2.0, d)),
     "dense": lambda d: Dense(correlated(np.linspace(0.7, 1.4, d))),
+    "low-rank": low_rank_metric,
 }
 
 

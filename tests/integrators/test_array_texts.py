@@ -46,6 +46,7 @@ from refhmc.metrics import (
 )
 from refhmc.numerics import batched
 from tests.helpers.array_texts import condition
+from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.riemannian_cases import model_of
 from tests.helpers.sweeps import one_in
 
@@ -67,6 +68,7 @@ METRICS = {
     "identity": lambda d: Identity(),
     "diagonal": lambda d: Diagonal(np.linspace(0.5, 1.0, d)),
     "dense": lambda d: Dense(0.5 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))),
+    "low-rank": low_rank_metric,
     "tridiagonal": lambda d: Tridiagonal(np.full(d, 2.0), np.full(d - 1, -0.7)),
     "fisher": lambda d: Fisher(),
     "softabs": lambda d: SoftAbs(alpha=1.0),

@@ -484,7 +484,7 @@ def test_options_that_cannot_be(make, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: refhmc.HMC(metric="softabs"), "metric must be one of refhmc.metrics, got str"),
+        (lambda: refhmc.HMC(metric="softabs"), "metric must be one of refhmc.metrics, or 'auto', got 'softabs'"),
         (lambda: refhmc.HMC(integrator="midpoint"), "integrator must be one of refhmc.integrators, got str"),
         (lambda: Yoshida(Yoshida(ImplicitMidpoint())), "the base of a composition must be an integrator of order 2"),
         (lambda: Suzuki("leapfrog"), "the base of a composition must be an integrator of order 2, got 'leapfrog'"),

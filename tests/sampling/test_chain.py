@@ -15,7 +15,10 @@ from tests.helpers.random_cases import cases
 
 TUNE, DRAWS = 180, 60
 KERNELS = {
-    "nuts-diagonal": refhmc.NUTS(),
+    "nuts-auto": refhmc.NUTS(),
+    "nuts-diagonal": refhmc.NUTS(metric=refhmc.metrics.Diagonal()),
+    "nuts-dense-gradients": refhmc.NUTS(metric=refhmc.metrics.Dense(learn_from="draws and gradients")),
+    "hmc-low-rank": refhmc.HMC(n_steps=4, metric=refhmc.metrics.LowRank()),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
     "nuts-gradients": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws and gradients")),
     "hmc-jitter": refhmc.HMC(trajectory_length=1.0, step_jitter=0.3, length_jitter=0.5),
@@ -61,7 +64,7 @@ def test_a_run_in_chunks_is_the_unbroken_run(kernel, seed, cuts):
 def test_a_saved_state_of_another_model_is_refused():
     chain = new_chain(KERNELS["nuts-diagonal"], 1)
     other = refhmc.models.Funnel(5)
-    foreign = Chain(other, make_plan(other, refhmc.NUTS(), TUNE), np.random.default_rng(1)).to_bytes()
+    foreign = Chain(other, make_plan(other, KERNELS["nuts-diagonal"], TUNE), np.random.default_rng(1)).to_bytes()
     with pytest.raises(CheckpointError, match=r"saved state: expected shape \(5, 4\), got \(5, 6\)"):
         chain.restore(foreign)
 

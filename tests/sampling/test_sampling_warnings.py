@@ -100,17 +100,17 @@ def test_on_a_funnel_geometry_comes_before_the_step():
         assert 0 <= geometry < text.index("target_accept")
     with pytest.warns(SamplingWarning):
         result = refhmc.sample(
-            refhmc.models.Funnel(10), draws=300, tune=300, random_seed=3, progressbar=False, raw=True
+            refhmc.models.Funnel(10), warmup="stan", draws=300, tune=300, random_seed=3, progressbar=False, raw=True
         )
     (text,) = [t for t in result.warnings if "diverged" in t]
     assert text.index("Riemannian metric") < text.index("target_accept")
 
 
-def test_a_dense_metric_is_not_advised_to_those_who_have_one():
+def test_a_learned_metric_is_not_advised_to_those_who_have_one():
     reached = np.ones((CHAINS, N), bool)
-    for kernel in kernels(NUTS):
+    for kernel in (*kernels(NUTS), NUTS(metric=refhmc.metrics.Diagonal())):
         (text,) = [t for t in reviewed(kernel, reached_max_treedepth=reached) if "max_treedepth" in t]
-        assert ("dense metric" in text) == (kernel.metric is None)
+        assert ('metric "auto"' in text) == isinstance(kernel.metric, refhmc.metrics.Diagonal)
         assert "eparametrise, or raise max_treedepth" in text
 
 

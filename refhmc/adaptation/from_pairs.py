@@ -1,0 +1,134 @@
+"""The end of a window in which draws and gradients are kept: the metric of least Fisher divergence takes the place of the last.
+
+This is done between two transitions, outside the compiled loop (:mod:`refhmc.adaptation.fisher_divergence`). Directions
+are looked for where they can pay: where trajectories of NUTS have come to more than 15 steps, or the kernel has not told
+by their length what a better metric would save.
+
+Before the first window M^-1 = diag(1 / |dL/dq|) at the start, since of a normal of standard deviation s, one unit from its
+mean, it is s^2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from refhmc.adaptation.fisher_divergence import Learned, least_divergence
+from refhmc.core.point import GRADIENT
+from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
+from refhmc.metrics.low_rank import put_low_rank
+
+# What is noted at the end of each window: iterations and step size so far, steps a trajectory in the window, directions,
+# and the steps of a trajectory in units of those without spread, as predicted, on the diagonal alone and on the metric.
+HISTORY = ("iteration", "step_size", "n_steps", "rank", "steps_diagonal", "steps")
+SHORT = 15.0  # steps of a trajectory from which on a better metric can save much
+EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
+FEW_COORDINATES, CORRELATED = 200, 0.5
+PYTHON = 1e4  # multiplications in the time of a gradient in Python
+ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
+SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
+
+
+def begin_learning(block: Any) -> None:
+    """At the start: the first metric, 1 / |dL/dq|, 1 where that is none, and shallow trees."""
+    block.settings[0].max_depth = allowed_depth(block.plan.max_depth, 0)
+    size = np.abs(block.state[GRADIENT])
+    with np.errstate(all="ignore"):
+        variances = np.where((size > 1e-10) & (size < 1e10), 1 / size, 1.0)
+    put(block, Learned(variances, np.zeros((0, len(size))), np.zeros(0), 1.0, 1.0))
+
+
+def learn_if_due(block: Any) -> bool:
+    """Learn the metric of a window that has ended; False if none has."""
+    progress, windows = block.progress[0], block.plan.windows
+    due = int(progress.due)
+    if not due:
+        return False
+    _, start, stop = windows[due - 1]
+    kept = np.arange(max(start, stop - len(block.kept)), stop) % len(block.kept)
+    if progress.given and stop <= EARLY:
+        progress.due, progress.steps = 0, 0.0
+        return True
+    steps = float(progress.steps) / (stop - (windows[due - 2, 2] if due > 1 else 0))
+    before, dense = rank_of(block), block.plan.dynamics.metric.is_dense
+    draws, scores = block.kept[kept], block.kept_gradients[kept]
+    looks = dense or before > 0 or steps > SHORT or block.plan.max_depth == 0
+    looks = looks or (stop > EARLY and are_correlated(draws))
+    most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
+    learned = least_divergence(draws, scores, block.vecs[0].copy(), most, looks, cost_of_gradient(block))
+    old = inverse_mass_of(block)
+    put(block, learned)
+    rank = len(learned.eigenvalues)
+    block.history[due - 1] = stop, block.settings[0].step_size, steps, rank, learned.steps_diagonal, learned.steps
+    progress.due, progress.steps = 0, 0.0
+    block.settings[0].max_depth = allowed_depth(block.plan.max_depth, stop)
+    progress.restart = change(old, inverse_mass_of(block)) > ANOTHER
+    return True
+
+
+def allowed_depth(most: int, iteration: int) -> int:
+    """Of a tree of NUTS in warm-up: before the first metric is learned, and for some time after, long trajectories are
+    not worth their gradients, since few draws tell much, wherever they are."""
+    if iteration < EARLY:
+        return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)
+    return most
+
+
+def cost_of_gradient(block: Any) -> float:
+    """In multiplications a coordinate, at least: 20, and two for each number of the model's data; as much more where the
+    model runs as Python."""
+    model, data = block.plan.conditional.model, block.pointers[0]
+    return 20.0 + 2 * data.size / model.dim + (PYTHON / model.dim if model.runs_as_python else 0.0)
+
+
+def are_correlated(draws: np.ndarray) -> bool:
+    """Whether two coordinates of a few are, by more than chance makes of independent ones."""
+    if not 2 <= draws.shape[1] <= FEW_COORDINATES:
+        return False
+    with np.errstate(all="ignore"):
+        found = np.abs(np.corrcoef(draws, rowvar=False) - np.eye(draws.shape[1]))
+    return bool(np.nanmax(found, initial=0.0) > CORRELATED)
+
+
+def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """S^2 (d,), the rows v_j (k, d) and lambda_j - 1 (k,) of a metric of low rank; of a dense one its matrix as rows."""
+    if block.plan.dynamics.metric.is_dense:
+        e, V = np.linalg.eigh(block.mats[0])
+        return np.zeros(len(e)), V.T.copy(), e
+    k = rank_of(block)
+    return block.vecs[0].copy(), block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k].copy(), block.vecs[SPREAD, :k].copy()
+
+
+def change(old: tuple, new: tuple) -> float:
+    """The largest factor between w' M^-1 w of two metrics, either way, w along the axes and the directions of both."""
+
+    def forms(W: np.ndarray, of: tuple) -> np.ndarray:
+        variances, V, spread = of
+        return W**2 @ variances + (W @ V.T) ** 2 @ spread
+
+    ratios = []
+    for variances, V, _ in (old, new):
+        scale = np.where(variances > 0, variances, 1.0)
+        W = V / scale  # S^-1 u_j
+        ratios.append(np.abs(np.log(forms(W, new) / forms(W, old))))
+    (a, V, x), (b, U, y) = old, new
+    axes = np.abs(np.log((b + y @ U**2) / (a + x @ V**2)))
+    return float(np.exp(max(each.max(initial=0.0) for each in (*ratios, axes))))
+
+
+def rank_of(block: Any) -> int:
+    """Directions of the metric as it is; of a dense one none."""
+    return 0 if block.plan.dynamics.metric.is_dense else int(block.vecs[RANK, 0])
+
+
+def put(block: Any, learned: Learned) -> None:
+    """The learned metric into the rows, or the matrices, of the block."""
+    variances, U, eigenvalues = learned.variances, learned.directions, learned.eigenvalues
+    V = U * np.sqrt(variances)
+    if not block.plan.dynamics.metric.is_dense:
+        put_low_rank(block.vecs, variances, V, eigenvalues)
+        return
+    M_inverse = np.diag(variances) + (V.T * (eigenvalues - 1)) @ V
+    block.mats[0], block.mats[1] = M_inverse, np.linalg.cholesky(M_inverse)
+    block.vecs[0], block.vecs[1] = np.diag(M_inverse), np.diag(M_inverse) ** -0.5

@@ -1,0 +1,234 @@
+"""The default metric of HMC and NUTS, a result as the start of a warm-up, and Stan's warm-up by name."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import refhmc
+from refhmc.adaptation.adapted import adapted_of, as_stan
+from refhmc.adaptation.windows import growing_windows
+from refhmc.core.sample_stats import N_STATS, STATS
+from refhmc.metrics import Dense, Diagonal, Identity, LowRank
+from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.low_rank_metrics import low_rank_metric
+
+QUIET = {"progressbar": False, "raw": True}
+
+
+def years(n: int = 71):
+    """A straight line on years that are not centred: intercept and slope have the correlation -0.99995."""
+    t = 1950.0 + np.arange(n)
+    y = 3 + 0.02 * (t - 1985) + 0.3 * np.random.default_rng(0).normal(size=n)
+    return refhmc.models.LinearRegression(np.stack([np.ones(n), t], axis=1), y)
+
+
+def covariance(d: int, condition: float = 1e6) -> np.ndarray:
+    Q = np.linalg.qr(np.random.default_rng(d).normal(size=(d, d)))[0]
+    return Q * np.geomspace(condition**-0.5, condition**0.5, d) @ Q.T
+
+
+def gaussian(d: int, condition: float = 1e6):
+    return refhmc.models.Gaussian(np.zeros(d), covariance(d, condition))
+
+
+def warmed(model, kernel, tune: int, seed: int = 1):
+    """The block after warm-up."""
+    chain = Chain(model, make_plan(model, kernel, tune), np.random.default_rng(seed))
+    chain.start(np.full(model.dim, 0.5))
+    chain.run(np.zeros((tune, model.dim)), np.zeros((tune, N_STATS)))
+    return chain.blocks[0]
+
+
+@pytest.mark.parametrize("tune", [*range(20, 60), 99, 100, 150, 333, 1000, 5000])
+def test_the_windows_grow(tune):
+    *slow, (last, start, stop) = growing_windows(tune)
+    assert (last, stop) == ("fast", tune)
+    assert start == slow[-1][2]
+    ends = [end for _, _, end in slow]
+    assert ends == sorted(set(ends))
+    assert all(kind == "slow" and begin == end // 2 for kind, begin, end in slow)
+    assert all(b >= 1.25 * a for a, b in itertools.pairwise(ends))
+
+
+def test_word_and_none_are_the_same():
+    assert refhmc.NUTS(metric="auto") == refhmc.NUTS()
+    assert refhmc.HMC(metric="auto", n_steps=3) == refhmc.HMC(n_steps=3)
+    with pytest.raises(TypeError, match="metric must be one of refhmc.metrics, or 'auto', got 'diag'"):
+        refhmc.NUTS(metric="diag")
+
+
+@pytest.mark.parametrize("d", [2, 10, 40])
+def test_a_normal_is_learned(d):
+    """The metric of a chain is the covariance to within what its directions cost (condition 10^6 before): every half of
+    the last window has more draws than dimensions, and then the rule is exact whatever the draws."""
+    model = gaussian(d)
+    for metric in (LowRank(), Dense(learn_from="draws and gradients")):
+        block = warmed(model, refhmc.NUTS(metric=metric), 400)
+        M_inverse = adapted_of(block).metric.inverse_mass(d)
+        e = scipy.linalg.eigvalsh(covariance(d), M_inverse if M_inverse.ndim == 2 else np.diag(M_inverse))
+        assert e[-1] / e[0] < (1.5 if metric.is_dense else 8)
+
+
+def test_where_a_diagonal_needs_long_trajectories_it_is_left():
+    """Steps a draw after warm-up, on the same seed: a count, not a time."""
+    model = years()
+    auto = refhmc.sample(model, random_seed=1, **QUIET)
+    stan = refhmc.sample(model, random_seed=1, warmup="stan", draws=200, max_seconds=60, **QUIET)
+    assert auto.sample_stats["n_steps"].mean() < 6
+    assert stan.sample_stats["n_steps"].mean() > 50
+    assert auto.warnings == []
+    assert all(len(each.metric.eigenvalues) >= 1 for each in auto.adapted)
+
+
+def test_independent_coordinates_stay_diagonal():
+    result = refhmc.sample(refhmc.models.by_name()["normal-100"](), random_seed=1, **QUIET)
+    assert all(len(each.metric.eigenvalues) == 0 for each in result.adapted)
+    assert result.warnings == []
+    assert "diagonal" in result.attributes["adaptation"]
+
+
+def test_chains_do_not_depend_on_their_number_or_threads():
+    """Learning is between transitions, in each chain's own thread."""
+    model, options = gaussian(20), {"random_seed": 3, "draws": 30, "tune": 120, **QUIET}
+    with pytest.warns(refhmc.errors.SamplingWarning):
+        one, four = refhmc.sample(model, chains=1, **options), refhmc.sample(model, chains=4, cores=2, **options)
+    assert np.array_equal(one.draws[0], four.draws[0])
+
+
+def test_after_warm_up_nothing_moves():
+    block = warmed(gaussian(5), refhmc.NUTS(), 100)
+    before = block.vecs.copy()
+    chain = Chain(gaussian(5), make_plan(gaussian(5), refhmc.NUTS(), 100), np.random.default_rng(1))
+    chain.start(np.full(5, 0.5))
+    stats = np.zeros((300, N_STATS))
+    chain.run(np.zeros((300, 5)), stats)
+    assert np.array_equal(chain.blocks[0].vecs, before)
+    steps = stats.view(STATS)["step_size"][100:]
+    assert np.all(steps == steps[0])
+
+
+# ------------------------------------------------------------------------------------------- begun from a result
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return refhmc.sample(refhmc.models.by_name()["kidscore"](), random_seed=1, **QUIET)
+
+
+def test_a_result_is_taken_as_it_is(learned):
+    """With ``tune=0``: the draws are those of a kernel that is given the step and the metric, from where the result ended."""
+    model, first = refhmc.models.by_name()["kidscore"](), learned.adapted[0]
+    again = refhmc.sample(model, warmup=learned, tune=0, draws=200, random_seed=2, **QUIET)
+    kernel = refhmc.NUTS(step_size=first.step_size, metric=first.metric)
+    given = refhmc.sample(model, kernel, tune=0, draws=200, initvals=learned.draws[0, -1], random_seed=2, **QUIET)
+    assert np.array_equal(again.draws[0], given.draws[0])
+    assert [each.step_size for each in again.adapted] == [each.step_size for each in learned.adapted]
+    assert not np.array_equal(again.draws[1], given.draws[1])  # chain 1 has its own
+
+
+def test_the_group_in_arviz_holds_the_same(learned, tmp_path):
+    model = refhmc.models.by_name()["kidscore"]()
+    tree = learned.to_arviz()
+    options = {"tune": 0, "draws": 100, "random_seed": 2, **QUIET}
+    wanted = refhmc.sample(model, warmup=learned, **options).draws
+    assert np.array_equal(refhmc.sample(model, warmup=tree, **options).draws, wanted)
+    assert tree["adaptation"].attrs["metric"] == "low-rank"
+    assert tree["adaptation"]["history"].sizes["quantity"] == 6
+    tree.to_netcdf(tmp_path / "result.nc")
+
+
+def test_a_warm_up_that_begins_with_a_metric_keeps_it_for_its_first_draws(learned):
+    model = refhmc.models.by_name()["kidscore"]()
+    again = refhmc.sample(model, warmup=learned, tune=200, draws=100, random_seed=2, save_warmup=True, **QUIET)
+    assert np.all(again.adapted[0].history[:, 0] > 75)
+    early = again.groups["warmup_sample_stats"]["n_steps"][:, :40]
+    assert early.mean() < 10  # a kernel that has learned nothing needs more than 30
+
+
+def test_what_cannot_be_taken_over_is_said(learned):
+    model = refhmc.models.by_name()["kidscore"]()
+    for wrong in (3, "Stan", refhmc.models.Banana(), {}):
+        with pytest.raises(ValueError, match='warmup must be None, "stan", or the result'):
+            refhmc.sample(model, warmup=wrong, **QUIET)
+    with pytest.raises(ValueError, match="learns a metric Dense, and what was learned is LowRank"):
+        refhmc.sample(model, refhmc.NUTS(metric=Dense()), warmup=learned, **QUIET)
+    with pytest.raises(refhmc.errors.ShapeError):
+        refhmc.sample(refhmc.models.Banana(), warmup=learned, **QUIET)
+    with pytest.raises(ValueError, match="warmup goes with backend='numba' only"):
+        refhmc.sample(model, warmup=learned, backend="arrays", **QUIET)
+
+
+# ----------------------------------------------------------------------------------------------------- Stan's warm-up
+
+
+@pytest.mark.parametrize("metric", [None, Diagonal(), Dense(), Identity()])
+def test_stans_warm_up_by_name(metric):
+    """It is that of the metric which learns as Stan does; one that learns nothing, or from gradients, stays."""
+    named = {Diagonal: Diagonal(learn_from="draws as Stan"), Dense: Dense(learn_from="draws as Stan")}
+    same = named.get(Diagonal if metric is None else type(metric), metric)
+    model, options = refhmc.models.EightSchools(), {"random_seed": 4, "draws": 100, "tune": 200, **QUIET}
+    one = refhmc.sample(model, refhmc.NUTS(metric=metric), warmup="stan", **options)
+    two = refhmc.sample(model, refhmc.NUTS(metric=same), **options)
+    assert np.array_equal(one.draws, two.draws)
+
+
+def test_stans_warm_up_in_blocks_and_for_jumps():
+    gibbs = as_stan(refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=2, metric=Dense())}))
+    assert [each.metric.learn_from for each in gibbs.blocks.values()] == ["draws as Stan"] * 2
+    assert as_stan(refhmc.DHMC()).metric.learn_from == "draws as Stan"
+
+
+# ------------------------------------------------------------------------------------------------- where it cannot be
+
+
+def test_in_a_block_the_metric_is_diagonal():
+    """A conditional's gradient changes with the other blocks."""
+    model = refhmc.models.Funnel(3)
+    plan = make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3)}), 100)
+    assert all(isinstance(block.dynamics.metric, Diagonal) for block in plan.blocks)
+    for metric in (LowRank(), Dense(learn_from="draws and gradients")):
+        with pytest.raises(ValueError, match="block x: .* learns from draws and gradients of one density"):
+            make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=metric)}), 100)
+
+
+def test_many_chains_at_once_learn_a_diagonal():
+    model, options = gaussian(3, 4.0), {"backend": "arrays", "draws": 120, "tune": 60, "random_seed": 1, **QUIET}
+    auto = refhmc.sample(model, refhmc.NUTS(), **options)
+    assert np.array_equal(auto.draws, refhmc.sample(model, refhmc.NUTS(metric=Diagonal()), **options).draws)
+    with pytest.raises(ValueError, match="LowRank is learned from draws and gradients by backend='numba'"):
+        refhmc.sample(model, refhmc.NUTS(metric=LowRank()), **options)
+    given = refhmc.sample(model, refhmc.NUTS(metric=low_rank_metric(3)), **options)
+    assert given.draws.shape == (4, 120, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        (
+            (np.ones(3), np.eye(4)[:2], np.ones(2)),
+            refhmc.errors.ShapeError,
+            r"expected \(k, 3\) and \(k,\), got \(2, 4\)",
+        ),
+        ((np.ones(3), np.eye(3)[:2], np.ones(1)), refhmc.errors.ShapeError, r"got \(2, 3\) and \(1,\)"),
+        (
+            (np.ones(3), np.ones((1, 3)), np.ones(1)),
+            refhmc.errors.MetricError,
+            "must be orthonormal rows; .* off by up to 2",
+        ),
+        (
+            (np.ones(3), np.eye(3)[:1], np.zeros(1)),
+            refhmc.errors.MetricError,
+            "eigenvalues must be positive and finite",
+        ),
+        ((np.ones(3), np.eye(3)[:1], np.full(1, np.nan)), refhmc.errors.MetricError, "eigenvalues must be positive"),
+        ((-np.ones(3), np.eye(3)[:1], np.ones(1)), refhmc.errors.MetricError, "variances must be positive"),
+        ((None, np.eye(3)[:1], np.ones(1)), ValueError, "give variances, directions and eigenvalues, or none"),
+    ],
+)
+def test_values_that_cannot_be(values, error, words):
+    with pytest.raises(error, match=words):
+        refhmc.sample(gaussian(3), refhmc.NUTS(metric=LowRank(*values)), **QUIET)

@@ -1,0 +1,182 @@
+"""The metric of least Fisher divergence: what it minimises, where it is exact, and that chance makes no directions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+
+from refhmc.adaptation.fisher_divergence import (
+    directions,
+    held_out_eigenvalues,
+    least_divergence,
+    rank,
+    root_of_geometric_mean,
+    scales,
+    span,
+)
+
+
+def positive(d: int, rng, condition: float = 1e4) -> np.ndarray:
+    Q = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return Q * np.logspace(0, np.log10(condition), d) @ Q.T
+
+
+def geometric_mean(A, B):
+    """C with C B C = A, of rows that have these as x'x and s's."""
+    T = root_of_geometric_mean(np.linalg.cholesky(A).T, np.linalg.cholesky(B).T)
+    return T @ T.T
+
+
+def matrix(learned) -> np.ndarray:
+    """M^-1 of what was learned."""
+    s, U = np.sqrt(learned.variances), learned.directions
+    return s[:, None] * (np.eye(len(s)) + (U.T * (learned.eigenvalues - 1)) @ U) * s
+
+
+def condition(learned, covariance) -> float:
+    """Of the covariance, seen on the metric."""
+    e = scipy.linalg.eigvalsh(covariance, matrix(learned))
+    return float(e[-1] / e[0])
+
+
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_the_geometric_mean_solves_its_equation(d):
+    rng = np.random.default_rng(d)
+    A, B = positive(d, rng), positive(d, rng, 1e3)
+    C = geometric_mean(A, B)
+    np.testing.assert_allclose(C @ B @ C, A, rtol=1e-9, atol=1e-9 * np.abs(A).max())
+    root = scipy.linalg.sqrtm(B @ A)  # another way to it
+    np.testing.assert_allclose(C, np.linalg.solve(B, root.real), rtol=1e-7, atol=1e-7 * np.abs(C).max())
+
+
+def test_it_is_where_the_fisher_divergence_is_least():
+    """By a numerical minimiser over the Cholesky factor, of draws and scores that belong to no normal."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_t(4, size=(60, 3)) @ rng.normal(size=(3, 3))
+    s = -np.tanh(x) @ np.diag([1.0, 2.0, 0.3]) + 0.1 * rng.normal(size=x.shape)
+    A, B = np.cov(x, rowvar=False), np.cov(s, rowvar=False)
+
+    def divergence(entries):
+        L = np.zeros((3, 3))
+        L[np.tril_indices(3)] = entries
+        C = L @ L.T
+        return np.trace(C @ B) + np.trace(np.linalg.solve(C, A))
+
+    found = scipy.optimize.minimize(divergence, np.eye(3)[np.tril_indices(3)], method="BFGS", options={"gtol": 1e-9})
+    L = np.zeros((3, 3))
+    L[np.tril_indices(3)] = found.x
+    np.testing.assert_allclose(geometric_mean(A, B), L @ L.T, rtol=1e-5, atol=1e-6)
+    for i in range(3):  # and of a diagonal
+        one = scipy.optimize.minimize_scalar(lambda c, i=i: c * s[:, i].var() + x[:, i].var() / c, bounds=(1e-3, 1e3))
+        assert scales(x, s, np.ones(3))[i] == pytest.approx(one.x, rel=1e-4)
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 8), (5, 14), (30, 64)])
+def test_a_normal_is_learned_without_error_from_any_draws(d, n):
+    """From draws that are not its own, too: the scores say all. Each half has more draws than dimensions."""
+    rng = np.random.default_rng(d)
+    covariance = positive(d, rng, 1e6)
+    x = rng.uniform(-1, 1, size=(n, d)) * np.logspace(-1, 1, d)
+    learned = least_divergence(x, -np.linalg.solve(covariance, x.T).T + 3, np.ones(d), None, True)
+    assert condition(learned, covariance) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("d", [10, 100, 300])
+def test_few_draws_find_what_sticks_out(d):
+    """Three directions of variances 10^4, 100 and 10^-4 among independent coordinates; 40 draws."""
+    rng = np.random.default_rng(d)
+    e = np.ones(d)
+    e[:3] = 1e4, 100, 1e-4
+    Q = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    covariance, precision = Q * e @ Q.T, Q / e @ Q.T
+    x = rng.normal(size=(40, d)) * np.sqrt(e) @ Q.T
+    learned = least_divergence(x, -x @ precision, np.ones(d), d, True)
+    bare = least_divergence(x, -x @ precision, np.ones(d), d, False)
+    assert len(bare.eigenvalues) == 0
+    assert condition(learned, covariance) < 0.01 * condition(bare, covariance)
+    assert learned.steps_diagonal > 10 * learned.steps
+
+
+@pytest.mark.parametrize(("d", "n"), [(5, 16), (50, 50), (50, 100), (200, 200)])
+def test_chance_makes_no_directions(d, n):
+    """Independent Student-t coordinates, 20 samples each. 6 % of an eigenvalue's chance values lie beyond its cutoff of three
+    standard errors where x and s are independent; here they are not, and fewer do. Fitted to all draws at once, n = d
+    gives many times more: this is what the halves are for."""
+    held_out = fitted = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_t(5, size=(n, d))
+        s = -6 * x / (5 + x**2)
+        learned = least_divergence(x, s, np.ones(d), d, True)
+        held_out += len(learned.eigenvalues)
+        r = np.sqrt(learned.variances)
+        z, g = (x - x.mean(0)) / r, (s - s.mean(0)) * r
+        fitted += int(np.sum(np.abs(np.log(held_out_eigenvalues(directions(z, g), z, g))) > np.log(2)))
+    assert held_out <= 20 * max(1.0, 0.01 * d)
+    if n == d:
+        assert fitted > 5 * held_out
+
+
+def test_the_rank_is_the_cheapest():
+    """Against all subsets of the directions, each with the steps that its own left-over spread makes."""
+    rng = np.random.default_rng(4)
+    for gradient, _ in itertools.product((5.0, 20.0, 500.0), range(30)):
+        eigenvalues, cutoff = np.exp(rng.normal(size=6) * 2), 0.5
+        logs = np.log(eigenvalues)
+        logs[np.abs(logs) < cutoff] = 0.0
+        costs = {}
+        for n in range(7):
+            for chosen in itertools.combinations(range(6), n):
+                left = [0.0, *(logs[i] for i in range(6) if i not in chosen)]
+                costs[chosen] = np.exp((max(left) - min(left)) / 2) * (gradient + 4 * n)
+        k, steps = rank(eigenvalues, cutoff, gradient)
+        order = np.argsort(-np.abs(np.log(eigenvalues)))[:k]
+        assert costs[tuple(sorted(order))] == pytest.approx(steps[k] * (gradient + 4 * k), rel=1e-12)
+        of_this_order = [costs[tuple(sorted(np.argsort(-np.abs(np.log(eigenvalues)))[:n]))] for n in range(7)]
+        assert steps[k] * (gradient + 4 * k) == pytest.approx(min(of_this_order), rel=1e-12)
+
+
+def test_what_has_not_moved_keeps_what_it_had():
+    rng = np.random.default_rng(1)
+    x, before = rng.normal(size=(30, 4)), np.array([1.0, 7.0, 3.0, 5.0])
+    s = -x.copy()
+    x[:, 1], s[:, 2], s[:, 3] = 2.0, 0.0, np.nan
+    learned = least_divergence(x, s, before, 4, True)
+    assert learned.variances[0] == pytest.approx(1.0)
+    assert learned.variances[1:].tolist() == [7.0, 3.0, 5.0]
+    assert len(learned.eigenvalues) == 0  # a NaN among the scores: no directions from these
+
+
+@pytest.mark.parametrize("wrong", ["stuck", "flat", "two values", "large"])
+def test_draws_that_tell_little_leave_a_metric(wrong):
+    """Positive, finite and orthonormal whatever the draws were."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(40, 6)) @ rng.normal(size=(6, 6))
+    s = -x @ rng.normal(size=(6, 6))
+    if wrong == "stuck":
+        x[:], s[:] = x[0], s[0]
+    elif wrong == "flat":
+        s[:, 3] = 0.0
+    elif wrong == "two values":
+        x[:], s[:] = np.where(np.arange(40)[:, None] % 3, x[0], x[1]), np.where(np.arange(40)[:, None] % 3, s[0], s[1])
+    else:
+        x, s = 1e150 * x, 1e-140 * s
+    for most in (6, None):
+        learned = least_divergence(x, s, np.ones(6), most, True)
+        assert np.all(np.isfinite(matrix(learned)))
+        assert np.linalg.eigvalsh(matrix(learned) / np.sqrt(np.outer(*[np.diag(matrix(learned))] * 2)))[0] > 0
+        np.testing.assert_allclose(
+            learned.directions @ learned.directions.T, np.eye(len(learned.directions)), atol=1e-8
+        )
+
+
+def test_directions_are_orthonormal_also_where_draws_repeat():
+    rng = np.random.default_rng(3)
+    x = np.repeat(rng.normal(size=(6, 40)), 3, axis=0)
+    U = directions(x, -2 * x)
+    np.testing.assert_allclose(U @ U.T, np.eye(len(U)), atol=1e-10)
+    assert len(span(np.concatenate([x, -2 * x]))) == 6
