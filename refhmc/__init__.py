@@ -22,6 +22,7 @@ _HOME = {
     "Model": "refhmc.models.base",
     "Embedding": "refhmc.models.embedding",
     "Reference": "refhmc.models.reference",
+    "Recommended": "refhmc.models.recommended",
     "Result": "refhmc.sampling.result",
     "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",

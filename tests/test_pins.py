@@ -15,7 +15,9 @@ from validation import pinned_runs, pins
 def arrays():
     options = {"chains": 1, "draws": 20, "tune": 20, "random_seed": 1, "raw": True, "progressbar": False}
     return pinned_runs.arrays_of(
-        refhmc.sample(refhmc.models.Funnel(2), refhmc.HMC(step_size=1.6, n_steps=3), **options)
+        refhmc.sample(
+            refhmc.models.Funnel(2), refhmc.HMC(step_size=1.6, n_steps=3, metric=refhmc.metrics.Identity()), **options
+        )
     )
 
 

@@ -20,6 +20,7 @@ from refhmc.sampling.interruption import sigterm_as_ctrl_c
 if TYPE_CHECKING:
     from refhmc.core.compiled import Compilation
     from refhmc.models.base import Model
+    from refhmc.models.recommended import Recommended
     from refhmc.sampling.result import Result
 
 INTERRUPTED = 130
@@ -194,7 +195,7 @@ def run_sample(options: Any) -> int:
 
             plot_result(model, result, options.plot)
     finally:
-        print_result(model, result)
+        print_result(model, result, advice_taken(options, model))
     for what, path in (("result", options.out), ("picture", options.plot)):
         if path is not None:
             print(f"{what} written to {path}")
@@ -203,7 +204,7 @@ def run_sample(options: Any) -> int:
     return INTERRUPTED if result.attributes["stopped_by"] == "interrupt" else 0
 
 
-def print_result(model: Model, result: Result) -> None:
+def print_result(model: Model, result: Result, advice: Recommended) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
     from refhmc.cli.regression import fit_to_data, regression_data
 
@@ -214,6 +215,9 @@ def print_result(model: Model, result: Result) -> None:
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
+    if advice.why:
+        taken = f"{advice.kernel} on {advice.metric}, since" if advice.kernel else "nuts, though"
+        print(f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel else ""))
     if attributes.get("adaptation"):
         print(attributes["adaptation"])
     print(summary_beside_truth(model, result))
@@ -227,9 +231,9 @@ def make_kernel(options: Any, model: Model) -> Any:
     """The kernel that --kernel and its options name; ValueError for an option that has no use."""
     import refhmc
 
-    known = refhmc.kernels.KERNELS
-    kind = known[options.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
-    metric, integrator = metric_and_integrator(options)
+    known, advice = refhmc.kernels.KERNELS, advice_taken(options, model)
+    kind = known[options.kernel or advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
+    metric, integrator = metric_and_integrator(options, options.metric or advice.metric or None)
     all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
     given = {key: value for key, value in all_of_them.items() if value is not None}
     for key in given:
@@ -250,7 +254,15 @@ def offset_and_power(text: str) -> tuple[float, ...]:
     return numbers
 
 
-def metric_and_integrator(options: Any) -> tuple:
+def advice_taken(options: Any, model: Model) -> Recommended:
+    """What the model recommends, where neither --kernel nor --metric says otherwise."""
+    from refhmc.models.recommended import Recommended
+
+    chosen = options.kernel is not None or options.metric is not None
+    return Recommended() if chosen or model.recommended is None else model.recommended
+
+
+def metric_and_integrator(options: Any, named: str | None) -> tuple:
     """The objects that --metric, --alpha, --integrator and --tolerance name, ``None`` for the kernel's own.
 
     ValueError for an option that has no use.
@@ -258,11 +270,11 @@ def metric_and_integrator(options: Any) -> tuple:
     import refhmc
     from refhmc.integrators.defaults import resolve
 
-    kind = refhmc.metrics.METRICS[options.metric or "low-rank"]
+    kind = refhmc.metrics.METRICS[named or "low-rank"]
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
     if alpha and "alpha" not in options_of(kind):
         raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {kind.name}")
-    metric = None if options.metric is None else kind(**alpha)
+    metric = None if named is None else kind(**alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
     if options.integrator is None and not tolerance:
         return metric, None

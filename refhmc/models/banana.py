@@ -32,6 +32,7 @@ import numpy as np
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics.batched import Array, namespace
 
@@ -206,6 +207,7 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         names=["theta[0]", "theta[1]"],
         value_and_gradient=value_and_gradient,
         name="banana",
+        recommended=Recommended("hmc", "fisher", "its ridge is curved: no constant metric suits it"),
         reference=Reference(
             source="quadrature of the marginal of theta[1]",
             mean=mean,

@@ -30,6 +30,7 @@ from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.split_data import stacked
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 from refhmc.models.streamed import Sending, StreamedOnArrays
@@ -60,7 +61,8 @@ class Model:
     fisher_bands : for refhmc's own models: a constant tridiagonal ``fisher``, its two bands into ``out`` (2, d).
     conditionals : for refhmc's own models: :class:`refhmc.models.conditionals.Conditional` written by hand, for Gibbs.
     reference : a :class:`refhmc.Reference`. initial : a start, (d,), or a function that draws one from a generator, used when
-        ``sample`` is given none.
+        ``sample`` is given none. recommended : a :class:`refhmc.Recommended`, the kernel that ``sample`` takes when it is
+        given none.
     n_rows, part : how many rows of data there are, and ``(rows, share) -> Model``, the model on those rows of them, with the
         ``share`` of the log prior: for :meth:`split`.
     outputs : ``(q, X) -> f`` (n, k), what the model says of inputs X (n, ...), for :func:`refhmc.predict`. likelihood : what is
@@ -114,6 +116,7 @@ class Model:
         outputs: Callable | None = None,
         likelihood: Any = None,
         on_arrays: Callable | None = None,
+        recommended: Recommended | None = None,
     ) -> None:
         if int(dim) != dim or dim < 1:
             raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
@@ -124,6 +127,7 @@ class Model:
             raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
         check_names(self.names)
         self.reference = reference
+        self.recommended = recommended
         drawn = initial is None or callable(initial)
         self.initial: Any = initial if drawn else np.array(initial, dtype=float).reshape(self.dim)
         self.data = data
@@ -175,6 +179,7 @@ class Model:
             "discontinuous": self.discontinuous.tolist(),
             "conditionals": self.conditionals,
             "reference": self.reference,
+            "recommended": self.recommended,
             "initial": self.initial,
             "name": self.name,
             "in_python": self.in_python,

@@ -48,9 +48,12 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
+
+CENTRED = "the centred form is a funnel in log_tau, kept as the hard twin: EightSchools() has the same posterior"
 
 LOG_SCALE = math.log(5.0)
 
@@ -538,5 +541,6 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         reference=reference,
+        recommended=Recommended(why=CENTRED) if centered else None,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
     )

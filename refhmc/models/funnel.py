@@ -25,6 +25,7 @@ import numpy as np
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import TextOnArrays, where_finite
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
@@ -189,6 +190,7 @@ def Funnel(n: int = 10) -> Model:
         hessian_diagonal=hessian_diagonal,
         diagonal_trace=diagonal_trace,
         name="funnel",
+        recommended=Recommended("hmc", "softabs", "the scale of x is e^(-v/2): no constant metric suits it"),
         reference=Reference(
             source="closed form (v ~ N(0, 9); var x = exp(9/2))",
             mean=np.zeros(1 + n),

@@ -50,9 +50,12 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
+
+PATH = "its path and its parameters hold each other: refhmc.Gibbs with both conditionals, as in the README, moves them apart"
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1
@@ -672,6 +675,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         names=names,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
+        recommended=Recommended(why=PATH) if T > 50 else None,
         conditionals=(
             Conditional(np.arange(T), x_model, condition_x),
             Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),

@@ -152,6 +152,8 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: dict, starts: np.
             if len(moved) == 0:
                 continue
             b = a + (2.0 if n % 4 < 2 else -2.0) * moved[(n * 7919) % len(moved)]
+        elif n % 2:  # the error was met on the way, which may have led farther, either way
+            a, b = a - 2 * (b - a), b + 2 * (b - a)
         try:
             jump = jump_between(probe, a, b)
         except Exception:  # of the model, at a point where the run has not been

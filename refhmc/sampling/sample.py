@@ -16,7 +16,6 @@ from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, ends_of
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
-from refhmc.kernels import DHMC, NUTS
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
 from refhmc.sampling.arguments import check_arguments, check_memory, check_options, entropy_of
@@ -38,6 +37,7 @@ from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.many import sample_many
 from refhmc.sampling.progress import ProgressReport, make_display
+from refhmc.sampling.recommended import recommended_kernel
 
 if TYPE_CHECKING:
     from refhmc.sampling.progress import _Silent
@@ -71,8 +71,8 @@ def sample(
 
     Parameters
     ----------
-    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``; default ``NUTS()``,
-        and ``DHMC()`` for a model with discontinuous coordinates.
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``; default
+        that of ``model.recommended``, else ``NUTS()``, and ``DHMC()`` for a model with discontinuous coordinates.
     draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
     chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
@@ -122,7 +122,7 @@ def sample(
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
     """
     if kernel is None:
-        kernel = DHMC() if isinstance(model, Model) and len(model.discontinuous) else NUTS()
+        kernel = recommended_kernel(model)
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     learned = None
     if isinstance(warmup, str) and warmup == "stan":

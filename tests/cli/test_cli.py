@@ -28,7 +28,22 @@ def run(*arguments, **environment):
 def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
     out, plot = tmp_path / "r.nc", tmp_path / "r.png"
     status = main(
-        ["sample", "funnel", "--seed", "3", "--draws", "300", "--tune", "300", "--out", str(out), "--plot", str(plot)]
+        [
+            "sample",
+            "funnel",
+            "--kernel",
+            "nuts",
+            "--seed",
+            "3",
+            "--draws",
+            "300",
+            "--tune",
+            "300",
+            "--out",
+            str(out),
+            "--plot",
+            str(plot),
+        ]
     )
     printed = capsys.readouterr()
     assert status == 0
@@ -161,7 +176,7 @@ def test_a_picture_of_a_kernel_without_an_energy(tmp_path, capsys):
         (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
         (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
         (
-            ["sample", "funnel", "--n-steps", "3"],
+            ["sample", "gaussian", "--n-steps", "3"],
             "--n-steps belongs to --kernel dhmc and hmc and sgd and sghmc and sgld",
         ),
         (["sample", "funnel", "--kernel", "sgld"], "--kernel sgld needs --step-size"),
@@ -179,7 +194,7 @@ def test_a_picture_of_a_kernel_without_an_energy(tmp_path, capsys):
         (["sample", "funnel", "--kernel", "sgd", "--step-size", "1", "--momentum", "1"], "momentum must lie in [0, 1)"),
         (["sample", "funnel", "--metric", "fisher", "--integrator", "leapfrog"], "needs a constant mass matrix"),
         (["sample", "funnel", "--metric", "fisher", "--alpha", "2"], "--alpha belongs to the SoftAbs metrics"),
-        (["sample", "funnel", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
+        (["sample", "gaussian", "--tolerance", "1e-3"], "--tolerance belongs to the implicit integrators"),
         (["sample", "funnel", "--metric", "softabs", "--tolerance", "1e-20"], "tolerance must be at least 1e-14"),
         (["sample", "funnel", "--metric", "softabs", "--alpha", "-1"], "alpha must be positive and finite"),
         (["sample", "funnel", "--out", "no/such/place/r.nc"], "there is no directory"),
@@ -217,8 +232,8 @@ def test_models_and_info(capsys):
 
 SECOND_PROCESS = """
 import json, refhmc
-result = refhmc.sample(refhmc.models.Funnel(2), draws=5, tune=5, chains=1, random_seed=1, progressbar=False, raw=True)
-print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
+result = refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=5, tune=5, chains=1, random_seed=1,
+progressbar=False, raw=True) print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
 print(json.dumps(result.draws.tolist()))
 """
 

@@ -264,7 +264,7 @@ def test_what_is_only_steep_is_not_called_a_jump(sample):
 
 def test_a_model_that_jumps_is_drawn_from_by_dhmc_unless_told_otherwise(sample):
     assert '"name": "DHMC"' in sample(switch(), draws=1, tune=0, chains=1).attributes["kernel"]
-    assert '"name": "NUTS"' in sample(refhmc.models.Funnel(2), draws=1, tune=0, chains=1).attributes["kernel"]
+    assert '"name": "NUTS"' in sample(refhmc.models.EightSchools(), draws=1, tune=0, chains=1).attributes["kernel"]
     with warnings.catch_warnings():
         warnings.simplefilter("error", DiscontinuityWarning)
         sample(switch(), refhmc.DHMC(), draws=20, tune=20, chains=1)

@@ -114,14 +114,14 @@ def test_arrays_that_do_not_fit_leave_the_chains_themselves(normal, sample, expe
 def test_each_warning_may_be_an_error(sample):
     model = refhmc.models.Funnel(3)
     with pytest.warns(SamplingWarning):
-        whole = sample(model, **{**RUN, "draws": 300})
+        whole = sample(model, refhmc.NUTS(), **{**RUN, "draws": 300})
     assert len(whole.warnings) >= 3
     for text in whole.warnings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.filterwarnings("error", message=text[:12].replace("(", r"\("))
             with pytest.raises(SamplingWarning) as caught:
-                sample(model, **{**RUN, "draws": 300})
+                sample(model, refhmc.NUTS(), **{**RUN, "draws": 300})
         assert np.array_equal(caught.value.partial.draws, whole.draws)
         assert caught.value.partial.warnings == whole.warnings
         assert caught.value.partial.posterior["v"].shape == (4, 300)
@@ -581,7 +581,7 @@ def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
     limit = {"max_seconds": 0.05} if stop == "time" else {}
     model = refhmc.models.Funnel(3)
     with pytest.warns(SamplingWarning, match="There are no draws: .* stopped the run in warm-up"):
-        result = sample(model, **{**RUN, "tune": 3_000_000}, progressbar=callback, **limit)
+        result = sample(model, refhmc.NUTS(), **{**RUN, "tune": 3_000_000}, progressbar=callback, **limit)
     assert result.draws.shape == (4, 0, 4)
     assert result.attributes["stopped_by"] == stop
     result.to_arviz()

@@ -58,7 +58,7 @@ def test_a_closed_pipe_ends_the_lines_not_the_run(sample, monkeypatch):
             return False
 
     monkeypatch.setattr(sys, "stderr", Closed())
-    result = sample(refhmc.models.Funnel(2), **RUN, progressbar=True)
+    result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN, progressbar=True)
     assert result.draws.shape == (2, 40, 3)
 
 
@@ -76,10 +76,10 @@ def test_a_notebook_shows_one_line_updated_in_place(sample, monkeypatch):
     fake.display = display
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    result = sample(refhmc.models.Funnel(2), **RUN, progressbar=True)
+    result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN, progressbar=True)
     assert "sampling 2 chains: 160/160 draws (100 %)" in shown[-1]
     monkeypatch.undo()
-    assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), **RUN).draws)
+    assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN).draws)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not there on Windows")
@@ -87,7 +87,10 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
     import pty
 
     parent, child = pty.openpty()
-    code = "import refhmc; refhmc.sample(refhmc.models.Funnel(2), draws=40, tune=40, chains=2, random_seed=1, raw=True)"
+    code = (
+        "import refhmc; refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=40, tune=40, chains=2, random_seed=1, "
+        "raw=True)"
+    )
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stderr=child, env=environment)
     os.close(child)
@@ -109,6 +112,6 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
 def test_chains_can_run_in_other_processes(processes, sample):
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        result = sample(refhmc.models.Funnel(2), **RUN, executor=pool)
-    assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), **RUN).draws)
+        result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN, executor=pool)
+    assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN).draws)
     assert result.attributes["n_gradient_evaluations"] > 0

@@ -34,13 +34,13 @@ def test_draws_do_not_depend_on_cores_chains_progress_or_executor(normal, sample
 
 def test_same_seed_same_draws_and_no_two_chains_share_one(sample):
     model = refhmc.models.Funnel(3)
-    first = sample(model, chains=6, **SHORT).draws
-    assert np.array_equal(sample(model, chains=6, **SHORT).draws, first)
+    first = sample(model, refhmc.NUTS(), chains=6, **SHORT).draws
+    assert np.array_equal(sample(model, refhmc.NUTS(), chains=6, **SHORT).draws, first)
     rows = first.reshape(-1, model.dim)
     moved = [tuple(row) for chain in first for row in np.unique(chain, axis=0)]
     assert len(set(moved)) == len(moved)
     assert len(np.unique(rows, axis=0)) == len(moved)
-    other = sample(model, chains=6, **{**SHORT, "random_seed": 20261122}).draws
+    other = sample(model, refhmc.NUTS(), chains=6, **{**SHORT, "random_seed": 20261122}).draws
     assert not np.intersect1d(other.ravel(), first.ravel()).size
 
 
@@ -62,7 +62,7 @@ def test_seeds_of_every_kind(normal, sample):
 
 
 def test_warm_up_is_kept_when_asked_for(sample):
-    result = sample(refhmc.models.Funnel(2), save_warmup=True, chains=2, **SHORT)
+    result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), save_warmup=True, chains=2, **SHORT)
     shapes = {name: group["v"].shape for name, group in result.groups.items() if "v" in group}
     assert shapes == {"posterior": (2, 60), "warmup_posterior": (2, 100)}
     assert result.groups["warmup_sample_stats"]["lp"].shape == (2, 100)
@@ -146,7 +146,7 @@ def test_a_healthy_run_warns_of_nothing(normal, sample):
 def test_warnings_say_what_where_and_what_to_do(sample):
     model = refhmc.models.Funnel(10)
     with pytest.warns(SamplingWarning) as caught:
-        result = sample(model, random_seed=3)
+        result = sample(model, refhmc.NUTS(), warmup="stan", random_seed=3)
     texts = [str(w.message) for w in caught]
     assert texts == result.warnings
     diverged = int(result.sample_stats["diverging"].sum())

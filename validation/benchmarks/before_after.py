@@ -44,8 +44,8 @@ MOST_ROUNDS = 3
 AT_END = "; import time; print(time.process_time())"
 START_UP = {
     "import refhmc": "import refhmc" + AT_END,
-    "new process to first draw": "import refhmc; refhmc.sample(refhmc.models.Funnel(), draws=1, tune=0, chains=1, "
-    "random_seed=1, raw=True, progressbar=False)" + AT_END,
+    "new process to first draw": "import refhmc; refhmc.sample(refhmc.models.Funnel(), refhmc.NUTS(), draws=1, tune=0, "
+    "chains=1, random_seed=1, raw=True, progressbar=False)" + AT_END,
 }
 CLOCKS = ("processor", "wall")
 

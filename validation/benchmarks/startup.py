@@ -25,7 +25,7 @@ FIRST_DRAW = """
 import time
 import refhmc
 from refhmc.models.funnel import Funnel
-refhmc.sample(Funnel(), draws=1, tune=0, chains=1, random_seed=1, raw=True, progressbar=False)
+refhmc.sample(Funnel(), refhmc.NUTS(), draws=1, tune=0, chains=1, random_seed=1, raw=True, progressbar=False)
 print(time.time())
 """
 WANTED = {"import refhmc": 0.5, "new process to first draw, warm cache": 1.0}

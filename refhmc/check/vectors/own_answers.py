@@ -227,7 +227,7 @@ def welford(r: golden.Record) -> dict:
     for k, q in enumerate(draws, 1):
         own.welford.update_welford(mean, scatter, q, k)
     vecs, mats = np.zeros((2, d)), np.zeros((2, d, d))
-    own.compiled.plain(own.welford.learn_metric)(scatter, n, (vecs, mats, None, None, None, None))
+    own.compiled.plain(own.welford.learn_metric)(scatter, n, True, (vecs, mats, None, None, None, None))
     return {"mean": mean, "covariance": scatter / (n - 1), "regularised": mats[0]}
 
 
