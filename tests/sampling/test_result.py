@@ -21,7 +21,15 @@ def raw():
     model = refhmc.models.Funnel(3)
     with pytest.warns(refhmc.errors.SamplingWarning):
         return refhmc.sample(
-            model, draws=120, tune=100, chains=2, random_seed=1, save_warmup=True, progressbar=False, raw=True
+            model,
+            refhmc.NUTS(),
+            draws=120,
+            tune=100,
+            chains=2,
+            random_seed=1,
+            save_warmup=True,
+            progressbar=False,
+            raw=True,
         )
 
 

@@ -100,7 +100,14 @@ def test_on_a_funnel_geometry_comes_before_the_step():
         assert 0 <= geometry < text.index("target_accept")
     with pytest.warns(SamplingWarning):
         result = refhmc.sample(
-            refhmc.models.Funnel(10), warmup="stan", draws=300, tune=300, random_seed=3, progressbar=False, raw=True
+            refhmc.models.Funnel(10),
+            refhmc.NUTS(),
+            warmup="stan",
+            draws=300,
+            tune=300,
+            random_seed=3,
+            progressbar=False,
+            raw=True,
         )
     (text,) = [t for t in result.warnings if "diverged" in t]
     assert text.index("Riemannian metric") < text.index("target_accept")
