@@ -233,7 +233,8 @@ def test_models_and_info(capsys):
 SECOND_PROCESS = """
 import json, refhmc
 result = refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=5, tune=5, chains=1, random_seed=1,
-progressbar=False, raw=True) print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
+progressbar=False, raw=True)
+print(json.dumps([[item.title, item.from_cache] for item in refhmc.core.compiled.log]))
 print(json.dumps(result.draws.tolist()))
 """
 
