@@ -21,6 +21,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from validation.benchmarks import common, problems
+from validation.benchmarks.nutpie_models import nutpie_model, read_trace
 
 TUNE, DRAWS, CHAINS = 1000, 1000, 4
 ENOUGH_SECONDS, MOST_RUNS = 2.0, 10
@@ -38,7 +39,7 @@ class Run(NamedTuple):
 
 
 def prepare_refhmc(problem: str, learn_from: str = "draws"):
-    """refhmc: the compiled sampler, the model's derivatives written by hand, the default warm-up (Stan's)."""
+    """refhmc: the compiled sampler, the model's derivatives written by hand, a diagonal metric."""
     import refhmc
 
     model = problems.refhmc_model(problem)
@@ -60,46 +61,11 @@ def prepare_refhmc(problem: str, learn_from: str = "draws"):
 
 
 def prepare_nutpie(problem: str):
-    """nutpie's fastest way in: C functions compiled by Numba, as its PyMC models are, from derivatives written by hand."""
-    import numba
-    import numpy as np
+    """nutpie, from derivatives written by hand."""
     import nutpie
-    from numba import types as nb
-    from nutpie.compile_pymc import CompiledPyMCModel
 
-    dim = problems.DIMENSIONS[problem]
     gradient, data = problems.gradient_numba(problem)
-    rows, columns = data.shape
-    pointer = nb.CPointer(nb.float64)
-
-    @numba.cfunc(nb.int64(nb.uint64, pointer, pointer, pointer, nb.voidptr), error_model="numpy")
-    def log_density(n, q, out, value, user):
-        packed = numba.carray(user, (rows, columns), np.float64)
-        density = gradient(numba.carray(q, (dim,)), packed, numba.carray(out, (dim,)))
-        numba.carray(value, (1,))[0] = density
-        return 0 if np.isfinite(density) else 4
-
-    @numba.cfunc(nb.int64(nb.uint64, nb.uint64, pointer, pointer, nb.voidptr))
-    def expand(n, n_expanded, q, out, user):
-        for i in range(dim):
-            out[i] = q[i]
-        return 0
-
-    model = CompiledPyMCModel(
-        dims=None,
-        compiled_logp_func=log_density,
-        compiled_expand_func=expand,
-        initial_point_func=lambda seed: np.random.default_rng(seed).uniform(-2, 2, dim),
-        shared_data={},
-        user_data=data,
-        n_expanded=dim,
-        shape_info=(["q"], [slice(0, dim)], [(dim,)]),
-        logp_func=None,
-        expand_func=None,
-        _n_dim=dim,
-        _shapes={"q": (dim,)},
-        _coords=None,
-    )
+    model = nutpie_model(gradient, data, problems.DIMENSIONS[problem])
     options = {"cores": 1, "progress_bar": False, "target_accept": 0.8, "maxdepth": 10, "return_raw_trace": True}
     nutpie.sample(model, draws=1, tune=1, chains=1, seed=0, **options)
 
@@ -108,14 +74,8 @@ def prepare_nutpie(problem: str):
         return lambda: read(trace)
 
     def read(trace) -> Run:
-        draws, steps, all_steps = [], 0, 0
-        for batch, stats in zip(*trace.get_arrow_trace(), strict=True):
-            values = np.stack([np.asarray(x) for x in batch.column("q").to_pylist()])
-            n, tuning = stats.column("n_steps").to_numpy(), stats.column("tuning").to_numpy()
-            draws.append(values[~tuning])
-            steps += int(n[~tuning].sum())
-            all_steps += int(n.sum())
-        return Run(np.stack(draws), all_steps, steps)
+        draws, steps, all_steps = read_trace(trace)
+        return Run(draws, all_steps, steps)
 
     return run
 

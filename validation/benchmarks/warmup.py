@@ -27,6 +27,7 @@ if __package__ in (None, ""):
 import refhmc
 from refhmc import NUTS, diagnostics, metrics, models
 from validation.benchmarks import common
+from validation.benchmarks.nutpie_models import nutpie_model, read_trace
 
 DRAWS, TUNE, CHAINS = 1000, 1000, 4
 CAP, LONG = 120.0, 30.0
@@ -95,65 +96,24 @@ def of_refhmc(model: refhmc.Model, warmup: Any = None, metric: Any = None) -> Ca
 
 
 def of_nutpie(model: refhmc.Model, low_rank: bool) -> Callable[[int], Run | None]:
-    """The model's compiled value and gradient behind nutpie's C function, as its PyMC models are."""
-    import numba
+    """The model's own compiled value and gradient, in nutpie."""
     import nutpie
-    from numba import types as nb
-    from nutpie.compile_pymc import CompiledPyMCModel
 
-    data, value_and_gradient, d = model.core.tuple[0], model.core.tuple[1], model.dim
-    rows, columns = data.shape
-    pointer = nb.CPointer(nb.float64)
-
-    @numba.cfunc(nb.int64(nb.uint64, pointer, pointer, pointer, nb.voidptr), error_model="numpy")
-    def log_density(n, q, out, value, user):
-        packed = numba.carray(user, (rows, columns), np.float64)
-        found = value_and_gradient(numba.carray(q, (d,)), packed, numba.carray(out, (d,)))
-        numba.carray(value, (1,))[0] = found
-        return 0 if np.isfinite(found) else 4
-
-    @numba.cfunc(nb.int64(nb.uint64, nb.uint64, pointer, pointer, nb.voidptr))
-    def expand(n, n_expanded, q, out, user):
-        for i in range(d):
-            out[i] = q[i]
-        return 0
-
-    compiled = CompiledPyMCModel(
-        dims=None,
-        compiled_logp_func=log_density,
-        compiled_expand_func=expand,
-        initial_point_func=lambda seed: np.random.default_rng(seed).uniform(-2, 2, d),
-        shared_data={},
-        user_data=data,
-        n_expanded=d,
-        shape_info=(["q"], [slice(0, d)], [(d,)]),
-        logp_func=None,
-        expand_func=None,
-        _n_dim=d,
-        _shapes={"q": (d,)},
-        _coords=None,
-    )
-    options = {"cores": 1, "progress_bar": False, "target_accept": 0.8, "maxdepth": 10}
+    compiled = nutpie_model(model.core.tuple[1], model.core.tuple[0], model.dim)
+    options = {"cores": 1, "progress_bar": False, "target_accept": 0.8, "maxdepth": 10, "return_raw_trace": True}
     options |= {"low_rank_modified_mass_matrix": True} if low_rank else {}
 
     def run(seed: int, draws: int = DRAWS, tune: int = TUNE, chains: int = CHAINS) -> Run | None:
         begin = time.perf_counter()
-        sampler = nutpie.sample(
-            compiled, draws=draws, tune=tune, chains=chains, seed=seed, blocking=False, return_raw_trace=True, **options
-        )
+        sampler = nutpie.sample(compiled, draws=draws, tune=tune, chains=chains, seed=seed, blocking=False, **options)
         try:
             trace = sampler.wait(timeout=CAP)
         except TimeoutError:
             sampler.abort()
             return None
-        seconds, found, steps, gradients = time.perf_counter() - begin, [], 0, 0
-        for batch, stats in zip(*trace.get_arrow_trace(), strict=True):
-            values = np.stack([np.asarray(x) for x in batch.column("q").to_pylist()])
-            n, tuning = stats.column("n_steps").to_numpy(), stats.column("tuning").to_numpy()
-            found.append(values[~tuning])
-            steps += int(n[~tuning].sum())
-            gradients += int(n.sum())
-        return Run(np.stack(found), gradients, steps / (draws * chains), seconds)
+        seconds = time.perf_counter() - begin
+        found, steps, gradients = read_trace(trace)
+        return Run(found, gradients, steps / (draws * chains), seconds)
 
     run(0, 1, 1, 1)
     return run
