@@ -129,6 +129,7 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--chains", type=int, default=4)
     sample.add_argument("--cores", type=int)
     sample.add_argument("--seed", type=int)
+    sample.add_argument("--init", default="uniform", metavar="NAME", help="where chains begin: uniform, or pathfinder")
     sample.add_argument("--max-seconds", type=float)
     sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
     sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
@@ -177,6 +178,7 @@ def run_sample(options: Any) -> int:
                 chains=options.chains,
                 cores=options.cores,
                 random_seed=options.seed,
+                init=options.init,
                 max_seconds=options.max_seconds,
                 progressbar=not options.quiet,
                 raw=True,

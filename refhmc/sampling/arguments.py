@@ -15,6 +15,8 @@ from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.checkpoint import read_run
 
+INITS = ("uniform", "pathfinder")
+
 
 def check_arguments(
     model: Model, kernel: Any, draws: int, tune: int, chains: int, cores: Any, backend: str, max_seconds: float | None
@@ -35,6 +37,17 @@ def check_arguments(
         raise ValueError(f"backend must be 'numba', 'arrays' or 'cupy', got {backend!r}")
     if max_seconds is not None and not max_seconds > 0:
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def check_init(init: Any, model: Model) -> None:
+    """Raise ValueError for what is no way to begin, and for Pathfinder on coordinates that jump."""
+    if not (isinstance(init, str) and init in INITS):
+        raise ValueError(f"init must be 'uniform' or 'pathfinder', got {init!r}. Positions and values go to initvals")
+    if init == "pathfinder" and len(model.discontinuous):
+        names = ", ".join(model.names[j] for j in model.discontinuous[:5])
+        raise ValueError(
+            f"init='pathfinder' follows gradients, and coordinates of model {model.name!r} jump ({names}): give initvals"
+        )
 
 
 def check_options(given: dict[str, Any], whose: str, backend: str) -> None:

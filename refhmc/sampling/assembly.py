@@ -166,6 +166,7 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
         for k, run in enumerate(runs)
         if run.unsaved
     ]
+    found += without_pathfinder([run.no_pathfinder for run in runs])
     lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.append(
@@ -191,6 +192,17 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
     if jumps is not None:
         found.insert(0, jumps)
     return to_say
+
+
+def without_pathfinder(reasons: list[str]) -> list[str]:
+    """Which chains have a reason not to begin where Pathfinder would have them, and the first one's; nothing if none has."""
+    lost = [k for k, why in enumerate(reasons) if why]
+    if not lost:
+        return []
+    return [
+        f"Pathfinder found no start in {len(lost)} of {len(reasons)} chains ({listed(lost)}), which began as with "
+        f"init='uniform'. Of chain {lost[0]}: {reasons[lost[0]]}."
+    ]
 
 
 def cut_short(attributes: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
 from refhmc.sampling.chain import Chain, Plan, make_plan
 from refhmc.sampling.checkpoint import Checkpoint, Saved
-from refhmc.sampling.initialization import random_start
+from refhmc.sampling.initialization import pathfinder_start, random_start
 
 CHUNK = 256  # draws at a time in warm-up that is written over
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
@@ -38,6 +38,7 @@ class ChainRun(NamedTuple):
     unsaved: str = ""  # why the checkpoint at the end could not be written
     lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths that warm-up learned: block, length
     adapted: dict[str, Adapted] | None = None  # of each block, where warm-up came to its end
+    no_pathfinder: str = ""  # why the chain did not begin where Pathfinder, asked for, would have it
 
 
 class Rows(NamedTuple):
@@ -63,9 +64,10 @@ def make_rows(dim: int, n_stats: int, draws: int, tune: int, keep_warmup: bool) 
     return Rows(np.zeros((kept + draws, dim)), np.zeros((kept + draws, n_stats)), tune - kept, kept)
 
 
-def chain_generator(entropy: int, chain: int) -> np.random.Generator:
-    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain,))))
+def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generator:
+    """The generator of chain k: PCG64(SeedSequence(entropy, spawn_key=(k,))), whatever else is run; that of Pathfinder, its
+    first child: spawn_key=(k, 0)."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain, *child))))
 
 
 def run_chain(
@@ -83,9 +85,10 @@ def run_chain(
     fuse: bool = False,
     plan: Plan | None = None,
     adapted: Adapted | None = None,
+    init: str = "uniform",
 ) -> ChainRun:
     """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back. ``plan``: that of
-    the run, where the chain is in the run's process. ``adapted``: what its warm-up begins from.
+    the run, where the chain is in the run's process. ``adapted``: what its warm-up begins from. ``init``: as ``sample`` has it.
 
     With a checkpoint the loop pauses twice a second, after a draw; the state there is kept, and is written every few seconds.
     A stop may come in the middle of a draw: then the state after the draw before it is made anew from the one kept last.
@@ -98,9 +101,26 @@ def run_chain(
     rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows
     dropped, kept = rows.dropped, rows.kept
     scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, plan.n_stats))
-    start_of_draws, done, unsaved = np.full(model.dim, np.nan), 0, ""
+    start_of_draws, done, unsaved, no_pathfinder = np.full(model.dim, np.nan), 0, "", ""
     saved: Saved | None = None
     error: BaseException | None = None
+
+    def begin() -> bool:
+        """Put the chain at its start; False if a stop came before that was found. Then nothing may be saved."""
+        nonlocal start_of_draws, no_pathfinder
+        q = random_start(model, plan, rng, chain) if start is None else start
+        if init == "pathfinder":
+            child = chain_generator(entropy, chain, 0)
+            found, no_pathfinder = pathfinder_start(model, plan, q, child, chain, control)
+            if found is None:
+                return False
+            q = found
+        state.start(q)
+        if adapted is not None:
+            begin_from(state.blocks[0], adapted)
+        if tune == 0:
+            start_of_draws = state.position.copy()
+        return True
 
     def run_on(end: int, control: np.ndarray) -> bool:
         """Make draws until there are ``end``; False if a pause or a stop came before."""
@@ -118,7 +138,8 @@ def run_chain(
 
     def keep(control: np.ndarray) -> Saved:
         n = max(done - dropped, 0)
-        return Saved(state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy())
+        kept = state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy()
+        return Saved(*kept, no_pathfinder)
 
     def save(checkpoint: Checkpoint, saved: Saved, now: bool = False) -> None:
         """The chain goes on where a file cannot be written: a disk that is full may have room at the next try."""
@@ -158,22 +179,17 @@ def run_chain(
             if checkpoint is not None:
                 held.enter_context(checkpoint.writing(chain))
                 there = checkpoint.load(chain)
-            if there is None:
-                state.start(random_start(model, plan, rng, chain) if start is None else start)
-                if adapted is not None:
-                    begin_from(state.blocks[0], adapted)
-            else:
+            if there is not None:
                 restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
-                done, start_of_draws = there.done, there.start_of_draws
+                done, start_of_draws, no_pathfinder = there.done, there.start_of_draws, there.no_pathfinder
                 control[DRAWS_DONE:] = there.control[DRAWS_DONE:]
                 rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
-            if tune == 0 and there is None:
-                start_of_draws = state.position.copy()
-            failures = model.core.begin_failures(control)  # the tries for a start do not count
-            if checkpoint is None:
-                run_on(total, control)
-            else:
-                run_and_save(checkpoint)
+            if there is not None or begin():
+                failures = model.core.begin_failures(control)  # the tries for a start do not count
+                if checkpoint is None:
+                    run_on(total, control)
+                else:
+                    run_and_save(checkpoint)
         except BaseException as caught:  # carried to the caller, who raises it with the draws attached
             error, error_position = caught, model.core.last_position.get(threading.get_ident())
             done = int(control[DRAWS_DONE])
@@ -196,6 +212,7 @@ def run_chain(
         unsaved,
         state.lengths(),
         {block.plan.name: adapted_of(block) for block in state.blocks} if made >= tune else None,
+        no_pathfinder,
     )
 
 

@@ -50,6 +50,7 @@ class Saved(NamedTuple):
     stats: np.ndarray
     start_of_draws: np.ndarray  # where the chain stood after warm-up; NaN before
     control: np.ndarray
+    no_pathfinder: str = ""  # why the chain did not begin where Pathfinder, asked for, would have it
 
 
 _reading = threading.Lock()
@@ -175,7 +176,8 @@ class Checkpoint:
             raise CheckpointError(f"{path} is of another run than {self.folder / 'run.json'}")
         if its_chain != chain:
             raise CheckpointError(f"{path} holds chain {its_chain}, not chain {chain}")
-        return saved._replace(state=arrays["state"].tobytes(), done=int(saved.done))
+        plain = {"state": arrays["state"].tobytes(), "done": int(saved.done), "no_pathfinder": str(saved.no_pathfinder)}
+        return saved._replace(**plain)
 
     def save(self, chain: int, saved: Saved, *, now: bool = False) -> None:
         """Write the chain, at most every three seconds unless ``now``. Raises OSError if it cannot be written."""

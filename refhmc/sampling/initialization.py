@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import threadpoolctl
 
+from refhmc.adaptation.pathfinder import pathfinder
+from refhmc.core.records import DENSITIES, GRADIENTS, STOP
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
 from refhmc.models.base import Model
@@ -76,12 +80,20 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
 
 
 def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int) -> np.ndarray:
-    """Drawn by the model, or uniform on (-2, 2)^d; again, up to 100 times, while density, gradient or metric cannot be used;
-    else InitError, or MetricError where it was the metric that was not positive definite in the last try."""
+    """Drawn by the model, or uniform on (-2, 2)^d. Raises InitError or MetricError where no draw can be used."""
+    if callable(model.initial):
+        initial = model.initial
+        return first_usable(model, plan, lambda: np.asarray(initial(rng), dtype=float), chain, "drawn by the model")
+    return first_usable(model, plan, lambda: rng.uniform(-2, 2, model.dim), chain, "uniform on (-2, 2)")
+
+
+def first_usable(model: Model, plan: Plan, draw: Callable[[], np.ndarray], chain: int, whence: str) -> np.ndarray:
+    """The first of up to 100 draws at which density, gradient and metric can be used; else InitError, or MetricError where it
+    was the metric that was not positive definite in the last try. ``whence``: for the message."""
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
-        q = rng.uniform(-2, 2, model.dim) if model.initial is None else np.asarray(model.initial(rng), dtype=float)
+        q = draw()
         value, gradient = model.core.value_and_gradient(q)
         gradient[model.discontinuous] = 0.0
         not_positive = None
@@ -100,9 +112,50 @@ def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int)
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
     said = model.core.failures().words_at(q)
     raise InitError(
-        f"chain {chain}: no start found in {MAX_TRIES} tries, uniform on (-2, 2); not finite: {counts}{said}. "
+        f"chain {chain}: no start found in {MAX_TRIES} tries, {whence}; not finite: {counts}{said}. "
         "Give initvals where the density is positive."
     )
+
+
+class _Stopped(Exception):
+    """Of a run, in the middle of a path."""
+
+
+def pathfinder_start(
+    model: Model, plan: Plan, q: np.ndarray, rng: np.random.Generator, chain: int, control: np.ndarray
+) -> tuple[np.ndarray | None, str]:
+    """A draw from the normal that Pathfinder finds from ``q``; or ``q`` itself, and why; or None, if the run was stopped.
+
+    Its evaluations are counted in ``control``, whose ``STOP`` ends it. Whatever the model raises, far from where it is meant to
+    be evaluated, is a reason to begin at ``q``.
+    """
+
+    def count(what: int) -> None:
+        if control[STOP]:
+            raise _Stopped
+        control[what] += 1
+
+    def log_density(q: np.ndarray) -> float:
+        count(DENSITIES)
+        return model.core.log_density(q)
+
+    def value_and_gradient(q: np.ndarray) -> tuple[float, np.ndarray]:
+        count(GRADIENTS)
+        return model.core.value_and_gradient(q)
+
+    try:
+        with np.errstate(all="ignore"), threadpoolctl.threadpool_limits(1):  # else sums depend on the number of cores
+            normal, _, _, why = pathfinder(log_density, value_and_gradient, q, rng)
+            if normal is None:
+                return q, why
+            draw = normal.draw
+            return first_usable(model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "of a normal"), ""
+    except _Stopped:
+        return None, "the run was stopped before"
+    except (InitError, MetricError):
+        return q, f"of its normal, none of {MAX_TRIES} draws can be used"
+    except Exception as error:
+        return q, f"{type(error).__name__}: {error}".rstrip(".")
 
 
 def checked_starts(

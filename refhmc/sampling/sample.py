@@ -18,7 +18,7 @@ from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprin
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_memory, check_options, entropy_of
+from refhmc.sampling.arguments import check_arguments, check_init, check_memory, check_options, entropy_of
 from refhmc.sampling.assembly import (
     attached,
     begun,
@@ -54,6 +54,7 @@ def sample(
     cores: int | None = None,
     random_seed: Any = None,
     initvals: Any = None,
+    init: str = "uniform",
     progressbar: bool | Callable[[ProgressReport], None] = True,
     save_warmup: bool = False,
     executor: Any = None,
@@ -78,8 +79,13 @@ def sample(
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
         ``SeedSequence(entropy, spawn_key=(k,))`` whatever ``chains``, ``cores``, progress or executor.
     initvals : (d,) or (chains, d), unconstrained; or constrained values of the variables by name, ``{"mu": 3.0, "tau": 0.5}``,
-        enough of them to tell the position, or such a mapping for each chain. Default: the model's own start, or uniform on
-        (-2, 2).
+        enough of them to tell the position, or such a mapping for each chain; nothing is added to them. Default: the model's
+        own start, or uniform on (-2, 2).
+    init : "uniform": chains begin where ``initvals`` say. "pathfinder": from there each climbs by an optimiser of its own and
+        begins with a draw from the best normal on that path (:mod:`refhmc.adaptation.pathfinder`), from the stream
+        ``SeedSequence(entropy, spawn_key=(k, 0))``. A chain for which none is found begins as without it, with a warning. The
+        result's attribute ``starts`` has "pathfinder", "initvals", "warmup" (its ends), "model" or "uniform" for each chain.
+        ValueError for a model with coordinates that jump, and with another backend than "numba".
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
@@ -124,15 +130,19 @@ def sample(
     if kernel is None:
         kernel = recommended_kernel(model)
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    check_init(init, model)
     learned = None
+    usual = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
     if isinstance(warmup, str) and warmup == "stan":
         kernel = as_stan(kernel)
     elif warmup is not None:
         learned = chains_of(warmup)
-        initvals = ends_of(warmup, chains) if initvals is None else initvals
+        if initvals is None:
+            initvals, usual = ends_of(warmup, chains), "warmup"
     if backend != "numba":
         of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "fuse": fuse or None}
         of_the_core["warmup"] = learned  # a result; "stan" is a matter of the kernel's metric
+        of_the_core["init='pathfinder'"] = init == "pathfinder" or None
         check_options(of_the_core, "backend='numba' only", backend)
         display = make_display(progressbar)
         with contextlib.closing(display):
@@ -152,6 +162,7 @@ def sample(
                 display=display,
                 max_seconds=max_seconds,
             )
+        result.attributes["starts"] = [usual] * chains
         try:
             with sigterm_as_ctrl_c():
                 for warning in to_say:
@@ -190,10 +201,11 @@ def sample(
         if parts is not None:
             settings = {"tune": int(tune), "chains": int(chains), "entropy": str(entropy), "save_warmup": save_warmup}
             settings["fuse"] = bool(fuse)
+            settings["init"] = init
             settings["warmup"] = "" if learned is None else fingerprint({"warmup": learned}).parts["warmup"]
             store = open_checkpoint(checkpoint, model, kernel, parts, starts, tune + draws, settings)
         shared = {"model": model, "kernel": kernel, "entropy": entropy, "draws": draws, "tune": tune}
-        shared |= {"keep_warmup": save_warmup, "checkpoint": store, "fuse": fuse}
+        shared |= {"keep_warmup": save_warmup, "checkpoint": store, "fuse": fuse, "init": init}
         tasks = [{**shared, "chain": k, "start": None if starts is None else starts[k]} for k in range(chains)]
         if learned is not None:
             begin_from(BlockState(plan.blocks[0]), learned[0])  # raises what the chains would
@@ -208,7 +220,9 @@ def sample(
         compiled.announce.remove(announcer)
 
     def put_together() -> None:
-        put_draws(result, kernel, drawing.runs(), drawing.stopped_by, save_warmup)
+        runs = drawing.runs()
+        put_draws(result, kernel, runs, drawing.stopped_by, save_warmup)
+        result.attributes["starts"] = [usual if init == "uniform" or run.no_pathfinder else init for run in runs]
         result.attributes["sampling_time"] = time.perf_counter() - begin
         put_posterior(result, model)
 
@@ -218,7 +232,8 @@ def sample(
                 stack.callback(display.close)
                 if store is not None:
                     stack.callback(store.close)
-                if not model.core.own:  # one thread of linear algebra a chain; our own models use none
+                # One thread of linear algebra a chain, of which our own models and kernels have none.
+                if not model.core.own or init == "pathfinder":
                     stack.enter_context(threadpoolctl.threadpool_limits(1))
                 if executor is not None:
                     draw_in_executor(drawing, executor)

@@ -75,6 +75,16 @@ def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
     assert kernel["integrator"]["tolerance"] == 1e-5
 
 
+def test_starts_by_pathfinder(tmp_path):
+    out = tmp_path / "r.nc"
+    few = ["--draws", "5", "--tune", "5", "--chains", "2", "--quiet", "--kernel", "nuts", "--out", str(out)]
+    assert main(["sample", "funnel", "--init", "pathfinder", *few]) == 0
+    import xarray as xr
+
+    with xr.open_dataset(out, group="posterior") as posterior:
+        assert json.loads(posterior.attrs["starts"]) == ["pathfinder"] * 2
+
+
 def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatch):
     """The line about the fit against residuals of one's own; the picture is of the predictions beyond the data, too."""
     from refhmc.cli import regression
@@ -174,6 +184,8 @@ def test_a_picture_of_a_kernel_without_an_energy(tmp_path, capsys):
     [
         (["sample", "tunnel"], "no model named 'tunnel'; there are: funnel, banana"),
         (["sample", "funnel", "--draws", "-3"], "draws must be at least 0, got -3"),
+        (["sample", "funnel", "--init", "jitter"], "init must be 'uniform' or 'pathfinder', got 'jitter'"),
+        (["sample", "change-point", "--init", "pathfinder"], "init='pathfinder' follows gradients, and coordinates of"),
         (["sample", "funnel", "--step-size", "0"], "step_size must be positive and finite, got 0.0"),
         (
             ["sample", "gaussian", "--n-steps", "3"],
