@@ -127,7 +127,7 @@ def test_every_kind_of_chain_begins_there(make, kernel):
 
 
 def leaving(what: str) -> refhmc.Model:
-    """A normal that raises farther than 3 from zero, or has a gradient at the start alone, or on the line through it and zero."""
+    """A normal that raises farther than 3 from zero, or has a gradient at the start alone, or on the line to zero alone."""
 
     def log_density(q, start):
         if what == "raises" and abs(q[0]) > 3:
