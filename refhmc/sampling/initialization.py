@@ -151,7 +151,7 @@ def pathfinder_start(
             draw = normal.draw
             return first_usable(model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "of a normal"), ""
     except _Stopped:
-        return None, "the run was stopped before"
+        return None, ""
     except (InitError, MetricError):
         return q, f"of its normal, none of {MAX_TRIES} draws can be used"
     except Exception as error:

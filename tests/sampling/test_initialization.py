@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.core.records import N_CONTROL, STOP
-from refhmc.errors import CheckpointError, SamplingWarning
+from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
 from refhmc.sampling import checkpoint
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.chain_run import chain_generator, run_chain
@@ -200,6 +202,26 @@ def test_a_run_from_a_checkpoint_keeps_how_its_chains_began(tmp_path):
     assert any("Pathfinder found no start in 1 of 3 chains ([0])" in each for each in resumed.warnings)
     with pytest.raises(CheckpointError, match="init: here 'uniform', there 'pathfinder'"):
         refhmc.sample(model, **{**options, "init": "uniform"}, **RUN)
+
+
+def test_a_time_limit_ends_the_path():
+    """Of hundreds of iterates with 26 evaluations each; the first are evaluated when the time is over."""
+    covariance = np.diag(np.geomspace(1e-2, 1e2, 20))
+
+    def log_density(q, data):
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.005)
+        return -0.5 * float(q @ np.linalg.solve(covariance, q))
+
+    def gradient(q, data):
+        return -np.linalg.solve(covariance, q)
+
+    with pytest.warns(PythonModelWarning):
+        model = refhmc.Model(20, log_density, gradient, name="slow")
+        result = refhmc.sample(model, STILL, init="pathfinder", max_seconds=1e-3, **{**RUN, "preflight": False})
+    assert result.attributes["stopped_by"] == "time"
+    assert result.draws.shape[1] == 0
+    assert not any("Pathfinder" in each for each in result.warnings)
 
 
 def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_path, far):
