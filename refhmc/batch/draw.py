@@ -40,14 +40,13 @@ REPORT_EVERY = 0.1  # seconds
 
 
 class Options(NamedTuple):
-    """Of a run; ``watch(done, divergences, evaluations)`` is told ten times a second how far the chains are, and says whether
-    to stop."""
+    """Of a run; ``watch(run)`` is asked ten times a second whether to stop."""
 
     draws: int
     tune: int
     shared_step_size: bool
     keep_warmup: bool
-    watch: Callable[[np.ndarray, np.ndarray, int], bool]
+    watch: Callable[[Run], bool]
     budget: int = BUDGET
 
 
@@ -110,7 +109,7 @@ class Recorder:
 
 class Run:
     """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.
-    ``stopped``: the watch said so."""
+    ``stopped``: the watch said so; ``divergences`` (n,) are those of draws, beside ``warmup_divergences``."""
 
     def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
         xp, n = batched.namespace(q), q.shape[0]
@@ -120,12 +119,13 @@ class Run:
         self.evaluations: dict[str, int] = {}
         self.searches_failed, self.tries, self.stopped = 0, 0, False
         self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
+        self.warmup_divergences = xp.zeros((n,), dtype=xp.int64)
         L, gradient = (copied(x) for x in text.value_and_gradient(q))  # chains are moved in place
         streams = Streams(xp.asarray(keys_of(entropy, n)))
         step_size = xp.full((n,), 1.0 if kernel.step_size is None else float(kernel.step_size), dtype=q.dtype)
         self.chains = Chains(q, L, gradient, step_size, xp.zeros((n,), dtype=xp.int64), streams)
         self.transitions = TRANSITIONS[kernel.name](self.chains, self.mover_for(self.metric), kernel)
-        self.done = xp.zeros((n,), dtype=xp.int64)
+        self.done, self.warming = xp.zeros((n,), dtype=xp.int64), options.tune > 0
         self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
     def mover_for(self, metric: Any) -> Mover | JumpMover:
@@ -141,12 +141,13 @@ class Run:
         """After transitions of the chains ``rows``; True stops the run."""
         xp = batched.namespace(rows)
         self.done[rows] += 1
-        self.divergences[rows] += xp.astype(stats["diverging"], xp.int64)
+        made = self.warmup_divergences if self.warming else self.divergences
+        made[rows] += xp.astype(stats["diverging"], xp.int64)
         if time.monotonic() - self.last_report < REPORT_EVERY:
             return False
         self.last_report = time.monotonic()
         self.count_evaluations()
-        self.stopped = self.options.watch(to_host(self.done), to_host(self.divergences), self.evaluations["gradient"])
+        self.stopped = self.options.watch(self)
         return self.stopped
 
     def warm_up(self) -> None:
@@ -231,6 +232,7 @@ class Run:
     def draw(self) -> None:
         """The draws, with the step size and the metric as they are."""
         recorder = self.made = Recorder(self.chains, self.names, self.options.draws, self.options.budget)
+        self.warming = False
 
         def ended(rows: Array, stats: dict[str, Array]) -> bool:
             recorder.record(rows, self.chains.q[rows], stats)

@@ -1,6 +1,7 @@
 """The command line: ``refhmc sample``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
 
-Exit status: 0 done, 1 failed, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what was drawn is still summarised and written).
+Exit status: 0 done, 1 failed, also where --max-seconds ran out in warm-up, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what
+was drawn is still summarised and written).
 """
 
 from __future__ import annotations
@@ -203,7 +204,12 @@ def run_sample(options: Any) -> int:
             print(f"{what} written to {path}")
     if failure is not None:
         raise failure
-    return INTERRUPTED if result.attributes["stopped_by"] == "interrupt" else 0
+    if result.attributes["stopped_by"] == "interrupt":
+        return INTERRUPTED
+    if not any(result.attributes["draws_per_chain"]) and options.draws:
+        print("refhmc: there are no draws: --max-seconds ran out in warm-up", file=sys.stderr)
+        return 1
+    return 0
 
 
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
@@ -217,6 +223,8 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
+    draws, warmup = (sum(attributes[name]) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
+    print(f"divergences: {draws} in draws, {warmup} in warm-up")
     if advice.why:
         taken = f"{advice.kernel} on {advice.metric}, since" if advice.kernel else "nuts, though"
         print(f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel else ""))

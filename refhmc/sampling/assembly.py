@@ -21,18 +21,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, in_words
-from refhmc.core.records import DENSITIES, DRAWS_DONE, GRADIENTS, METRICS, SEARCH_FAILED, TRACES
+from refhmc.core.records import (
+    DENSITIES,
+    DIVERGENCES,
+    DRAWS_DONE,
+    GRADIENTS,
+    METRICS,
+    SEARCH_FAILED,
+    TRACES,
+    WARMUP_DIVERGENCES,
+)
 from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, statistics, statistics_of_blocks
 from refhmc.sampling import discontinuity
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.progress import duration
 from refhmc.sampling.result import Result
 from refhmc.sampling.review import failed_evaluations, listed, review, some
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
+    from refhmc.sampling.progress import Progress
 
 
 def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
@@ -84,13 +95,16 @@ def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str
     result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
     lengths = np.array([len(run.draws) for run in runs])
     chosen, n = largest_rectangle(lengths)
+    if save_warmup:
+        m = min(len(runs[k].warmup_draws) for k in chosen)
+        if not n:  # of a run that ended in warm-up
+            chosen, m = largest_rectangle(np.array([len(run.warmup_draws) for run in runs]))
     groups = {
         "posterior": {},
         "sample_stats": statistics(kernel, np.stack([runs[k].stats[:n] for k in chosen])),
         "unconstrained_posterior": {"q": np.stack([runs[k].draws[:n] for k in chosen])},
     }
     if save_warmup:
-        m = min(len(runs[k].warmup_draws) for k in chosen)
         groups["warmup_posterior"] = {}
         groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in chosen]))
         groups["warmup_unconstrained_posterior"] = {"q": np.stack([runs[k].warmup_draws[:m] for k in chosen])}
@@ -121,6 +135,9 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
     totals = np.sum([run.control for run in runs], axis=0)
     return {
         "draws_per_chain": [len(run.draws) for run in runs],
+        "iterations_per_chain": [int(run.control[DRAWS_DONE]) for run in runs],
+        "divergences_per_chain": [int(run.control[DIVERGENCES]) for run in runs],
+        "warmup_divergences_per_chain": [int(run.control[WARMUP_DIVERGENCES]) for run in runs],
         "interrupted": bool(stopped_by),
         "stopped_by": stopped_by,
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
@@ -150,7 +167,9 @@ def put_posterior(result: Result, model: Model) -> None:
         result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
 
 
-def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None) -> list[Warning]:
+def put_warnings(
+    result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None, progress: Progress | None
+) -> list[Warning]:
     """What of the run deserves a look: into the result, and returned to be warned of.
 
     ``jumps``: what was said of them before the run, which need not be said again.
@@ -159,7 +178,7 @@ def put_warnings(result: Result, model: Model, kernel: Any, runs: list[ChainRun]
     chosen, n, tune = attributes["chains"], draws.shape[1], attributes["tuning_steps"]
     found = result.warnings
     if attributes["interrupted"]:
-        found += cut_short(attributes)
+        found += cut_short(result, progress)
     found += [
         f"The checkpoint of chain {k} could not be written at the end ({run.unsaved}): its file, if there is one, is older "
         "than the draws here, which are complete."
@@ -205,25 +224,55 @@ def without_pathfinder(reasons: list[str]) -> list[str]:
     ]
 
 
-def cut_short(attributes: dict[str, Any]) -> list[str]:
-    """What a run that was stopped lacks altogether: all draws, or those of whole chains."""
-    lengths, chosen = attributes["draws_per_chain"], attributes["chains"]
+def cut_short(result: Result, progress: Progress | None) -> list[str]:
+    """What a run that was stopped lacks altogether: all draws, or those of whole chains. ``progress``: of chains that were
+    watched."""
+    attributes = result.attributes
+    names = "draws_per_chain", "chains", "iterations_per_chain", "tuning_steps"
+    lengths, chosen, done, tune = (attributes[name] for name in names)
     by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds"}[attributes["stopped_by"]]
     if not any(lengths) and attributes["draws"]:
-        goes_on = "" if "backend" in attributes else ", and with checkpoint= a folder the same call goes on from there"
+        reached = some([f"{n} of chain {k}" for k, n in enumerate(done)])
         return [
-            f"There are no draws: {by} stopped the run in warm-up, before the first. save_warmup=True keeps what there is of "
-            f"warm-up{goes_on}."
+            f"There are no draws: {by} stopped the run in warm-up{pace_of_warmup(progress)}, at iteration {reached}, of {tune} "
+            f"each.{what_to_do(result, progress)}"
         ]
     kept = set(chosen)
     left_out = {k: n for k, n in enumerate(lengths) if k not in kept}
     if not left_out:
         return []
-    which = some([f"chain {k}: {n}" for k, n in left_out.items()])
+    in_warmup = {k: f" (iteration {n} of warm-up's {tune})" if n < tune else "" for k, n in enumerate(done)}
+    which = some([f"chain {k}: {n}{in_warmup[k]}" for k, n in left_out.items()])
     return [
         f"{by} stopped the run when its chains were of unequal length. The groups hold the largest rectangle, "
         f"without {len(left_out)} of {len(lengths)} chains (draws made by {which}); with raw=True, .ragged has every draw."
     ]
+
+
+def pace_of_warmup(progress: Progress | None) -> str:
+    """Of a run that was stopped in warm-up: after how long, and how many iterations it made a second."""
+    if progress is None or not progress.seconds_seen:
+        return ""
+    rate = progress.looks.made.sum() / progress.seconds_seen
+    return f" after {duration(progress.seconds_seen)}, at {rate:.3g} iterations a second in all chains together"
+
+
+def what_to_do(result: Result, progress: Progress | None) -> str:
+    """For a run that was stopped in warm-up to come to its draws, or to be of use as it is."""
+    attributes, said = result.attributes, ""
+    seconds = None if progress is None else progress.seconds_of_warmup()
+    if seconds is not None:
+        said = f" As fast as the last iterations were, warm-up of all chains takes about {duration(seconds)}"
+        said += "; raise max_seconds, or take a smaller tune." if attributes["stopped_by"] == "time" else "."
+    warmup = result.groups.get("warmup_unconstrained_posterior")
+    if warmup is None:
+        said += " save_warmup=True keeps what there is of warm-up."
+    else:
+        n, whose = warmup["q"].shape[1], listed(attributes["chains"])
+        said += f" The groups warmup_* have the first {n} iterations of chains {whose}; they are not draws of the distribution."
+    if attributes.get("backend") == "numba":
+        said += " With checkpoint= a folder the same call goes on from there."
+    return said
 
 
 def kernel_as_json(kernel: Any) -> str:

@@ -80,6 +80,17 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
     reset_counters(counters, status, control)
 
 
+@jit
+def count_draw(control: Any, adaptation: tuple, diverging: bool) -> None:
+    """After an iteration: the count of them, and of divergences, those of warm-up apart."""
+    learned = as_adaptation(adaptation)
+    control.draws_done += 1
+    if learned.progress.iteration <= learned.plan.tune:
+        control.warmup_divergences += int(diverging)
+    else:
+        control.divergences += int(diverging)
+
+
 @jit_part
 def take_turn(
     settings: Any,
@@ -147,8 +158,8 @@ def run_draws(
         if not take_turn(*parts, randomness, stats[k], control):
             return k
         copy_row(draws[k], state.q)
-        control.draws_done += 1
-        control.divergences += int(stats[k].diverging)
+        count_draw(control, adaptation, stats[k].diverging > 0)
+        control.step_size = settings.step_size
         if as_adaptation(adaptation).progress.due:
             return k + 1
     return draws.shape[0]
@@ -182,8 +193,7 @@ def run_blocks(
         for b in range(len(blocks)):
             stats[k, b].lp = lp
         copy_row(draws[k], q)
-        control.draws_done += 1
-        control.divergences += int(diverging)
+        count_draw(control, blocks[0][2][5], diverging)
     return draws.shape[0]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.records import DRAWS_DONE, N_CONTROL, PAUSE, STOP
+from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
 from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
 from refhmc.sampling.chain import Chain, Plan, make_plan
@@ -183,6 +183,7 @@ def run_chain(
                 restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
                 done, start_of_draws, no_pathfinder = there.done, there.start_of_draws, there.no_pathfinder
                 control[DRAWS_DONE:] = there.control[DRAWS_DONE:]
+                control[FIRST] = done
                 rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
             if there is not None or begin():
                 failures = model.core.begin_failures(control)  # the tries for a start do not count

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.core.records import DIVERGENCES, DRAWS_DONE, GRADIENTS, N_CONTROL, STOP
+from refhmc.core.records import (
+    DIVERGENCES,
+    DRAWS_DONE,
+    FIRST,
+    GRADIENTS,
+    N_CONTROL,
+    STEP_SIZE,
+    STOP,
+    WARMUP_DIVERGENCES,
+)
 from refhmc.sampling.chain_run import ChainRun, Rows, make_rows, run_chain
-from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.progress import Progress
+from refhmc.sampling.time_left import ENOUGH, QUIET
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
@@ -25,7 +34,7 @@ WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
 class Drawing:
     """Chains on their way: ``tasks`` are the arguments of :func:`refhmc.sampling.chain_run.run_chain`, ``control``
     (chains, N_CONTROL) their counters, ``rows`` where they write, ``finished`` what came back, ``stopped_by``
-    "interrupt", "time" or nothing. ``plan``: what all the chains of this process need."""
+    "interrupt", "time" or nothing. ``plan``: what all the chains of this process need. ``progress``: of chains in threads."""
 
     tasks: list[dict[str, Any]]
     plan: Plan
@@ -33,6 +42,7 @@ class Drawing:
     rows: list[Rows] = field(default_factory=list)
     finished: dict[int, ChainRun] = field(default_factory=dict)
     stopped_by: str = ""
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         self.control = np.zeros((len(self.tasks), N_CONTROL), np.int64)
@@ -82,14 +92,17 @@ def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_second
     for, except after a second Ctrl-C.
     """
     control = drawing.control
-    tune = drawing.tasks[0]["tune"]
-    total = tune + drawing.tasks[0]["draws"]
-    begin = time.monotonic()
+    tune, draws = (drawing.tasks[0][name] for name in ("tune", "draws"))
+    learns_length = any(len(block.length_windows) for block in drawing.plan.blocks)
+    quiet = tune + ENOUGH if learns_length else QUIET
+    progress = drawing.progress = Progress(len(control), tune, tune + draws, workers, quiet)
 
     def report(finished: bool) -> None:
-        done, divergences, gradients = (control[:, column].copy() for column in (DRAWS_DONE, DIVERGENCES, GRADIENTS))
-        seconds = time.monotonic() - begin
-        display.report(ProgressReport(done, total, tune, divergences, gradients, seconds, finished))
+        columns = DRAWS_DONE, DIVERGENCES, WARMUP_DIVERGENCES, GRADIENTS, FIRST
+        done, divergences, of_warmup, gradients, first = (control[:, column].copy() for column in columns)
+        step_size = control.view(float)[:, STEP_SIZE]
+        step_size = np.where(step_size > 0, step_size, np.nan)
+        display.report(progress.report(done, divergences, of_warmup, gradients, step_size, first, finished))
 
     drawing.make_rows()
     pool = concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="refhmc-chain")
@@ -102,7 +115,7 @@ def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_second
         while waiting:
             try:
                 waiting = concurrent.futures.wait(waiting, timeout=WATCH_EVERY).not_done
-                if max_seconds is not None and not drawing.stopped_by and time.monotonic() - begin > max_seconds:
+                if max_seconds is not None and not drawing.stopped_by and progress.seconds > max_seconds:
                     drawing.stop("time")
                 report(finished=not waiting)
             except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from refhmc.sampling.chain import make_plan
 from refhmc.sampling.initialization import check_metrics, check_start, given_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
-from refhmc.sampling.progress import ProgressReport
+from refhmc.sampling.progress import Progress
 from refhmc.sampling.review import failed_evaluations, review
 from refhmc.sampling.user_functions import check_functions, check_variables
 
@@ -86,18 +85,23 @@ def sample_many(
     jumps = discontinuity.declared(model, kernel, first)
     result = begun(model, kernel, entropy, draws, tune, preflight)
     result.attributes.update(backend=backend, device=describe(backend), shared_step_size=shared_step_size, fused=False)
-    begin, stopped_by, refused = time.monotonic(), "", None
+    stopped_by, refused = "", None
+    progress = Progress(chains, tune, tune + draws, chains)
 
-    def watch(done: np.ndarray, divergences: np.ndarray, gradients: int) -> bool:
+    def report(run: Run, finished: bool) -> None:
+        arrays = run.done, run.divergences, run.warmup_divergences, run.chains.step_size
+        done, divergences, of_warmup, step_size = (to_host(each).copy() for each in arrays)
+        gradients = np.full(chains, run.evaluations.get("gradient", 0) / chains)
+        display.report(progress.report(done, divergences, of_warmup, gradients, step_size, finished=finished))
+
+    def watch(run: Run) -> bool:
         nonlocal stopped_by, refused
-        seconds = time.monotonic() - begin
-        each = np.full(len(done), gradients / len(done))
         try:
-            display.report(ProgressReport(done, tune + draws, tune, divergences, each, seconds, False))
+            report(run, finished=False)
         except Exception as error:
             refused = error
             raise
-        if max_seconds is not None and seconds > max_seconds:
+        if max_seconds is not None and progress.seconds > max_seconds:
             stopped_by = "time"
         return bool(stopped_by)
 
@@ -108,7 +112,7 @@ def sample_many(
 
     def put_together() -> None:
         put_draws_of_many(result, run, save_warmup, stopped_by)
-        result.attributes.update(counts(run, logs), sampling_time=time.monotonic() - begin)
+        result.attributes.update(counts(run, logs), sampling_time=progress.seconds)
         put_posterior(result, model)
 
     try:
@@ -125,12 +129,9 @@ def sample_many(
                 if error is refused:
                     raise
                 raise failure_of_many(model, run, error) from error
-            seconds = time.monotonic() - begin
-            done, divergences = to_host(run.done), to_host(run.divergences)
-            gradients = np.full(chains, run.evaluations.get("gradient", 0) / chains)
-            display.report(ProgressReport(done, tune + draws, tune, divergences, gradients, seconds, True))
+            report(run, finished=True)
             put_together()
-            to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps)
+            to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps, progress)
             result.warnings[:0] = [] if imprecise is None else [imprecise]
     except BaseException as error:
         carrier = attached(error, result, put_together)
@@ -288,6 +289,12 @@ def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: s
     made.move()
     lengths = to_host(made.done)
     chosen, n = largest_rectangle(lengths)
+    if save_warmup:
+        warm.move()
+        of_warmup = to_host(warm.done)
+        m = int(of_warmup.min())
+        if not n:  # of a run that ended in warm-up
+            chosen, m = largest_rectangle(of_warmup)
     at = slice(None) if len(chosen) == len(lengths) else chosen
     groups: dict[str, dict[str, np.ndarray]] = {
         "posterior": {},
@@ -295,8 +302,6 @@ def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: s
         "unconstrained_posterior": {"q": made.draws[at, :n]},
     }
     if save_warmup:
-        warm.move()
-        m = int(to_host(warm.done).min())
         groups["warmup_posterior"] = {}
         groups["warmup_sample_stats"] = {name: values[at, :m] for name, values in warm.stats.items()}
         groups["warmup_unconstrained_posterior"] = {"q": warm.draws[at, :m]}
@@ -316,6 +321,9 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
     changes = found.pop("n_change_evaluations", 0)
     return {
         **found,
+        "iterations_per_chain": to_host(run.done).tolist(),
+        "divergences_per_chain": to_host(run.divergences).tolist(),
+        "warmup_divergences_per_chain": to_host(run.warmup_divergences).tolist(),
         "n_log_density_evaluations": found.get("n_gradient_evaluations", 0) + changes,
         "failed_chains": [],
         "evaluation_failures": [
@@ -327,13 +335,19 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
 
 
 def put_warnings_of_many(
-    result: Result, model: Model, kernel: Any, run: Run, starts: np.ndarray, jumps: str | None
+    result: Result,
+    model: Model,
+    kernel: Any,
+    run: Run,
+    starts: np.ndarray,
+    jumps: str | None,
+    progress: Progress,
 ) -> list[Warning]:
     """What of the run deserves a look: into the result, and returned to be warned of."""
     attributes, found = result.attributes, result.warnings
     starts = starts[attributes["chains"]]
     if attributes["interrupted"]:
-        found += cut_short(attributes)
+        found += cut_short(result, progress)
     if run.searches_failed:
         found.append(
             f"The search for a first step size found no end in {run.searches_failed} cases: the energy error of one step does "

@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.sampling.time_left import QUIET, Looks, seconds_left, seconds_of_warmup
+
 LINE_EVERY = 5.0  # seconds between lines when the output is not a terminal
 MAX_BARS = 32
+JUDGE_EVERY = 0.25  # seconds between two estimates of what is left: one takes a millisecond of the processor
 
 
 class ProgressReport(NamedTuple):
@@ -23,23 +26,109 @@ class ProgressReport(NamedTuple):
     draws_done: np.ndarray  # per chain, warm-up included
     draws_total: int  # per chain, warm-up included
     tune: int  # how many of them are warm-up
-    divergences: np.ndarray  # per chain, warm-up included
+    divergences: np.ndarray  # per chain, of the draws
+    warmup_divergences: np.ndarray  # per chain
     gradients: np.ndarray  # per chain
+    gradients_a_draw: np.ndarray  # per chain, of its last iterations; NaN before the first
+    step_size: np.ndarray  # per chain, now; NaN where it is not known, or of several blocks
     seconds: float
+    seconds_left: float | None  # None where it is not known (:mod:`refhmc.sampling.time_left`)
     finished: bool
+
+    @property
+    def phase(self) -> str:
+        """Of all chains, "warm-up" or "sampling"; or how many are still in warm-up."""
+        warming, chains = int((self.draws_done < self.tune).sum()), len(self.draws_done)
+        if warming in (0, chains):
+            return "warm-up" if warming else "sampling"
+        return f"sampling, {warming} of {chains} chains in warm-up"
+
+    def diverged(self, chains: Any = ...) -> str:
+        """Divergences of ``chains``, of the draws and of warm-up apart."""
+        draws, warmup = int(self.divergences[chains].sum()), int(self.warmup_divergences[chains].sum())
+        if (self.draws_done[chains] < self.tune).all():
+            return f"divergences: {warmup} in warm-up"
+        return f"divergences: {draws} in draws, {warmup} in warm-up" if self.tune else f"divergences: {draws}"
+
+    def pace(self, chains: Any = ...) -> str:
+        """The present step size of ``chains``, or the range, and the gradients that a draw takes."""
+        steps, gradients = (np.atleast_1d(each[chains]) for each in (self.step_size, self.gradients_a_draw))
+        steps, gradients = (each[np.isfinite(each)] for each in (steps, gradients))
+        low, high = (f"{each:.3g}" for each in (steps.min(initial=np.inf), steps.max(initial=0.0)))
+        size = f"step size {low}" if low == high else f"step sizes {low} to {high}"
+        return joined(size * bool(len(steps)), f"{gradients.mean():.3g} gradients a draw" if len(gradients) else "")
+
+    def time(self) -> str:
+        """How long the run has taken and, where it is known, still takes."""
+        left = None if self.finished else self.seconds_left
+        return joined(duration(self.seconds), "" if left is None else f"about {duration(left)} left")
 
     def line(self) -> str:
         """One line of text for all chains."""
         done, total = int(self.draws_done.sum()), self.draws_total * len(self.draws_done)
         share = 100 * done / total if total else 100
-        warming = int((self.draws_done < self.tune).sum())
-        phase = f", {warming} in warm-up" if warming and not self.finished else ""
         rate = self.gradients.sum() / self.seconds if self.seconds > 0 else 0.0
-        left = "" if self.finished or not done else f", {(total - done) * self.seconds / done:.0f} s left"
-        return (
-            f"sampling {len(self.draws_done)} chains: {done}/{total} draws ({share:.0f} %){phase}, "
-            f"{int(self.divergences.sum())} divergences, {rate:.3g} gradients/s, {self.seconds:.1f} s{left}"
-        )
+        where = f"{self.phase}: {len(self.draws_done)} chains, {done}/{total} iterations ({share:.0f} %)"
+        return joined(where, self.diverged(), self.pace(), f"{rate:.3g} gradients/s", self.time())
+
+
+def joined(*parts: str) -> str:
+    """Those there are, with commas"""
+    return ", ".join(filter(None, parts))
+
+
+def duration(seconds: float) -> str:
+    """8.2 s, 41 s, 12 min, 3.5 h"""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+class Progress:
+    """What was seen of a run so far, and what can be said of it.
+
+    ``workers`` chains run at a time; ``quiet`` as in :func:`refhmc.sampling.time_left.seconds_left`.
+    """
+
+    def __init__(self, chains: int, tune: int, total: int, workers: int, quiet: int = QUIET) -> None:
+        self.tune, self.total, self.workers, self.quiet = tune, total, workers, quiet
+        self.looks, self.begin = Looks(chains), time.monotonic()
+        self.judged, self.of_a_draw = -JUDGE_EVERY, np.full(chains, np.nan)
+        self.left: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began"""
+        return time.monotonic() - self.begin
+
+    @property
+    def seconds_seen(self) -> float:
+        """The same at the last report"""
+        return float(self.looks.seconds[-1])
+
+    def report(
+        self,
+        done: np.ndarray,
+        divergences: np.ndarray,
+        warmup_divergences: np.ndarray,
+        gradients: np.ndarray,
+        step_size: np.ndarray,
+        first: Any = 0,
+        finished: bool = False,
+    ) -> ProgressReport:
+        """The chains as they are now; ``first``: iterations that they had made before this run."""
+        seconds, tune = self.seconds, self.tune
+        self.looks.add(seconds, done, gradients, first)
+        if finished or seconds >= self.judged + JUDGE_EVERY:
+            self.judged, self.of_a_draw = seconds, self.looks.gradients_an_iteration(tune)
+            self.left = 0.0 if finished else seconds_left(self.looks, tune, self.total, self.workers, self.quiet)
+        left = None if self.left is None else max(self.left - (seconds - self.judged), 0.0)
+        counts = done, self.total, tune, divergences, warmup_divergences, gradients
+        return ProgressReport(*counts, self.of_a_draw, step_size, seconds, left, finished)
+
+    def seconds_of_warmup(self) -> float | None:
+        """What the whole of warm-up takes at its present pace; None where it is not known."""
+        return seconds_of_warmup(self.looks, self.tune, self.workers)
 
 
 class _Lines:
@@ -62,18 +151,17 @@ class _Lines:
 
 
 class _Terminal:
-    """One live bar per chain, by rich; one for all where they are many."""
+    """One live bar per chain, by rich, unless they are many; and one for all, with the time that is left."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
             console=Console(stderr=True),
         )
         self.tasks: list = []
@@ -83,20 +171,17 @@ class _Terminal:
         self.progress.console.print(text, markup=False, highlight=False)
 
     def report(self, report: ProgressReport) -> None:
-        if len(report.draws_done) > MAX_BARS:
-            if not self.tasks:
-                total = report.draws_total * len(report.draws_done)
-                self.tasks.append(self.progress.add_task(f"{len(report.draws_done)} chains", total=total, note=""))
-            note = f"{int(report.divergences.sum())} divergences"
-            self.progress.update(self.tasks[0], completed=int(report.draws_done.sum()), note=note)
-            return
-        while len(self.tasks) < len(report.draws_done):
-            name = f"chain {len(self.tasks)}"
-            self.tasks.append(self.progress.add_task(name, total=report.draws_total, note=""))
-        for task, done, diverged in zip(self.tasks, report.draws_done, report.divergences, strict=True):
-            phase = "warm-up" if done < report.tune else "sampling"
-            note = f"{phase}, {int(diverged)} divergences"
-            self.progress.update(task, completed=int(done), note=note)
+        chains = len(report.draws_done)
+        rows = [(f"chain {k}", k) for k in range(chains if chains <= MAX_BARS else 0)]
+        if not self.tasks:
+            self.tasks = [self.progress.add_task(name, total=report.draws_total, note="") for name, _ in rows]
+            self.tasks.append(self.progress.add_task("all", total=report.draws_total * chains, note=""))
+        for task, (_, k) in zip(self.tasks, rows, strict=False):
+            phase = "warm-up" if report.draws_done[k] < report.tune else "sampling"
+            note = joined(phase, report.diverged(k), report.pace(k))
+            self.progress.update(task, completed=int(report.draws_done[k]), note=note)
+        note = report.time() if rows else joined(report.phase, report.diverged(), report.pace(), report.time())
+        self.progress.update(self.tasks[-1], completed=int(report.draws_done.sum()), note=note)
 
     def close(self) -> None:
         self.progress.stop()

@@ -99,7 +99,8 @@ def sample(
     streamed : of "cupy" and a split model: the data of a part are moved to the device for each of its evaluations, from
         page-locked copies on the host, beside the evaluation of the part before. All of them together may be larger than its
         memory, which holds those of two parts at a time.
-    max_seconds : stop then, with the draws made so far.
+    max_seconds : stop then, with the draws made so far; in warm-up there are none, and the result's warning says at which
+        iteration each chain was, how fast, and how long all of warm-up would take.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
@@ -241,7 +242,7 @@ def sample(
                     draw_in_threads(drawing, min(chains, cores or os.cpu_count() or 1), display, max_seconds)
             put_together()
             runs = drawing.runs()
-            to_say = put_warnings(result, model, kernel, runs, jumps)
+            to_say = put_warnings(result, model, kernel, runs, jumps, drawing.progress)
             result.warnings[:0] = [] if imprecise is None else [imprecise]
             failure = failure_of(runs)
             try:

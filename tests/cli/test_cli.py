@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,7 +53,8 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
     assert "9.488" in printed.out  # the x's standard deviation, e^{9/4}
     assert "warning: E-BFMI below 0.3" in printed.out
     assert "compiled" in printed.out
-    assert "sampling 4 chains: 2400/2400 draws" in printed.err
+    assert "sampling: 4 chains, 2400/2400 iterations" in printed.err
+    assert re.search(r"\ndivergences: \d+ in draws, \d+ in warm-up\n", printed.out)
     assert plot.read_bytes().startswith(b"\x89PNG")
     import xarray as xr
 

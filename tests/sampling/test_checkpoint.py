@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.core import file_lock
-from refhmc.core.records import DRAWS_DONE, STOP
+from refhmc.core.records import DRAWS_DONE, FIRST, STOP
 from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
 from refhmc.sampling import chain_run, checkpoint
 from tests.helpers.random_cases import cases
@@ -135,6 +135,8 @@ def test_warm_up_that_is_written_over_goes_on_as_if_unbroken(tmp_path, monkeypat
         stopping.join()
     resumed, unbroken = run(700, checkpoint=store), run(700)
     store.close()
+    assert resumed.control[FIRST] >= 700
+    resumed.control[FIRST] = 0
     for name in ("draws", "stats", "start", "control"):
         assert np.array_equal(getattr(resumed, name), getattr(unbroken, name)), name
     assert resumed.warmup_draws.shape == (0, 4)

@@ -24,6 +24,8 @@ import refhmc
 from refhmc.core.records import DRAWS_DONE
 from refhmc.errors import SamplingError, SamplingWarning
 from refhmc.sampling import assembly, chain_run, checkpoint, drawing, interruption
+from refhmc.sampling.progress import Progress
+from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
 
 RUN = {"draws": 120, "tune": 100, "chains": 4, "random_seed": 20261122}
@@ -584,7 +586,54 @@ def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
         result = sample(model, refhmc.NUTS(), **{**RUN, "tune": 3_000_000}, progressbar=callback, **limit)
     assert result.draws.shape == (4, 0, 4)
     assert result.attributes["stopped_by"] == stop
+    done = result.attributes["iterations_per_chain"]
+    (text,) = result.warnings
+    assert f"{done[0]} of chain 0, {done[1]} of chain 1, {done[2]} of chain 2, {done[3]} of chain 3, of 3000000" in text
+    assert "save_warmup=True keeps" in text
+    assert "checkpoint= a folder" in text
     result.to_arviz()
+
+
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
+    """Chains one after another: those that have not begun do not take the others' iterations with them."""
+    more = {"cores": 1} if backend == "numba" else {"backend": backend}
+    run = {**RUN, **more, "tune": 100_000, "save_warmup": True}
+    with pytest.warns(SamplingWarning, match="There are no draws: Ctrl-C"):
+        result = sample(refhmc.models.Funnel(3), refhmc.HMC(n_steps=100), **run, progressbar=stop_after(20))
+    attributes, kept = result.attributes, result.groups["warmup_unconstrained_posterior"]["q"]
+    done = np.array(attributes["iterations_per_chain"])
+    assert done.max() >= 20
+    assert attributes["chains"] == [0] if backend == "numba" else len(attributes["chains"]) > 0
+    assert kept.shape == (len(attributes["chains"]), done[attributes["chains"]].min(), 4)
+    assert np.all(np.any(np.diff(kept, axis=1) != 0, axis=(1, 2)))
+    assert f"have the first {kept.shape[1]} iterations of chains {attributes['chains']}" in result.warnings[0]
+    result.to_arviz()
+
+
+def test_what_is_said_of_a_run_whose_time_ran_out_in_warm_up():
+    """Two chains of 10 ms and 20 ms an iteration, after 3 s."""
+    progress = Progress(2, tune=1000, total=2000, workers=2)
+    for t in np.arange(0.02, 3.001, 0.02):
+        progress.looks.add(round(t, 9), [round(t / 0.01), round(t / 0.02)], [0, 0])
+    about = {"draws_per_chain": [0, 0], "chains": [0, 1], "iterations_per_chain": [300, 150], "tuning_steps": 1000}
+    about |= {"draws": 1000, "stopped_by": "time", "backend": "arrays"}
+    result = refhmc.Result({}, about)
+    begins = (
+        "There are no draws: max_seconds stopped the run in warm-up after 3.0 s, at 150 iterations a second in all chains "
+        "together, at iteration 300 of chain 0, 150 of chain 1, of 1000 each. As fast as the last iterations were, warm-up of "
+        "all chains takes about 20 s; raise max_seconds, or take a smaller tune. "
+    )
+    assert assembly.cut_short(result, progress) == [begins + "save_warmup=True keeps what there is of warm-up."]
+    result.groups["warmup_unconstrained_posterior"] = {"q": np.zeros((2, 150, 3))}
+    ends = "The groups warmup_* have the first 150 iterations of chains [0, 1]; they are not draws of the distribution."
+    assert assembly.cut_short(result, progress) == [begins + ends]
+    about |= {"stopped_by": "interrupt", "backend": "numba"}
+    (text,) = assembly.cut_short(result, None)
+    assert text == (
+        "There are no draws: Ctrl-C or SIGTERM stopped the run in warm-up, at iteration 300 of chain 0, 150 of chain 1, of "
+        f"1000 each. {ends} With checkpoint= a folder the same call goes on from there."
+    )
 
 
 def test_no_draws_that_were_asked_for_are_not_missed(normal, sample):
@@ -602,7 +651,8 @@ def test_chains_left_out_are_named(normal, sample):
             raise KeyboardInterrupt
 
     with pytest.warns(
-        SamplingWarning, match=r"without 3 of 4 chains \(draws made by chain 1: 0, chain 2: 0, chain 3: 0\)"
+        SamplingWarning,
+        match=r"without 3 of 4 chains \(draws made by chain 1: 0 \(iteration 0 of warm-up's 100\), chain 2: 0 \(it",
     ):
         result = sample(normal, **{**LONG, "cores": 1}, progressbar=callback)
     assert result.attributes["chains"] == [0]
@@ -633,6 +683,24 @@ def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
     assert process.returncode == 130, said
     assert "true mean" in printed
     assert "Traceback" not in said
+    assert out.stat().st_size > 0
+
+
+@pytest.mark.parametrize(("stop", "status"), [("time", 1), ("interrupt", 130)])
+def test_the_command_says_that_it_ended_in_warm_up(stop, status, monkeypatch, capsys, tmp_path):
+    from refhmc.cli.main import main
+
+    more = ["--max-seconds", "0.05"] if stop == "time" else []
+    if stop == "interrupt":
+        real = refhmc.sample
+        monkeypatch.setattr(refhmc, "sample", lambda *given, **o: real(*given, **{**o, "progressbar": stop_after(1)}))
+    out = tmp_path / "r.nc"
+    assert main(["sample", "eight-schools", "--tune", "3000000", "--quiet", "--out", str(out), *more]) == status
+    printed = capsys.readouterr()
+    by = {"time": "max_seconds", "interrupt": "Ctrl-C or SIGTERM"}[stop]
+    assert f"warning: There are no draws: {by} stopped the run in warm-up" in printed.out
+    assert "divergences: 0 in draws, " in printed.out
+    assert printed.err == ("refhmc: there are no draws: --max-seconds ran out in warm-up\n" if stop == "time" else "")
     assert out.stat().st_size > 0
 
 

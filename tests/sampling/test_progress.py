@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import types
@@ -19,19 +20,84 @@ from tests.helpers.sweeps import swept
 RUN = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 1}
 
 
-def report(finished=False, seconds=2.0):
-    return progress.ProgressReport(
-        np.array([30, 80]), 80, 40, np.array([0, 3]), np.array([500, 1500]), seconds, finished
-    )
+def report(finished=False, seconds=2.0, done=(30, 80), left=12.3):
+    counts = np.array(done), 80, 40, np.array([0, 3]), np.array([1, 6]), np.array([500, 1500])
+    return progress.ProgressReport(*counts, np.array([7.0, 15.0]), np.array([0.5, np.nan]), seconds, left, finished)
 
 
 def test_a_line_says_how_far_it_is():
-    line = report().line()
-    assert line == (
-        "sampling 2 chains: 110/160 draws (69 %), 1 in warm-up, 3 divergences, 1e+03 gradients/s, 2.0 s, 1 s left"
+    assert report().line() == (
+        "sampling, 1 of 2 chains in warm-up: 2 chains, 110/160 iterations (69 %), divergences: 3 in draws, 7 in warm-up, "
+        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s, about 12 s left"
     )
-    assert "warm-up" not in report(finished=True).line()
+    assert report(done=(80, 80), finished=True).line() == (
+        "sampling: 2 chains, 160/160 iterations (100 %), divergences: 3 in draws, 7 in warm-up, "
+        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s"
+    )
+    assert report(done=(5, 39), left=None).line() == (
+        "warm-up: 2 chains, 44/160 iterations (28 %), divergences: 7 in warm-up, "
+        "step size 0.5, 11 gradients a draw, 1e+03 gradients/s, 2.0 s"
+    )
     assert "0 gradients/s" in report(seconds=0.0).line()
+
+
+def test_of_one_chain_and_before_the_first_iteration():
+    begun = report()._replace(step_size=np.array([0.5, 0.25]), gradients_a_draw=np.full(2, np.nan))
+    assert begun.pace() == "step sizes 0.25 to 0.5"
+    assert begun.pace(1) == "step size 0.25"
+    assert report().pace(1) == "15 gradients a draw"
+    assert report().diverged(0) == "divergences: 1 in warm-up"
+    assert report().diverged(1) == "divergences: 3 in draws, 6 in warm-up"
+    assert report()._replace(tune=0).diverged(1) == "divergences: 3"
+
+
+def test_times_in_words():
+    seconds = (0.04, 9.94, 9.96, 99.4, 101.0, 5990.0, 36_000.0)
+    assert [progress.duration(s) for s in seconds] == ["0.0 s", "9.9 s", "10.0 s", "99 s", "2 min", "100 min", "10.0 h"]
+
+
+KERNELS = {
+    "numba": refhmc.NUTS(),
+    "gibbs": refhmc.Gibbs({"v": refhmc.HMC(step_size=3.0, n_steps=3), "x": refhmc.HMC(step_size=4.0, n_steps=3)}),
+    "arrays": refhmc.NUTS(),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_divergences_of_warm_up_and_of_draws_are_counted_apart(sample, name):
+    """Against the statistics of each iteration; also what the draws cost, and the step size."""
+    reports, backend = [], "arrays" if name == "arrays" else "numba"
+    model, run = refhmc.models.Funnel(4), {**RUN, "draws": 300, "tune": 60, "save_warmup": True, "backend": backend}
+    result = sample(model, KERNELS[name], **run, progressbar=reports.append)
+    diverging = [k for k in result.sample_stats if k.startswith("diverging")]
+    of_draws, of_warmup = (
+        np.any([result.groups[group][k] for k in diverging], axis=0).sum(axis=1)
+        for group in ("sample_stats", "warmup_sample_stats")
+    )
+    assert of_warmup.sum() > 0
+    assert of_draws.sum() > 0
+    last = reports[-1]
+    assert last.divergences.tolist() == result.attributes["divergences_per_chain"] == of_draws.tolist()
+    assert last.warmup_divergences.tolist() == result.attributes["warmup_divergences_per_chain"] == of_warmup.tolist()
+    assert last.seconds_left == 0.0
+    if name == "gibbs":
+        assert np.all(np.isnan(last.step_size))
+    else:
+        assert np.array_equal(last.step_size, result.sample_stats["step_size"][:, -1])
+    if name == "numba":  # all draws, or the last third of them: the run is over within a few looks
+        assert last.gradients_a_draw.min() > 1
+
+
+def test_what_came_from_a_checkpoint_is_counted_once(sample, tmp_path):
+    model, run = refhmc.models.Funnel(4), {**RUN, "draws": 300, "tune": 60, "chains": 1}
+    whole = sample(model, refhmc.NUTS(), **run, checkpoint=tmp_path / "whole")
+    reports = []
+    sample(model, refhmc.NUTS(), **{**run, "draws": 100}, checkpoint=tmp_path / "parts")
+    parts = sample(model, refhmc.NUTS(), **run, checkpoint=tmp_path / "parts", progressbar=reports.append)
+    for name in ("divergences_per_chain", "warmup_divergences_per_chain", "iterations_per_chain"):
+        assert parts.attributes[name] == whole.attributes[name]
+    assert np.array_equal(parts.draws, whole.draws)
+    assert reports[-1].draws_done.tolist() == [360]
 
 
 def test_lines_come_every_few_seconds_only(capfd, monkeypatch):
@@ -77,7 +143,7 @@ def test_a_notebook_shows_one_line_updated_in_place(sample, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     result = sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN, progressbar=True)
-    assert "sampling 2 chains: 160/160 draws (100 %)" in shown[-1]
+    assert "sampling: 2 chains, 160/160 iterations (100 %)" in shown[-1]
     monkeypatch.undo()
     assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN).draws)
 
@@ -91,7 +157,7 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
         "import refhmc; refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=40, tune=40, chains=2, random_seed=1, "
         "raw=True)"
     )
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140"}
     process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stderr=child, env=environment)
     os.close(child)
     shown = b""
@@ -105,6 +171,8 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
     assert "chain 0" in text
     assert "chain 1" in text
     assert "80/80" in text
+    assert "160/160" in text
+    assert re.search(r"sampling, divergences: \d+ in draws, \d+ in warm-up, step size [\d.]+, [\d.]+ gradients", text)
     assert "\x1b[" in text
 
 

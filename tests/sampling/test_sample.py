@@ -29,7 +29,7 @@ def test_draws_do_not_depend_on_cores_chains_progress_or_executor(normal, sample
         assert np.array_equal(sample(normal, executor=pool, **SHORT).draws, expected)
     assert reports[-1].finished
     assert list(reports[-1].draws_done) == [160] * 4
-    assert "sampling 4 chains: 640/640 draws" in capfd.readouterr().err
+    assert "sampling: 4 chains, 640/640 iterations" in capfd.readouterr().err
 
 
 def test_same_seed_same_draws_and_no_two_chains_share_one(sample):
