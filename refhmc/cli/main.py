@@ -223,8 +223,7 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
-    draws, warmup = (sum(attributes[name]) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
-    print(f"divergences: {draws} in draws, {warmup} in warm-up")
+    print(result.diverged)
     if advice.why:
         taken = f"{advice.kernel} on {advice.metric}, since" if advice.kernel else "nuts, though"
         print(f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel else ""))

@@ -48,7 +48,7 @@ class ProgressReport(NamedTuple):
         draws, warmup = int(self.divergences[chains].sum()), int(self.warmup_divergences[chains].sum())
         if (self.draws_done[chains] < self.tune).all():
             return f"divergences: {warmup} in warm-up"
-        return f"divergences: {draws} in draws, {warmup} in warm-up" if self.tune else f"divergences: {draws}"
+        return told_apart(draws, warmup)
 
     def pace(self, chains: Any = ...) -> str:
         """The present step size of ``chains``, or the range, and the gradients that a draw takes."""
@@ -70,6 +70,11 @@ class ProgressReport(NamedTuple):
         rate = self.gradients.sum() / self.seconds if self.seconds > 0 else 0.0
         where = f"{self.phase}: {len(self.draws_done)} chains, {done}/{total} iterations ({share:.0f} %)"
         return joined(where, self.diverged(), self.pace(), f"{rate:.3g} gradients/s", self.time())
+
+
+def told_apart(divergences: int, warmup_divergences: int) -> str:
+    """Divergences of draws and of warm-up, which do not count against the draws."""
+    return f"divergences: {divergences} in draws, {warmup_divergences} in warm-up"
 
 
 def joined(*parts: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, as_dataset
 from refhmc.core.arviz import import_arviz
+from refhmc.sampling.progress import told_apart
 
 Group = dict[str, np.ndarray]
 
@@ -48,9 +49,10 @@ class Result:
     def __repr__(self) -> str:
         about, there = self.attributes, self.groups.get("unconstrained_posterior", {}).get("q", np.zeros((0, 0, 0)))
         shape = "{} chains of {} draws in {} dimensions".format(*there.shape)
+        diverged = f", {self.diverged}" if "divergences_per_chain" in about else ""
         groups = ", ".join(f"{name} ({', '.join(group)})" for name, group in self.groups.items() if group)
         warned = "".join(f"\n    warning: {text}" for text in self.warnings)
-        return f"Result of {about.get('model', 'a model')!r}: {shape}\n    {groups}{warned}"
+        return f"Result of {about.get('model', 'a model')!r}: {shape}{diverged}\n    {groups}{warned}"
 
     @property
     def posterior(self) -> Group:
@@ -64,6 +66,12 @@ class Result:
     def draws(self) -> np.ndarray:
         """Unconstrained draws, (chain, draw, d)."""
         return self.groups["unconstrained_posterior"]["q"]
+
+    @property
+    def diverged(self) -> str:
+        """How many divergences there were in draws and in warm-up, in words."""
+        names = "divergences_per_chain", "warmup_divergences_per_chain"
+        return told_apart(*(sum(self.attributes[name]) for name in names))
 
     @property
     def interrupted(self) -> bool:
