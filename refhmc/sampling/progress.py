@@ -161,12 +161,13 @@ class _Terminal:
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.table import Column
 
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=False)),  # of 80 columns it takes two lines
             console=Console(stderr=True),
         )
         self.tasks: list = []

@@ -157,7 +157,7 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
         "import refhmc; refhmc.sample(refhmc.models.Funnel(2), refhmc.NUTS(), draws=40, tune=40, chains=2, random_seed=1, "
         "raw=True)"
     )
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140"}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stderr=child, env=environment)
     os.close(child)
     shown = b""
