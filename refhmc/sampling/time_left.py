@@ -14,8 +14,9 @@ grows shallow trees up to the 75th (:mod:`refhmc.adaptation.from_pairs`), and th
 unless these agree, 4/5 <= c(2n/3, n) / c(n/3, 2n/3) <= 5/4, of all chains in warm-up together. Where warm-up learns the length
 of HMC's trajectories it makes longer ones than the draws will be, and nothing is said until there are 50 draws.
 
-A chain that has not begun, or of which nothing can be said, takes as long in all as the others do on average. So many chains
-run at a time as there are workers; the run is over when the last of them is.
+A chain that has not begun, or of which nothing can be said, takes as long in all as the others do on average. Where such a
+chain is slower already, and came to where it is in more than 5/4 of their time, nothing is said of the run. So many chains run
+at a time as there are workers; the run is over when the last of them is.
 """
 
 from __future__ import annotations
@@ -111,8 +112,13 @@ def seconds_left(looks: Looks, tune: int, total: int, workers: int, quiet: int =
     left = np.where(over, 0.0, (total - n) * looks.cost(looks.lately(tune), n))
     until = looks.seconds[np.minimum((looks.iterations < total).sum(axis=0), len(looks.seconds) - 1)]  # its end, or now
     spent = until - looks.at(looks.first)[0]
-    left = np.where(known | over, left, np.maximum((spent + left)[known].mean() - spent, 0.0))
     begun = looks.made > 0
+    if (begun & ~known).any():
+        slowest = np.where(begun & ~known, spent, -1.0).argmax()
+        of_others = looks.at(np.maximum(n[slowest], looks.first))[0] - looks.at(looks.first)[0]
+        if spent[slowest] > ALIKE * of_others[known].mean():
+            return None
+    left = np.where(known | over, left, np.maximum((spent + left)[known].mean() - spent, 0.0))
     return last_end(left[begun & ~over], left[~begun & ~over], workers)
 
 

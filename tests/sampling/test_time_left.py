@@ -131,6 +131,16 @@ def test_where_warm_up_says_nothing_of_the_draws_nothing_is_said_in_it():
     assert seconds_left(looks, TUNE, TOTAL, 1, quiet=TUNE + 50) == pytest.approx(end - looks.seconds[-1], rel=0.05)
 
 
+@pytest.mark.parametrize(("slower", "is_said"), [(1.1, True), (1.5, False), (20.0, False)])
+def test_a_chain_that_is_slower_than_those_that_are_known_is_not_taken_for_one_of_them(slower, is_said):
+    costs = [np.full(TOTAL, 0.01), np.full(TOTAL, 0.01 * slower)]
+    looks, end = played(costs, 2, np.arange(0.1, 10.6, 0.1))
+    left = seconds_left(looks, TUNE, TOTAL, 2, quiet=TUNE + 50)
+    assert (left is not None) == is_said
+    if is_said:
+        assert 0.8 < left / (end - looks.seconds[-1]) < 1.1
+
+
 @pytest.mark.parametrize(
     ("workers", "chains", "now"), [(2, 5, 3.0), (2, 5, 7.0), (1, 3, 4.0), (3, 4, 6.5), (4, 4, 2.0)]
 )
