@@ -90,6 +90,28 @@ def test_refhmc_s_own_warm_up_passes(kernel):
     assert report.row("final step is the averaged one").status == PASS
 
 
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC(), refhmc.NUTS(metric=refhmc.metrics.Dense())])
+def test_the_metric_that_refhmc_s_draws_begin_with_is_judged(kernel):
+    model = refhmc.models.Gaussian(np.zeros(2), np.array([[1.0, 0.99], [0.99, 1.0]]))
+    report = rc.adaptation(kernel, model=model, draws=100, tune=200)
+    assert report.row("frozen after warm-up").status == PASS
+    assert "the metric is the same after 10 draws and after 100" in report.notes
+
+
+def test_a_metric_that_the_seed_does_not_determine_is_not_judged():
+    def run(draws, tune, seed):
+        return {"step_size": np.ones(draws), "final_metric": np.random.default_rng().random(2)}
+
+    row = rc.adaptation(run).row("frozen after warm-up")
+    assert row.status == INCONCLUSIVE
+    assert "the seed does not determine it" in str(row)
+
+
+def test_that_no_metric_is_recorded_is_said():
+    report = rc.adaptation(lambda draws, tune, seed: {"step_size": np.ones(draws)})
+    assert "the metric is not recorded: only the step is judged" in report.notes
+
+
 def test_refhmc_s_recursion_and_schedule_pass():
     def dual_averaging(first, acceptances, target):
         dual, found = one(DUAL)[0], []

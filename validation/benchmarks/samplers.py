@@ -81,19 +81,21 @@ def prepare_nutpie(problem: str):
 
 
 def prepare_numpyro(problem: str):
-    """NumPyro's NUTS, warm-up and draws of a chain as one compiled program (its ``run()`` compiles again each time)."""
+    """NumPyro, the log density in jax.numpy."""
+    return jax_runs(numpyro_chain(problems.log_density_jax(problem), problems.DIMENSIONS[problem]))
+
+
+def numpyro_chain(log_density, dim: int, dense: bool = False):
+    """NumPyro's NUTS, warm-up and draws of a chain as one program (its ``run()`` compiles again each time)."""
     import jax
-    import jax.numpy as jnp
-    import numpy as np
     from numpyro.infer.hmc import hmc
 
-    log_density, dim = problems.log_density_jax(problem), problems.DIMENSIONS[problem]
     init, step = hmc(lambda q: -log_density(q), algo="NUTS")
 
     def chain(key):
         key, start_key = jax.random.split(key)
         start = jax.random.uniform(start_key, (dim,), minval=-2.0, maxval=2.0)
-        state = init(start, TUNE, target_accept_prob=0.8, max_tree_depth=10, rng_key=key)
+        state = init(start, TUNE, target_accept_prob=0.8, max_tree_depth=10, dense_mass=dense, rng_key=key)
 
         def warm(state, _):
             state = step(state)
@@ -107,15 +109,13 @@ def prepare_numpyro(problem: str):
         _, (draws, steps) = jax.lax.scan(draw, state, None, DRAWS)
         return draws, warm_steps.sum(), steps.sum()
 
-    return jax_runs(jax, jnp, np, chain)
+    return chain
 
 
 def prepare_blackjax(problem: str):
     """BlackJAX's window adaptation and NUTS, warm-up and draws of a chain as one compiled program."""
     import blackjax
     import jax
-    import jax.numpy as jnp
-    import numpy as np
 
     log_density, dim = problems.log_density_jax(problem), problems.DIMENSIONS[problem]
 
@@ -144,11 +144,14 @@ def prepare_blackjax(problem: str):
         _, (draws, steps) = jax.lax.scan(draw, state, jax.random.split(draw_key, DRAWS))
         return draws, warm_steps.sum(), steps.sum()
 
-    return jax_runs(jax, jnp, np, chain)
+    return jax_runs(chain)
 
 
-def jax_runs(jax, jnp, np, chain):
+def jax_runs(chain):
     """Compile the program of one chain; the function that runs it for each of the chains in turn."""
+    import jax
+    import numpy as np
+
     program = jax.jit(chain).lower(jax.random.key(0)).compile()
 
     def run(seed: int):

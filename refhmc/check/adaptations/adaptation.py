@@ -8,10 +8,13 @@ each entry with one row an iteration, tune + draws of them (or the draws' only):
     inverse_metric     (n, d) or (n, d, d)      M^-1, the covariance's estimate; or ``metric``: M
     acceptance_rate    (n,)             its acceptance statistic
     q                  (n, d)           the position after it
+    final_metric       any shape        once: the metric as it stands when the run ends, where none is recorded an iteration
 
-Only the first is needed. One of refhmc's results (raw, with ``save_warmup=True``) is one too. What is asked of them:
+One of the first two or the last is needed. One of refhmc's results (raw, with ``save_warmup=True``) is one too. What is asked
+of them:
 
-**Frozen.** After warm-up the metric does not change, and the step changes, if at all, without memory: a jittered step has no
+**Frozen.** After warm-up the metric does not change (where only the last is told: it is the same, bit for bit, after a tenth of
+the draws, the seed being the same), and the step changes, if at all, without memory: a jittered step has no
 serial correlation, and a cycle of steps is the same for every seed.
 
 **Dual averaging**, **variances**, **windows**: those of Stan, ``adaptations/steps.py`` and

@@ -26,6 +26,11 @@ def frozen_row(test: AdaptationExamination) -> Row:
                 return failed(why, test.call, len(changes), 0.0)
             if len(changes):
                 test.notes.append(f"{name}: the first draw still has that of warm-up")
+    if "final_metric" in test.record:
+        if (row := _same_at_the_end(test)) is not None:
+            return row
+    elif "inverse_metric" not in test.record and "metric" not in test.record:
+        test.notes.append("the metric is not recorded: only the step is judged")
     if "step_size" not in test.record:
         return passed("changes of the metric", 0.0, 0.0)
     steps = after_warm_up(test, test.record["step_size"])
@@ -36,6 +41,21 @@ def frozen_row(test: AdaptationExamination) -> Row:
         test.notes.append("the first draw still has warm-up's last step")
         return passed("change of the step, at the first draw", 1.0, 1.0)
     return _without_memory(test, steps, len(changes))
+
+
+def _same_at_the_end(test: AdaptationExamination) -> Row | None:
+    """A FAIL if the metric at the end of the run depends on how many draws there are after warm-up."""
+
+    def at_the_end(draws: int) -> np.ndarray:
+        return record(test, draws, test.tune, test.seed)["final_metric"]
+
+    few, last = max(1, test.draws // 10), test.record["final_metric"]
+    if not np.array_equal(last, at_the_end(test.draws)):
+        raise Inconclusive("the same run, made again, ends with another metric: the seed does not determine it")
+    if not np.array_equal(last, at_the_end(few)):
+        return failed(f"the metric after {few} draws is not that after {test.draws}", test.call, 1.0, 0.0)
+    test.notes.append(f"the metric is the same after {few} draws and after {test.draws}")
+    return None
 
 
 def _without_memory(test: AdaptationExamination, steps: np.ndarray, changes: int) -> Row:

@@ -21,11 +21,13 @@ FIELDS = {
         *("inverse_metric", "inv_metric", "inverse_mass_matrix", "inv_mass_matrix", "variance", "covariance"),
     ),
     "metric": ("metric", "mass_matrix", "mass"),
+    "final_metric": ("final_metric", "final_inverse_metric", "final_inverse_mass_matrix", "adapted_metric"),
     "acceptance_rate": (
         *("acceptance_rate", "acceptance", "accept_prob", "accept_stat", "accept_stat__", "acceptance_prob"),
     ),
     "q": ("q", "draws", "position", "positions", "samples"),
 }
+ONCE = ("q", "final_metric")  # need not have a row for each iteration
 ROLES = {
     "draws": ("draws", "n_draws", "num_draws", "n", "n_samples", "num_samples", "samples", "n_iter", "iterations"),
     "tune": ("tune", "n_tune", "warmup", "n_warmup", "num_warmup", "burn", "burnin", "burn_in", "n_burn", "n_adapt"),
@@ -103,13 +105,13 @@ def record(test: AdaptationExamination, draws: int, tune: int, seed: int) -> dic
     found: dict[str, np.ndarray] = {}
     groups = getattr(result, "groups", None)
     if isinstance(groups, dict):
-        return _of_result(groups)
+        return _of_result(groups) | _metric_at_the_end(result)
     for what, names in FIELDS.items():
         value = field(result, names)
         if value is not None:
             array = run.array(value, None, what, [draws, tune, seed])
             found[what] = array[0] if array.ndim > 1 and len(array) == 1 and draws + tune > 1 else array
-    if "step_size" not in found and "inverse_metric" not in found and "metric" not in found:
+    if found.keys().isdisjoint(("step_size", "inverse_metric", "metric", "final_metric")):
         kind = type(result).__name__
         why = f"run: wanted a mapping with step_size (or inverse_metric), got a {kind}"
         raise SubjectError(why, f"run({draws}, {tune}, {seed})")
@@ -143,6 +145,14 @@ def _of_result(groups: dict) -> dict[str, np.ndarray]:
     return found
 
 
+def _metric_at_the_end(result: Any) -> dict[str, np.ndarray]:
+    """The values of the first chain's metric as it stands after its last draw, in a row."""
+    metric = getattr(next(iter(getattr(result, "adapted", ())), None), "metric", None)
+    values = [getattr(metric, name, None) for name in ("variances", "covariance", "directions", "eigenvalues")]
+    rows = [np.ravel(to_host(x)) for x in values if x is not None]
+    return {"final_metric": np.concatenate(rows)} if rows else {}
+
+
 def answers_row(test: AdaptationExamination) -> Row:
     """The run is made once, and what it recorded is read."""
     if "run" not in test.functions:
@@ -152,8 +162,10 @@ def answers_row(test: AdaptationExamination) -> Row:
     odd = next((name for name, x in test.record.items() if not np.isfinite(x).all()), None)
     if odd is not None:
         return failed(f"{odd} is not finite", test.call)
-    lengths = {name: len(x) for name, x in test.record.items()}
-    wrong = {name: n for name, n in lengths.items() if n not in (test.draws + test.tune, test.draws) and name != "q"}
+    lengths = {name: np.size(x) if name == "final_metric" else len(x) for name, x in test.record.items()}
+    wrong = {
+        name: n for name, n in lengths.items() if n not in (test.draws + test.tune, test.draws) and name not in ONCE
+    }
     if wrong:
         why = f"wanted {test.draws + test.tune} iterations (or the {test.draws} draws), got {wrong}"
         return failed(why, test.call, severity=MISCONDUCT)

@@ -96,6 +96,16 @@ def sampler(
     return run
 
 
+def metric_at_the_end(run):
+    """The same run, which tells the metric of its last iteration alone."""
+
+    def told(draws, tune, seed):
+        record = run(draws, tune, seed)
+        return {**record, "final_metric": record.pop("inverse_metric")[-1]}
+
+    return told
+
+
 def dual_averaging(count=0, gamma=0.05, mu=10.0):
     def steps(first, acceptances, target):
         state = DualAveraging(first, target, gamma=gamma, first_count=count)
@@ -164,6 +174,14 @@ PAIRS: list[Pair] = [
         "the metric is adapted after warm-up",
         sampler(metric_stops=False),
         GOOD,
+        ("frozen after warm-up",),
+        "wrong law",
+    ),
+    pair_of(
+        "P21c",
+        "the metric is adapted after warm-up; only the last is told",
+        metric_at_the_end(sampler(metric_stops=False)),
+        metric_at_the_end(GOOD),
         ("frozen after warm-up",),
         "wrong law",
     ),
