@@ -36,9 +36,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 REGULARISER, FEWEST, STANDARD_ERRORS = 1e-5, 8, 3.0
 SMALLEST, LARGEST = 1e-20, 1e20  # of a variance
+NOTHING = 1e-10  # a size beside the largest that is one of rounding
 
 
 class Learned(NamedTuple):
@@ -97,14 +99,16 @@ def directions(x: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def span(rows: np.ndarray) -> np.ndarray:
-    """Orthonormal rows of the span of ``rows``."""
-    return np.linalg.svd(rows, full_matrices=False)[2][: spanned(rows)]
+    """Orthonormal rows of the span of ``rows``, by QR with pivots."""
+    Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True, check_finite=False)
+    sizes = np.abs(np.diagonal(R))
+    return np.ascontiguousarray(Q[:, sizes > NOTHING * sizes[0]].T)
 
 
 def spanned(rows: np.ndarray) -> int:
     """The dimensions of their span."""
     sizes = np.linalg.svd(rows, compute_uv=False)
-    return int(np.sum(sizes > 1e-10 * sizes[0]))
+    return int(np.sum(sizes > NOTHING * sizes[0]))
 
 
 def root_of_geometric_mean(x: np.ndarray, s: np.ndarray) -> np.ndarray:

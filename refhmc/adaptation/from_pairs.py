@@ -1,8 +1,8 @@
 """The end of a window in which draws and gradients are kept: the metric of least Fisher divergence takes the place of the last.
 
 This is done between two transitions, outside the compiled loop (:mod:`refhmc.adaptation.fisher_divergence`). Directions
-are looked for where they can pay: where trajectories of NUTS have come to more than 15 steps, or the kernel has not told
-by their length what a better metric would save.
+are looked for where they can pay: where trajectories of NUTS are longer than those of a normal without scales
+(:func:`short`), or the kernel has not told by their length what a better metric would save.
 
 Before the first window M^-1 = diag(1 / |dL/dq|) at the start, since of a normal of standard deviation s, one unit from its
 mean, it is s^2.
@@ -22,7 +22,10 @@ from refhmc.metrics.low_rank import put_low_rank
 # What is noted at the end of each window: iterations and step size so far, steps a trajectory in the window, directions,
 # and the steps of a trajectory in units of those without spread, as predicted, on the diagonal alone and on the metric.
 HISTORY = ("iteration", "step_size", "n_steps", "rank", "steps_diagonal", "steps")
-SHORT = 15.0  # steps of a trajectory from which on a better metric can save much
+SHORT, WIDE = (
+    15.0,
+    150,
+)  # steps of a trajectory from which on a better metric can save much, in so many dimensions at most
 EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
 FEW_COORDINATES, CORRELATED = 200, 0.5
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
@@ -53,7 +56,7 @@ def learn_if_due(block: Any) -> bool:
     steps = float(progress.steps) / (stop - (windows[due - 2, 2] if due > 1 else 0))
     before, dense = rank_of(block), block.plan.dynamics.metric.is_dense
     draws, scores = block.kept[kept], block.kept_gradients[kept]
-    looks = dense or before > 0 or steps > SHORT or block.plan.max_depth == 0
+    looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
     looks = looks or (stop > EARLY and are_correlated(draws))
     most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
     learned = least_divergence(draws, scores, block.vecs[0].copy(), most, looks, cost_of_gradient(block))
@@ -73,6 +76,12 @@ def allowed_depth(most: int, iteration: int) -> int:
     if iteration < EARLY:
         return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)
     return most
+
+
+def short(d: int) -> float:
+    """Steps of a trajectory from which on a better metric can save much: on a normal of independent coordinates, all of one
+    scale, a step is in proportion to d^-1/4."""
+    return SHORT * max(1.0, (d / WIDE) ** 0.25)
 
 
 def cost_of_gradient(block: Any) -> float:

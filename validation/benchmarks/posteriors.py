@@ -65,6 +65,38 @@ def normal(d: int, condition: float) -> Posterior:
     return Posterior(lambda: models.Gaussian(np.zeros(d), covariance(d, condition)), log_density)
 
 
+@jit_allocating
+def axes_value_and_gradient(q, data, out):
+    value = 0.0
+    for i in range(q.shape[0]):
+        out[i] = -data[0, i] * q[i]
+        value += 0.5 * out[i] * q[i]
+    return value
+
+
+@jit_allocating
+def axes_density(q, data):
+    return axes_value_and_gradient(q, data, np.empty(q.shape[0]))
+
+
+@jit_allocating
+def axes_gradient(q, data, out):
+    axes_value_and_gradient(q, data, out)
+
+
+def normal_along_axes(d: int, condition: float) -> Posterior:
+    """Independent coordinates, as a user writes them: a gradient of d multiplications."""
+    precisions = np.geomspace(condition**-0.5, condition**0.5, d)
+
+    def log_density():
+        import jax.numpy as jnp
+
+        P = jnp.asarray(precisions)
+        return lambda q: -0.5 * jnp.sum(P * q * q)
+
+    return Posterior(lambda: refhmc.Model(d, axes_density, axes_gradient, data=precisions[None]), log_density)
+
+
 def logistic(make: Callable[[], refhmc.Model]) -> Posterior:
     def log_density():
         import jax
@@ -296,7 +328,8 @@ POSTERIORS: dict[str, Callable[[], Posterior]] = {
     "kidscore": kidscore,
     "normal 100, condition 1": lambda: normal(100, 1.0),
     "normal 100, condition 1e6": lambda: normal(100, 1e6),
-    "normal 1000, condition 1": lambda: normal(1000, 1.0),
+    "normal 1000, condition 1": lambda: normal_along_axes(1000, 1.0),
+    "normal 1000, condition 1e6, along the axes": lambda: normal_along_axes(1000, 1e6),
     "normal 1000, condition 1e6": lambda: normal(1000, 1e6),
     "logistic 277 x 10": lambda: logistic(models.BreastCancer),
     "logistic 768 x 9": lambda: logistic(models.Diabetes),
