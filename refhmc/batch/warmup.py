@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.dual_averaging import GAMMA, KAPPA, T0
+from refhmc.adaptation.dual_averaging import GAMMA, KAPPA, T0, target_acceptance
 from refhmc.adaptation.step_size import JUMP_SEARCH_TARGET, MAX_DOUBLINGS, SEARCH_TARGET
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
 from refhmc.batch.chains import ALL, Chains
@@ -112,9 +112,7 @@ def statistics_of_sizes(kernel: Any, metric: Any, text: Any) -> dict[str, tuple[
     """Which of ``step_size`` and ``jump_size`` warm-up adapts: to which statistic, and its target."""
     if kernel.step_size is not None:
         return {}
-    target = kernel.target_accept
-    if target is None:
-        target = 0.95 if metric.position_dependent else 0.8
+    target = target_acceptance(kernel, metric)
     n = len(text.discontinuous) if getattr(kernel, "jumping", False) else 0
     if n == 0:
         return {"step_size": ("acceptance_rate", target)}

@@ -173,7 +173,7 @@ class NUTS:
     metric : default "auto", :class:`refhmc.metrics.LowRank`, which begins diagonal and learns in warm-up the directions
         that pay. In a block of several, and for many chains at once (``backend="arrays"``), "auto" is ``Diagonal()``, adapted.
     integrator : default ``Leapfrog()``; ``ImplicitMidpoint()`` where the metric depends on the position.
-    target_accept : default 0.8, and 0.95 there.
+    target_accept : default 0.8, and 0.98 there.
     """
 
     name = "nuts"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import types as nb
 
-from refhmc.adaptation.dual_averaging import DUAL
+from refhmc.adaptation.dual_averaging import DUAL, target_acceptance
 from refhmc.adaptation.from_pairs import HISTORY, begin_learning, learn_if_due
 from refhmc.adaptation.length import DEFAULT_JITTER, LEARNER, LENGTH, MOMENTS, N_SUMS, adapt_length, length_windows
 from refhmc.adaptation.warmup import ADAPTATION, PLAN, PROGRESS, adapt, as_adaptation, begin_step_size
@@ -319,9 +319,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     else:
         dynamics = make_dynamics(model, metric_of_block(kernel, model is joint, name), kernel.integrator)
     metric = dynamics.metric
-    target = kernel.target_accept
-    if target is None:
-        target = 0.95 if metric.position_dependent else 0.8
+    target = target_acceptance(kernel, metric)
     if jumping and len(model.discontinuous) == model.dim:
         target, adapt_to_flips = kernel.target_no_flip, True
     elif jumping and len(model.discontinuous):

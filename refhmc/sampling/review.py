@@ -21,6 +21,9 @@ ENOUGH_CHAINS = 16  # of more chains no more effective draws are asked for than 
 # chain, acceptance 0.65, the first 5 are rejections once in 200.)
 STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
+# A share of rejections by a solver costs as much of the effective draws. Below this one it is in the statistics alone, if the other
+# draws are known to be valid.
+FEW_UNSOLVED = 0.005
 MAX_NAMED = 8  # chains that a sentence names
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # of more coordinates or chains, R-hat and ESS are taken of an even selection
 
@@ -184,6 +187,8 @@ def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     if "solver_failed" not in stats or not stats["solver_failed"].any():
         return []
     failed = stats["solver_failed"]
+    if "reversibility_error" in stats and failed.mean() < FEW_UNSOLVED:
+        return []
     count, back = int(failed.sum()), int((stats["outcome"] == OUTCOMES.index("not_reversible")).sum())
     what = f"of which {back} made a step that did not reverse" if back else "an implicit step had no solution in time"
     alone = isinstance(getattr(kernel.integrator, "base", kernel.integrator), GeneralizedLeapfrog)  # solves for q alone
