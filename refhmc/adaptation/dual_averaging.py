@@ -13,9 +13,9 @@ HMC is adapted to its no-flip rate by the same recursion.
 The iterations of an implicit integrator's solver grow with the step. Of the steps whose acceptance is at least 0.95, the one
 with the fewest iterations for a unit of time is the largest, to which dual averaging goes: so on heart and banana with Fisher
 and on the funnel with SoftAbs. From half of it to one and a half no step tried gave more than 6 % more effective draws an
-iteration (``validation/benchmarks/results/riemannian_step.md``). So there is no second criterion; and of steps that cost the same
-the target takes one at which solvers hardly fail: 0.98 (of 4,000 draws two seeds lost 37 and 45 of banana's at 0.95, 4 and 15
-at 0.98; 16 and 16 of the funnel's, 3 and 0).
+iteration (``validation/benchmarks/results/riemannian_step.md``). So there is no second criterion; and of steps that cost the
+same the target takes one at which solvers hardly fail: 0.98 (of 4,000 draws two seeds lost 37 and 45 of banana's at 0.95, 4 and
+15 at 0.98; 16 and 16 of the funnel's, 3 and 0).
 """
 
 from __future__ import annotations

@@ -225,8 +225,12 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
     )
     print(result.diverged)
     if advice.why:
-        taken = f"{advice.kernel} on {advice.metric}, since" if advice.kernel else "nuts, though"
-        print(f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel else ""))
+        on = [f"on {advice.metric}"] if advice.metric else []
+        chosen = " with ".join([" ".join([advice.kernel, *on]), *(f"{name}={value}" for name, value in advice.options)])
+        taken = f"{chosen}, since" if advice.kernel else "nuts, though"
+        print(
+            f"kernel: {taken} {advice.why}" + (" (--kernel nuts for NUTS)" if advice.kernel not in ("", "nuts") else "")
+        )
     if attributes.get("adaptation"):
         print(attributes["adaptation"])
     print(summary_beside_truth(model, result))

@@ -26,6 +26,7 @@ from refhmc.errors import ShapeError
 from refhmc.models import ode
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.sensitivities import augmented
 
@@ -151,4 +152,5 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
     if y.ndim != 2 or y.shape[1] != 2:
         raise ShapeError(f"y: expected (T, 2), got {y.shape}")
     problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)
-    return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference)
+    smaller = Recommended("nuts", "", "at 0.8 a draw in a thousand diverges", (("target_accept", 0.95),))
+    return ode.make_model(problem, ["a", "b", "c"], None, TRUTH, "fitzhugh-nagumo", reference, smaller)

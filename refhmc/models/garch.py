@@ -42,6 +42,7 @@ from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import (
     chain_hessian,
     chain_third_derivative,
@@ -321,5 +322,6 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="garch",
+        recommended=Recommended("nuts", "", "at 0.8 a draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,
     )

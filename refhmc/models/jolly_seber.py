@@ -63,6 +63,7 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import jolly_seber_reference, load_json
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
+from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
 
 EMBEDDING = Embedding((1, None), a="log n")
@@ -406,6 +407,7 @@ def JollySeber(
         discontinuous=["log_U"],
         log_density_change=log_density_change,
         name="jolly-seber",
+        recommended=Recommended("dhmc", "", "20 steps a draw, its default, move too little", (("n_steps", 40),)),
         reference=jolly_seber_reference() if published else None,
         initial=np.concatenate(start),
     )

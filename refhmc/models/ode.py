@@ -37,6 +37,7 @@ from refhmc.core.binding import argument_count, copy_array, first_words
 from refhmc.core.compiled import compile_pointer, jit, jit_anew, plain
 from refhmc.errors import EvaluationError, GradientError, PythonModelWarning, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.sensitivities import augmented, n_unknowns, work_for
 
@@ -414,7 +415,13 @@ def ODE(
 
 
 def make_model(
-    problem: Problem, names: Any, constrain: Callable | None, initial: Any, name: str, reference: Reference | None
+    problem: Problem,
+    names: Any,
+    constrain: Callable | None,
+    initial: Any,
+    name: str,
+    reference: Reference | None,
+    recommended: Recommended | None = None,
 ) -> Model:
     """The model of a problem."""
     whole = problem.highest == 3
@@ -438,6 +445,7 @@ def make_model(
         # residuals of one sigma, and a hundred times the tolerance as the error of a state: found to be ample
         noise=100 * problem.tolerance * float(np.sum(np.sqrt(problem.weights))),
         absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
+        recommended=recommended,
     )
 
 

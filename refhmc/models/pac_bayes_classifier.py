@@ -27,6 +27,7 @@ from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.logistic_regression import signed_rows
+from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics.linalg import dot
 
@@ -143,5 +144,6 @@ def PACBayesClassifier(
         discontinuous=["beta"],
         log_density_change=log_density_change,
         name="pac-bayes classifier",
+        recommended=Recommended("dhmc", "", "20 steps a draw, its default, move too little", (("n_steps", 40),)),
         reference=reference,
     )

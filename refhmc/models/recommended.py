@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Recommended(NamedTuple):
-    """``kernel`` and ``metric`` as on the command line, "hmc" and "softabs", or "" for the defaults; ``why``, one clause.
+    """``kernel`` and ``metric`` as on the command line, "hmc" and "softabs", or "" for the defaults; ``why``, one clause;
+    ``options`` of the kernel, pairs of a name and a value.
 
     With neither, ``why`` says what keeps the default from being right, and no other is known that costs as little.
     """
@@ -14,3 +15,4 @@ class Recommended(NamedTuple):
     kernel: str = ""
     metric: str = ""
     why: str = ""
+    options: tuple[tuple[str, Any], ...] = ()

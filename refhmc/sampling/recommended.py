@@ -13,5 +13,5 @@ def recommended_kernel(model: Any) -> Any:
     advice = getattr(model, "recommended", None)
     if advice is not None and advice.kernel:
         metric = {"metric": METRICS[advice.metric]()} if advice.metric else {}
-        return KERNELS[advice.kernel](**metric)
+        return KERNELS[advice.kernel](**metric, **dict(advice.options))
     return DHMC() if len(getattr(model, "discontinuous", ())) else NUTS()

@@ -21,8 +21,8 @@ ENOUGH_CHAINS = 16  # of more chains no more effective draws are asked for than 
 # chain, acceptance 0.65, the first 5 are rejections once in 200.)
 STUCK_DRAWS, NEVER_MOVED_DRAWS = 100, 5
 MIN_NO_FLIP = 0.3
-# A share of rejections by a solver costs as much of the effective draws. Below this one it is in the statistics alone, if the other
-# draws are known to be valid.
+# A share of rejections by a solver costs as much of the effective draws. Below this one it is in the statistics alone, if
+# the other draws are known to be valid.
 FEW_UNSOLVED = 0.005
 MAX_NAMED = 8  # chains that a sentence names
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # of more coordinates or chains, R-hat and ESS are taken of an even selection
@@ -162,7 +162,7 @@ def _against_divergences(kernel: Any, fixed: bool) -> str:
 
 def failed_evaluations(failures: list[dict]) -> list[str]:
     """A sentence for every message of a model's own; ``failures`` as in the result's attribute ``evaluation_failures``, with
-    chains and transitions where these are known."""
+    chains and transitions where these are known. What was met in warm-up alone is in that attribute, and no warning."""
     found = []
     for message in dict.fromkeys(failure["message"] for failure in failures):
         same = [failure for failure in failures if failure["message"] == message]
@@ -171,6 +171,8 @@ def failed_evaluations(failures: list[dict]) -> list[str]:
         )
         in_which = chains_of = ""
         if "chain" in same[0]:
+            if after == 0:
+                continue
             in_which = f", in {after} transitions after warm-up and {warm} of warm-up"
             chains_of = f"chains {listed([failure['chain'] for failure in same])}; "
         many = f"{evaluations} positions" if evaluations > 1 else "1 position"

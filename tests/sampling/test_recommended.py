@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import refhmc
 from refhmc import diagnostics
 from refhmc.cli.main import main
 from refhmc.sampling.recommended import recommended_kernel
+from tests.helpers.posteriors import z_scores
 
 SHORT = {"draws": 2, "tune": 0, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
 
@@ -39,6 +40,7 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
     assert names() == ("HMC", "Fisher")
     assert names(refhmc.NUTS()) == ("NUTS", None)
     assert names(model=refhmc.models.EightSchools()) == ("NUTS", None)
+    assert recommended_kernel(refhmc.models.EightSchools()) == refhmc.NUTS(target_accept=0.95)
     own = refhmc.Model(
         1, lambda q, data: -0.5 * q[0] ** 2, lambda q, data: -q, recommended=refhmc.Recommended("hmc", "diagonal", "so")
     )
@@ -51,6 +53,8 @@ def test_the_command_says_which_and_why(capsys):
     few = ["--draws", "5", "--tune", "20", "--chains", "1", "--seed", "1", "--quiet"]
     assert main(["sample", "banana", *few]) == 0
     assert "kernel: hmc on fisher, since its ridge is curved" in capsys.readouterr().out
+    assert main(["sample", "eight-schools", *few]) == 0
+    assert "kernel: nuts with target_accept=0.95, since" in capsys.readouterr().out
     assert main(["sample", "banana", "--kernel", "nuts", *few]) == 0
     assert "kernel:" not in capsys.readouterr().out
     assert main(["sample", "eight-schools-centered", *few]) == 0
@@ -58,17 +62,30 @@ def test_the_command_says_which_and_why(capsys):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", ["funnel", "banana"])
-def test_the_recommended_kernel_samples_it_rightly(name):
-    """The mean of each coordinate and of its square against the known truth, z below 5 of at most 22: false alarm 2e-5. (Plain
-    NUTS on the funnel: R-hat 1.1 to 1.4.)"""
+@pytest.mark.parametrize("name", sorted(refhmc.models.by_name()))
+def test_by_default_a_built_in_model_is_sampled_rightly_and_without_a_warning(name):
+    """Or the model says why not, and there is one. The means and variances of the reference, z below the normal quantile of
+    1e-5 / 2m for m of them: false alarm 2e-4 in all. (R-hat of 1.01 is passed by chance once in 2,000 with 1,100 effective
+    draws of a coordinate, the least that these have on the machine where the seed was chosen, before any run: 2.)"""
     model = refhmc.models.by_name()[name]()
-    kernel = dataclasses.replace(recommended_kernel(model))
-    result = refhmc.sample(model, kernel, random_seed=4, progressbar=False, raw=True)
-    assert diagnostics.rhat(result.draws).max() < 1.02
+    advice = model.recommended
+    result = refhmc.sample(model, random_seed=2, progressbar=False, raw=True)
+    if advice is not None and not advice.kernel:
+        assert result.warnings
+        assert advice.why
+        return
+    assert not result.warnings
+    assert diagnostics.rhat(result.draws).max() < 1.01
+    if name == "funnel":  # its squares have no variance worth the name
+        funnel_has_the_moments_of_exact_draws(model, result.draws)
+    elif model.reference is not None and model.reference.mean is not None:
+        z = z_scores(model, result)
+        assert np.abs(z[np.isfinite(z)]).max() < scipy.stats.norm.isf(1e-5 / 2 / len(z))
+
+
+def funnel_has_the_moments_of_exact_draws(model, draws):
+    """The mean of each coordinate and of its size, both bounded by tanh: z below 5 of 22, false alarm 2e-5."""
     exact = model.reference.draw(np.random.default_rng(1), 1_000_000)[:, : model.dim]
     for f in (lambda q: np.tanh(q / 3), lambda q: np.tanh(np.abs(q) / 3)):
-        z = (f(result.draws).mean((0, 1)) - f(exact).mean(0)) / np.sqrt(
-            f(exact).var(0) / diagnostics.ess(f(result.draws))
-        )
+        z = (f(draws).mean((0, 1)) - f(exact).mean(0)) / np.sqrt(f(exact).var(0) / diagnostics.ess(f(draws)))
         assert np.abs(z).max() < 5

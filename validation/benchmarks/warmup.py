@@ -61,7 +61,7 @@ def of_refhmc(posterior: Posterior, warmup: str | None = None) -> Callable[[int]
     options: dict[str, Any] = {"cores": 1, "raw": True, "progressbar": False, "warmup": warmup, "max_seconds": CAP}
 
     def run(seed: int, **more: int) -> Run:
-        result = refhmc.sample(model, random_seed=seed, **options, **more)
+        result = refhmc.sample(model, refhmc.NUTS(), random_seed=seed, **options, **more)
         if result.interrupted:
             raise TimeoutError
         about = result.attributes
