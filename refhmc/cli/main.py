@@ -248,7 +248,7 @@ def make_kernel(options: Any, model: Model) -> Any:
     kind = known[options.kernel or advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
     metric, integrator = metric_and_integrator(options, options.metric or advice.metric or None)
     all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
-    given = {key: value for key, value in all_of_them.items() if value is not None}
+    given = dict(advice.options) | {key: value for key, value in all_of_them.items() if value is not None}
     for key in given:
         takers = [name for name in known.made_with(*NEEDED) if key in options_of(known[name])]
         if kind.name not in takers:
@@ -268,11 +268,13 @@ def offset_and_power(text: str) -> tuple[float, ...]:
 
 
 def advice_taken(options: Any, model: Model) -> Recommended:
-    """What the model recommends, where neither --kernel nor --metric says otherwise."""
+    """What the model recommends, where neither --kernel, --metric nor one of the options that it is about says otherwise."""
     from refhmc.models.recommended import Recommended
 
-    chosen = options.kernel is not None or options.metric is not None
-    return Recommended() if chosen or model.recommended is None else model.recommended
+    if options.kernel is not None or options.metric is not None or model.recommended is None:
+        return Recommended()
+    given = [name for name, _ in model.recommended.options if getattr(options, name) is not None]
+    return Recommended() if given else model.recommended
 
 
 def metric_and_integrator(options: Any, named: str | None) -> tuple:

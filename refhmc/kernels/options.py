@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from refhmc.core.registry import Registry
+from refhmc.integrators import INTEGRATORS
 from refhmc.integrators.defaults import AUTO, resolve
+from refhmc.metrics import METRICS
 
 
 class Kernel(Protocol):
@@ -45,11 +48,21 @@ def check_options(kernel: Any) -> None:
     target = kernel.target_accept
     if target is not None and not 0 < target < 1:
         raise ValueError(f"target_accept must lie between 0 and 1, got {target!r}")
-    if isinstance(kernel.metric, str):
-        if kernel.metric != AUTO:
-            raise TypeError(f"metric must be one of refhmc.metrics, or {AUTO!r}, got {kernel.metric!r}")
-        object.__setattr__(kernel, "metric", None)
+    for what, known in (("metric", METRICS), ("integrator", INTEGRATORS)):
+        if isinstance(getattr(kernel, what), str):
+            object.__setattr__(kernel, what, named(getattr(kernel, what), what, known))
     resolve(kernel.metric, kernel.integrator)
+
+
+def named(word: str, what: str, known: Registry) -> Any:
+    """What the command line calls by this word, with its defaults: "softabs", "generalized-leapfrog"; None for "auto".
+    Raises ValueError for another word."""
+    there = {each.replace("_", "-"): each for each in known.made_alone()}
+    plain = word.lower().replace("_", "-")
+    if plain not in (AUTO, *there):
+        words = ", ".join([AUTO, *there])
+        raise ValueError(f"{what} must be an object of refhmc's or one of the words {words}; got {word!r}")
+    return None if plain == AUTO else known[there[plain]]()
 
 
 def check_length(kernel: Any) -> None:

@@ -37,7 +37,8 @@ from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.many import sample_many
 from refhmc.sampling.progress import ProgressReport, make_display
-from refhmc.sampling.recommended import recommended_kernel
+from refhmc.sampling.recommended import kernel_for
+from refhmc.sampling.unknown_arguments import refuse_unknown
 
 if TYPE_CHECKING:
     from refhmc.sampling.progress import _Silent
@@ -67,13 +68,15 @@ def sample(
     shared_step_size: bool | None = None,
     streamed: bool = False,
     warmup: Any = None,
+    **unknown: Any,
 ) -> Any | Result:
     """Draw from a model's distribution.
 
     Parameters
     ----------
-    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``; default
-        that of ``model.recommended``, else ``NUTS()``, and ``DHMC()`` for a model with discontinuous coordinates.
+    model : a :class:`refhmc.Model`. kernel : ``HMC(...)``, ``NUTS(...)``, ``DHMC(...)`` or ``Gibbs(...)``, or the word for
+        one with its defaults, "hmc"; default that of ``model.recommended``, else ``NUTS()``, and ``DHMC()`` for a model with
+        discontinuous coordinates.
     draws, tune : draws of each chain after, and iterations of, warm-up. Zero draws give an empty result.
     chains, cores : chains, and how many run at a time, a thread each (default: one per processor).
     random_seed : int, sequence of ints, SeedSequence, or Generator (advanced once). Chain k has the stream
@@ -128,8 +131,8 @@ def sample(
     Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
     """
-    if kernel is None:
-        kernel = recommended_kernel(model)
+    refuse_unknown(unknown, sample)
+    kernel = kernel_for(model, kernel)
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     check_init(init, model)
     learned = None

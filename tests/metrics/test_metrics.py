@@ -472,6 +472,8 @@ NAN, INF = float("nan"), float("inf")
         *((lambda o=o, m=m: m(omega=o), "omega must be finite and not negative, got")
           for o in (-1.0, NAN, INF, "1")
           for m in (ExplicitTao, ProjectedTao)),
+        (lambda: refhmc.HMC(metric="soft"), "metric must be an object of refhmc's or one of the words .*; got 'soft'"),
+        (lambda: refhmc.HMC(integrator="mid"), "integrator must be .* auto, .*implicit-midpoint.*; got 'mid'"),
         (lambda: refhmc.HMC(metric=Fisher(), integrator=Leapfrog()), "the leapfrog needs a constant mass matrix"),
         (lambda: refhmc.NUTS(metric=SoftAbs(), integrator=Yoshida(Leapfrog())), "neither symplectic nor reversible"),
     ],
@@ -484,8 +486,6 @@ def test_options_that_cannot_be(make, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: refhmc.HMC(metric="softabs"), "metric must be one of refhmc.metrics, or 'auto', got 'softabs'"),
-        (lambda: refhmc.HMC(integrator="midpoint"), "integrator must be one of refhmc.integrators, got str"),
         (lambda: Yoshida(Yoshida(ImplicitMidpoint())), "the base of a composition must be an integrator of order 2"),
         (lambda: Suzuki("leapfrog"), "the base of a composition must be an integrator of order 2, got 'leapfrog'"),
     ],

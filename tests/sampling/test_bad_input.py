@@ -32,12 +32,38 @@ NAN, INF = float("nan"), float("inf")
         ({"backend": "opencl"}, ValueError, "backend must be 'numba', 'arrays' or 'cupy', got 'opencl'"),
         ({"random_seed": 1.5}, TypeError, "random_seed must be an int, got 1.5"),
         ({"kernel": refhmc.NUTS}, TypeError, "kernel must be"),
+        ({"kernel": "gibbs"}, ValueError, "kernel must be .* one of the words hmc, .*nuts.*; got 'gibbs'"),
         ({"draws": 10**13}, MemoryError, "bytes"),
+        ({"seed": 1}, TypeError, r"sample\(\) has no argument 'seed': it is called random_seed"),
+        ({"num_warmup": 1}, TypeError, "no argument 'num_warmup': it is called tune"),
+        ({"Draws": 1}, TypeError, "did you mean draws"),
+        (
+            {"target_accept": 0.9},
+            TypeError,
+            r"target_accept is the kernel's, as in sample\(model, NUTS\(target_accept=...\)\)",
+        ),
+        ({"adapt_delta": 0.9}, TypeError, "target_accept is the kernel's"),
+        ({"n_steps": 3}, TypeError, r"sample\(model, HMC\(n_steps=...\)\); HMC, .*have it"),
+        ({"metric": "dense"}, TypeError, "metric is the kernel's"),
+        ({"nuts_sampler": "x"}, TypeError, "no argument 'nuts_sampler'. It has model, kernel, draws"),
     ],
 )
 def test_arguments_of_sample(normal, sample, arguments, error, words):
     with pytest.raises(error, match=words):
         sample(normal, **arguments)
+
+
+def test_words_for_kernels_metrics_and_integrators(normal, sample):
+    few = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1}
+    for words, objects in (
+        ("hmc", refhmc.HMC()),
+        ("NUTS", refhmc.NUTS()),
+        (refhmc.NUTS(metric="dense"), refhmc.NUTS(metric=refhmc.metrics.Dense())),
+        (refhmc.NUTS(metric="low_rank"), refhmc.NUTS(metric="auto")),
+        (refhmc.HMC(n_steps=2, integrator="leapfrog", metric="Diagonal"), refhmc.HMC(n_steps=2, metric="diagonal")),
+    ):
+        assert np.array_equal(sample(normal, words, **few).draws, sample(normal, objects, **few).draws)
+    assert refhmc.NUTS(metric="diagonal-softabs").metric == refhmc.metrics.DiagonalSoftAbs()
 
 
 def test_the_model_must_be_a_model(sample):

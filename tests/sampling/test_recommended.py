@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.stats
+import xarray
 
 import refhmc
 from refhmc import diagnostics
@@ -49,12 +50,18 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-def test_the_command_says_which_and_why(capsys):
+def test_the_command_says_which_and_why(capsys, tmp_path):
     few = ["--draws", "5", "--tune", "20", "--chains", "1", "--seed", "1", "--quiet"]
     assert main(["sample", "banana", *few]) == 0
     assert "kernel: hmc on fisher, since its ridge is curved" in capsys.readouterr().out
     assert main(["sample", "eight-schools", *few]) == 0
     assert "kernel: nuts with target_accept=0.95, since" in capsys.readouterr().out
+    assert main(["sample", "eight-schools", "--target-accept", "0.7", *few]) == 0
+    assert "kernel:" not in capsys.readouterr().out
+    assert main(["sample", "pac-bayes", *few, "--out", str(tmp_path / "steps.nc")]) == 0
+    assert "kernel: dhmc with n_steps=40, since" in capsys.readouterr().out
+    steps = xarray.open_dataset(tmp_path / "steps.nc", group="sample_stats")["n_steps"].values
+    assert 32 <= steps.min() <= steps.max() <= 48  # 40, with its jitter of a fifth
     assert main(["sample", "banana", "--kernel", "nuts", *few]) == 0
     assert "kernel:" not in capsys.readouterr().out
     assert main(["sample", "eight-schools-centered", *few]) == 0
