@@ -1,5 +1,5 @@
-"""Diagnostics of draws, R-hat and effective sample size by whichever ArviZ is installed, Geyer's effective sample size, and
-E-BFMI; and of integrators: how far a map is from reversible, and from keeping volume."""
+"""Diagnostics of draws, R-hat and effective sample size (:mod:`refhmc.numerics.convergence`), Geyer's effective sample size,
+and E-BFMI; and of integrators: how far a map is from reversible, and from keeping volume."""
 
 from __future__ import annotations
 
@@ -8,30 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arviz import import_arviz
 from refhmc.dynamics.trajectory import integrate
+from refhmc.numerics.convergence import ess as ess
+from refhmc.numerics.convergence import rhat as rhat
 from refhmc.numerics.differences import ridders
-
-
-def rhat(x: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat of (chain, draw, k) draws, (k,)."""
-    return _by_column("rhat", x)
-
-
-def ess(x: np.ndarray) -> np.ndarray:
-    """Bulk effective sample size of (chain, draw, k) draws, (k,)."""
-    return _by_column("ess", x)
-
-
-def _by_column(name: str, x: np.ndarray) -> np.ndarray:
-    try:
-        from arviz_stats.base import array_stats
-    except ModuleNotFoundError:
-        function = getattr(import_arviz(), name)
-        return np.array([float(function(x[:, :, j])) for j in range(x.shape[2])])
-    with np.errstate(all="ignore"):
-        values = getattr(array_stats, name)(x, chain_axis=0, draw_axis=1)
-    return np.asarray(values, dtype=float)
 
 
 def autocovariances(x: np.ndarray) -> np.ndarray:

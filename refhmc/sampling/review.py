@@ -293,13 +293,6 @@ def _energy(stats: dict[str, np.ndarray]) -> list[str]:
 
 
 def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
-    try:
-        return _by_arviz(names, draws)
-    except ImportError as missing:  # the draws are worth having without it
-        return [f"R-hat and effective sample size are not known: {missing}."]
-
-
-def _by_arviz(names: list[str], draws: np.ndarray) -> list[str]:
     chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
     x = draws[np.linspace(0, len(draws) - 1, chains).astype(int)][:, :, columns]

@@ -1,0 +1,77 @@
+"""R-hat and effective sample size against ArviZ's, column by column, near every edge of their rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refhmc.numerics.convergence import ess, mean_ranks, rhat
+
+SHAPES = [(m, n) for m in (1, 2, 5) for n in (4, 5, 6, 7, 8, 9, 10, 11, 50, 101)]
+
+
+def by_arviz(name, x):
+    """ArviZ's, whichever there is."""
+    try:
+        from arviz_stats.base import array_stats
+    except ModuleNotFoundError:
+        function = getattr(pytest.importorskip("arviz"), name)
+        return np.array([function(x[:, :, j]) for j in range(x.shape[2])])
+    return np.asarray(getattr(array_stats, name)(x, chain_axis=0, draw_axis=1), dtype=float)
+
+
+def autoregressive(rng, phi, m, n, k=4):
+    noise = rng.normal(size=(m, n, k))
+    x = noise.copy()
+    for t in range(1, n):
+        x[:, t] = phi * x[:, t - 1] + np.sqrt(1 - phi**2) * noise[:, t]
+    return x
+
+
+def hard_cases(rng, m, n):
+    """Negatively and strongly correlated, with ties, heavy tails, chains apart and of different spread."""
+    for phi in (-0.9, 0.0, 0.5, 0.999):
+        x = autoregressive(rng, phi, m, n)
+        apart = np.arange(m)[:, None, None]
+        yield from (x, np.round(x, 1), np.round(x), np.exp(5 * x), x + apart, x * (1 + apart))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+def test_they_are_arviz_s(m, n):
+    for x in hard_cases(np.random.default_rng([m, n]), m, n):
+        assert ess(x) == pytest.approx(by_arviz("ess", x), rel=1e-10, nan_ok=True)
+        assert rhat(x) == pytest.approx(by_arviz("rhat", x), rel=1e-10, nan_ok=True)
+
+
+def test_columns_do_not_depend_on_each_other_and_what_is_not_finite_is_not_known():
+    x = autoregressive(np.random.default_rng(1), 0.5, 4, 100)
+    alone = np.array([[f(x[:, :, j : j + 1])[0] for j in range(4)] for f in (rhat, ess)])
+    x[2, 50, 1], x[0, 0, 3] = np.nan, np.inf
+    for found, expected in zip((rhat(x), ess(x)), alone, strict=True):
+        assert np.array_equal(np.isnan(found), [False, True, False, True])
+        assert np.array_equal(found[[0, 2]], expected[[0, 2]])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_never_moves_and_what_is_too_short():
+    still = np.full((4, 100, 2), 3.7)
+    assert np.array_equal(ess(still), by_arviz("ess", still))
+    assert np.isnan(rhat(still)).all()
+    assert np.isnan(ess(still[:, :3])).all()
+    assert np.isnan(rhat(still[:, :3])).all()
+    assert np.isnan(rhat(still[:1] + np.arange(100)[None, :, None])).all()
+    assert ess(np.zeros((4, 100, 0))).shape == rhat(np.zeros((4, 100, 0))).shape == (0,)
+
+
+def test_ties_have_their_mean_rank():
+    x = np.array([3.0, 1.0, 3.0, 2.0, 3.0, 1.0])
+    order = np.argsort(x)
+    assert mean_ranks(x[order], order).tolist() == [5.0, 1.5, 5.0, 3.0, 5.0, 1.5]
+
+
+def test_the_caller_s_draws_are_left_alone():
+    x = autoregressive(np.random.default_rng(1), 0.5, 4, 100)
+    before = x.copy()
+    rhat(x), ess(x)
+    assert np.array_equal(x, before)
