@@ -28,6 +28,7 @@ SHORT, WIDE = (
 )  # steps of a trajectory from which on a better metric can save much, in so many dimensions at most
 EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
 FEW_COORDINATES, CORRELATED = 200, 0.5
+CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
 ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
@@ -97,7 +98,7 @@ def are_correlated(draws: np.ndarray) -> bool:
         return False
     with np.errstate(all="ignore"):
         found = np.abs(np.corrcoef(draws, rowvar=False) - np.eye(draws.shape[1]))
-    return bool(np.nanmax(found, initial=0.0) > CORRELATED)
+    return bool(np.nanmax(found, initial=0.0) > max(CORRELATED, CHANCE / np.sqrt(len(draws))))
 
 
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
