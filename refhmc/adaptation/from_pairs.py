@@ -27,6 +27,10 @@ SHORT, WIDE = (
     150,
 )  # steps of a trajectory from which on a better metric can save much, in so many dimensions at most
 EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
+FEW, LATE = (
+    50,
+    300,
+)  # coordinates for which looking costs next to nothing, and the iteration from which on it is always done
 FEW_COORDINATES, CORRELATED = 200, 0.5
 CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
@@ -58,7 +62,7 @@ def learn_if_due(block: Any) -> bool:
     before, dense = rank_of(block), block.plan.dynamics.metric.is_dense
     draws, scores = block.kept[kept], block.kept_gradients[kept]
     looks = dense or before > 0 or steps > short(draws.shape[1]) or block.plan.max_depth == 0
-    looks = looks or (stop > EARLY and are_correlated(draws))
+    looks = looks or (stop > LATE and draws.shape[1] <= FEW) or (stop > EARLY and are_correlated(draws))
     most = None if dense else block.vecs.shape[0] - FIRST_DIRECTION
     learned = least_divergence(draws, scores, block.vecs[0].copy(), most, looks, cost_of_gradient(block))
     old = inverse_mass_of(block)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refhmc.core.registry import options
-from refhmc.kernels import KERNELS, NUTS
+from refhmc.kernels import HMC, KERNELS, NUTS
 
 # What PyMC, Stan, NumPyro, BlackJAX and nutpie call them.
 OF_SAMPLE = {
@@ -45,7 +45,7 @@ def advice(name: str, function: Callable) -> str:
         return f": it is called {ours}"
     takers = [kind for kind in KERNELS.values() if ours in options(kind)]
     if takers:
-        first = NUTS if NUTS in takers else takers[0]
+        first = next((kind for kind in (NUTS, HMC) if kind in takers), takers[0])
         names = ", ".join(kind.__name__ for kind in takers)
         return f": {ours} is the kernel's, as in sample(model, {first.__name__}({ours}=...)); {names} have it"
     ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
