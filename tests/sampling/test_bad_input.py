@@ -44,7 +44,7 @@ NAN, INF = float("nan"), float("inf")
             r"target_accept is the kernel's, as in sample\(model, NUTS\(target_accept=...\)\)",
         ),
         ({"adapt_delta": 0.9}, TypeError, "target_accept is the kernel's"),
-        ({"n_steps": 3}, TypeError, r"sample\(model, HMC\(n_steps=...\)\); HMC, .*have it"),
+        ({"n_steps": 3}, TypeError, r"sample\(model, HMC\(n_steps=...\)\); DHMC, HMC, .*have it"),
         ({"metric": "dense"}, TypeError, "metric is the kernel's"),
         ({"nuts_sampler": "x"}, TypeError, "no argument 'nuts_sampler'. It has model, kernel, draws"),
     ],

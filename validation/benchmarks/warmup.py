@@ -288,15 +288,19 @@ def write(figures: dict[str, Found], about: dict[str, Any]) -> None:
     common.report("warmup", "Warm-up beside peers'", text, {"figures": figures, "ratios": compared}, about)
 
 
+def is_meant(name: str, word: str) -> bool:
+    return word == name if word in POSTERIORS else word in name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=1, help="problems at the same time, each on a core of its own")
-    parser.add_argument("--only", nargs="*", help="words that a problem's name contains")
+    parser.add_argument("--only", nargs="*", help="problems, by their names or by words in them")
     options = parser.parse_args()
     os.environ |= common.environment()
     about = common.machine(["refhmc", "nutpie", "numpyro", "blackjax", "jax", "numba", "numpy"])
-    names = [name for name in POSTERIORS if not options.only or any(word in name for word in options.only)]
+    names = [name for name in POSTERIORS if not options.only or any(is_meant(name, word) for word in options.only)]
     free: queue.Queue = queue.Queue()
     pinned = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else [None] * options.cores
     for core in pinned[-options.cores :]:
