@@ -231,7 +231,7 @@ def test_a_kernel():
     blocks = refhmc.Gibbs({(0,): Langevin(step_size=0.8), (1,): refhmc.NUTS()})
     assert refhmc.sample(GAUSSIAN, blocks, draws=30, tune=30, **options).draws.shape == (2, 30, 2)
     with pytest.raises(TypeError, match="one of your own"):
-        refhmc.sample(GAUSSIAN, "langevin")
+        refhmc.sample(GAUSSIAN, Langevin)
 
     def kern(q, p0, u):
         return refhmc.transition(GAUSSIAN, Langevin(step_size=0.8), q, momentum=p0, uniforms=[u]).q
