@@ -9,21 +9,10 @@ from typing import Any
 import numpy as np
 
 from refhmc.dynamics.trajectory import integrate
+from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess
 from refhmc.numerics.convergence import rhat as rhat
 from refhmc.numerics.differences import ridders
-
-
-def autocovariances(x: np.ndarray) -> np.ndarray:
-    """gamma_0, ..., gamma_{n-1} of (chain, draw, ...) values, (draw, ...), about the mean of all chains together:
-
-    gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean),     m chains of n draws
-    """
-    x = np.asarray(x, dtype=float)
-    m, n = x.shape[:2]
-    size = 2 ** math.ceil(math.log2(2 * n))
-    spectrum = np.fft.rfft(x - x.mean(axis=(0, 1)), size, axis=1)
-    return np.fft.irfft(np.mean(np.abs(spectrum) ** 2, axis=0), size, axis=0)[:n] / n
 
 
 def geyer_ess(x: np.ndarray) -> np.ndarray:

@@ -22,15 +22,9 @@ from refhmc.metrics.low_rank import put_low_rank
 # What is noted at the end of each window: iterations and step size so far, steps a trajectory in the window, directions,
 # and the steps of a trajectory in units of those without spread, as predicted, on the diagonal alone and on the metric.
 HISTORY = ("iteration", "step_size", "n_steps", "rank", "steps_diagonal", "steps")
-SHORT, WIDE = (
-    15.0,
-    150,
-)  # steps of a trajectory from which on a better metric can save much, in so many dimensions at most
+SHORT, WIDE = 15.0, 150  # of :func:`short`: its least value, and the dimensions up to which it has that
 EARLY, FIRST_DEPTH, EARLY_DEPTH = 75, 6, 8  # iterations, and how deep trees are before the first metric, and until then
-FEW, LATE = (
-    50,
-    300,
-)  # coordinates for which looking costs next to nothing, and the iteration from which on it is always done
+FEW, LATE = 50, 300  # of so few coordinates directions are always looked for from this iteration on: it costs little
 FEW_COORDINATES, CORRELATED = 200, 0.5
 CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
 PYTHON = 1e4  # multiplications in the time of a gradient in Python

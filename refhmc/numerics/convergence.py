@@ -18,15 +18,19 @@ is the larger of those of z and of the z of |x - median|, which sees chains of d
     ESS = S / tau,     tau = -1 + 2 sum_{k < K} min(P_0, ..., P_k) + max(rho_2K, 0)
 
 Here P_k = rho_2k + rho_{2k+1}, and K is the first k with P_k <= 0, at most (n - 3) / 2: Geyer's initial monotone sequence,
-with one term of the next pair, as Stan and ArviZ have it. tau is at least 1 / log10 S.
+with one term of the next pair, as Stan and ArviZ have it (rho_2K as it is where the bound ends the sum and P_K >= 0). tau is at
+least 1 / log10 S.
 
 A column with a value that is not finite has neither; of one that never moves ESS is S and R-hat is not known.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-import scipy.special
+
+from refhmc.numerics.normal_quantile import normal_quantile
 
 FEWEST = 4  # draws of a chain
 
@@ -68,12 +72,12 @@ def normal_scores(halves: np.ndarray) -> np.ndarray:
     size = halves.shape[1] * halves.shape[2]
     flat = halves.reshape(len(halves), size)
     order = np.argsort(flat, axis=1)
-    scores = scipy.special.ndtri((np.arange(1, size + 1) - 0.375) / (size + 0.25))
+    scores = normal_quantile((np.arange(1, size + 1) - 0.375) / (size + 0.25))
     z = np.empty_like(flat)
     np.put_along_axis(z, order, np.broadcast_to(scores, flat.shape), axis=1)
     ordered = np.take_along_axis(flat, order, axis=1)
     for j in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
-        z[j] = scipy.special.ndtri((mean_ranks(ordered[j], order[j]) - 0.375) / (size + 0.25))
+        z[j] = normal_quantile((mean_ranks(ordered[j], order[j]) - 0.375) / (size + 0.25))
     return z.reshape(halves.shape)
 
 
@@ -97,7 +101,7 @@ def ratio_of_scales(z: np.ndarray) -> np.ndarray:
 def effective_draws(z: np.ndarray) -> np.ndarray:
     """S / tau, (k,)"""
     _, m, n = z.shape
-    gamma = autocovariances_of_chains(z)
+    gamma = autocovariances((z - z.mean(axis=2, keepdims=True)).transpose(1, 2, 0)).T
     W = gamma[:, :1] * n / (n - 1)
     total = gamma[:, :1] + (z.mean(axis=2).var(axis=1, ddof=1)[:, None] if m > 1 else 0.0)
     with np.errstate(all="ignore"):
@@ -114,10 +118,13 @@ def effective_draws(z: np.ndarray) -> np.ndarray:
     return m * n / np.maximum(tau, 1 / np.log10(m * n))
 
 
-def autocovariances_of_chains(z: np.ndarray) -> np.ndarray:
-    """gamma_t, (k, n)"""
-    n = z.shape[2]
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = np.fft.rfft(z - z.mean(axis=2, keepdims=True), size, axis=2)
-    power = np.mean(spectrum.real**2 + spectrum.imag**2, axis=1)
-    return np.fft.irfft(power, size, axis=1)[:, :n] / n
+def autocovariances(x: np.ndarray) -> np.ndarray:
+    """gamma_0, ..., gamma_{n-1} of (chain, draw, ...) values, (draw, ...), about the mean of all chains together:
+
+    gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean),     m chains of n draws
+    """
+    x = np.asarray(x, dtype=float)
+    n = x.shape[1]
+    size = 2 ** math.ceil(math.log2(2 * n))
+    spectrum = np.fft.rfft(x - x.mean(axis=(0, 1)), size, axis=1)
+    return np.fft.irfft(np.mean(np.abs(spectrum) ** 2, axis=0), size, axis=0)[:n] / n

@@ -41,7 +41,12 @@ def hard_cases(rng, m, n):
 def test_they_are_arviz_s(m, n):
     for x in hard_cases(np.random.default_rng([m, n]), m, n):
         assert ess(x) == pytest.approx(by_arviz("ess", x), rel=1e-10, nan_ok=True)
-        assert rhat(x) == pytest.approx(by_arviz("rhat", x), rel=1e-10, nan_ok=True)
+        found, expected = rhat(x), by_arviz("rhat", x)
+        of_rounding = (
+            expected > 1e12
+        )  # chains that stand still at different values: the variance within is 0, or rounding
+        assert (found[of_rounding] > 1e12).all()
+        assert found[~of_rounding] == pytest.approx(expected[~of_rounding], rel=1e-10, nan_ok=True)
 
 
 def test_columns_do_not_depend_on_each_other_and_what_is_not_finite_is_not_known():

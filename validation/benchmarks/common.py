@@ -95,9 +95,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def report(name: str, title: str, text: str, data: dict[str, object], about: dict[str, object]) -> None:
     """Print a benchmark's outcome and write it to ``results/name.md`` and ``results/name.json``."""
     versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
-    footer = (
-        f"{about['date']}; {about['processor']}, {about['system']}, one core; Python {about['python']}; {versions}."
-    )
+    cores = "one core" if about["cores_used"] == 1 else f"{about['cores_used']} cores, a problem on each"
+    footer = f"{about['date']}; {about['processor']}, {about['system']}, {cores}; Python {about['python']}; {versions}."
     whole = f"# {title}\n\n{text}\n\n{footer}\n"
     print(whole)
     RESULTS.mkdir(exist_ok=True)

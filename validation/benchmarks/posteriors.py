@@ -21,6 +21,7 @@ import refhmc
 from refhmc import models
 from refhmc.core.compiled import jit_allocating
 from refhmc.models.datasets import posteriordb
+from refhmc.models.split import gradient_from
 from refhmc.numerics.linalg import cholesky, dot, solve_lower
 from validation.benchmarks import problems
 
@@ -65,6 +66,16 @@ def normal(d: int, condition: float) -> Posterior:
     return Posterior(lambda: models.Gaussian(np.zeros(d), covariance(d, condition)), log_density)
 
 
+def model_of(dim: int, value_and_gradient: Callable, data: np.ndarray) -> refhmc.Model:
+    """As users have it who write the density and the gradient apart."""
+
+    @jit_allocating
+    def log_density(q, data):
+        return value_and_gradient(q, data, np.empty(q.shape[0]))
+
+    return refhmc.Model(dim, log_density, gradient_from(value_and_gradient), data=data)
+
+
 @jit_allocating
 def axes_value_and_gradient(q, data, out):
     value = 0.0
@@ -72,16 +83,6 @@ def axes_value_and_gradient(q, data, out):
         out[i] = -data[0, i] * q[i]
         value += 0.5 * out[i] * q[i]
     return value
-
-
-@jit_allocating
-def axes_density(q, data):
-    return axes_value_and_gradient(q, data, np.empty(q.shape[0]))
-
-
-@jit_allocating
-def axes_gradient(q, data, out):
-    axes_value_and_gradient(q, data, out)
 
 
 def normal_along_axes(d: int, condition: float) -> Posterior:
@@ -94,7 +95,7 @@ def normal_along_axes(d: int, condition: float) -> Posterior:
         P = jnp.asarray(precisions)
         return lambda q: -0.5 * jnp.sum(P * q * q)
 
-    return Posterior(lambda: refhmc.Model(d, axes_density, axes_gradient, data=precisions[None]), log_density)
+    return Posterior(lambda: model_of(d, axes_value_and_gradient, precisions[None]), log_density)
 
 
 def logistic(make: Callable[[], refhmc.Model]) -> Posterior:
@@ -274,7 +275,7 @@ def poisson_process() -> Posterior:
 
         return of
 
-    return Posterior(lambda: refhmc.Model(13, poisson_density, poisson_gradient, data=data()), log_density)
+    return Posterior(lambda: model_of(13, poisson_value_and_gradient, data()), log_density)
 
 
 @jit_allocating
@@ -307,16 +308,6 @@ def poisson_value_and_gradient(q, data, out):
         column[i] *= 0.5
         out[n] += dot(by_L[i:], column[i:]) * eta[i]  # the row i of Phi' is the column i from its diagonal on
     return value
-
-
-@jit_allocating
-def poisson_density(q, data):
-    return poisson_value_and_gradient(q, data, np.empty(q.shape[0]))
-
-
-@jit_allocating
-def poisson_gradient(q, data, out):
-    poisson_value_and_gradient(q, data, out)
 
 
 POSTERIORS: dict[str, Callable[[], Posterior]] = {

@@ -2,13 +2,14 @@
 [--only years ...]``.
 
 Four chains of 1,000 iterations of warm-up and 1,000 draws, one after another on one core, target acceptance 0.8, trees
-of depth 10 at most. refhmc by default, and with Stan's warm-up; nutpie with its diagonal and its low-rank metric on the same
-compiled functions; NumPyro with a diagonal and a dense metric, and BlackJAX's Metropolis-adjusted microcanonical sampler
-as it is there (4 chains of 1,000 + 5,000 transitions of two steps each on average, target 0.9), on the log density in
-jax.numpy, which has been compiled. Of each run: the least effective sample size of a coordinate for 1,000 gradients, those
-of warm-up included, and for a second of sampling, warm-up included. Medians over the seeds, and their range; steps a draw;
-the largest R-hat. All samplers of a problem take a seed in turn; a sampler that has run 120 s takes no other, and one
-whose run took longer than 120 s is stopped and has no figure. Problems that a run leaves out keep the figures of the last.
+of depth 10 at most. refhmc's NUTS with its defaults, and with Stan's warm-up; nutpie with its diagonal and its low-rank
+metric on the same compiled functions; NumPyro with a diagonal and a dense metric, and BlackJAX's Metropolis-adjusted
+microcanonical sampler as it is there (4 chains of 1,000 + 5,000 transitions of two steps each on average, target 0.9), on the
+log density in jax.numpy, which has been compiled. Of each run: the least effective sample size of a coordinate for 1,000
+gradients, those of warm-up included, and for a second of sampling, warm-up included. Medians over the seeds, and their
+range; steps a draw; the largest R-hat. All samplers of a problem take a seed in turn; a sampler that has run 120 s takes no
+other, and one whose run took longer than 120 s is stopped and has no figure. With ``--cores 2`` two problems run side by
+side. Problems that a run leaves out keep their figures; when each was measured, and of which commit, stands below the tables.
 
 A ratio is that of refhmc to the peer with the best median, of each seed that both have; beside its median stands its range:
 of five pairs, an interval of the median that holds in 94 of 100.
@@ -39,6 +40,7 @@ from refhmc import diagnostics
 from validation.benchmarks import common, samplers
 from validation.benchmarks.nutpie_models import nutpie_model, read_trace
 from validation.benchmarks.posteriors import POSTERIORS, Posterior, check_same
+from validation.two_trees import git
 
 CAP, COMPILING, MICROCANONICAL = 120.0, 600.0, 5000
 READY = "ready"
@@ -171,12 +173,17 @@ def serve(problem: str, sampler: str, core: int | None, connection: Any) -> None
     connection.send(READY)
     while True:
         try:
-            found: Run = run(connection.recv())
+            seed = connection.recv()
         except EOFError:
             return
+        try:
+            found: Run = run(seed)
         except TimeoutError:
             connection.send(None)
             continue
+        except Exception as failure:
+            connection.send(f"failed: {type(failure).__name__}")
+            raise
         draws = np.asarray(found.draws)
         ess, rhat = float(diagnostics.ess(draws).min()), float(diagnostics.rhat(draws).max())
         assert found.seconds is not None
@@ -207,6 +214,8 @@ class Sampler:
     def take(self, seed: int) -> None:
         self.connection.send(seed)
         figures = self.answer(1.25 * CAP)  # R-hat and ESS are of this time, too
+        if isinstance(figures, str):
+            self.why_none, figures = figures, None
         if figures is not None and figures.seconds <= CAP:
             self.found.append(figures)
         self.over = figures is None or sum(each.seconds for each in self.found) > CAP
@@ -263,17 +272,21 @@ def rows_of(problem: str, found: Found) -> list[list[str]]:
     return rows
 
 
-def measured_before() -> dict[str, Found]:
-    """The figures of the last page."""
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))["figures"] if KEPT.exists() else {}
-    return {
+def measured_before() -> tuple[dict[str, Found], dict[str, str]]:
+    """The figures of the last page, and of each problem when and where they were measured."""
+    if not KEPT.exists():
+        return {}, {}
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    figures = {
         problem: {k: v if isinstance(v, str) else [Figures(*each) for each in v] for k, v in found.items()}
-        for problem, found in kept.items()
+        for problem, found in kept["figures"].items()
     }
+    return figures, kept["measured"]
 
 
-def write(figures: dict[str, Found], about: dict[str, Any]) -> None:
-    """The page: the ratios, with their median and the least, and all figures."""
+def write(figures: dict[str, Found], measured: dict[str, str], about: dict[str, Any]) -> None:
+    """The page: the ratios, with their median and the least, all figures, and whence they are."""
+    figures = {problem: figures[problem] for problem in POSTERIORS if problem in figures}
     compared = {problem: ratios(found) for problem, found in figures.items()}
     table = []
     for problem, each in compared.items():
@@ -284,8 +297,14 @@ def write(figures: dict[str, Found], about: dict[str, Any]) -> None:
     header = ["problem", "sampler", "ESS / 1,000 gradients", "range", "ESS / s", "range", "steps", "R-hat", "seeds"]
     rows = [row for problem, found in figures.items() for row in rows_of(problem, found)]
     what = "\n\n".join(" ".join(part.split()) for part in (__doc__ or "").split("\n\n")[1:])
-    text = f"{what}\n\n{common.table(['problem', *RATIOS], table)}\n\n{common.table(header, rows)}"
-    common.report("warmup", "Warm-up beside peers'", text, {"figures": figures, "ratios": compared}, about)
+    whence = [
+        f"{when}: {'; '.join(p for p in figures if measured[p] == when)}." for when in sorted({*measured.values()})
+    ]
+    tables = common.table(["problem", *RATIOS], table), common.table(header, rows)
+    text = "\n\n".join([what, *tables, "Measured " + " ".join(whence)])
+    common.report(
+        "warmup", "Warm-up beside peers'", text, {"measured": measured, "figures": figures, "ratios": compared}, about
+    )
 
 
 def is_meant(name: str, word: str) -> bool:
@@ -318,8 +337,9 @@ def main() -> None:
     with concurrent.futures.ThreadPoolExecutor(options.cores) as pool:
         figures = dict(zip(names, pool.map(on_a_core, names), strict=True))
     about["cores_used"] = options.cores
-    figures = measured_before() | figures
-    write({problem: figures[problem] for problem in POSTERIORS if problem in figures}, about)
+    before, measured = measured_before()
+    now = f"{about['date']} at {git('describe', '--always', '--dirty')}"
+    write(before | figures, measured | dict.fromkeys(names, now), about)
 
 
 if __name__ == "__main__":
