@@ -101,7 +101,7 @@ def interval_forward(u: Any, lower: float = 0.0, upper: float = 1.0) -> float | 
     return lower + (upper - lower) * np.exp(-np.logaddexp(0.0, -u))
 
 
-def interval_inverse(x: float, lower: float = 0.0, upper: float = 1.0) -> float:
+def interval_inverse(x: Any, lower: float = 0.0, upper: float = 1.0) -> Any:
     """u of x."""
     return np.log(x - lower) - np.log(upper - x)
 

@@ -1,0 +1,34 @@
+"""Parameters by name and support: the density of constrained values is the user's, the transforms are refhmc's.
+
+from refhmc.parameters import Parameters, Positive, Real
+parameters = Parameters(mu=Real(), tau=Positive(), theta=Real(shape=8, dims="school"))
+model = parameters.model(log_density, gradient, data=(y, sigma))
+"""
+
+from __future__ import annotations
+
+from refhmc.parameters.parameters import Parameters
+from refhmc.parameters.supports import (
+    Above,
+    Below,
+    CholeskyCorrelation,
+    Interval,
+    Ordered,
+    Positive,
+    Real,
+    Simplex,
+    Support,
+)
+
+__all__ = [
+    "Above",
+    "Below",
+    "CholeskyCorrelation",
+    "Interval",
+    "Ordered",
+    "Parameters",
+    "Positive",
+    "Real",
+    "Simplex",
+    "Support",
+]

@@ -1,0 +1,338 @@
+"""A model whose functions are of constrained values: the user's functions, and around them the transforms' chain rule.
+
+Each function of the coordinates exists twice, from one text (:func:`in_coordinates`): as Python, around the user's functions as
+they are, and for Numba, around the same functions compiled. The core takes the second where it compiles, else the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from refhmc.core.binding import argument_count, as_array, as_float, as_named, copy_array, gather, taker
+from refhmc.core.compiled import jit_anew
+from refhmc.core.named_axes import dims_of
+from refhmc.core.point import copy_row
+from refhmc.errors import ModelError
+from refhmc.models.base import Model
+from refhmc.numerics.constraining import (
+    ROWS,
+    forward,
+    gradient_in_u,
+    hessian_in_u,
+    pushed,
+    tensor_in_u,
+    tensor_trace_in_u,
+    trace_in_u,
+)
+
+if TYPE_CHECKING:
+    from refhmc.parameters.parameters import Parameters
+
+# Options of refhmc.Model that are not taken: what follows from the parameters, and what is for models of coordinates.
+FOLLOW = ("dim", "names", "constrain")
+NOT_USED = (
+    *("fisher_derivative", "hessian_diagonal", "diagonal_trace", "fisher_bands", "room"),
+    *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
+)
+
+
+ARRAYS = ("hessian", "third_derivative", "fisher")  # of which new arrays are returned; of others, entries by name
+
+
+class Functions(NamedTuple):
+    """A user's functions of the values, None for one that is not given."""
+
+    log_density: Callable
+    gradient: Callable
+    value_and_gradient: Callable | None = None
+    hessian: Callable | None = None
+    third_derivative: Callable | None = None
+    trace: Callable | None = None
+    fisher: Callable | None = None
+    fisher_trace: Callable | None = None
+
+
+class ParametersModel(Model):
+    """Made by :meth:`refhmc.Parameters.model`; ``parameters`` are its parameters."""
+
+    def __init__(self, parameters: Parameters, functions: Functions, data: Any, options: Mapping[str, Any]) -> None:
+        for key, function in functions._asdict().items():
+            if not callable(function) and (function is not None or key in ("log_density", "gradient")):
+                raise ModelError(f"{key} must be a function of (values, data), got {type(function).__name__}")
+        for key, needed in (("trace", "hessian"), ("third_derivative", "hessian"), ("fisher_trace", "fisher")):
+            if getattr(functions, key) is not None and getattr(functions, needed) is None:
+                raise ModelError(f"{key} is given without {needed}, which the chain rule needs too: give {needed}")
+        for key in options:
+            if key in (*FOLLOW, *NOT_USED):
+                why = (
+                    "it follows from the parameters" if key in FOLLOW else "a model of named parameters does not use it"
+                )
+                raise ModelError(f"{key} is not an option of Parameters.model: {why}")
+        self.parameters, self.functions, self._options = parameters, functions, dict(options)
+        initial = options.get("initial")
+        if isinstance(initial, Mapping):
+            options = {**options, "initial": parameters.unconstrain(initial, "initial")}
+        texts: dict[str, Any] = in_coordinates(as_python(parameters, functions), parameters)
+        given = {**options, "dims": {**dims_of(options.get("dims")), **parameters.dims}}
+        for name in dims_of(options.get("dims")):
+            if name in parameters.supports:
+                raise ModelError(f"dims: those of {name!r} are given with its support: {name}=...(..., dims=...)")
+        given |= {"names": parameters.names, "constrain": parameters.constrain}
+        super().__init__(parameters.dim, **texts, data=data, **given)
+        self.unconstrain = parameters.unconstrain
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return ParametersModel, (self.parameters, self.functions, self.data, self._options)
+
+    def to_compile(self, key: str) -> Any:
+        return self._texts_to_compile[key]
+
+    @functools.cached_property
+    def _texts_to_compile(self) -> dict[str, Callable]:
+        return in_coordinates(to_compile(self.parameters, self.functions), self.parameters)
+
+
+class OfValues(NamedTuple):
+    """Functions of the values in one protocol: derivatives are written to ``out``, which holds zeros, flat."""
+
+    read: Callable  # x (1, count) -> values
+    log_density: Callable  # (values, data) -> float
+    value_and_gradient: Callable  # (x, x, data, out) -> float, each x (1, count) for one of the user's functions
+    gradient: Callable  # (values, data, out)
+    hessian: Any  # (values, data, out), or None
+    trace: Any  # (values, data, M, out), or None
+    fisher: Any  # as hessian
+    fisher_trace: Any  # as trace
+
+
+def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Callable]:
+    """The functions of ``(q, data)``, ``(q, data, out)`` and ``(q, data, M, out)`` for :class:`refhmc.Model`."""
+    read, density, both, slope, curvature, contraction, metric, metric_contraction = of_values
+    segments, n, d = parameters.segments, parameters.count, parameters.dim
+
+    def log_density(q: np.ndarray, data: Any) -> float:
+        x, rows = np.zeros((1, n)), np.zeros((ROWS, d))
+        log_jacobian = forward(q, segments, x[0], rows)
+        return density(read(x), data) + log_jacobian
+
+    def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
+        room, rows = np.zeros((4, n)), np.zeros((ROWS, d))  # room: the values, two copies of them, g
+        log_jacobian = forward(q, segments, room[0], rows)
+        copy_row(room[1], room[0])
+        copy_row(room[2], room[0])
+        value = both(room[1:2], room[2:3], data, room[3])
+        gradient_in_u(room[3], segments, room[0], rows, out)
+        return value + log_jacobian
+
+    def gradient(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+        x, g, rows = np.zeros((1, n)), np.zeros(n), np.zeros((ROWS, d))
+        forward(q, segments, x[0], rows)
+        slope(read(x.copy()), data, g)
+        gradient_in_u(g, segments, x[0], rows, out)
+
+    def hessian(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+        x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
+        forward(q, segments, x[0], rows)
+        slope(read(x.copy()), data, g)
+        curvature(read(x.copy()), data, H)
+        hessian_in_u(H, g, segments, x[0], rows, out)
+
+    def trace(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
+        forward(q, segments, x[0], rows)
+        slope(read(x.copy()), data, g)
+        curvature(read(x.copy()), data, H)
+        T, symmetric = np.zeros(n), 0.5 * (M + M.T)
+        MX, N = pushed(symmetric, segments, x[0], rows)
+        contraction(read(x.copy()), data, N, T)
+        trace_in_u(T, H, g, symmetric, MX, segments, x[0], rows, out)
+
+    def fisher(q: np.ndarray, data: Any, out: np.ndarray) -> None:
+        x, G, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros((ROWS, d))
+        forward(q, segments, x[0], rows)
+        metric(read(x.copy()), data, G)
+        tensor_in_u(G, segments, x[0], rows, out)
+
+    def fisher_trace(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+        x, G, T, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros(n), np.zeros((ROWS, d))
+        forward(q, segments, x[0], rows)
+        metric(read(x.copy()), data, G)
+        MX, N = pushed(0.5 * (M + M.T), segments, x[0], rows)
+        metric_contraction(read(x.copy()), data, N, T)
+        tensor_trace_in_u(T, G, MX, segments, x[0], rows, out)
+
+    texts: dict[str, Callable] = {
+        "log_density": log_density,
+        "gradient": gradient,
+        "value_and_gradient": value_and_gradient,
+    }
+    further: dict[str, Callable] = {"hessian": hessian, "trace": trace, "fisher": fisher, "fisher_trace": fisher_trace}
+    given = (curvature, contraction, metric, metric_contraction)
+    return texts | {key: text for (key, text), f in zip(further.items(), given, strict=True) if f is not None}
+
+
+# ------------------------------------------------------------------------------------------------- the user's, as Python
+
+
+def as_python(parameters: Parameters, given: Functions) -> OfValues:
+    """The user's functions as they are, with what they return looked at."""
+    Values, n = parameters.Values, parameters.count
+    names, shapes = parameters.Values._fields, parameters.shapes
+    places = [slice(first, first + math.prod(shape)) for first, shape in zip(parameters.at, shapes, strict=True)]
+    layout = list(zip(places, shapes, strict=True))
+
+    def read(x: np.ndarray) -> Any:
+        return Values(*(x[0, at].reshape(shape) if shape else float(x[0, at.start]) for at, shape in layout))
+
+    def log_density(values: Any, data: Any) -> float:
+        return as_float(given.log_density(values, data), "log_density")
+
+    def derivative(key: str, before_out: int) -> Any:
+        function = getattr(given, key)
+        if function is None:
+            return None
+        if argument_count(function) > before_out:
+            return lambda *arguments: function(*arguments)
+        if key in ARRAYS:
+
+            def write_array(values: Any, data: Any, out: np.ndarray) -> None:
+                out[:] = as_array(function(values, data), out.shape, key)
+
+            return write_array
+
+        def write_entries(*arguments: Any) -> None:
+            *before, out = arguments
+            entries = function(*before)
+            if not isinstance(entries, tuple | list) or len(entries) != len(names):
+                raise ModelError(
+                    f"{key} must return a tuple with one entry for each of {', '.join(names)}, it returned "
+                    + (f"{len(entries)} entries" if isinstance(entries, tuple | list) else type(entries).__name__)
+                )
+            for name, at, shape, entry in zip(names, places, shapes, entries, strict=True):
+                out[at] = as_array(entry, shape, f"{key}, as its entry for {name},").ravel()
+
+        return write_entries
+
+    gradient = derivative("gradient", 2)
+
+    def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> float:
+        if given.value_and_gradient is not None:
+            return as_float(given.value_and_gradient(read(x), data, out), "value_and_gradient")
+        gradient(read(x), data, out)
+        return log_density(read(again), data)
+
+    tensor, contraction = derivative("third_derivative", 2), derivative("trace", 3)
+    if contraction is None and tensor is not None:
+
+        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+            T = np.zeros((n, n, n))
+            tensor(values, data, T)
+            out[:] = np.einsum("ab,abc->c", M, T)
+
+    fisher = derivative("fisher", 2), derivative("fisher_trace", 3)
+    return OfValues(read, log_density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
+
+
+# ------------------------------------------------------------------------------------------------- the user's, compiled
+
+
+def to_compile(parameters: Parameters, given: Functions) -> OfValues:
+    """The same for Numba: compiled functions, none of which is compiled yet."""
+    n, names, shapes = parameters.count, parameters.Values._fields, parameters.shapes
+    takers = tuple(taker(first, shape, False) for first, shape in zip(parameters.at, shapes, strict=True))
+    read = as_named(parameters.Values, gather(takers))
+
+    density = _compiled(given.log_density)
+
+    def derivative(key: str, before_out: int) -> Any:
+        function = getattr(given, key)
+        if function is None:
+            return None
+        f = _compiled(function)
+        if argument_count(function) > before_out:
+            return f
+        if key in ARRAYS:
+            return jit_anew(lambda values, data, out: copy_array(out, f(values, data)))
+        write = write_entries(key, names, tuple(parameters.at), shapes)
+        if before_out == 3:
+            return jit_anew(lambda values, data, M, out: write(f(values, data, M), out))
+        return jit_anew(lambda values, data, out: write(f(values, data), out))
+
+    gradient = derivative("gradient", 2)
+    if given.value_and_gradient is not None:
+        both = _compiled(given.value_and_gradient)
+        value_and_gradient = jit_anew(lambda x, again, data, out: both(read(x), data, out))
+    else:
+
+        @jit_anew
+        def value_and_gradient(x: np.ndarray, again: np.ndarray, data: Any, out: np.ndarray) -> Any:
+            gradient(read(x), data, out)
+            return density(read(again), data)
+
+    tensor, contraction = derivative("third_derivative", 2), derivative("trace", 3)
+    if contraction is None and tensor is not None:
+
+        @jit_anew
+        def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+            T = np.zeros((n, n, n))
+            tensor(values, data, T)
+            for a in range(n):
+                for b in range(n):
+                    for c in range(n):
+                        out[c] += M[a, b] * T[a, b, c]
+
+    fisher = derivative("fisher", 2), derivative("fisher_trace", 3)
+    return OfValues(read, density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
+
+
+def _compiled(function: Callable) -> Any:
+    return function if hasattr(function, "py_func") else jit_anew(function)
+
+
+@functools.lru_cache(maxsize=256)
+def write_entries(key: str, names: tuple[str, ...], firsts: tuple[int, ...], shapes: tuple[tuple, ...]) -> Any:
+    """``(entries, out)``: writes a tuple's entries, numbers and arrays, to their places in one row."""
+    first, shape = firsts[0], shapes[0]
+    size = math.prod(shape)
+    message = f"{key} must return an array of shape {shape} for {names[0]}"
+    if shape == ():
+
+        @jit_anew
+        def write_one(entry: float, out: np.ndarray) -> None:
+            out[first] = entry
+
+    else:
+
+        @jit_anew
+        def write_one(entry: np.ndarray, out: np.ndarray) -> None:
+            if entry.shape != shape:
+                raise ModelError(message)
+            for i in range(size):
+                out[first + i] = entry.flat[i]
+
+    others = write_entries(key, names[1:], firsts[1:], shapes[1:]) if len(names) > 1 else write_none(key)
+
+    @jit_anew
+    def write(entries: tuple, out: np.ndarray) -> None:
+        write_one(entries[0], out)
+        others(entries[1:], out)
+
+    return write
+
+
+@functools.lru_cache(maxsize=256)
+def write_none(key: str) -> Any:
+    """The end of :func:`write_entries`, where a tuple's entries are used up."""
+    message = f"{key} must return a tuple with one entry for each parameter, it returned more"
+
+    @jit_anew
+    def write(entries: tuple, out: np.ndarray) -> None:
+        if len(entries) > 0:
+            raise ModelError(message)
+
+    return write
