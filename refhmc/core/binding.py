@@ -28,6 +28,7 @@ from refhmc.core import types
 from refhmc.core.compiled import jit, jit_anew, jit_calling_python, returned_type, silence_experimental
 from refhmc.core.failures import FailureLog
 from refhmc.core.fingerprint import fingerprint
+from refhmc.core.user_text import WithoutData, compilable
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError
 
 if TYPE_CHECKING:
@@ -50,10 +51,31 @@ DERIVATIVES = {
 }
 
 
-def argument_count(function: Callable) -> int:
-    """Number of positional arguments of a plain or Numba-compiled function."""
+def argument_count(function: Any) -> int:
+    """Number of positional arguments without a default of a plain or Numba-compiled function, the data among them."""
+    if isinstance(function, WithoutData):
+        return argument_count(function.function) + 1
     parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return sum(p.default is p.empty for p in positional)
+
+
+class Deferred:
+    """A function of a model's that is made when it is first called for: ``make()`` gives it, in the core's protocol."""
+
+    def __init__(self, make: Callable[[], Callable]) -> None:
+        self.make = make
+
+    @functools.cached_property
+    def made(self) -> Callable:
+        return self.make()
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.made(*arguments)
+
+
+def made(function: Any) -> Any:
+    return function.made if isinstance(function, Deferred) else function
 
 
 # ---------------------------------------------------------------------------------------------- data in one matrix
@@ -69,14 +91,14 @@ def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
         return np.zeros((1, 0)), _no_data
     if isinstance(data, np.ndarray | list) or np.isscalar(data):
         part = _as_part(data)
-        return None if part is None else (part[0].reshape(1, -1), _part(0, *part[1:]))
+        return None if part is None else (part[0].reshape(1, -1), taker(0, *part[1:]))
     if isinstance(data, tuple) and data:
         parts = [part for part in map(_as_part, data) if part is not None]
         if len(parts) < len(data):
             return None
         stops = np.cumsum([part[0].size for part in parts], dtype=int)
-        takers = tuple(_part(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True))
-        unpack = _as_named(type(data), _gather(takers)) if hasattr(data, "_fields") else _gather(takers)
+        takers = tuple(taker(int(stop) - part[0].size, *part[1:]) for stop, part in zip(stops, parts, strict=True))
+        unpack = as_named(type(data), gather(takers)) if hasattr(data, "_fields") else gather(takers)
         return np.concatenate([p[0] for p in parts]).reshape(1, -1), unpack
     return None
 
@@ -96,7 +118,8 @@ def _as_part(value: Any) -> tuple[np.ndarray, tuple, bool] | None:
 
 
 @shared
-def _part(start: int, shape: tuple, integer: bool) -> Callable:
+def taker(start: int, shape: tuple, integer: bool) -> Callable:
+    """The compiled function that takes an array, or a number where the shape is (), out of the packed data."""
     stop = start + int(np.prod(shape, dtype=int))
     if integer:
         if shape == ():
@@ -104,21 +127,25 @@ def _part(start: int, shape: tuple, integer: bool) -> Callable:
         return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
     if shape == ():
         return jit_anew(lambda packed: packed[0, start])
+    if len(shape) == 1:
+        return jit_anew(lambda packed: packed[0, start:stop])
     return jit_anew(lambda packed: packed[0, start:stop].reshape(shape))
 
 
 @shared
-def _gather(takers: tuple[Callable, ...]) -> Callable:
+def gather(takers: tuple[Callable, ...]) -> Callable:
+    """The compiled function that has the tuple of what these take."""
     first = takers[0]
     if len(takers) == 1:
         return jit_anew(lambda packed: (first(packed),))
-    rest = _gather(takers[1:])
+    rest = gather(takers[1:])
     return jit_anew(lambda packed: (first(packed),) + rest(packed))
 
 
 @shared
-def _as_named(cls: type, gather: Callable) -> Callable:
-    return jit_anew(lambda packed: cls(*gather(packed)))
+def as_named(cls: type, gathered: Callable) -> Callable:
+    """The same as a named tuple of that class."""
+    return jit_anew(lambda packed: cls(*gathered(packed)))
 
 
 # ----------------------------------------------------------------------------------------------- compiled functions
@@ -128,7 +155,8 @@ def _is_core(function: Callable | None) -> bool:
     """refhmc's own: compiled, in place, reading the packed data directly. (The kit's are written as a user would.)"""
     text = getattr(function, "py_func", function)
     module = getattr(text, "__module__", None) or ""
-    return module.startswith("refhmc.") and module != "refhmc.core.binding" and not module.startswith("refhmc.check.")
+    ours = module.startswith("refhmc.") and not module.startswith("refhmc.check.") and module != "refhmc.core.binding"
+    return ours and not isinstance(function, WithoutData)
 
 
 @jit_anew
@@ -163,6 +191,20 @@ class _SamePart:
         return self._parts == other._parts
 
 
+def compiled_alone(function: Any) -> Any:
+    """A user's function, with what it calls, for the caller's types. One of the position alone takes data, too."""
+    if not isinstance(function, WithoutData):
+        text = compilable(function)
+        return text if hasattr(text, "py_func") else jit_anew(text)
+    f: Any = compiled_alone(function.function)
+    forms: dict[int, Callable] = {
+        1: lambda q, data: f(q),
+        2: lambda q, data, x: f(q, x),
+        3: lambda q, data, M, out: f(q, M, out),
+    }
+    return jit_anew(forms[argument_count(function.function)])
+
+
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
     """:func:`_compiled_user_function`, or what it made of a function that is the same."""
     return _compiled_user_function(key, _SamePart(function), unpack)
@@ -176,7 +218,7 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
     """
     text: Any
     function = same.function
-    f: Any = function if hasattr(function, "py_func") else jit_anew(function)
+    f: Any = compiled_alone(function)
     if key == "log_density":
         adapted = jit_anew(lambda q, data: f(q, unpack(data)))
         adapted.compile(nb.float64(types.VECTOR, types.DATA))
@@ -276,8 +318,7 @@ def _density_on_a_copy(log_density: Callable) -> Callable:
 @shared
 def _change_from_function(same: _SamePart, unpack: Any, takes_data: bool) -> Any:
     """``log_density_change`` in the core's protocol."""
-    function = same.function
-    f: Any = function if hasattr(function, "py_func") else jit_anew(function)
+    f: Any = compiled_alone(same.function)
     if unpack is None and takes_data:
 
         def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
@@ -329,8 +370,8 @@ def _call_value_and_gradient(handle: float, q: np.ndarray, out: np.ndarray) -> f
     out[:] = 0.0
     try:
         return as_float(both(q.copy(), core.model.data, out), "value_and_gradient")
-    except EvaluationError as error:
-        core.failures().record(q, str(error))
+    except ArithmeticError as error:
+        core.failures().record(q, in_words(error))
         out[:] = np.nan
         return -np.inf
 
@@ -412,7 +453,8 @@ class Core:
         self._unpack: Callable | None = None
         self._adapted: dict[Any, Callable] = {}
         functions = model._functions
-        self.own = not model.in_python and _is_core(functions["log_density"])
+        as_written = model.to_compile("log_density") is functions["log_density"]
+        self.own = not model.in_python and as_written and _is_core(functions["log_density"])
         own_data = model.data if model.data is not None else np.zeros((1, 0))
         packed = (own_data, None) if self.own else (self.data, None) if model.in_python else pack(model.data)
         if packed is None:
@@ -545,7 +587,7 @@ class Core:
                 self._adapted[("tensor", key)] = _contract(self._pointer(full))
             return self._adapted[("tensor", key)]
         if self.own:
-            return function
+            return made(function)
         if ("pointer", key) not in self._adapted:
             self._adapted[("pointer", key)] = _on_a_copy(self._compiled(key), contracts=DERIVATIVES[key][0] == 3)
         return self._adapted[("pointer", key)]
@@ -553,7 +595,8 @@ class Core:
     def _compiled(self, key: str) -> Callable:
         """A user's derivative, compiled; it may spoil its position."""
         if ("compiled", key) not in self._adapted:
-            self._adapted[("compiled", key)] = _compile_user_function(key, self.model._functions[key], self._unpack)
+            text = self.model.to_compile(key)
+            self._adapted[("compiled", key)] = _compile_user_function(key, text, self._unpack)
         return self._adapted[("compiled", key)]
 
     def _hot_functions(self) -> tuple[Callable, Callable]:
@@ -563,11 +606,11 @@ class Core:
             return log_density, both or _both(log_density, gradient)
         if self.why_python is None:
             try:
-                compiled = _compile_user_function("log_density", log_density, self._unpack)
-                adapted = self._compiled("gradient")
+                text = self.model.to_compile("log_density")
+                compiled = _compile_user_function("log_density", text, self._unpack)
                 if both is not None:
                     return compiled, _on_a_copy(self._compiled("value_and_gradient"), contracts=False)
-                return compiled, _both_on_copies(compiled, adapted)
+                return compiled, _both_on_copies(compiled, self._compiled("gradient"))
             except CANNOT_COMPILE as error:
                 self.why_python = f"Numba could not compile its log density and gradient: {first_words(error)}"
         return lambda q, data: self.python_log_density(q), python_value_and_gradient
@@ -575,8 +618,8 @@ class Core:
     def python_log_density(self, q: np.ndarray) -> float:
         try:
             return as_float(self.model._functions["log_density"](q, self.model.data), "log_density")
-        except EvaluationError as error:
-            self.failures().record(q, str(error))
+        except ArithmeticError as error:
+            self.failures().record(q, in_words(error))
             return -np.inf
 
     def as_given(self, key: str) -> Callable:
@@ -611,7 +654,7 @@ class Core:
         """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be; a user's may spoil q and M."""
         function = self.model._functions[key]
         if self.own:
-            return function
+            return made(function)
         if key not in self._adapted:
             self._adapted[key] = self._python_in_place(key, function)
             if self.why_python is None:
@@ -631,11 +674,16 @@ class Core:
                     function(q, self.model.data, *M, out)
                 else:
                     out[:] = as_array(function(q, self.model.data, *M), out.shape, key)
-            except EvaluationError as error:
-                self.failures().record(q, str(error))
+            except ArithmeticError as error:
+                self.failures().record(q, in_words(error))
                 out[:] = np.nan
 
         return call
+
+
+def in_words(error: ArithmeticError) -> str:
+    """The reason that a model gives, or the kind of arithmetic that failed: compiled code goes on there with inf or NaN."""
+    return str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
 
 
 def as_float(value: Any, what: str) -> float:

@@ -1,0 +1,1 @@
+"""Models whose derivatives another library derives: :func:`from_pymc`, :func:`from_jax`, :func:`from_numpyro`."""

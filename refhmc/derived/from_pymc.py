@@ -1,0 +1,308 @@
+"""A PyMC model, its derivatives by PyTensor, compiled to Numba and called by pointer, without Python in between.
+
+Let L(q) be PyMC's log density of the unconstrained values, with the log-Jacobians of its transforms. PyTensor differentiates
+backwards once, twice and three times:
+
+    g(q) = grad L        h(q, v) = grad (g . v) = H v        t(q, u, v) = grad (u . h(q, v)) = D^3 L [u, v, .]
+
+The Hessian's rows are h(q, e_i), and the contraction is trace(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k,
+with M_i the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools
+take minutes to compile.) h and t are compiled when a metric first reads them; PyTensor keeps what it has compiled on disk.
+
+What follows from draws (:mod:`refhmc.models.generated`) is evaluated by PyTensor too, of many draws at a time: the log
+likelihood of each observation, predictive draws and the prior.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.binding import Deferred, copy_array
+from refhmc.core.compiled import jit_anew
+from refhmc.derived.model import DerivedModel
+from refhmc.errors import ModelError
+from refhmc.models.generated import Generated
+
+
+def from_pymc(model: Any = None) -> DerivedModel:
+    """The posterior of a PyMC model with continuous free variables, ready for every kernel and metric but Fisher's.
+
+    ``model``: a ``pymc.Model``; without one, that of the ``with`` block around the call. Its data and lengths of dimensions are
+    taken as they are now. The variables of the result are PyMC's: free ones and deterministics, with their dims and coords.
+    Chains begin within 1 of PyMC's initial point in each coordinate, uniformly, as in PyMC.
+
+    Raises ImportError without PyMC, ModelError for free variables that are discrete, naming them, or for none at all.
+    """
+    import pymc as pm
+
+    given = pm.modelcontext(model)
+    discrete = [rv.name for rv in given.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
+    if discrete:
+        raise ModelError(
+            f"model: from_pymc takes continuous free variables, {', '.join(discrete)} are discrete. Sum them out of the "
+            "density (pymc_extras.marginalize), or write the model as a refhmc.Model with `discontinuous`."
+        )
+    if not given.free_RVs:
+        raise ModelError("model: the PyMC model has no free variables; there is nothing to sample")
+    graphs = Graphs(given)
+    value_and_gradient = graphs.value_and_gradient()
+    return DerivedModel(
+        graphs.dim,
+        density_of(value_and_gradient),
+        gradient_of(value_and_gradient),
+        Deferred(graphs.hessian),
+        trace=Deferred(graphs.trace),
+        names=graphs.names,
+        constrain=graphs.constrain(),
+        value_and_gradient=value_and_gradient,
+        initial=functools.partial(near, graphs.initial),
+        name=given.name or "PyMC model",
+        dims={name: axes for name, axes in given.named_vars_to_dims.items() if None not in axes},
+        coords={axis: list(labels) for axis, labels in given.coords.items() if labels is not None},
+        generated=generated(given),
+        known_by=graphs.known_by,
+        again=(from_pymc, (given,)),
+    )
+
+
+def data_of(model: Any) -> dict[str, Any]:
+    """The groups ``observed_data`` and ``constant_data``."""
+    observed = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    used = {id(value) for value in observed.values()}
+    others = {each.name: each for each in model.data_vars if id(each) not in used}
+    return {
+        "observed_data": {name: np.asarray(value.eval()) for name, value in observed.items()},
+        "constant_data": {name: np.asarray(value.eval()) for name, value in others.items()},
+    }
+
+
+def generated(model: Any) -> Generated:
+    """The groups that follow from the draws of a PyMC model, of many draws at a time."""
+    from pymc.logprob.basic import conditional_logp
+    from pytensor.graph.replace import clone_replace
+
+    free, observed = {rv.name: rv for rv in model.free_RVs}, {rv.name: rv for rv in model.observed_RVs}
+    prior = OfDraws({}, {rv.name: rv for rv in model.unobserved_RVs})
+    if not observed:
+        return Generated(prior=lambda rng: prior({}, rng), **data_of(model))
+    given = {
+        rv: rv.type(name) for name, rv in free.items()
+    }  # which the density's graph keeps; it copies random variables
+    values = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
+    of_given = clone_replace(list(observed.values()), given, rebuild_strict=False)
+    terms = conditional_logp(dict(zip(of_given, values.values(), strict=True)))
+    inputs = {name: given[rv] for name, rv in free.items()}
+    log_likelihood = OfDraws(inputs, {name: terms[value] for name, value in values.items()})
+    predictive = OfDraws(free, observed)
+    return Generated(
+        log_likelihood=lambda values: log_likelihood(values),
+        posterior_predictive=lambda values, rng: predictive(values, rng),
+        prior=lambda rng: prior({}, rng),
+        **data_of(model),
+    )
+
+
+def with_constants(graphs: list) -> list:
+    """The graphs with shared data and lengths of dimensions as they are now."""
+    import pytensor.tensor as pt
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.replace import clone_replace
+    from pytensor.graph.traversal import ancestors
+
+    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable) and not is_random(v)]
+    now = {v: pt.constant(v.get_value(), name=v.name, dtype=v.dtype) for v in shared}
+    return clone_replace(graphs, now, rebuild_strict=False) if now else graphs
+
+
+class OfDraws:
+    """PyTensor's graphs as a function of the values of one draw, or of many with one more axis in front."""
+
+    def __init__(self, inputs: dict[str, Any], graphs: dict[str, Any]) -> None:
+        from pytensor.graph.replace import clone_replace
+
+        self.names, self.inputs = list(graphs), {name: variable.ndim for name, variable in inputs.items()}
+        self.variables = [variable.type(name) for name, variable in inputs.items()]  # in the place of random ones
+        clones = clone_replace(list(graphs.values()), dict(zip(inputs.values(), self.variables, strict=True)))
+        self.graphs = with_constants(clones)
+
+    @functools.cached_property
+    def function(self) -> Any:
+        """Compiled when it is first called for."""
+        from pymc.pytensorf import compile as compile_random
+        from pytensor.graph.replace import vectorize_graph
+
+        many = {variable: add_axis(variable) for variable in self.variables}
+        outputs = vectorize_graph(self.graphs, many) if many else self.graphs
+        return compile_random(list(many.values()), outputs, mode="FAST_COMPILE", on_unused_input="ignore")
+
+    def __call__(self, values: dict, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        given = {name: np.asarray(values[name]) for name in self.inputs}
+        one = all(value.ndim == self.inputs[name] for name, value in given.items())
+        if rng is not None:
+            streams = [each for each in self.function.get_shared() if is_random(each)]
+            for stream, seed in zip(streams, rng.integers(2**63, size=len(streams)), strict=True):
+                stream.set_value(np.random.default_rng(seed), borrow=True)
+        found = self.function(*(value[None] if one else value for value in given.values()))
+        if not given:
+            return dict(zip(self.names, found, strict=True))
+        n = 1 if one else len(next(iter(given.values())))
+        each = [
+            value if value.ndim > graph.ndim else np.broadcast_to(value, (n, *value.shape))  # alike for all draws
+            for value, graph in zip(found, self.graphs, strict=True)
+        ]
+        return {name: value[0] if one else value for name, value in zip(self.names, each, strict=True)}
+
+
+def add_axis(variable: Any) -> Any:
+    import pytensor.tensor as pt
+
+    return pt.tensor(variable.name, dtype=variable.dtype, shape=(None, *variable.type.shape))
+
+
+def is_random(shared: Any) -> bool:
+    from pytensor.tensor.random.type import RandomType
+
+    return isinstance(shared.type, RandomType)
+
+
+def near(start: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """PyMC's initial point, moved by less than 1 in each coordinate, (d,)."""
+    return start + rng.uniform(-1.0, 1.0, start.shape)
+
+
+def density_of(value_and_gradient: Callable) -> Callable:
+    return jit_anew(lambda q, data: value_and_gradient(q, data, np.empty(q.shape[0])))
+
+
+def gradient_of(value_and_gradient: Callable) -> Callable:
+    def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+        value_and_gradient(q, data, out)
+
+    return jit_anew(gradient)
+
+
+class Graphs:
+    """L and its derivatives as PyTensor graphs of one vector q (d,), and what PyMC says of q's coordinates."""
+
+    def __init__(self, model: Any) -> None:
+        import pytensor
+        from pymc.pytensorf import join_nonshared_inputs
+
+        self.values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+        point = model.initial_point()
+        self.start = {value.name: np.asarray(point[value.name], dtype=float) for value in self.values}
+        self.variables = [rv.name for rv in model.unobserved_RVs]
+        unobserved = model.replace_rvs_by_values(model.unobserved_RVs)
+        graphs, self.q = join_nonshared_inputs(self.start, with_constants([model.logp(), *unobserved]), self.values)
+        self.L, *self.unobserved = graphs
+        self.g = pytensor.grad(self.L, self.q)
+
+    @property
+    def initial(self) -> np.ndarray:
+        return np.concatenate([value.ravel() for value in self.start.values()])
+
+    @property
+    def dim(self) -> int:
+        return len(self.initial)
+
+    @property
+    def names(self) -> list[str]:
+        """``mu``, ``tau_log__``, ``theta[0]``, ``L[0][1]``: PyMC's names of the unconstrained values."""
+        return [
+            name + "".join(f"[{i}]" for i in index)
+            for name, value in self.start.items()
+            for index in np.ndindex(value.shape)
+        ]
+
+    def second_order(self) -> tuple:
+        """v and h(q, v)"""
+        import pytensor
+        import pytensor.tensor as pt
+
+        v = pt.dvector("v")
+        return v, pytensor.grad(pt.dot(self.g, v), self.q, disconnected_inputs="ignore")
+
+    def value_and_gradient(self) -> Callable:
+        both = compiled([self.q], [self.L, self.g])
+
+        def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
+            value, gradient = both(q)
+            copy_array(out, gradient)
+            return value.item()
+
+        return jit_anew(value_and_gradient)
+
+    def hessian(self) -> Callable:
+        v, h = self.second_order()
+        times = compiled([self.q, v], [h])
+
+        def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+            d = q.shape[0]
+            e = np.zeros(d)
+            for i in range(d):
+                e[i] = 1.0
+                copy_array(out[i], times(q, e)[0])
+                e[i] = 0.0
+            for i in range(d):
+                for j in range(i):  # alike but for rounding
+                    out[i, j] = out[j, i]
+
+        return jit_anew(hessian)
+
+    def trace(self) -> Callable:
+        import pytensor
+        import pytensor.tensor as pt
+
+        u = pt.dvector("u")
+        v, h = self.second_order()
+        third = compiled([self.q, u, v], [pytensor.grad(pt.dot(u, h), self.q, disconnected_inputs="ignore")])
+
+        def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+            d = q.shape[0]
+            e = np.zeros(d)
+            out[:] = 0.0
+            for i in range(d):
+                e[i] = 1.0
+                term = third(q, M[i], e)[0]
+                for k in range(d):
+                    out[k] += term[k]
+                e[i] = 0.0
+
+        return jit_anew(trace)
+
+    @property
+    def known_by(self) -> dict[str, Any]:
+        """The graph of L as text, and the constants in it."""
+        import pytensor
+        from pytensor.graph.traversal import ancestors
+
+        constants = [each for each in ancestors([self.L]) if isinstance(each, pytensor.graph.basic.Constant)]
+        return {
+            "PyTensor's graph of the log density": pytensor.dprint(self.L, file="str", id_type=""),
+            "its constants": [np.asarray(each.data) for each in constants if hasattr(each.data, "shape")],
+            "PyTensor": pytensor.__version__,
+        }
+
+    def constrain(self) -> Callable:
+        """q (..., d) to the values of free variables and deterministics."""
+        of_draws = OfDraws({"q": self.q}, dict(zip(self.variables, self.unobserved, strict=True)))
+
+        def constrain(q: np.ndarray) -> dict[str, np.ndarray]:
+            found = of_draws({"q": np.reshape(q, (-1, q.shape[-1]))})
+            return {name: value.reshape(q.shape[:-1] + value.shape[1:]) for name, value in found.items()}
+
+        return constrain
+
+
+def compiled(inputs: list, outputs: list) -> Any:
+    """PyTensor's graph as a Numba function of the inputs, which returns a tuple."""
+    import pytensor
+
+    # Without PyMC's checks of parameters, which raise where one underflows: the density is not finite there, a divergence.
+    mode = pytensor.compile.mode.get_mode("NUMBA").including("local_remove_check_parameter")
+    function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    return function.vm.jit_fn

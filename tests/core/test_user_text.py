@@ -1,0 +1,197 @@
+"""Functions as users write them: helpers without decorators, partials, methods, objects, densities of q alone."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc import check
+from refhmc.errors import ModelError, PythonModelWarning
+
+Y = np.array([1.0, 2.0, 4.0])
+
+
+def square(x):
+    return x * x
+
+
+def residuals(q, y):
+    return y - level(q)
+
+
+def level(q):
+    return q[0]
+
+
+def helped_density(q, y):
+    return -0.5 * np.sum(square(residuals(q, y))) - half_of(factorial(3)) * square(q[1])
+
+
+def helped_gradient(q, y):
+    return np.array([np.sum(residuals(q, y)), -2 * half_of(factorial(3)) * q[1]])
+
+
+def half_of(n):
+    return n / 2
+
+
+def factorial(n):
+    return 1 if n <= 1 else n * factorial(n - 1)
+
+
+def density_at_scale(q, y, scale):
+    return -0.5 * np.sum((y - q[0]) ** 2) / scale**2
+
+
+def gradient_at_scale(q, y, scale):
+    return np.array([np.sum(y - q[0]) / scale**2])
+
+
+class Line:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def log_density(self, q, y):
+        return density_at_scale(q, y, self.scale)
+
+    def __call__(self, q, y):
+        return gradient_at_scale(q, y, self.scale)
+
+
+Q = np.array([0.3, -1.2])
+
+
+def test_helpers_need_no_decorator():
+    """Through several functions, one that calls itself among them."""
+    model = refhmc.Model(2, helped_density, helped_gradient, data=Y)
+    assert model.runs_as_python is None
+    assert model.log_density(Q) == pytest.approx(helped_density(Q, Y), rel=1e-15)
+    np.testing.assert_allclose(model.gradient(Q), helped_gradient(Q, Y), rtol=1e-15)
+
+
+def test_helpers_in_a_closure_and_beside_functions_that_numba_knows():
+    def cube(x):
+        return x * square(x)
+
+    def density(q):
+        return -0.25 * q[0] * cube(q[0]) + math.erf(0.0)
+
+    def gradient(q):
+        return np.array([-cube(q[0])])
+
+    model = refhmc.Model(1, density, gradient)
+    assert model.runs_as_python is None
+    check.model(model).assert_ok()
+
+
+def density_first(scale, q, y):
+    return density_at_scale(q, y, scale)
+
+
+def gradient_first(scale, q, y):
+    return gradient_at_scale(q, y, scale)
+
+
+@pytest.mark.parametrize("words", [True, False])
+def test_a_partial_is_compiled_with_what_it_binds(words):
+    density = functools.partial(density_at_scale, scale=0.5) if words else functools.partial(density_first, 0.5)
+    gradient = functools.partial(gradient_at_scale, scale=0.5) if words else functools.partial(gradient_first, 0.5)
+    model = refhmc.Model(1, density, gradient, data=Y)
+    assert model.runs_as_python is None
+    assert model.log_density(Q[:1]) == pytest.approx(density_at_scale(Q, Y, 0.5), rel=1e-15)
+    np.testing.assert_allclose(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5), rtol=1e-15)
+
+
+def test_methods_and_objects_run_as_python():
+    line = Line(0.5)
+    model = refhmc.Model(1, line.log_density, line, data=Y)
+    with pytest.warns(PythonModelWarning, match="a bound method is not a plain function"):
+        assert model.log_density(Q[:1]) == density_at_scale(Q, Y, 0.5)
+    np.testing.assert_array_equal(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5))
+
+
+@pytest.mark.parametrize("in_python", ["", "to be seen"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
+    """The standard normal in two dimensions, to third order: all that a metric reads."""
+
+    def density(q):
+        return -0.5 * np.sum(q * q) - 0.1 * q[0] ** 3
+
+    def gradient(q):
+        return -q - np.array([0.3 * q[0] ** 2, 0.0])
+
+    def hessian(q):
+        return np.array([[-1 - 0.6 * q[0], 0.0], [0.0, -1.0]])
+
+    def trace(q, M):
+        return np.array([-0.6 * M[0, 0], 0.0])
+
+    def gradient_into(q, out):
+        out[0], out[1] = -q[0] - 0.3 * q[0] ** 2, -q[1]
+
+    def hessian_into(q, out):
+        out[0, 0], out[1, 1] = -1 - 0.6 * q[0], -1.0
+
+    def trace_into(q, M, out):
+        out[0] = -0.6 * M[0, 0]
+
+    functions = (gradient_into, hessian_into, None, trace_into) if in_place else (gradient, hessian, None, trace)
+    model = refhmc.Model(2, density, *functions, in_python=in_python)
+    assert (model.runs_as_python is None) == (not in_python)
+    check.model(model).assert_ok()
+    softabs = refhmc.metrics.SoftAbs(alpha=1.0)
+    kernel = refhmc.HMC(metric=softabs, step_size=0.1, n_steps=2)
+    result = refhmc.sample(
+        model, kernel, draws=5, tune=0, chains=1, random_seed=1, raw=True, progressbar=False, initvals=[[0.1, 0.2]]
+    )
+    assert np.isfinite(result.draws).all()
+
+
+def test_arguments_with_defaults_do_not_change_the_protocol():
+    def density(q, y, scale=2.0):
+        return density_at_scale(q, y, scale)
+
+    def gradient(q, y, scale=2.0):
+        return np.array([np.sum(y - q[0]) / scale**2])
+
+    model = refhmc.Model(1, density, gradient, data=Y)
+    assert model.runs_as_python is None
+    np.testing.assert_allclose(model.gradient(Q[:1]), gradient(Q, Y), rtol=1e-15)
+
+
+def test_data_that_no_function_takes_or_that_one_takes_alone_are_refused():
+    def density(q):
+        return -0.5 * q[0] ** 2
+
+    def gradient(q, data):
+        return -q
+
+    with pytest.raises(ModelError, match="data is given, and log_density takes the position alone"):
+        refhmc.Model(1, density, lambda q: -q, data=Y)
+    with pytest.raises(ModelError, match="and gradient takes data"):
+        refhmc.Model(1, density, gradient)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError])
+def test_arithmetic_that_python_refuses_is_a_divergence_as_in_compiled_code(error):
+    def density(q):
+        if q[0] > 1.0:
+            return 1.0 / (q[0] - q[0]) if error is ZeroDivisionError else math.exp(1e3 + q[0])
+        return -0.5 * float(q[0]) ** 2
+
+    model = refhmc.Model(1, lambda q: density([float(q[0])]), lambda q: -q, in_python="to be seen")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = refhmc.sample(
+            model, draws=200, tune=50, chains=1, random_seed=1, raw=True, progressbar=False, initvals=[[0.0]]
+        )
+    assert result.draws.max() <= 1.0
+    (failure,) = result.attributes["evaluation_failures"]
+    assert failure["message"].startswith(error.__name__)
+    assert failure["first_position"][0] > 1.0

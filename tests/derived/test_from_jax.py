@@ -1,0 +1,175 @@
+"""JAX densities and NumPyro models against hand-written twins, SciPy and NumPyro's own sampler. Skipped without them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import refhmc
+from refhmc import check, diagnostics
+from tests.helpers.agreement import assert_same_means
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra jax)")
+jnp = jax.numpy
+
+Y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+SIGMA = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def double_precision():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def centred(q):
+    """The centred schools in the order of refhmc's: theta, mu, log tau."""
+    theta, mu, u = q[:8], q[8], q[9]
+    tau = jnp.exp(u)
+    prior = -0.5 * (mu / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + u - 8 * u - 0.5 * jnp.sum(((theta - mu) / tau) ** 2)
+    return prior - 0.5 * jnp.sum(((Y - theta) / SIGMA) ** 2)
+
+
+@pytest.mark.parametrize("log_tau", [-6.0, 0.3, 5.0])
+def test_the_schools_derivatives_are_those_by_hand(log_tau):
+    """To 1e-10 of the largest entry; the density up to its constant, which is that of another position."""
+    model, ours = refhmc.from_jax(centred, 10), refhmc.models.EightSchools(centered=True)
+    rng = np.random.default_rng(1)
+    q, M = rng.normal(0, 3, 10), rng.standard_normal((10, 10))
+    q[9] = log_tau
+    origin = np.zeros(10)
+    change = model.log_density(q) - model.log_density(origin)
+    np.testing.assert_allclose(change, ours.log_density(q) - ours.log_density(origin), rtol=1e-12)
+    for key, arguments in {"gradient": (), "hessian": (), "third_derivative": (), "trace": (M,)}.items():
+        by_hand = getattr(ours, key)(q, *arguments)
+        theirs = getattr(model, key)(q, *arguments)
+        np.testing.assert_allclose(theirs, by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
+
+
+def test_it_passes_the_kit_and_draws_as_the_model_by_hand():
+    """Three means within the normal quantile of 1e-5 / 6 standard errors: false alarm 1e-5."""
+    model = refhmc.from_jax(lambda q: -0.5 * jnp.sum(q**2 / jnp.arange(1.0, 4.0)), 3, names=["a", "b[0]", "b[1]"])
+    check.model(model).assert_ok()
+    result = refhmc.sample(model, random_seed=1, progressbar=False, raw=True)
+    assert {name: value.shape for name, value in result.posterior.items()} == {"a": (4, 1000), "b": (4, 1000, 2)}
+    error = np.sqrt(np.arange(1.0, 4.0) / diagnostics.ess(result.draws))
+    assert (abs(result.draws.mean(axis=(0, 1))) < scipy.stats.norm.isf(1e-5 / 6) * error).all()
+
+
+def test_models_alike_are_known_as_such_and_data_tell_them_apart():
+    def of(y):
+        y = jnp.asarray(y)
+        return refhmc.from_jax(lambda q: -0.5 * jnp.sum((q - y) ** 2), 2)
+
+    assert of([1.0, 2.0]).fingerprint() == of([1.0, 2.0]).fingerprint()
+    assert of([1.0, 2.0]).fingerprint() != of([1.0, 2.5]).fingerprint()
+
+
+def test_single_precision_and_what_is_no_density_are_refused():
+    with pytest.raises(
+        refhmc.errors.ModelError, match=r"must return a real number in float64, for q of the shape \(3,\)"
+    ):
+        refhmc.from_jax(lambda q: q, 3)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(refhmc.errors.ModelError, match="jax_enable_x64"):
+            refhmc.from_jax(lambda q: -jnp.sum(q**2), 3)
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+# ------------------------------------------------------------------------------------------------------------- NumPyro
+
+
+def schools(numpyro):
+    dist = numpyro.distributions
+
+    def schools(sigma, y=None):
+        mu = numpyro.sample("mu", dist.Normal(0, 5))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5))
+        with numpyro.plate("school", 8):
+            theta = numpyro.sample("theta", dist.Normal(mu, tau))
+            numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
+        numpyro.deterministic("difference", theta[0] - theta[1])
+
+    return schools
+
+
+@pytest.fixture(scope="module")
+def numpyro():
+    return pytest.importorskip("numpyro", reason="NumPyro is not installed (extra jax)")
+
+
+def test_a_numpyro_model_is_that_by_hand(numpyro):
+    model, ours = refhmc.from_numpyro(schools(numpyro), SIGMA, y=Y), refhmc.models.EightSchools(centered=True)
+    assert model.names == ["mu", "tau", *(f"theta[{j}]" for j in range(8))]
+    rng = np.random.default_rng(1)
+    q, M = rng.normal(0, 2, 10), rng.standard_normal((10, 10))
+    order = np.r_[2:10, 0:2]
+    change = model.log_density(q) - model.log_density(np.zeros(10))
+    np.testing.assert_allclose(change, ours.log_density(q[order]) - ours.log_density(np.zeros(10)), rtol=1e-12)
+    by_hand = ours.trace(q[order], M[np.ix_(order, order)])
+    np.testing.assert_allclose(model.trace(q, M)[order], by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
+    values = model.constrain(rng.standard_normal((3, 10)))
+    assert {name: value.shape for name, value in values.items()} == {
+        "mu": (3,),
+        "tau": (3,),
+        "theta": (3, 8),
+        "difference": (3,),
+    }
+    assert model.dims == {"theta": ("school",), "y": ("school",)}
+
+
+def test_what_is_generated_has_the_laws_of_the_numpyro_model(numpyro):
+    """Log densities by SciPy; 400 x 8 predictive draws by Kolmogorov and Smirnov: false alarm 1e-4."""
+    model = refhmc.from_numpyro(schools(numpyro), SIGMA, y=Y)
+    values = model.constrain(np.linspace(-1, 1, 10))
+    found = model.generated.log_likelihood(values)["y"]
+    np.testing.assert_allclose(found, scipy.stats.norm.logpdf(Y, values["theta"], SIGMA), rtol=1e-12)
+    rng = np.random.default_rng(3)
+    drawn = np.array([model.generated.posterior_predictive(values, rng)["y"] for _ in range(400)])
+    assert scipy.stats.kstest(((drawn - values["theta"]) / SIGMA).ravel(), "norm").pvalue > 1e-4
+    np.testing.assert_array_equal(model.generated.data["observed_data"]["y"], Y)
+    many = model.constrain(rng.standard_normal((5, 10)))
+    together = model.generated.posterior_predictive(many, np.random.default_rng(1))["y"]
+    one_by_one, again = [{n: v[i] for n, v in many.items()} for i in range(5)], np.random.default_rng(1)
+    np.testing.assert_allclose(together, [model.generated.posterior_predictive(v, again)["y"] for v in one_by_one])
+    each = [model.generated.log_likelihood(v)["y"] for v in one_by_one]
+    np.testing.assert_allclose(model.generated.log_likelihood(many)["y"], each, rtol=1e-12)
+
+
+def test_a_numpyro_model_without_continuous_latents_is_refused(numpyro):
+    dist = numpyro.distributions
+
+    def counted():
+        numpyro.sample("n", dist.Poisson(3.0))
+
+    with pytest.raises(refhmc.errors.ModelError, match="n are discrete"):
+        refhmc.from_numpyro(counted)
+    with pytest.raises(refhmc.errors.ModelError, match="no latent variables"):
+        refhmc.from_numpyro(lambda: None)
+
+
+@pytest.mark.sweep
+def test_the_posterior_is_that_of_numpyro_and_rmhmc_samples_it(numpyro):
+    """Means of all variables by NumPyro's NUTS, by refhmc's and by SoftAbs RMHMC: false alarm 3e-5."""
+    model = refhmc.from_numpyro(schools(numpyro), SIGMA, y=Y)
+    kernel = numpyro.infer.NUTS(schools(numpyro), target_accept_prob=0.99)
+    theirs = numpyro.infer.MCMC(kernel, num_warmup=1000, num_samples=1000, num_chains=4, progress_bar=False)
+    theirs.run(jax.random.PRNGKey(1), SIGMA, y=Y)
+    softabs = refhmc.NUTS(metric=refhmc.metrics.SoftAbs(alpha=10.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = refhmc.sample(
+            model, refhmc.NUTS(target_accept=0.99), random_seed=2, progressbar=False, raw=True, generate=False
+        )
+        riemann = refhmc.sample(
+            model, softabs, tune=150, draws=150, random_seed=3, progressbar=False, raw=True, generate=False
+        )
+    runs = [theirs.get_samples(group_by_chain=True), ours.posterior, riemann.posterior]
+    assert_same_means(runs, list(ours.posterior))

@@ -1,0 +1,190 @@
+"""PyMC models against hand-written twins, the kit, SciPy and PyMC's own sampler. Skipped where PyMC is not installed."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import refhmc
+from refhmc import check
+from tests.helpers.agreement import assert_same_means
+
+pm = pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")
+
+Y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+SIGMA = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+SCHOOLS = list("ABCDEFGH")
+
+
+def schools(y=Y):
+    with pm.Model(coords={"school": SCHOOLS}) as model:
+        mu = pm.Normal("mu", 0, 5)
+        tau = pm.HalfCauchy("tau", 5)
+        sigma = pm.Data("sigma", SIGMA, dims="school")
+        theta = pm.Normal("theta", mu, tau, dims="school")
+        pm.Deterministic("difference", theta[0] - theta[1])
+        pm.Normal("y", theta, sigma, observed=y, dims="school")
+    return model
+
+
+def radon(n=120, counties=9):
+    """A line in each county, as in the radon example: slopes and intercepts of a common law, a floor, unequal counts."""
+    rng = np.random.default_rng(3)
+    county = rng.choice(counties, size=n, p=np.arange(1, counties + 1) / sum(range(1, counties + 1)))
+    floor = rng.integers(2, size=n).astype(float)
+    y = 1.3 + 0.3 * rng.standard_normal(counties)[county] - 0.7 * floor + 0.8 * rng.standard_normal(n)
+    with pm.Model(coords={"county": [f"county {k}" for k in range(counties)], "obs": np.arange(n)}) as model:
+        mean = pm.Normal("mean", 0, 10, shape=2)
+        spread = pm.Exponential("spread", 1, shape=2)
+        z = pm.Normal("z", dims=("county",))
+        slope = pm.Normal("slope", mean[1], spread[1], dims="county")
+        level = pm.Deterministic("level", mean[0] + spread[0] * z, dims="county")
+        share = pm.Beta("share", 2, 2)
+        noise = pm.Uniform("noise", 0.01, 100)
+        line = level[county] + slope[county] * floor + share
+        pm.Normal("y", line, noise, observed=y, dims="obs")
+    return model
+
+
+@pytest.fixture(scope="module")
+def eight_schools():
+    return refhmc.from_pymc(schools())
+
+
+def as_ours(q):
+    """PyMC's order mu, log tau, theta to that of refhmc's centred schools."""
+    return np.concatenate([q[2:], q[:2]])
+
+
+@pytest.mark.parametrize("log_tau", [-6.0, 0.3, 5.0])
+def test_the_schools_derivatives_are_those_by_hand(eight_schools, log_tau):
+    """To 1e-10 of the largest entry; the density up to its constant, which is that of another position."""
+    ours = refhmc.models.EightSchools(centered=True)
+    rng = np.random.default_rng(1)
+    q, M = rng.normal(0, 3, 10), rng.standard_normal((10, 10))
+    q[1] = log_tau
+    order = as_ours(np.arange(10))
+    x, origin = q[order], np.zeros(10)
+    change = eight_schools.log_density(q) - eight_schools.log_density(origin)
+    np.testing.assert_allclose(change, ours.log_density(x) - ours.log_density(origin), rtol=1e-12)
+    pairs = [
+        (eight_schools.gradient(q)[order], ours.gradient(x)),
+        (eight_schools.hessian(q)[np.ix_(order, order)], ours.hessian(x)),
+        (eight_schools.trace(q, M)[order], ours.trace(x, M[np.ix_(order, order)])),
+    ]
+    for theirs, by_hand in pairs:
+        np.testing.assert_allclose(theirs, by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
+
+
+def test_names_axes_and_data_come_along(eight_schools):
+    assert eight_schools.names == ["mu", "tau_log__", *(f"theta[{j}]" for j in range(8))]
+    assert eight_schools.dims == {"sigma": ("school",), "theta": ("school",), "y": ("school",)}
+    assert list(eight_schools.coords["school"]) == SCHOOLS
+    values = eight_schools.constrain(np.arange(30.0).reshape(3, 10) / 10)
+    assert {name: value.shape for name, value in values.items()} == {
+        "mu": (3,),
+        "tau": (3,),
+        "theta": (3, 8),
+        "difference": (3,),
+    }
+    np.testing.assert_allclose(values["tau"], np.exp([0.1, 1.1, 2.1]))
+    np.testing.assert_allclose(values["difference"], values["theta"][:, 0] - values["theta"][:, 1], atol=1e-14)
+    data = eight_schools.generated.data
+    np.testing.assert_array_equal(data["observed_data"]["y"], Y)
+    np.testing.assert_array_equal(data["constant_data"]["sigma"], SIGMA)
+
+
+def test_what_is_generated_has_the_laws_of_the_model(eight_schools):
+    """Log densities by SciPy; 2,000 predictive draws of each school by Kolmogorov and Smirnov: false alarm 1e-4 in all."""
+    values = eight_schools.constrain(np.random.default_rng(2).standard_normal((2000, 10)))
+    found = eight_schools.generated.log_likelihood(values)["y"]
+    np.testing.assert_allclose(found, scipy.stats.norm.logpdf(Y, values["theta"], SIGMA), rtol=1e-12)
+    one = {name: value[0] for name, value in values.items()}
+    np.testing.assert_allclose(eight_schools.generated.log_likelihood(one)["y"], found[0], rtol=1e-14)
+    drawn = eight_schools.generated.posterior_predictive(values, np.random.default_rng(5))["y"]
+    again = eight_schools.generated.posterior_predictive(values, np.random.default_rng(5))["y"]
+    np.testing.assert_array_equal(drawn, again)
+    for j in range(8):
+        standard = (drawn[:, j] - values["theta"][:, j]) / SIGMA[j]
+        assert scipy.stats.kstest(standard, "norm").pvalue > 1e-4 / 10
+    rng = np.random.default_rng(7)
+    prior = [eight_schools.generated.prior(rng) for _ in range(500)]
+    assert scipy.stats.kstest([each["mu"] / 5 for each in prior], "norm").pvalue > 1e-4 / 10
+    assert scipy.stats.kstest([each["tau"] / 5 for each in prior], "halfcauchy").pvalue > 1e-4 / 10
+
+
+def test_a_hierarchical_model_passes_the_kit():
+    """Derivatives to third order by differences, at random positions."""
+    model = refhmc.from_pymc(radon())
+    report = check.model(model)
+    report.assert_ok()
+    assert {"gradient", "hessian", "trace"} <= {row.name for row in report.rows if row.status == "PASS"}
+
+
+def test_models_alike_are_known_as_such_and_data_tell_them_apart(eight_schools):
+    assert refhmc.from_pymc(schools()).fingerprint() == eight_schools.fingerprint()
+    assert refhmc.from_pymc(schools(Y + 1)).fingerprint() != eight_schools.fingerprint()
+
+
+def test_a_model_of_the_context_and_another_process():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    with schools():
+        model = refhmc.from_pymc()
+    again = cloudpickle.loads(cloudpickle.dumps(model))
+    q = np.linspace(-1, 1, 10)
+    assert again.log_density(q) == model.log_density(q)
+    np.testing.assert_array_equal(again.gradient(q), model.gradient(q))
+
+
+def test_what_cannot_be_sampled_is_named():
+    with pm.Model() as discrete:
+        k = pm.Poisson("k", 3)
+        pm.Normal("x", k)
+    with pytest.raises(refhmc.errors.ModelError, match="k are discrete"):
+        refhmc.from_pymc(discrete)
+    with pytest.raises(refhmc.errors.ModelError, match="no free variables"):
+        refhmc.from_pymc(pm.Model())
+
+
+@pytest.mark.parametrize("text", ["simplex", "ordered", "correlation"])
+def test_transforms_of_vectors(text):
+    """Derivatives by differences, and values within their support."""
+    with pm.Model() as model:
+        if text == "simplex":
+            pm.Dirichlet("x", np.array([0.5, 2.0, 3.0]))
+        elif text == "ordered":
+            pm.Normal("x", 0, 2, shape=3, transform=pm.distributions.transforms.ordered, initval=[-1.0, 0.0, 1.0])
+        else:
+            pm.LKJCholeskyCov("x", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+    made = refhmc.from_pymc(model)
+    failed = {row.name for row in check.model(made).rows if row.status == "FAIL"}
+    assert failed <= ({"gradient at large points"} if text == "correlation" else set())  # PyMC's overflows there
+    values = made.constrain(np.random.default_rng(1).standard_normal((50, made.dim)))
+    if text == "simplex":
+        np.testing.assert_allclose(values["x"].sum(axis=1), 1.0, rtol=1e-12)
+    elif text == "ordered":
+        assert (np.diff(values["x"], axis=1) > 0).all()
+    else:
+        assert (abs(values["x_corr"][:, 0, 1]) < 1).all()
+
+
+@pytest.mark.sweep
+def test_the_posterior_is_that_of_pymc_and_rmhmc_samples_it():
+    """Means of all variables by PyMC's NUTS, by refhmc's and by SoftAbs RMHMC: false alarm 3e-5."""
+    model = refhmc.from_pymc(schools())
+    softabs = refhmc.NUTS(metric=refhmc.metrics.SoftAbs(alpha=10.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = pm.sample(
+            1000, tune=1000, chains=4, cores=1, target_accept=0.99, random_seed=1, progressbar=False, model=schools()
+        )
+        ours = refhmc.sample(
+            model, refhmc.NUTS(target_accept=0.99), random_seed=2, progressbar=False, raw=True, generate=False
+        )
+        riemann = refhmc.sample(
+            model, softabs, tune=150, draws=150, random_seed=3, progressbar=False, raw=True, generate=False
+        )
+    assert_same_means([theirs.posterior, ours.posterior, riemann.posterior], list(ours.posterior))
