@@ -19,7 +19,10 @@ __version__ = "0.1.0"
 _HOME = {
     "sample": "refhmc.sampling.sample",
     "predict": "refhmc.sampling.prediction",
+    "generate": "refhmc.sampling.generation",
     "Model": "refhmc.models.base",
+    "Generated": "refhmc.models.generated",
+    "Parameters": "refhmc.parameters",
     "Embedding": "refhmc.models.embedding",
     "Reference": "refhmc.models.reference",
     "Recommended": "refhmc.models.recommended",
@@ -37,11 +40,24 @@ _HOME = {
     "Trajectory": "refhmc.dynamics.trajectory",
     "integrate": "refhmc.dynamics.trajectory",
     "transition": "refhmc.sampling.transition",
+    "from_pymc": "refhmc.derived.from_pymc",
+    "from_jax": "refhmc.derived.from_jax",
+    "from_numpyro": "refhmc.derived.from_jax",
 }
 _MODULES = {
     **{
         name: f"refhmc.{name}"
-        for name in ("check", "metrics", "integrators", "models", "kernels", "errors", "diagnostics", "uncertainty")
+        for name in (
+            "check",
+            "metrics",
+            "integrators",
+            "models",
+            "kernels",
+            "errors",
+            "diagnostics",
+            "uncertainty",
+            "parameters",
+        )
     },
     "progress": "refhmc.sampling.progress",
     "arrays": "refhmc.arrays",

@@ -49,7 +49,8 @@ class EvaluationError(ArithmeticError):
     """To be raised by a model's own Python function that cannot be evaluated at a position, with the reason.
 
     Sampling goes on, as at a position of density zero: the transition is a divergence, and the reason, how often and
-    where are in a warning and in the result's attribute ``evaluation_failures``. (Any other exception ends the chain.)
+    where are in a warning and in the result's attribute ``evaluation_failures``. A ZeroDivisionError, OverflowError or
+    FloatingPointError counts as one, since compiled code goes on there with inf or NaN. (Any other exception ends the chain.)
     """
 
 

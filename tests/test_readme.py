@@ -7,6 +7,7 @@ import math
 import re
 
 import numpy as np
+import pytest
 import scipy.special
 
 import refhmc
@@ -35,6 +36,19 @@ def test_the_models_code_runs_and_is_short():
     h = 1e-6 * np.eye(2)
     differences = [(model.log_density(q + e) - model.log_density(q - e)) / 2e-6 for e in h]
     np.testing.assert_allclose(model.gradient(q), differences, rtol=1e-6)
+
+
+def test_the_same_model_by_name_is_the_same():
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    by_hand = next(block for block in blocks if "refhmc.Model(" in block).rpartition("print(")[0]
+    by_name = next(block for block in blocks if "refhmc.Parameters(" in block).rpartition("refhmc.sample(")[0]
+    one: dict = {}
+    exec(compile(by_hand, "README", "exec"), one)
+    other = dict(one)
+    exec(compile(by_name.replace("data=y", "data=y, in_python='a few calls'"), "README", "exec"), other)
+    for q in np.array([[2.0, 0.3], [-1.0, -2.0]]):
+        assert other["model"].log_density(q) == pytest.approx(one["log_density"](q, one["y"]), rel=1e-14)
+        np.testing.assert_allclose(other["model"].gradient(q), one["gradient"](q, one["y"]), rtol=1e-13)
 
 
 def test_the_integers_example_runs():

@@ -37,6 +37,8 @@ ORDER = (
     "kernels",
     "adaptation",
     "models",
+    "parameters",
+    "derived",
     "dynamics",
     "diagnostics",
     "batch",

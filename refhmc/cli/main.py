@@ -29,6 +29,10 @@ NEEDED = ("step_size",)  # what a kernel may need that has an option here
 OF_A_KERNEL = (
     "step_size",
     "n_steps",
+    "trajectory_length",
+    "step_jitter",
+    "length_jitter",
+    "max_treedepth",
     "target_accept",
     "decay",
     "cycle",
@@ -38,6 +42,7 @@ OF_A_KERNEL = (
     "noise_estimate",
     "evaluate_lp",
 )
+FEWEST = 4  # draws of a chain that a summary needs
 SUMMARISED = 1000  # coordinates that a summary is made of: ArviZ takes a millisecond for each
 
 
@@ -88,7 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     sample = commands.add_parser("sample", help="draw from a built-in model and compare with the known truth")
-    sample.add_argument("model", metavar="MODEL", help="a name from `refhmc models`")
+    sample.add_argument(
+        "model", metavar="MODEL", help="a name from `refhmc models`, or FILE.py:NAME, a refhmc.Model there"
+    )
     sample.add_argument(
         "--widths", metavar="N,N,...", help="of a network: widths of its hidden layers; default: 100,100"
     )
@@ -108,7 +115,12 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument(
         "--n-steps", type=int, help="HMC, DHMC: steps of a trajectory; SGD, SGLD, SGHMC: updates of a draw"
     )
+    sample.add_argument("--trajectory-length", type=float, help="HMC, DHMC: in the place of --n-steps")
+    sample.add_argument("--step-jitter", type=float, metavar="SHARE", help="HMC, DHMC: of the step, less than 1")
+    sample.add_argument("--length-jitter", type=float, metavar="SHARE", help="HMC, DHMC: of the steps, less than 1")
+    sample.add_argument("--max-treedepth", type=int, help="NUTS: trajectories of at most 2^this steps; default: 10")
     sample.add_argument("--target-accept", type=float)
+    sample.add_argument("--warmup", choices=["stan"], help="Stan's warm-up in the place of refhmc's")
     baselines = sample.add_argument_group("stochastic gradients", "the minibatches are the parts of --split")
     baselines.add_argument(
         "--decay", type=offset_and_power, metavar="B,GAMMA", help="steps that decay as (1 + t/B)^-GAMMA, t in updates"
@@ -134,8 +146,16 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--max-seconds", type=float)
     sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
     sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    sample.add_argument(
+        "--generate",
+        type=groups_to_generate,
+        metavar="GROUP,...",
+        help="what else --out writes: all, none, or log_likelihood, posterior_predictive, prior, prior_predictive; default: "
+        "all that fit into 1 GiB",
+    )
     sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
     sample.add_argument("--quiet", action="store_true", help="no progress")
+    sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     sample.set_defaults(run=run_sample)
 
     models = commands.add_parser("models", help="list the built-in models")
@@ -167,6 +187,8 @@ def run_sample(options: Any) -> int:
     for path in (options.out, options.plot):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    if options.generate is not None and options.out is None:
+        raise ValueError("--generate says what --out writes: give --out FILE.nc, too")
     failure = None
     try:
         with warnings.catch_warnings():
@@ -184,6 +206,8 @@ def run_sample(options: Any) -> int:
                 progressbar=not options.quiet,
                 raw=True,
                 fuse=options.fuse,
+                generate=options.generate if options.out is not None else False,
+                warmup=options.warmup,
             )
     except BaseException as error:
         result = getattr(error, "partial", None)
@@ -198,9 +222,12 @@ def run_sample(options: Any) -> int:
 
             plot_result(model, result, options.plot)
     finally:
-        print_result(model, result, advice_taken(options, model))
+        if options.json:
+            print_json(model, result)
+        else:
+            print_result(model, result, advice_taken(options, model))
     for what, path in (("result", options.out), ("picture", options.plot)):
-        if path is not None:
+        if path is not None and not options.json:
             print(f"{what} written to {path}")
     if failure is not None:
         raise failure
@@ -240,6 +267,18 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
         print(f"warning: {text}")
 
 
+def print_json(model: Model, result: Result) -> None:
+    """One object: ``attributes`` as in the result, ``warnings``, and ``summary``, variable -> ArviZ's columns, null where there
+    are too few draws for it."""
+    import json
+
+    from refhmc.sampling.result import summary_table
+
+    short = min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < FEWEST or model.dim > SUMMARISED
+    rows = None if short else json.loads(summary_table(result).to_json(orient="index"))
+    print(json.dumps({"attributes": result.attributes, "warnings": result.warnings, "summary": rows}))
+
+
 def make_kernel(options: Any, model: Model) -> Any:
     """The kernel that --kernel and its options name; ValueError for an option that has no use."""
     import refhmc
@@ -257,6 +296,11 @@ def make_kernel(options: Any, model: Model) -> Any:
         if key not in given:
             raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}")
     return kind(**given)
+
+
+def groups_to_generate(text: str) -> bool | list[str]:
+    """True of "all", False of "none", else names."""
+    return {"all": True, "none": False}.get(text, text.split(","))
 
 
 def offset_and_power(text: str) -> tuple[float, ...]:
@@ -341,12 +385,38 @@ def run_info(options: Any) -> int:
     return 0
 
 
+def model_of_file(path: pathlib.Path, name: str) -> Model:
+    """The ``refhmc.Model`` of that name in a Python file, or what the function of that name returns."""
+    import importlib.util
+
+    import refhmc
+
+    if not path.is_file():
+        raise ValueError(f"MODEL: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    sys.modules[path.stem] = module  # where functions of the file are found by name
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    if not hasattr(module, name):
+        raise ValueError(f"MODEL: {path} has no {name!r}")
+    found = getattr(module, name)
+    found = found if isinstance(found, refhmc.Model) or not callable(found) else found()
+    if not isinstance(found, refhmc.Model):
+        raise ValueError(f"MODEL: {name} of {path} is no refhmc.Model, and returns none: {type(found).__name__}")
+    return found
+
+
 def _model(name: str, widths: str | None) -> Model:
     import refhmc
 
+    path, colon, inside = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        if widths is not None:
+            raise ValueError("--widths belongs to refhmc's own networks")
+        return model_of_file(pathlib.Path(path), inside)
     known, networks = refhmc.models.by_name(), refhmc.models.networks_by_name()
     if name not in known | networks:
-        raise ValueError(f"no model named {name!r}; there are: {', '.join(known | networks)}")
+        raise ValueError(f"no model named {name!r}; there are: {', '.join(known | networks)}, and FILE.py:NAME")
     if widths is None:
         return (known | networks)[name]()
     if name not in networks:
@@ -383,7 +453,7 @@ def summary_beside_truth(model: Model, result: Result) -> str:
 
     from refhmc.sampling.result import summary_table
 
-    if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < 4:
+    if min(result.draws.shape[:2]) == 0 or result.draws.shape[1] < FEWEST:
         return "(too few draws for a summary)"
     if model.dim > SUMMARISED:
         return f"({model.dim:,} coordinates: no summary)"

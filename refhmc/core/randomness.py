@@ -28,6 +28,7 @@ A chain's generator is PCG64(SeedSequence(entropy, spawn_key=(k,))) for chain k;
 uniform on (-2, 2) for each coordinate, all again (up to 100 times) while the density or its gradient is not finite there, or
 a metric that depends on the position is not positive definite. With init="pathfinder" its first child, spawn_key=(k, 0), is
 asked for 25 d standard normals at each iterate of the path, then for d at each try of a start; its own is not asked for them.
+Groups that a model generates from draws have further children (:mod:`refhmc.sampling.generation`).
 """
 
 from __future__ import annotations

@@ -11,11 +11,14 @@ b = (alpha, beta) and coordinates q = (b, log sigma): with L0 and F0 the log den
 and all third derivatives are those of L0. The Fisher metric takes the regressors as given: it is the information of the
 conditional likelihood.
 
+Each value is generated from those observed before it, in the log likelihood and in predictive draws.
+
 ``data``: as the linear regression's.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ from refhmc.errors import ShapeError
 from refhmc.models import linear_regression
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 
 PRIOR_PRECISION = 0.01
 flat_log_density = linear_regression.log_density
@@ -73,10 +78,14 @@ def constrain(q: np.ndarray) -> dict:
     return {"alpha": q[..., 0], "beta": q[..., 1:-1], "sigma": np.exp(q[..., -1])}
 
 
+def design(y: np.ndarray, K: int) -> np.ndarray:
+    """X, (T - K, K + 1)"""
+    return np.column_stack([np.ones(len(y) - K)] + [y[K - k : len(y) - k] for k in range(1, K + 1)])
+
+
 def pack(y: np.ndarray, K: int) -> np.ndarray:
     """The regression's data for a series ``y``; its design may be singular, since the priors are proper."""
-    d = K + 1
-    X = np.column_stack([np.ones(len(y) - K)] + [y[K - k : len(y) - k] for k in range(1, d)])
+    d, X = K + 1, design(y, K)
     R = np.linalg.qr(X, mode="r")
     fit = np.linalg.lstsq(X, y[K:])[0]
     data = np.zeros((2 * d + 2, d))
@@ -87,6 +96,25 @@ def pack(y: np.ndarray, K: int) -> np.ndarray:
     return data
 
 
+def mean_of(values: dict, X: np.ndarray) -> np.ndarray:
+    """alpha + sum_k beta_k y_{t-k}"""
+    return values["alpha"][..., None] + values["beta"] @ X[:, 1:].T
+
+
+def log_likelihood(values: dict, X: np.ndarray, y: np.ndarray) -> dict:
+    return {"y": log_normal(y, mean_of(values, X), values["sigma"][..., None])}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) -> dict:
+    mean = mean_of(values, X)
+    return {"y": mean + values["sigma"][..., None] * rng.standard_normal(mean.shape)}
+
+
+def prior(rng: np.random.Generator, K: int) -> dict:
+    alpha, *beta = rng.normal(0.0, PRIOR_PRECISION**-0.5, K + 1)
+    return {"alpha": alpha, "beta": np.array(beta), "sigma": linear_regression.SCALE * abs(rng.standard_cauchy())}
+
+
 def AR(y: Any = None, K: int | None = None) -> Model:
     """AR(K) of a series ``y``; posteriordb's arK-arK if no series is given. Variables alpha, beta, sigma."""
     reference = None
@@ -95,11 +123,12 @@ def AR(y: Any = None, K: int | None = None) -> Model:
             raise ValueError(f"the posteriordb series comes with K=5, got K={K}: give y as well")
         y = posteriordb("arK-arK")["data"]["y"]
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
-    y, K = np.asarray(y, dtype=float), 5 if K is None else int(K)
+    y, K = np.array(y, dtype=float), 5 if K is None else int(K)
     if y.ndim != 1 or not 1 <= K < len(y):
         raise ShapeError(f"AR needs a series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
     if not np.isfinite(y).all():
         raise ValueError("y must be finite")
+    X = design(y, K)
     return Model(
         K + 2,
         log_density,
@@ -116,4 +145,13 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         value_and_gradient=value_and_gradient,
         name="ar",
         reference=reference,
+        dims={"beta": "lag", "y": "time", "y_before": "time_before"},
+        coords={"lag": range(1, K + 1), "time": range(K, len(y)), "time_before": range(K)},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, X=X, y=y[K:]),
+            posterior_predictive=functools.partial(posterior_predictive, X=X),
+            prior=functools.partial(prior, K=K),
+            observed_data={"y": y[K:]},
+            constant_data={"y_before": y[:K]},
+        ),
     )

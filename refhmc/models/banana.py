@@ -31,6 +31,8 @@ import numpy as np
 
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
@@ -184,9 +186,23 @@ def share_of(y: np.ndarray, sigma_y: float, sigma_theta: float, rows: np.ndarray
     return Banana(y[rows], sigma_y, sigma_theta / math.sqrt(share))
 
 
+def log_likelihood(values: dict, y: np.ndarray, sigma_y: float) -> dict:
+    theta = values["theta"]
+    return {"y": log_normal(y, theta[..., [0]] + theta[..., [1]] ** 2, sigma_y)}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, n: int, sigma_y: float) -> dict:
+    mean = values["theta"][..., [0]] + values["theta"][..., [1]] ** 2
+    return {"y": rng.normal(mean, sigma_y, (*mean.shape[:-1], n))}
+
+
+def prior(rng: np.random.Generator, sigma_theta: float) -> dict:
+    return {"theta": rng.normal(0.0, sigma_theta, 2)}
+
+
 def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
-    y = np.ones(100) if y is None else np.asarray(y, dtype=float)
+    y = np.ones(100) if y is None else np.array(y, dtype=float)
     if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
         raise ValueError(f"y must be a vector of at least one finite number, got shape {y.shape}")
     if not (0 < sigma_y < math.inf and 0 < sigma_theta < math.inf):
@@ -217,4 +233,11 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         n_rows=len(y),
         part=functools.partial(share_of, y, sigma_y, sigma_theta),
         on_arrays=functools.partial(BananaOnArrays, a, ybar, b),
+        dims={"y": "observation"},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y, sigma_y=sigma_y),
+            posterior_predictive=functools.partial(posterior_predictive, n=len(y), sigma_y=sigma_y),
+            prior=functools.partial(prior, sigma_theta=sigma_theta),
+            observed_data={"y": y},
+        ),
     )

@@ -6,8 +6,9 @@ The derivatives are those *of the log density*:
     fisher[i, j] = E[-d^2 log p(y | q)] + prior precision             fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
     trace(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k]         fisher_trace likewise
 
-Functions come in one of two protocols, told apart by the number of their arguments: ``f(q, data)`` returning a float or
-a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``).
+Functions come in one of two protocols, told apart by the number of their arguments without defaults: ``f(q, data)`` returning
+a float or a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``). A model without data
+may leave ``data`` out, in all of them: ``f(q)`` and ``f(q, out)``.
 
 In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.models.embedding`, the place of a
 threshold): those are named by ``discontinuous``, the gradient and all further derivatives are zero in them by convention
@@ -19,6 +20,7 @@ threshold): those are named by ``discontinuous``, the gradient and all further d
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,13 +29,29 @@ import numpy as np
 
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
+from refhmc.core.named_axes import coords_of, dims_of
 from refhmc.core.split_data import stacked
+from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
+from refhmc.models.generated import Generated, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_gradients
 from refhmc.models.streamed import Sending, StreamedOnArrays
+
+
+def without_data(functions: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """The functions of a model whose log density is one of the position alone, as the others are called. Raises ModelError."""
+    if data is not None:
+        raise ModelError("data is given, and log_density takes the position alone: write log_density(q, data)")
+    for key, function in functions.items():
+        if function is not None and "data" in inspect.signature(getattr(function, "py_func", function)).parameters:
+            raise ModelError(
+                f"log_density takes the position alone, and {key} takes data: leave data out of all, or of none"
+            )
+    kept = ("log_density_change",)  # which says by itself whether it takes data
+    return {key: f if f is None or key in kept else WithoutData(f) for key, f in functions.items()}
 
 
 class Model:
@@ -43,8 +61,9 @@ class Model:
     ----------
     dim : number of coordinates, at least 1.
     log_density, gradient, hessian, third_derivative, trace, fisher, fisher_derivative, fisher_trace
-        Plain functions of ``(q, data)`` (see the module's text). Only the first two are needed for HMC and NUTS.
-        Numba compiles them if it can; otherwise they run as Python inside the same compiled kernels.
+        Plain functions of ``(q, data)``, or all of ``q`` alone (see the module's text). Only the first two are needed for HMC
+        and NUTS. Numba compiles them, and the plain functions that they call, if it can; otherwise (bound methods, objects)
+        they run as Python inside the same compiled kernels.
     data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python.
     names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
     constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
@@ -69,11 +88,17 @@ class Model:
         observed, given f: ``refhmc.models.networks.likelihoods.Gaussian(precision)``, ``Bernoulli()``, ``Softmax()``, or a
         function of q that gives one of these.
     in_python : why the functions are to run as Python, without an attempt to compile them and without a warning. Such a
-        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`.
+        function says that it cannot be evaluated by raising :class:`refhmc.errors.EvaluationError`; a ZeroDivisionError,
+        OverflowError or FloatingPointError says it too.
     noise : the log density's absolute error, where that is not rounding, for the pre-flight check of the gradient.
     absent : for refhmc's own models: name of a derivative -> why the model has none, which the error then says.
     on_arrays : ``xp -> text``, the model's functions on arrays of positions (..., d) of that namespace of the array API, with
         its data there: an object with the methods of :class:`refhmc.models.on_arrays.TextOnArrays`.
+    dims : names of the axes of variables, of ``constrain`` or of ``generated``: ``{"theta": ("school",)}``. coords : labels
+        along axes, ``{"school": ["Choate", ...]}``. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
+    generated : a :class:`refhmc.Generated`, or a dictionary of its fields: functions of the constrained values and data, from
+        which ``sample`` and :func:`refhmc.generate` make the groups ``log_likelihood``, ``posterior_predictive``, ``prior`` ...
+        Draws do not depend on these three.
 
     Functions are given a copy of the position; ``sample`` refuses one that writes to it or to the data. ``out`` holds zeros.
 
@@ -117,9 +142,15 @@ class Model:
         likelihood: Any = None,
         on_arrays: Callable | None = None,
         recommended: Recommended | None = None,
+        dims: Mapping[str, Any] | None = None,
+        coords: Mapping[str, Any] | None = None,
+        generated: Generated | Mapping[str, Any] | None = None,
     ) -> None:
-        if int(dim) != dim or dim < 1:
-            raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}")
+        if not hasattr(dim, "__int__") or int(dim) != dim or dim < 1:
+            by_name = (
+                "; a model of named parameters is made by parameters.model(...)" if hasattr(dim, "supports") else ""
+            )
+            raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}{by_name}")
         self.dim = int(dim)
         self.name = name
         self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
@@ -157,13 +188,19 @@ class Model:
         for key, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
+        if argument_count(log_density) == 1:
+            self._functions = without_data(self._functions, data)
         if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
             raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
         self.discontinuous = self._indices(discontinuous)
         self._constrain: Any = constrain
+        self.unconstrain: Callable[[Mapping, str], np.ndarray] | None = None  # its inverse, where the model has one
         if on_arrays is not None and not callable(on_arrays):
             raise ModelError(f"on_arrays must be a function of a namespace, got {type(on_arrays).__name__}")
         self._on_arrays = on_arrays
+        self.dims = dims_of(dims)
+        self.coords = coords_of(coords, self.dims)
+        self.generated = generated_of(generated)
 
     def __repr__(self) -> str:
         has = ", ".join(key for key in DERIVATIVES if self._functions[key] is not None)
@@ -190,6 +227,9 @@ class Model:
             "outputs": self.outputs,
             "likelihood": self.likelihood,
             "on_arrays": self._on_arrays,
+            "dims": self.dims,
+            "coords": self.coords,
+            "generated": self.generated,
         }
         return _rebuild, (positional, keywords)
 
@@ -199,6 +239,10 @@ class Model:
     def core(self) -> Core:
         """The model as the compiled kernels see it: typed pointers and one matrix of data (``refhmc.core.binding``)."""
         return Core(self)
+
+    def to_compile(self, key: str) -> Any:
+        """The text of a user's function for Numba: the function itself, unless it is put together from others."""
+        return self._functions[key]
 
     @property
     def runs_as_python(self) -> str | None:
@@ -449,6 +493,10 @@ class SplitModel(Model):
             outputs=whole.outputs,
             likelihood=whole.likelihood,
             absent=dict.fromkeys(DERIVATIVES, ONE_GRADIENT),
+            # Parts that are a user's own have each its own data.
+            dims=whole.dims if self.made_alike else None,
+            coords=whole.coords if self.made_alike else None,
+            generated=whole.generated if self.made_alike else None,
         )
 
     def on_arrays(self, xp: Any = np, streamed: bool = False) -> SumOnArrays:

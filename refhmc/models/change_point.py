@@ -34,7 +34,9 @@ from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
+from refhmc.models.densities import log_poisson
 from refhmc.models.embedding import Embedding, linear_integer
+from refhmc.models.generated import Generated
 from refhmc.models.reference import Reference
 
 EMBEDDING = Embedding((1, None), a="n")
@@ -202,6 +204,25 @@ def constrain(q: np.ndarray, first_year: int) -> dict:
     return {"rate": np.exp(q[..., : K + 1]), "year": EMBEDDING.integers(q[..., K + 1 :]) + first_year}
 
 
+def rates(values: dict, years: np.ndarray) -> np.ndarray:
+    """The rate of each year, (..., T)."""
+    regime = np.sum(years >= values["year"][..., None], axis=-2)
+    return np.take_along_axis(values["rate"], regime, axis=-1)
+
+
+def log_likelihood(values: dict, y: np.ndarray, years: np.ndarray) -> dict:
+    return {"y": log_poisson(y, rates(values, years))}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, years: np.ndarray) -> dict:
+    return {"y": rng.poisson(rates(values, years))}
+
+
+def prior(rng: np.random.Generator, K: int, shape: float, rate: float, years: np.ndarray) -> dict:
+    changes = rng.choice(years[1:], K, replace=False)
+    return {"rate": rng.gamma(shape, 1 / rate, K + 1), "year": np.sort(changes)}
+
+
 def ChangePoint(
     y: Any = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
 ) -> Model:
@@ -233,6 +254,7 @@ def ChangePoint(
     data[1, :2] = shape, rate
     law = ChangeLaw(y, K, shape, rate, first)
     mean, variance = law.moments()
+    years = first + np.arange(T)
     return Model(
         2 * K + 1,
         log_density,
@@ -249,4 +271,12 @@ def ChangePoint(
         name="change-point",
         reference=Reference("exact sum over the changes", mean, variance, draw=law.draw),
         initial=law.draw(np.random.default_rng(0), 1)[0],
+        dims={"rate": "regime", "year": "change", "y": "year"},
+        coords=None if first_year is None else {"year": years},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y, years=years),
+            posterior_predictive=functools.partial(posterior_predictive, years=years),
+            prior=functools.partial(prior, K=K, shape=shape, rate=rate, years=years),
+            observed_data={"y": y},
+        ),
     )

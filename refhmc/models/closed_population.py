@@ -11,6 +11,12 @@ q = (logit p, x), N = n(x) embedded with a_n = log n (:mod:`refhmc.models.embedd
 
 Exactly, P(N | data) ~ 1/N N!/(N - M)! B(1 + n, 1 + T N - n) and p | N ~ Beta(1 + n, 1 + T N - n).
 
+There are two observations: with P = 1 - (1 - p)^T, the chance that an animal is caught at all,
+
+    M ~ Bin(N, P)      P(n | M) = A p^n (1 - p)^(T M - n) / P^M,     A = sum_j (-1)^j C(M, j) C(T (M - j), n)
+
+A is the number of ways to catch M animals n times in all, each at least once.
+
 Data: one row (T, n, M, N_max).
 """
 
@@ -25,7 +31,9 @@ import scipy.special
 
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
+from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
+from refhmc.models.generated import Generated
 from refhmc.models.reference import Reference
 from refhmc.numerics.transforms import expit, softplus
 
@@ -133,6 +141,29 @@ def draw(
     return np.stack([scipy.special.logit(p), embedding.draw_position(rng, N)], axis=1)
 
 
+def log_ways(occasions: int, captures: int, distinct: int) -> float:
+    """log A, in whole numbers of any length."""
+    terms = (
+        (-1) ** j * math.comb(distinct, j) * math.comb(occasions * (distinct - j), captures)
+        for j in range(distinct + 1)
+    )
+    return math.log(sum(terms))
+
+
+def log_likelihood(values: dict, occasions: int, captures: int, distinct: int, ways: float) -> dict:
+    p = values["p"]
+    caught = -np.expm1(occasions * np.log1p(-p))
+    of_captures = captures * np.log(p) + (occasions * distinct - captures) * np.log1p(-p) - distinct * np.log(caught)
+    return {"distinct": log_binomial(distinct, values["N"], caught), "captures": ways + of_captures}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, occasions: int) -> dict:
+    times = np.arange(occasions + 1)
+    chances = np.exp(log_binomial(times, occasions, values["p"][..., None]))
+    animals = rng.multinomial(values["N"].astype(int), chances / chances.sum(axis=-1, keepdims=True))
+    return {"distinct": values["N"].astype(int) - animals[..., 0], "captures": animals @ times}
+
+
 def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38, largest: int = 5000) -> Model:
     """Population size ``N`` and probability of capture ``p``. Default data: 38 animals caught 60 times in 5 occasions.
 
@@ -171,5 +202,17 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
             draw=functools.partial(
                 draw, weights=weights, occasions=occasions, captures=captures, distinct=distinct, embedding=embedding
             ),
+        ),
+        generated=Generated(
+            log_likelihood=functools.partial(
+                log_likelihood,
+                occasions=occasions,
+                captures=captures,
+                distinct=distinct,
+                ways=log_ways(occasions, captures, distinct),
+            ),
+            posterior_predictive=functools.partial(posterior_predictive, occasions=occasions),
+            observed_data={"distinct": distinct, "captures": captures},
+            constant_data={"occasions": occasions},
         ),
     )

@@ -47,6 +47,8 @@ from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
@@ -58,6 +60,16 @@ CENTRED = "the centred form is a funnel in log_tau, kept as the hard twin: Eight
 SMALLER_STEPS = Recommended("nuts", "", "at 0.8 a draw in 2,000 diverges", (("target_accept", 0.95),))
 
 LOG_SCALE = math.log(5.0)
+SCHOOLS = (
+    "Choate",
+    "Deerfield",
+    "Phillips Andover",
+    "Phillips Exeter",
+    "Hotchkiss",
+    "Lawrenceville",
+    "St. Paul's",
+    "Mt. Hermon",
+)
 
 # --------------------------------------------------------------------------------------------------- texts on arrays
 
@@ -495,6 +507,19 @@ def centred_constrain(q: np.ndarray) -> dict:
     return {"theta": q[..., :-2], "mu": q[..., -2], "tau": np.exp(q[..., -1])}
 
 
+def log_likelihood(values: dict, y: np.ndarray, sigma: np.ndarray) -> dict:
+    return {"y": log_normal(y, values["theta"], sigma)}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, sigma: np.ndarray) -> dict:
+    return {"y": rng.normal(values["theta"], sigma)}
+
+
+def prior(rng: np.random.Generator, J: int) -> dict:
+    mu, tau = rng.normal(0.0, 5.0), 5.0 * abs(rng.standard_cauchy())
+    return {"theta": rng.normal(mu, tau, J), "mu": mu, "tau": tau}
+
+
 def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) -> Model:
     """Eight schools, or J of them by ``y`` and ``sigma`` (J,); dimension J + 2, variables ``theta``, ``mu``, ``tau``.
 
@@ -503,8 +528,9 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
     name = "eight_schools-eight_schools_noncentered"
     if (y is None) != (sigma is None):
         raise ValueError("give both y and sigma, or neither")
-    reference = None
+    reference, coords = None, None
     if y is None:
+        coords = {"school": SCHOOLS}
         schools = posteriordb(name)["data"]
         y, sigma = schools["y"], schools["sigma"]
         reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
@@ -545,4 +571,13 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         reference=reference,
         recommended=Recommended(why=CENTRED) if centered else SMALLER_STEPS,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
+        dims={"theta": "school", "y": "school", "sigma": "school"},
+        coords=coords,
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y, sigma=sigma),
+            posterior_predictive=functools.partial(posterior_predictive, sigma=sigma),
+            prior=functools.partial(prior, J=len(y)),
+            observed_data={"y": y},
+            constant_data={"sigma": sigma},
+        ),
     )

@@ -29,11 +29,14 @@ all starting at zero. One time's log density is l(h, e) = -log(h)/2 - e^2/(2h), 
 
 There is no closed form of the expected information (h_t is a function of the earlier y), so no Fisher metric.
 
+Each value is generated from those observed before it, in the log likelihood and in predictive draws.
+
 ``data``: row 0 holds y, row 1 begins with sigma1.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,8 @@ from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import (
     chain_hessian,
@@ -291,6 +296,25 @@ def constrain(q: np.ndarray) -> dict:
     return {"mu": q[..., 0], "alpha0": half_line_forward(q[..., 1]), "alpha1": alpha1, "beta1": beta1}
 
 
+def standard_deviations(values: dict, y: np.ndarray, sigma1: float) -> np.ndarray:
+    """sqrt(h_t), (..., T)"""
+    mu, alpha0, alpha1, beta1 = (values[name] for name in ("mu", "alpha0", "alpha1", "beta1"))
+    h = np.empty((*mu.shape, len(y)))
+    h[..., 0] = sigma1**2
+    for t in range(1, len(y)):
+        h[..., t] = alpha0 + alpha1 * (y[t - 1] - mu) ** 2 + beta1 * h[..., t - 1]
+    return np.sqrt(h)
+
+
+def log_likelihood(values: dict, y: np.ndarray, sigma1: float) -> dict:
+    return {"y": log_normal(y, values["mu"][..., None], standard_deviations(values, y, sigma1))}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, y: np.ndarray, sigma1: float) -> dict:
+    sd = standard_deviations(values, y, sigma1)
+    return {"y": values["mu"][..., None] + sd * rng.standard_normal(sd.shape)}
+
+
 def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
 
@@ -303,7 +327,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
-    y, sigma1 = np.asarray(y, dtype=float), np.nan if sigma1 is None else float(sigma1)
+    y, sigma1 = np.array(y, dtype=float), np.nan if sigma1 is None else float(sigma1)
     if y.ndim != 1 or len(y) < 1:
         raise ShapeError(f"GARCH needs a series (T,), got shape {y.shape}")
     if not (np.isfinite(y).all() and 0 < sigma1 < np.inf):
@@ -324,4 +348,11 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         name="garch",
         recommended=Recommended("nuts", "", "at 0.8 a draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,
+        dims={"y": "time"},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y, sigma1=sigma1),
+            posterior_predictive=functools.partial(posterior_predictive, y=y, sigma1=sigma1),
+            observed_data={"y": y},
+            constant_data={"sigma1": sigma1},
+        ),
     )

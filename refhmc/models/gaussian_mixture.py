@@ -46,6 +46,8 @@ from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
@@ -375,6 +377,23 @@ def constrain(q: np.ndarray) -> dict:
     }
 
 
+def log_likelihood(values: dict, y: np.ndarray) -> dict:
+    theta = values["theta"][..., None]
+    one, two = (log_normal(y, values["mu"][..., [k]], values["sigma"][..., [k]]) for k in (0, 1))
+    return {"y": np.logaddexp(np.log(theta) + one, np.log1p(-theta) + two)}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, n: int) -> dict:
+    lead = values["theta"].shape
+    first = rng.random((*lead, n)) < values["theta"][..., None]
+    mean, sd = (np.where(first, values[name][..., [0]], values[name][..., [1]]) for name in ("mu", "sigma"))
+    return {"y": rng.normal(mean, sd)}
+
+
+def prior(rng: np.random.Generator) -> dict:
+    return {"mu": np.sort(rng.normal(0.0, 2.0, 2)), "sigma": abs(rng.normal(0.0, 2.0, 2)), "theta": rng.beta(5.0, 5.0)}
+
+
 def GaussianMixture(y: Any = None) -> Model:
     """Two Gaussians fitted to ``y``; posteriordb's low_dim_gauss_mix if none is given. Variables mu, sigma, theta."""
     reference = None
@@ -382,7 +401,7 @@ def GaussianMixture(y: Any = None) -> Model:
         y = posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"]["y"]
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
-    y = np.asarray(y, dtype=float)
+    y = np.array(y, dtype=float)
     if y.ndim != 1 or len(y) < 1:
         raise ShapeError(f"GaussianMixture needs observations (N,), got shape {y.shape}")
     if not np.isfinite(y).all():
@@ -402,4 +421,11 @@ def GaussianMixture(y: Any = None) -> Model:
         reference=reference,
         n_rows=len(y),
         part=functools.partial(share_of, y, 1.0),
+        dims={"mu": "component", "sigma": "component", "y": "observation"},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y),
+            posterior_predictive=functools.partial(posterior_predictive, n=len(y)),
+            prior=prior,
+            observed_data={"y": y},
+        ),
     )

@@ -27,11 +27,19 @@ Fisher metric: F_ab = tr(P K_a P K_b)/2, plus the priors' curvature diag(4 rho, 
 Where K is not positive definite in floating point (sigma far below alpha^2's rounding) L is -inf, its derivatives zero.
 So close to singularity they lose accuracy in proportion to K's condition number, as any evaluation of L must.
 
+The pointwise log likelihood is that of each y_i given all others, which leave-one-out cross-validation asks for (Sundararajan
+and Keerthi 2001, Neural Computation 13, 1103-1118; Buerkner, Gabry and Vehtari 2021): with P = K^-1,
+
+    y_i | y_-i ~ N(y_i - (P y)_i / P_ii, 1 / sqrt(P_ii))
+
+Their sum is not the log likelihood. A predictive draw is a whole new y ~ N(0, K).
+
 ``data``: row 0 holds x, row 1 holds y.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -41,6 +49,8 @@ from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
 # K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho are all the matrices that occur: the derivative of the m-th in
@@ -327,6 +337,27 @@ def constrain(q: np.ndarray) -> dict:
     return {"rho": np.exp(q[..., 0]), "alpha": np.exp(q[..., 1]), "sigma": np.exp(q[..., 2])}
 
 
+def covariances(values: dict, x: np.ndarray) -> np.ndarray:
+    """K, (..., n, n)"""
+    rho, alpha, sigma = (values[name][..., None, None] for name in ("rho", "alpha", "sigma"))
+    return alpha**2 * np.exp(-0.5 * ((x[:, None] - x) / rho) ** 2) + sigma * np.eye(len(x))
+
+
+def log_likelihood(values: dict, x: np.ndarray, y: np.ndarray) -> dict:
+    P = np.linalg.inv(covariances(values, x))
+    precision = np.diagonal(P, axis1=-2, axis2=-1)
+    return {"y": log_normal(y, y - P @ y / precision, precision**-0.5)}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, x: np.ndarray) -> dict:
+    z = rng.standard_normal((*values["rho"].shape, len(x), 1))
+    return {"y": (np.linalg.cholesky(covariances(values, x)) @ z)[..., 0]}
+
+
+def prior(rng: np.random.Generator) -> dict:
+    return {"rho": rng.gamma(25.0, 1 / 4), "alpha": abs(rng.normal(0.0, 2.0)), "sigma": abs(rng.normal())}
+
+
 def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     """The hyperparameters of a regression of ``y`` on ``x``, each (n,); posteriordb's gp_regr if neither is given.
 
@@ -339,7 +370,7 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    x, y = np.array(x, dtype=float), np.array(y, dtype=float)
     if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
         raise ShapeError(f"GaussianProcessRegression needs x and y of one shape (n,), got {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
@@ -360,4 +391,12 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         value_and_gradient=value_and_gradient,
         name="gaussian_process_regression",
         reference=reference,
+        dims={"x": "observation", "y": "observation"},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, x=x, y=y),
+            posterior_predictive=functools.partial(posterior_predictive, x=x),
+            prior=prior,
+            observed_data={"y": y},
+            constant_data={"x": x},
+        ),
     )

@@ -48,11 +48,19 @@ e_1 = -V, v_1 = V (1 - 2 phi), v_2 = -2 V, and the slope l_1 = k V + (k^2 - 1/v)
 
 A change of one U_i touches its own factors and at most two of the weights: O(1), where the whole density is O(T).
 
+**The observations**, one after another (Burnham, Anderson, White, Brownie and Pollock 1987, American Fisheries Society
+Monograph 5; the product is the likelihood above): with the chance lambda_i = 1 - chi_i to be seen again after i,
+
+    u_i ~ Bin(U_i, p_i)      r_i ~ Bin(R_i, lambda_i)      m_i ~ Bin(z_{i-1} + r_{i-1}, p_i / (p_i + (1 - p_i) lambda_i))
+
+for i = 1..T, 1..T - 1 and 2..T - 1; m_T is known from the others. z_i = z_{i-1} + r_{i-1} - m_i.
+
 ``data``, rows over the occasions: u; n + 1; z - u + 1; R - r (0 at T); z_{i+1} + m_{i+1} + 1 (0 at T); sigma_B^2, U_max.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -62,7 +70,9 @@ from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import jolly_seber_reference, load_json
+from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
+from refhmc.models.generated import Generated
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
 
@@ -354,6 +364,41 @@ def whole_numbers(values: list[int], name: str, length: int | None = None) -> np
     return x
 
 
+def chances(values: dict) -> tuple[np.ndarray, np.ndarray]:
+    """lambda_i for i = 1..T - 1; and that an animal with a mark, to be seen at i or after it, is seen at i = 2..T - 1."""
+    p, phi = values["p"], values["phi"]
+    T = p.shape[-1]
+    again = np.zeros(p.shape)  # lambda_T = 0
+    for i in range(T - 2, -1, -1):
+        again[..., i] = phi[..., i] * (p[..., i + 1] + (1 - p[..., i + 1]) * again[..., i + 1])
+    inner = p[..., 1:-1]
+    return again[..., :-1], inner / (inner + (1 - inner) * again[..., 1:-1])
+
+
+def log_likelihood(
+    values: dict, u: np.ndarray, r: np.ndarray, m: np.ndarray, R: np.ndarray, marked: np.ndarray
+) -> dict:
+    """``marked``: z_{i-1} + r_{i-1} = z_i + m_i."""
+    again, now = chances(values)
+    return {
+        "u": log_binomial(u, values["U"], values["p"]),
+        "r": log_binomial(r, R, again),
+        "m": log_binomial(m, marked, now),
+    }
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, R: np.ndarray) -> dict:
+    """A new experiment with as many animals let go."""
+    again, now = chances(values)
+    u = rng.binomial(values["U"].astype(int), values["p"])
+    r = rng.binomial(R.astype(int), again)
+    m, z = np.zeros(now.shape, dtype=int), np.zeros(now.shape[:-1], dtype=int)
+    for i in range(now.shape[-1]):
+        m[..., i] = rng.binomial(z + r[..., i], now[..., i])
+        z = z + r[..., i] - m[..., i]
+    return {"u": u, "r": r, "m": m}
+
+
 def JollySeber(
     n: Any = None, R: Any = None, r: Any = None, m: Any = None, sigma_B: float = 500.0, U_max: int = 5000
 ) -> Model:
@@ -410,4 +455,20 @@ def JollySeber(
         recommended=Recommended("dhmc", "", "20 steps a draw, its default, move too little", (("n_steps", 40),)),
         reference=jolly_seber_reference() if published else None,
         initial=np.concatenate(start),
+        dims={
+            "p": "occasion",
+            "U": "occasion",
+            "u": "occasion",
+            "phi": "release",
+            "r": "release",
+            "R": "release",
+            "m": "recapture",
+        },
+        coords={"occasion": range(1, T + 1), "release": range(1, T), "recapture": range(2, T)},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, u=u, r=r, m=m[1:-1], R=R, marked=(z + m)[1:-1]),
+            posterior_predictive=functools.partial(posterior_predictive, R=R),
+            observed_data={"u": u, "r": r, "m": m[1:-1]},
+            constant_data={"R": R},
+        ),
     )

@@ -27,7 +27,9 @@ from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
+from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
+from refhmc.models.generated import Generated, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Gaussian
 from refhmc.models.split import functions_of_a_part, with_share
@@ -226,6 +228,15 @@ def likelihood(q: np.ndarray) -> Gaussian:
     return Gaussian(math.exp(-2 * q[-1]))
 
 
+def log_likelihood(values: dict, X: np.ndarray, y: np.ndarray) -> dict:
+    return {"y": log_normal(y, values["beta"] @ X.T, values["sigma"][..., None])}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) -> dict:
+    mean = values["beta"] @ X.T
+    return {"y": mean + values["sigma"][..., None] * rng.standard_normal(mean.shape)}
+
+
 def LinearRegression(X: Any = None, y: Any = None) -> Model:
     """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
 
@@ -234,14 +245,15 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
     """
     if (X is None) != (y is None):
         raise ValueError("give both X and y, or neither")
-    reference = None
+    reference, coords = None, None
     if X is None:
+        coords = {"coefficient": ["intercept", "mom_hs", "mom_iq", "mom_hs:mom_iq"]}
         name = "kidiq-kidscore_interaction"
         kids = posteriordb(name)["data"]
         y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
         X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
-    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y, dtype=float))
     if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
         raise ShapeError(f"X must be (n, d) and y (n,), got {X.shape} and {y.shape}")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
@@ -274,4 +286,12 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         part=functools.partial(share_of, X, y, 1.0),
         outputs=outputs,
         likelihood=likelihood,
+        dims={"beta": "coefficient", "y": "observation", "X": ("observation", "coefficient")},
+        coords=coords,
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, X=X, y=y),
+            posterior_predictive=functools.partial(posterior_predictive, X=X),
+            observed_data={"y": y},
+            constant_data={"X": X},
+        ),
     )

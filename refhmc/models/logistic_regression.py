@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
+from refhmc.models.generated import Generated, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
@@ -492,12 +494,15 @@ def LogisticRegression(
     *,
     reference: Reference | None = None,
     name: str = "logistic regression",
+    inputs: Sequence[str] | None = None,
 ) -> Model:
     """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
 
     Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
+    ``inputs``: names of the columns, for the result.
     """
-    rows = signed_rows(np.asarray(X), np.asarray(y))
+    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
+    rows = signed_rows(X, y)
     if not (isinstance(prior_scale, int | float) and 0 < prior_scale < np.inf):
         raise ValueError(f"prior_scale must be a positive number, got {prior_scale!r}")
     n, d = rows.shape
@@ -525,7 +530,30 @@ def LogisticRegression(
         outputs=outputs,
         likelihood=Bernoulli(),
         on_arrays=functools.partial(LogisticRegressionOnArrays, rows, prior_scale**-2.0),
+        dims={"beta": "input", "y": "observation", "X": ("observation", "input")},
+        coords=None if inputs is None else {"input": inputs},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, rows=rows),
+            posterior_predictive=functools.partial(posterior_predictive, X=X),
+            prior=functools.partial(prior, d=d, scale=prior_scale),
+            observed_data={"y": y},
+            constant_data={"X": X},
+        ),
     )
+
+
+def log_likelihood(values: dict, rows: np.ndarray) -> dict:
+    """log sigma(m_i)"""
+    return {"y": -np.logaddexp(0.0, -(values["beta"] @ rows.T))}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) -> dict:
+    f = values["beta"] @ X.T
+    return {"y": (np.log(rng.random(f.shape)) < -np.logaddexp(0.0, -f)).astype(int)}
+
+
+def prior(rng: np.random.Generator, d: int, scale: float) -> dict:
+    return {"beta": rng.normal(0.0, scale, d)}
 
 
 def outputs(beta: np.ndarray, X: Any) -> np.ndarray:
@@ -542,19 +570,20 @@ def share_of(
 
 def BreastCancer() -> Model:
     """Breast cancer of Ljubljana, d = 10, with the published answer (Brofos and Lederman 2021, appendix F)."""
-    X, y, *_ = datasets.breast_cancer()
-    return LogisticRegression(
-        X, y, reference=datasets.logistic_reference("breast_cancer_ljubljana"), name="breast cancer"
-    )
+    X, y, inputs, _ = datasets.breast_cancer()
+    reference = datasets.logistic_reference("breast_cancer_ljubljana")
+    return LogisticRegression(X, y, reference=reference, name="breast cancer", inputs=inputs)
 
 
 def Diabetes() -> Model:
     """Diabetes among the Pima, d = 9."""
-    X, y, *_ = datasets.diabetes()
-    return LogisticRegression(X, y, reference=datasets.logistic_reference("diabetes_pima"), name="diabetes")
+    X, y, inputs, _ = datasets.diabetes()
+    reference = datasets.logistic_reference("diabetes_pima")
+    return LogisticRegression(X, y, reference=reference, name="diabetes", inputs=inputs)
 
 
 def Heart() -> Model:
     """Heart disease (Statlog), d = 14."""
-    X, y, *_ = datasets.heart()
-    return LogisticRegression(X, y, reference=datasets.logistic_reference("heart_statlog"), name="heart")
+    X, y, inputs, _ = datasets.heart()
+    reference = datasets.logistic_reference("heart_statlog")
+    return LogisticRegression(X, y, reference=reference, name="heart", inputs=inputs)

@@ -49,6 +49,8 @@ from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
+from refhmc.models.densities import log_normal
+from refhmc.models.generated import Generated
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
@@ -601,6 +603,16 @@ def constrain(q: np.ndarray) -> dict:
     }
 
 
+def log_likelihood(values: dict, y: np.ndarray) -> dict:
+    """Of y_t given x_t."""
+    return {"y": log_normal(y, 0.0, values["beta"][..., None] * np.exp(values["x"] / 2))}
+
+
+def posterior_predictive(values: dict, rng: np.random.Generator) -> dict:
+    sd = values["beta"][..., None] * np.exp(values["x"] / 2)
+    return {"y": sd * rng.standard_normal(sd.shape)}
+
+
 def simulate(
     T: int = 1000, seed: int = DATA_SEED, beta: float = 0.65, sigma: float = 0.15, phi: float = 0.98
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -625,7 +637,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     Simulated is at beta = 0.65, sigma = 0.15, phi = 0.98 (:func:`simulate`). Variables beta, sigma, phi and x (T,). Raises
     ShapeError for fewer than two values, ValueError for values that are not finite or all zero.
     """
-    y = simulate(T)[1] if y is None else np.asarray(y, dtype=float)
+    y = simulate(T)[1] if y is None else np.array(y, dtype=float)
     if y.ndim != 1 or len(y) < 2:
         raise ShapeError(f"StochasticVolatility needs a series (T,) of at least two values, got shape {y.shape}")
     if not np.isfinite(y).all() or not y.any():
@@ -682,4 +694,10 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         ),
         name="stochastic-volatility",
         on_arrays=functools.partial(StochasticVolatilityOnArrays, y**2),
+        dims={"x": "time", "y": "time"},
+        generated=Generated(
+            log_likelihood=functools.partial(log_likelihood, y=y),
+            posterior_predictive=posterior_predictive,
+            observed_data={"y": y},
+        ),
     )

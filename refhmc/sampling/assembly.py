@@ -87,7 +87,7 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
         "exact": inexact_part(kernel) is None,
         "adaptation": "",
     }
-    return Result({}, attributes)
+    return Result({}, attributes, dims=model.dims, coords=model.coords)
 
 
 def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:

@@ -31,6 +31,7 @@ from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
 from refhmc.sampling.assembly import attached, begun, cut_short, inexact_part, largest_rectangle, put_posterior
 from refhmc.sampling.chain import make_plan
+from refhmc.sampling.generation import check_groups
 from refhmc.sampling.initialization import check_metrics, check_start, given_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
@@ -62,6 +63,7 @@ def sample_many(
     preflight: bool,
     display: Any,
     max_seconds: float | None,
+    generate: Any,
 ) -> tuple[Result, list[Warning]]:
     """The result, and what to warn of. Raises what :func:`refhmc.sample` does, DeviceError, and MissingTextError on a GPU for a
     model without a text on arrays."""
@@ -77,6 +79,7 @@ def sample_many(
         first = to_host(starts[0])
         check_functions(model, plan, first)
         check_variables(model, first)
+        check_groups(model, first, generate, chains, draws)
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
             check_derivatives(plan, first)

@@ -1,6 +1,7 @@
 """Starts by name, in constrained values: the position q at which ``constrain`` gives them.
 
-A model has the map from q to its variables x, and no inverse. So q is found by Levenberg and Marquardt's iteration for
+A model made by :class:`refhmc.Parameters` has the inverse. Any other has the map from q to its variables x alone, and q is
+found by Levenberg and Marquardt's iteration for
 
     min_q sum_k ((x_k(q) - v_k) / s_k)^2,    s_k = |v_k|, or 1 where v_k is 0
 
@@ -41,6 +42,8 @@ def starts_by_name(model: Model, initvals: Any, chains: int) -> np.ndarray:
 
 def position_of(model: Model, values: Mapping) -> np.ndarray:
     """The position (d,) at which the model's variables have these values."""
+    if model.unconstrain is not None:
+        return model.unconstrain(values, "initvals")
     there = model.constrain(np.zeros(model.dim))
     unknown = [name for name in values if name not in there]
     if unknown:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arviz import import_arviz
+from refhmc.core.arviz import with_groups
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite, whole_number
@@ -67,20 +67,19 @@ def predict(
     groups = predicted(model, np.asarray(positions)[:, ::thin], np.asarray(X), rng, batch)
     attributes: dict[str, int] = {"prediction_thin": thin} | ({"prediction_entropy": entropy} if observations else {})
     if raw:
+        predicted_groups = sorted({*groups, *result.attributes.get("predicted", ())})
         return dataclasses.replace(
-            result, groups={**result.groups, **groups}, attributes={**result.attributes, **attributes}
+            result,
+            groups={**result.groups, **groups},
+            attributes={**result.attributes, **attributes, "predicted": predicted_groups},
         )
-    az = import_arviz()
     coordinates = {"chain": positions["chain"].values, "draw": positions["draw"].values[::thin]}
-    added = {name: predicted_dataset(az, group, coordinates) for name, group in groups.items()}
+    added = {
+        name: predicted_dataset(group, model.dims, {**model.coords, **coordinates}) for name, group in groups.items()
+    }
     for dataset in added.values():
         dataset.attrs.update({key: str(value) if value >= 2**63 else value for key, value in attributes.items()})
-    if hasattr(result, "assign") and not hasattr(result, "add_groups"):  # a DataTree, of ArviZ 1.x
-        import xarray as xr
-
-        return result.assign({name: xr.DataTree(dataset) for name, dataset in added.items()})
-    kept = {name: result[name] for name in result.groups() if name not in added}
-    return type(result)(attrs=result.attrs, **kept, **added)
+    return with_groups(result, added)
 
 
 def predicted(model: Model, draws: np.ndarray, X: np.ndarray, rng: Any, batch: int) -> dict[str, Group]:

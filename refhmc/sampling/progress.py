@@ -17,6 +17,7 @@ from refhmc.sampling.time_left import QUIET, Looks, seconds_left, seconds_of_war
 
 LINE_EVERY = 5.0  # seconds between lines when the output is not a terminal
 MAX_BARS = 32
+SHOWN_AFTER, COUNT_EVERY = 1.0, 0.25  # seconds, of what is counted after sampling
 JUDGE_EVERY = 0.25  # seconds between two estimates of what is left: one takes a millisecond of the processor
 
 
@@ -151,6 +152,11 @@ class _Lines:
             self.last = time.monotonic()
             self.message(report.line())
 
+    def count(self, what: str, done: int, total: int) -> None:
+        if time.monotonic() - self.last >= LINE_EVERY:
+            self.last = time.monotonic()
+            self.message(counted(what, done, total))
+
     def close(self) -> None:
         pass
 
@@ -171,6 +177,7 @@ class _Terminal:
             console=Console(stderr=True),
         )
         self.tasks: list = []
+        self.counts: dict = {}
         self.progress.start()
 
     def message(self, text: str) -> None:
@@ -188,6 +195,11 @@ class _Terminal:
             self.progress.update(task, completed=int(report.draws_done[k]), note=note)
         note = report.time() if rows else joined(report.phase, report.diverged(), report.pace(), report.time())
         self.progress.update(self.tasks[-1], completed=int(report.draws_done.sum()), note=note)
+
+    def count(self, what: str, done: int, total: int) -> None:
+        if what not in self.counts:
+            self.counts[what] = self.progress.add_task(what, total=total, note="")
+        self.progress.update(self.counts[what], completed=done, total=total)
 
     def close(self) -> None:
         self.progress.stop()
@@ -207,12 +219,18 @@ class _Notebook:
     def report(self, report: ProgressReport) -> None:
         self.message(report.line())
 
+    def count(self, what: str, done: int, total: int) -> None:
+        self.message(counted(what, done, total))
+
     def close(self) -> None:
         pass
 
 
 class _Silent:
     def message(self, text: str) -> None:
+        pass
+
+    def count(self, what: str, done: int, total: int) -> None:
         pass
 
     def report(self, report: ProgressReport) -> None:
@@ -228,6 +246,38 @@ class _Callback(_Silent):
 
     def report(self, report: ProgressReport) -> None:
         self.callback(report)
+
+
+class Counter:
+    """What is made after sampling, group by group: shown where it takes more than a second, and then several times a second."""
+
+    def __init__(self, progressbar: Any) -> None:
+        self.progressbar = progressbar
+        self.display: Any = None
+        self.next = time.monotonic() + SHOWN_AFTER
+
+    def part(self, what: str, done: int, parts: int) -> Callable[[int, int], None]:
+        """To be called with how much there is of the part of the number ``done``, all parts being of one size."""
+        return lambda n, size: self.count(what, done * size + n, parts * size)
+
+    def count(self, what: str, done: int, total: int) -> None:
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + COUNT_EVERY
+        self.display = self.display or make_display(self.progressbar)
+        self.display.count(what, done, total)
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.display is not None:
+            self.display.close()
+
+
+def counted(what: str, done: int, total: int) -> str:
+    """log_likelihood: 1200/4000 draws (30 %)"""
+    return f"{what}: {done}/{total} draws ({100 * done / total:.0f} %)"
 
 
 def in_notebook() -> bool:

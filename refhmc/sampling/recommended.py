@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from refhmc.kernels import DHMC, KERNELS, NUTS
+from refhmc.kernels.options import named
 
 
 def kernel_for(model: Any, kernel: Any) -> Any:
     """``kernel``, or that which its name, "nuts", or for None the model says. Raises ValueError for another word."""
-    if kernel is None:
-        return recommended_kernel(model)
-    if not isinstance(kernel, str):
-        return kernel
-    there = KERNELS.made_alone()
-    if kernel.lower() not in there:
-        raise ValueError(f"kernel must be a kernel of refhmc's or one of the words {', '.join(there)}; got {kernel!r}")
-    return KERNELS[kernel.lower()]()
+    if isinstance(kernel, str):
+        kernel = named(kernel, "kernel", KERNELS)
+    return recommended_kernel(model) if kernel is None else kernel
 
 
 def recommended_kernel(model: Any) -> Any:

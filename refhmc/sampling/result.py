@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import datetime
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, as_dataset
-from refhmc.core.arviz import import_arviz
+from refhmc.core.arviz import arviz_0, as_arviz, dataset
+from refhmc.core.named_axes import PREDICTED, Coords, Dims
 from refhmc.sampling.progress import told_apart
 
 Group = dict[str, np.ndarray]
 
-# Of what ``refhmc.predict`` adds: the groups, and the axes of their variables after chain and draw.
-PREDICTED = ("predictions", "posterior_predictive")
-AXES = {
-    "mean": ("observation", "output"),
-    "outputs": ("observation", "output"),
-    "probability": ("observation", "class"),
-    "y": ("observation", "output"),
-}
+DATA = ("observed_data", "constant_data")
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,8 +26,10 @@ class Result:
     ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
     (:mod:`refhmc.core.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
     same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
-    can be tried again. :func:`refhmc.predict` adds ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the
-    run was made, ``warnings`` what deserves a look.
+    can be tried again. Those of the model's ``generated`` (:class:`refhmc.Generated`) are beside them, ``observed_data`` and
+    ``constant_data`` without chains and draws, ``prior`` and ``prior_predictive`` with one chain. :func:`refhmc.predict` adds
+    ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
+    ``dims`` and ``coords``: names of the variables' axes and labels along them, as the model has them.
     ``ragged`` has each chain's own draws (n_k, d) when the run ended early and the chains are of different lengths;
     the groups then hold the largest rectangle that can be cut from them. ``adapted``: what each chain's warm-up has learned, an
     :class:`refhmc.adaptation.adapted.Adapted` (of several blocks a dictionary of these, by block); in ArviZ's object the group
@@ -45,6 +41,8 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     ragged: dict[int, np.ndarray] = field(default_factory=dict)
     adapted: list[Any] = field(default_factory=list)
+    dims: Dims = field(default_factory=dict)
+    coords: Coords = field(default_factory=dict)
 
     def __repr__(self) -> str:
         about, there = self.attributes, self.groups.get("unconstrained_posterior", {}).get("q", np.zeros((0, 0, 0)))
@@ -80,46 +78,42 @@ class Result:
     def to_arviz(self) -> Any:
         """An ``InferenceData`` (ArviZ 0.x) or a ``DataTree`` (ArviZ 1.x), whichever is installed.
 
-        Raises ImportError, saying what to install, when neither ``arviz`` nor ``arviz-base`` is there.
+        A ``DataTree``, too, where there is no ArviZ. Raises ImportError, saying what to install, without xarray.
         """
-        az = import_arviz()
-        there = [k for k, group in self.groups.items() if group]
-        others = {k: az.dict_to_dataset(self.groups[k]) for k in there if "unconstrained" in k}
-        for k in set(there) & set(PREDICTED):
-            n = next(iter(self.groups[k].values())).shape[1]
-            coordinates = {"draw": int(self.attributes["prediction_thin"]) * np.arange(n)}
-            others[k] = predicted_dataset(az, self.groups[k], coordinates)
+        made = {name: self.as_dataset(name) for name, group in self.groups.items() if group}
+        attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
+        attributes["created_at"] = datetime.datetime.now(datetime.UTC).isoformat()
+        for group in made.values():
+            group.attrs.update(attributes)
         if self.adapted and all(isinstance(each, Adapted) for each in self.adapted):
             learned = as_dataset(self.adapted, list(range(len(self.adapted))))
-            others |= {} if learned is None else {"adaptation": learned}
-        standard = {k: self.groups[k] for k in there if k not in others}
-        warm = any(k.startswith("warmup_") for k in standard)
-        if "data" in inspect.signature(az.from_dict).parameters:  # ArviZ 1.x: one nested dictionary
-            tree = az.from_dict(standard, save_warmup=warm)
-            import xarray as xr
+            made |= {} if learned is None else {"adaptation": learned}
+        return as_arviz(made)
 
-            tree = tree.assign({k: xr.DataTree(v) for k, v in others.items()})
-            groups = [tree[name] for name in there]
-        else:
-            tree = az.from_dict(**standard, save_warmup=warm)
-            tree.add_groups(others)
-            groups = [tree[name] for name in there]
-        attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
-        for group in groups:
-            group.attrs.update(attributes)
-        return tree
+    def as_dataset(self, name: str) -> Any:
+        """One group as an xarray ``Dataset``, its axes named."""
+        group = self.groups[name]
+        if name in DATA:
+            return dataset(group, self.dims, self.coords, leading=())
+        if name.removeprefix("warmup_") in ("sample_stats", "unconstrained_posterior"):  # no variables of the user's
+            return dataset(group)
+        if name not in self.attributes.get("predicted", ()):
+            return dataset(group, self.dims, self.coords)
+        n = next(iter(group.values())).shape[1]
+        draws = {"draw": int(self.attributes["prediction_thin"]) * np.arange(n)}
+        return predicted_dataset(group, self.dims, {**self.coords, **draws})
 
 
-def predicted_dataset(az: Any, group: Group, coordinates: dict) -> Any:
-    """A group of ``refhmc.predict`` as an xarray ``Dataset``; ``coordinates`` of its chains and draws."""
-    dims = {name: list(AXES[name][: value.ndim - 2]) for name, value in group.items() if name in AXES}
-    return az.dict_to_dataset(group, dims=dims, coords=coordinates)
+def predicted_dataset(group: Group, dims: Dims, coords: Coords) -> Any:
+    """A group of ``refhmc.predict`` as an xarray ``Dataset``."""
+    enough = {name: axes for name, axes in dims.items() if name in group and len(axes) >= group[name].ndim - 2}
+    return dataset(group, {**PREDICTED, **enough}, coords)
 
 
 def summary_table(result: Result) -> Any:
     """ArviZ's summary of the posterior, a pandas table, whichever version is installed."""
-    az = import_arviz()
-    if hasattr(az, "summary"):
+    az = arviz_0()
+    if az is not None:
         return az.summary(result.to_arviz(), group="posterior")
     from arviz_stats import summary
 

@@ -11,7 +11,8 @@ from refhmc import diagnostics
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.integrators import GeneralizedLeapfrog
 from refhmc.integrators.defaults import resolve
-from refhmc.metrics import Fisher
+from refhmc.kernels.watched import MAX_STEPS
+from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
@@ -55,6 +56,7 @@ def review(
         of_block += _unsolved(stats, kernel)
         of_block += _stuck(draws, before, stats, fixed)
         of_block += _max_depth(stats, kernel)
+        of_block += _cut_short(stats, kernel)
         of_block += _flips(stats, fixed)
         of_block += _exploring(stats)
         found += [f"Block {block}: {text}" for text in of_block] if block else of_block
@@ -203,7 +205,34 @@ def _unsolved(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
         f"{count} of {failed.size} transitions ({percent(count, failed.size)}) were rejected because the integrator's "
         f"solver failed ({_per_chain(failed)}), {what}: the step is too large where the metric changes fast. {rest} "
         "Take a smaller step_size, or more max_iterations where they only converge slowly."
+        + f" {smoother(kernel)}".rstrip()
         + (" GeneralizedLeapfrog needs coordinates of order one; ImplicitMidpoint does not." if back and alone else "")
+    ]
+
+
+def smoother(kernel: Any) -> str:
+    """For a metric that smooths |eigenvalue of the Hessian| over 1/alpha: what a smaller alpha is good for; else nothing."""
+    metric, _ = resolve(kernel.metric, kernel.integrator)
+    if not isinstance(metric, SoftAbs | DiagonalSoftAbs):
+        return ""
+    return (
+        f"{type(metric).__name__}(alpha={metric.alpha:,.10g}) changes within {1 / metric.alpha:.1g} of where an eigenvalue "
+        "of the Hessian passes 0, which no step resolves: if eigenvalues change sign there, take a smaller alpha."
+    )
+
+
+def _cut_short(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
+    """Of trajectories whose length is given or learned: those that ended at MAX_STEPS before it."""
+    if "int_time" not in stats or "tree_depth" in stats or kernel.n_steps is not None:
+        return []
+    cut = stats["n_steps"] >= MAX_STEPS
+    if cut.mean() <= MAX_DEPTH_SHARE:
+        return []
+    step, length = float(np.median(stats["step_size"][cut])), float(np.median(stats["int_time"][cut]))
+    why = smoother(kernel) or "Reparametrise, take a metric that knows the scales, or give n_steps."
+    return [
+        f"{int(cut.sum())} of {cut.size} trajectories ({_per_chain(cut)}) ended at {MAX_STEPS} steps, the most that are made "
+        f"for a trajectory_length: at a step size of {step:.2g} they are {length:.2g} long. {why}"
     ]
 
 

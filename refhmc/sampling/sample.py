@@ -33,6 +33,7 @@ from refhmc.sampling.chain import BlockState, make_plan
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.drawing import Drawing, draw_in_executor, draw_in_threads
+from refhmc.sampling.generation import check_groups, chosen, put_generated_or_say
 from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.many import sample_many
@@ -68,6 +69,7 @@ def sample(
     shared_step_size: bool | None = None,
     streamed: bool = False,
     warmup: Any = None,
+    generate: Any = None,
     **unknown: Any,
 ) -> Any | Result:
     """Draw from a model's distribution.
@@ -113,6 +115,10 @@ def sample(
     warmup : "stan": metrics as Stan's warm-up has them, ``Diagonal()`` where the kernel says none. Or a result of this
         function, raw or ArviZ's: chain k begins with the step size and the metric that chain k (modulo their number) of
         it has learned, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are.
+    generate : which groups to make after sampling, of those that the model's ``generated`` has
+        (:class:`refhmc.Generated`): None, all that fit into 1 GiB, with a warning that names the others; True, all; False,
+        none; or names, "log_likelihood". Slow ones show progress, and Ctrl-C leaves out what is not finished.
+        :func:`refhmc.generate` makes them later.
     fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 5 to 40 seconds, once, then
         kept; worth it for runs of minutes where an evaluation takes microseconds or less. Draws may differ from those by
         pointer in their last bits, since sums may be added in another order.
@@ -135,6 +141,7 @@ def sample(
     kernel = kernel_for(model, kernel)
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
     check_init(init, model)
+    chosen(model, generate)  # raises what it does before anything else is done
     learned = None
     usual = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
     if isinstance(warmup, str) and warmup == "stan":
@@ -165,11 +172,14 @@ def sample(
                 preflight=preflight,
                 display=display,
                 max_seconds=max_seconds,
+                generate=generate,
             )
         result.attributes["starts"] = [usual] * chains
         try:
             with sigterm_as_ctrl_c():
                 for warning in to_say:
+                    warnings.warn(warning, stacklevel=2)
+                for warning in put_generated_or_say(result, model, generate, progressbar):
                     warnings.warn(warning, stacklevel=2)
                 return result if raw else result.to_arviz()
         except BaseException as error:
@@ -196,6 +206,7 @@ def sample(
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
             warnings.warn(imprecise, PrecisionWarning, stacklevel=2)
+        check_groups(model, first, generate, chains, draws)
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=2)
@@ -254,6 +265,8 @@ def sample(
             finally:
                 if failure is not None:
                     raise failure
+            for warning in put_generated_or_say(result, model, generate, progressbar):
+                warnings.warn(warning, stacklevel=2)
             return result if raw else result.to_arviz()
     except BaseException as error:
         carrier = attached(error, result, put_together)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_array, as_float, named
-from refhmc.errors import EvaluationError, ModelError
+from refhmc.core.named_axes import SAMPLES, check_axes
+from refhmc.errors import ModelError
 from refhmc.models.base import Model
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain import Plan
 
-NOT_FOR_VARIABLES = ("chain", "draw")  # ArviZ's names for the axes of a result
 NEARBY = 1e-3  # how far the second position is from the start, relative to it
 SPREAD = 0.25  # how far those that ``constrain`` is tried at are
 
@@ -42,7 +42,7 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
         calls = dict(_calls(model, plan))
         for key, call in calls.items():
             _check_arguments_kept(model, key, call, q)
-        with contextlib.suppress(EvaluationError):  # said again by the check of the start
+        with contextlib.suppress(ArithmeticError):  # said again by the check of the start
             log_density, gradient = model._functions["log_density"], model._functions["gradient"]
             as_float(log_density(q.copy(), model.data), "log_density")
             if argument_count(gradient) == 2:
@@ -56,13 +56,14 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Each function by its name, as ``call(q)`` with the position itself."""
     core, d, data = model.core, model.dim, model.core.data
     yield "log_density", lambda q: core.as_given("log_density")(q, data)
-    keys = ["gradient", "value_and_gradient"]
+    both = model._functions["value_and_gradient"] is not None and core.why_python is None
+    keys = ["value_and_gradient" if both else "gradient"]
     for block in plan.blocks:
         keys += [key for key in block.dynamics.metric.reads if key is not None]
     for key in dict.fromkeys(keys):
         if key in FULL_TENSOR and model._functions[key] is None:
             key = FULL_TENSOR[key]
-        if model._functions[key] is None or (key == "value_and_gradient" and core.why_python is not None):
+        if model._functions[key] is None:
             continue
         before_out, axes = DERIVATIVES.get(key, (2, 1))
         M = (np.eye(d),) if before_out == 3 else ()
@@ -107,14 +108,11 @@ def check_variables(model: Model, q: np.ndarray) -> None:
     for name, value in values.items():
         if not isinstance(name, str):
             raise ModelError(f"constrain: the names of variables must be strings, got {name!r}")
-        if name in NOT_FOR_VARIABLES:
+        if name in SAMPLES:
             raise ModelError(f"a variable cannot be called {name!r}: that is the name of an axis of the result")
         if value.dtype.kind not in "fiubc":
             raise ModelError(f"constrain: {name!r} must be numbers, it is {value.dtype}")
-    for name in values:
-        axes = [f"{other}_dim_{n}" for other, value in values.items() for n in range(value.ndim - 2)]
-        if name in axes:
-            raise ModelError(f"a variable cannot be called {name!r}: that is the name of an axis of another one")
+    check_axes("the posterior", {name: value.shape[2:] for name, value in values.items()}, model.dims, model.coords)
 
 
 def _value(model: Model, q: np.ndarray) -> float:

@@ -62,6 +62,39 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         assert posterior["x"].shape == (4, 300, 10)
 
 
+def test_groups_and_labels_of_a_model(tmp_path, capsys):
+    """The summary has the schools' names; the file what the model generates, or what was asked for."""
+    import xarray as xr
+
+    command = [
+        "sample",
+        "eight-schools",
+        "--draws",
+        "60",
+        "--tune",
+        "60",
+        "--chains",
+        "2",
+        "--seed",
+        "1",
+        "--quiet",
+        "--out",
+    ]
+    assert main([*command, str(tmp_path / "all.nc")]) == 0
+    assert "theta[Phillips Andover]" in capsys.readouterr().out
+    with xr.open_datatree(tmp_path / "all.nc") as tree:
+        assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "school")
+        assert tree["observed_data"]["y"].sel(school="Choate") == 28
+        assert tree["prior_predictive"]["y"].shape == (1, 60, 8)
+    assert main([*command, str(tmp_path / "one.nc"), "--generate", "log_likelihood"]) == 0
+    with xr.open_datatree(tmp_path / "one.nc") as tree:
+        assert "log_likelihood" in tree.children
+        assert "posterior_predictive" not in tree.children
+    assert main([*command[:-1], "--generate", "none"]) == 1
+    assert main([*command, str(tmp_path / "no.nc"), "--generate", "loglik"]) == 1
+    assert re.search("--generate says what --out writes.*no group 'loglik'", capsys.readouterr().err, re.DOTALL)
+
+
 def test_a_metric_and_an_integrator_by_name(tmp_path, capsys):
     out = tmp_path / "r.nc"
     options = "--kernel hmc --n-steps 5 --metric diagonal-softabs --alpha 100 --integrator generalized-leapfrog"
@@ -317,3 +350,62 @@ def test_ctrl_c_summarises_what_there_is_and_exits_with_130(tmp_path):
     assert process.returncode == 130
     assert "true mean" in printed
     assert out.stat().st_size > 0
+
+
+# ------------------------------------------------------------------------------------------ a model of a file, options, JSON
+
+OWN_FILE = """
+import numpy as np
+import refhmc
+
+
+def log_density(q):
+    return -0.5 * np.sum(q * q)
+
+
+def gradient(q):
+    return -q
+
+
+normal = refhmc.Model(2, log_density, gradient, name="my normal", in_python="a few calls")
+
+
+def make():
+    return normal
+
+
+number = 3
+"""
+FEW = ["--draws", "30", "--tune", "30", "--chains", "2", "--cores", "1", "--seed", "1", "--quiet"]
+
+
+@pytest.mark.parametrize("name", ["normal", "make"])
+def test_a_model_of_a_file_is_sampled_and_told_of_in_json(tmp_path, capsys, name):
+    file = tmp_path / "of_mine.py"
+    file.write_text(OWN_FILE, encoding="utf-8")
+    kernel = ["--kernel", "hmc", "--trajectory-length", "1.5", "--length-jitter", "0.2", "--step-jitter", "0.1"]
+    assert main(["sample", f"{file}:{name}", *FEW, *kernel, "--warmup", "stan", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["attributes"]["model"] == "my normal"
+    made = json.loads(told["attributes"]["kernel"])
+    assert (made["trajectory_length"], made["length_jitter"], made["step_jitter"]) == (1.5, 0.2, 0.1)
+    assert set(told["summary"]) == {"q[0]", "q[1]"}
+    assert all(isinstance(row["mean"], float | str) for row in told["summary"].values())
+    assert told["warnings"]
+
+
+def test_what_is_no_model_of_a_file_is_named(tmp_path, capsys):
+    file = tmp_path / "of_mine_too.py"
+    file.write_text(OWN_FILE, encoding="utf-8")
+    for given, words in (
+        (f"{file}:other", "has no 'other'"),
+        (f"{file}:number", "is no refhmc.Model"),
+        (f"{tmp_path / 'none.py'}:model", "there is no file"),
+    ):
+        assert main(["sample", given, *FEW]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_a_depth_of_trees_is_for_nuts(capsys):
+    assert main(["sample", "banana", *FEW, "--kernel", "hmc", "--max-treedepth", "5"]) == 1
+    assert "--max-treedepth belongs to --kernel nuts" in capsys.readouterr().err

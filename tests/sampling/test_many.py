@@ -354,14 +354,14 @@ def test_a_function_that_raises_in_mid_run(kernel, sample):
     def f(q):
         calls.append(0)
         if len(calls) > 1500:
-            raise ZeroDivisionError("of mine")
+            raise RuntimeError("of mine")
         return squares(q)
 
     calls = []
-    with pytest.raises(SamplingError, match=r"ZeroDivisionError: of mine \(last position q = \[") as raised:
+    with pytest.raises(SamplingError, match=r"RuntimeError: of mine \(last position q = \[") as raised:
         sample(in_python(f), kernel, **{**SHORT, "draws": 10_000, "tune": 0})
     partial = raised.value.partial
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert isinstance(raised.value.__cause__, RuntimeError)
     assert partial.draws.shape[1] > 5
     assert partial.posterior["q"].shape == partial.draws.shape
     assert partial.attributes["n_gradient_evaluations"] > 100

@@ -1,16 +1,18 @@
-"""The ArviZ object: ArviZ 0.23's InferenceData, and the DataTree of ArviZ 1.x (by ``arviz_base``)."""
+"""The ArviZ object: ArviZ 0.23's InferenceData, and the DataTree of ArviZ 1.x."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import refhmc
-from refhmc.sampling import result as results
+from refhmc.core import arviz
 
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted")
 COUNTS = ("n_steps", "tree_depth", "index_in_trajectory", "outcome")
@@ -33,15 +35,19 @@ def raw():
         )
 
 
-@pytest.fixture(params=["arviz", "arviz_base"])
-def arviz(request, monkeypatch):
-    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
-    monkeypatch.setattr(results, "import_arviz", lambda: module)
-    return module
+@pytest.fixture(params=["InferenceData", "DataTree"])
+def kind(request, monkeypatch):
+    """The type of the object: that of the installed ArviZ, or with ArviZ 0.x also that of 1.x."""
+    if request.param == "DataTree":
+        monkeypatch.setattr(arviz, "arviz_0", lambda: None)
+    elif arviz.arviz_0() is None:
+        pytest.skip("ArviZ 0.x is not installed")
+    return request.param
 
 
-def test_groups_dimensions_types_and_attributes(raw, arviz):
+def test_groups_dimensions_types_and_attributes(raw, kind):
     tree = raw.to_arviz()
+    assert type(tree).__name__ == kind
     names = (
         set(tree.groups()) if hasattr(tree, "groups") and callable(tree.groups) else {g.strip("/") for g in tree.groups}
     )
@@ -66,15 +72,15 @@ def test_groups_dimensions_types_and_attributes(raw, arviz):
         assert json.loads(attributes["warnings"]) == raw.warnings
 
 
-def test_net_cdf_round_trip(raw, arviz, tmp_path):
+def test_net_cdf_round_trip(raw, kind, tmp_path):
     tree = raw.to_arviz()
     tree.to_netcdf(tmp_path / "result.nc")
-    if arviz.__name__ == "arviz_base":
+    if kind == "DataTree":
         import xarray as xr
 
         back = xr.open_datatree(tmp_path / "result.nc")
     else:
-        back = arviz.from_netcdf(tmp_path / "result.nc")
+        back = arviz.arviz_0().from_netcdf(tmp_path / "result.nc")
     for group in ("posterior", "unconstrained_posterior"):
         for name, values in raw.groups[group].items():
             assert np.array_equal(back[group][name].values, values)
@@ -82,9 +88,8 @@ def test_net_cdf_round_trip(raw, arviz, tmp_path):
     assert back["posterior"].attrs["model"] == "funnel"
 
 
-@pytest.mark.filterwarnings("ignore:More chains")
 @pytest.mark.parametrize("draws", [120, 3, 0])
-def test_what_is_left_of_a_run_can_be_converted(raw, arviz, draws):
+def test_what_is_left_of_a_run_can_be_converted(raw, kind, draws):
     """A result whose ``constrain`` raised, and one that was stopped early."""
     cut = {name: {k: v[:, :draws] for k, v in group.items()} for name, group in raw.groups.items()}
     for left in (cut, {**cut, "posterior": {}, "warmup_posterior": {}}):
@@ -108,6 +113,25 @@ def test_arviz_functions_take_it(raw):
     for plot in ("plot_trace", "plot_energy", "plot_pair"):
         if hasattr(az, plot):
             assert getattr(az, plot)(tree) is not None
+
+
+def test_what_a_run_imports():
+    """With raw=True nothing of ArviZ, xarray, pandas, matplotlib, scipy.stats or scipy.special; for a ``DataTree`` xarray with
+    its pandas."""
+    program = """
+import sys
+import refhmc
+from refhmc.core import arviz
+arviz.arviz_0 = lambda: None
+heavy = {"arviz", "arviz_base", "arviz_stats", "xarray", "pandas", "matplotlib", "scipy.stats", "scipy.special"}
+result = refhmc.sample(refhmc.models.EightSchools(), draws=100, tune=100, random_seed=1, progressbar=False, raw=True)
+print(sorted(heavy & set(sys.modules)))
+result.to_arviz()
+print(sorted(heavy & set(sys.modules)))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.splitlines() == ["[]", "['pandas', 'xarray']"]
 
 
 def test_without_arviz_the_error_says_what_to_install(raw, monkeypatch):

@@ -263,3 +263,27 @@ def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
         for seed in range(5):
             result = sample(normal, refhmc.HMC(), draws=10, tune=200, random_seed=seed)
             assert not any("stuck" in text for text in result.warnings)
+
+
+def test_trajectories_cut_at_the_most_steps_are_told_with_what_softabs_can_do():
+    """The banana's Hessian has an eigenvalue that passes 0: warm-up finds no step at which the solver never fails."""
+    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), trajectory_length=3.0)
+    with pytest.warns(SamplingWarning, match="1024 steps"):
+        result = refhmc.sample(
+            refhmc.models.Banana(), kernel, draws=20, tune=250, chains=1, random_seed=1, raw=True, progressbar=False
+        )
+    cut = int((result.sample_stats["n_steps"] == 1024).sum())
+    (said,) = [text for text in result.warnings if "1024 steps" in text]
+    assert f"{cut} of 20 trajectories" in said
+    assert "smaller alpha" in said
+
+
+def test_a_solver_that_fails_where_eigenvalues_pass_0_is_told_of_alpha():
+    kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), step_size=0.1, n_steps=20)
+    with pytest.warns(SamplingWarning, match="solver failed"):
+        result = refhmc.sample(
+            refhmc.models.Banana(), kernel, draws=40, tune=0, chains=1, random_seed=1, raw=True, progressbar=False
+        )
+    (said,) = [text for text in result.warnings if "solver failed" in text]
+    assert "alpha=1,000,000" in said
+    assert "smaller alpha" in said

@@ -60,6 +60,7 @@ def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = T
 
     def sample(q, draws: int, seed: int):
         options = {"chains": 1, "cores": 1, "progressbar": False, "raw": True, "preflight": False, "fuse": fuse}
+        options["generate"] = False
         return refhmc.sample(model, kernel, draws=draws, tune=0, random_seed=seed, initvals=q, **options)
 
     def prepare(draws: int):

@@ -43,7 +43,7 @@ def prepare_refhmc(problem: str, learn_from: str = "draws"):
     import refhmc
 
     model = problems.refhmc_model(problem)
-    options = {"cores": 1, "raw": True, "progressbar": False}
+    options = {"cores": 1, "raw": True, "progressbar": False, "generate": False}  # as peers do not
     refhmc.sample(model, draws=1, tune=0, chains=1, random_seed=0, **options)
 
     kernel = refhmc.NUTS(target_accept=0.8, metric=refhmc.metrics.Diagonal(learn_from=learn_from))

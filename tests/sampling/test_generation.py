@@ -1,0 +1,444 @@
+"""Groups that follow from draws: the same whatever way a run is made; nothing drawn is lost by them; ArviZ takes them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import refhmc
+from refhmc.core import arviz
+from refhmc.errors import ModelError, SamplingWarning, ShapeError
+from refhmc.sampling import generation
+from refhmc.sampling.progress import Counter
+from tests.helpers.models import FEW_CALLS
+
+RUN = {"draws": 60, "tune": 60, "chains": 2, "random_seed": 3, "progressbar": False}
+Y = np.array([1.0, 2.5, -0.5])
+FIELDS = ["north", "south", "west"]
+ALPHA = 1e-6
+
+
+def log_density(q, y):
+    return -0.5 * np.sum((y - q[:3]) ** 2) - 0.5 * np.sum(q[:3] ** 2) / np.exp(2 * q[3]) - 3 * q[3] - 0.5 * q[3] ** 2
+
+
+def gradient(q, y):
+    precision = np.exp(-2 * q[3])
+    out = np.empty(4)
+    out[:3] = y - q[:3] - precision * q[:3]
+    out[3] = precision * np.sum(q[:3] ** 2) - 3 - q[3]
+    return out
+
+
+def constrain(q):
+    return {"yields": q[..., :3], "tau": np.exp(q[..., 3])}
+
+
+def log_likelihood(values):
+    return {"y": scipy.stats.norm.logpdf(Y, values["yields"], 1.0)}
+
+
+def posterior_predictive(values, rng):
+    return {"y": rng.normal(values["yields"], 1.0)}
+
+
+def prior(rng):
+    tau = np.exp(rng.normal())
+    return {"yields": rng.normal(0.0, tau, 3), "tau": tau}
+
+
+GENERATED = {
+    "log_likelihood": log_likelihood,
+    "posterior_predictive": posterior_predictive,
+    "prior": prior,
+    "observed_data": {"y": Y},
+    "constant_data": {"sd": 1.0},
+}
+LABELS = {"dims": {"yields": "field", "y": ["field"]}, "coords": {"field": FIELDS}}
+
+
+def model_with(generated=GENERATED, **labels):
+    return refhmc.Model(
+        4,
+        log_density,
+        gradient,
+        data=Y,
+        in_python=FEW_CALLS,
+        constrain=constrain,
+        generated=generated,
+        names=["yields[0]", "yields[1]", "yields[2]", "log_tau"],
+        **(labels or LABELS),
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_with()
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    return refhmc.sample(model, raw=True, **RUN)
+
+
+def same_groups(one: refhmc.Result, other: refhmc.Result, names=("posterior", *generation.GROUPS)) -> bool:
+    return all(
+        one.groups[group].keys() == other.groups[group].keys()
+        and all(np.array_equal(one.groups[group][name], other.groups[group][name]) for name in one.groups[group])
+        for group in names
+    )
+
+
+def test_the_groups(result):
+    groups = result.groups
+    for i, j in ((0, 0), (1, 59)):
+        for k in range(3):
+            expected = scipy.stats.norm(groups["posterior"]["yields"][i, j, k]).logpdf(Y[k])
+            assert groups["log_likelihood"]["y"][i, j, k] == pytest.approx(expected, rel=1e-14)
+    assert groups["posterior_predictive"]["y"].shape == (2, 60, 3)
+    assert groups["prior"]["yields"].shape == groups["prior_predictive"]["y"].shape == (1, 60, 3)
+    assert groups["prior"]["tau"].shape == (1, 60)
+    assert np.array_equal(groups["observed_data"]["y"], Y)
+    assert groups["constant_data"]["sd"] == 1.0
+
+
+def test_the_laws(result):
+    """Residuals of what is drawn are independent standard normals; two checks at ALPHA each."""
+    groups = result.groups
+    for there, drawn in (("posterior", "posterior_predictive"), ("prior", "prior_predictive")):
+        residuals = groups[drawn]["y"] - groups[there]["yields"]
+        assert scipy.stats.kstest(residuals.ravel(), "norm").pvalue > ALPHA
+
+
+def test_neither_the_draws_nor_the_groups_depend_on_the_others(model, result):
+    assert np.array_equal(refhmc.sample(model, raw=True, generate=False, **RUN).draws, result.draws)
+    some = refhmc.sample(model, raw=True, generate=["prior_predictive"], **RUN)
+    assert set(some.groups) & set(generation.GROUPS) == {"prior", "prior_predictive"}
+    assert same_groups(some, result, ["posterior", "prior", "prior_predictive"])
+    one = refhmc.sample(model, raw=True, generate="posterior_predictive", **{**RUN, "chains": 1})
+    assert np.array_equal(one.groups["posterior_predictive"]["y"][0], result.groups["posterior_predictive"]["y"][0])
+
+
+def test_they_are_the_same_by_an_executor_a_checkpoint_and_later(model, result, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        assert same_groups(refhmc.sample(model, raw=True, executor=executor, **RUN), result)
+    bare = model_with(generated=None, dims={"yields": "field"})
+    first = refhmc.sample(bare, raw=True, checkpoint=tmp_path, **{**RUN, "draws": 20})
+    assert not set(first.groups) & set(generation.GROUPS)
+    # Neither `generated` nor names of axes are parts of the run: the folder is not refused.
+    assert same_groups(refhmc.sample(model, raw=True, checkpoint=tmp_path, **RUN), result)
+    later = refhmc.generate(model, refhmc.sample(bare, raw=True, **RUN))
+    assert same_groups(later, result)
+    assert later.dims == {"yields": ("field",), "y": ("field",)}
+    again = pickle.loads(pickle.dumps(model))
+    assert same_groups(refhmc.generate(again, result), result)
+
+
+def test_many_chains_at_once(model, result):
+    many = refhmc.sample(model, raw=True, backend="arrays", **RUN)
+    values = {name: value.reshape(-1, *value.shape[2:]) for name, value in many.posterior.items()}
+    assert np.array_equal(many.groups["log_likelihood"]["y"].reshape(-1, 3), log_likelihood(values)["y"])
+    assert same_groups(many, result, ["prior", "prior_predictive"])
+
+
+def test_a_function_of_one_draw_gives_what_one_of_many_gives(model, result):
+    """Called for many draws, and for each alone: one that breaks on many, one that mixes them, one with random numbers."""
+
+    def alone(values, rng):
+        assert values["tau"].shape == ()
+        return {"y": rng.normal(values["yields"], 1.0)}
+
+    def mixes(values):
+        assert values["yields"].shape[-1] == 3
+        return {"y": scipy.stats.norm.logpdf(Y, values["yields"] + 0 * np.mean(values["tau"]), 1.0)}
+
+    def centred(values):
+        return {"y": values["yields"] - np.mean(values["yields"])}
+
+    other = model_with({**GENERATED, "posterior_predictive": alone, "log_likelihood": mixes})
+    made = refhmc.generate(other, result)
+    assert same_groups(made, result, ["posterior_predictive", "prior_predictive"])
+    assert made.groups["log_likelihood"]["y"] == pytest.approx(result.groups["log_likelihood"]["y"], rel=1e-12)
+    made = refhmc.generate(model_with({**GENERATED, "log_likelihood": centred}), result, "log_likelihood")
+    yields = result.posterior["yields"]
+    assert np.array_equal(made.groups["log_likelihood"]["y"], yields - yields.mean(axis=2, keepdims=True))
+
+
+def test_a_chain_that_does_not_move_does_not_hide_that_a_function_mixes_draws(result):
+    """Of its first two draws, which are equal, the mean over both is that of each."""
+    values = {"x": np.array([1.0, 1.0, 1.0, 2.0, 5.0])}
+    found = generation.over_draws("g", lambda v: {"m": v["x"] * 0 + np.mean(v["x"])}, values, 5, lambda i, n: None)
+    assert found["m"].tolist() == [1.0, 1.0, 1.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 10**6])
+def test_how_many_draws_a_call_takes_does_not_show(model, result, batch, monkeypatch):
+    monkeypatch.setattr(generation, "BATCH", batch)
+    assert same_groups(refhmc.generate(model, result), result)
+
+
+def test_types_that_grow():
+    """A number that is whole at the first draws is not cut where it is not."""
+    values = {"x": np.array([1.0, 2.0, 2.5])}
+    found = generation.over_draws("g", lambda v: {"n": int(v["x"]) if v["x"] % 1 == 0 else v["x"]}, values, 3, print)
+    assert found["n"].tolist() == [1.0, 2.0, 2.5]
+
+
+class Stops:
+    """log_likelihood that raises at a call."""
+
+    def __init__(self, error: BaseException, at: int) -> None:
+        self.error, self.left = error, at
+
+    def __call__(self, values):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        assert values["tau"].shape == ()  # one draw at a time
+        return log_likelihood(values)
+
+
+def test_ctrl_c_leaves_out_what_is_not_finished(result):
+    stopped = model_with({**GENERATED, "log_likelihood": Stops(KeyboardInterrupt(), 30)})
+    with pytest.warns(SamplingWarning, match=r"log_likelihood, posterior_predictive, .*refhmc.generate"):
+        raw = refhmc.sample(stopped, raw=True, **RUN)
+    assert np.array_equal(raw.draws, result.draws)
+    assert "log_likelihood" not in raw.groups
+    assert not raw.interrupted  # the draws are all there
+    assert same_groups(refhmc.generate(model_with(), raw), result)
+
+
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_what_is_large_is_left_out_and_said(model, result, backend, monkeypatch):
+    """Of 120 draws of 3 numbers of 8 bytes, and 60 of the prior's: one group fits, and all the others that are small."""
+    monkeypatch.setattr(generation, "ROOM", 120 * 3 * 8 + 60 * 4 * 8)
+    with pytest.warns(SamplingWarning, match="The groups posterior_predictive, prior_predictive take more than"):
+        raw = refhmc.sample(model, raw=True, backend=backend, **RUN)
+    assert {"log_likelihood", "prior", "observed_data"} <= set(raw.groups)
+    assert any("posterior_predictive, prior_predictive take" in text for text in raw.warnings)
+    asked = refhmc.sample(model, raw=True, backend=backend, generate=True, **RUN)
+    assert set(asked.groups) == set(result.groups)
+
+
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_an_exception_carries_the_draws(backend):
+    stopped = model_with({**GENERATED, "log_likelihood": Stops(ZeroDivisionError("mine"), 30)})
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        refhmc.sample(stopped, backend=backend, **RUN)
+    partial = caught.value.partial
+    assert partial.draws.shape == (2, 60, 4)
+    assert partial.posterior["tau"].shape == (2, 60)
+    assert any("log_likelihood, of draw" in note for note in caught.value.__notes__)
+    assert "log_likelihood" in refhmc.generate(model_with(), partial).groups
+
+
+@pytest.fixture(params=["InferenceData", "DataTree"])
+def kind(request, monkeypatch):
+    if request.param == "DataTree":
+        monkeypatch.setattr(arviz, "arviz_0", lambda: None)
+    elif arviz.arviz_0() is None:
+        pytest.skip("ArviZ 0.x is not installed")
+    return request.param
+
+
+def test_axes_and_labels_in_the_object_of_arviz(model, result, kind, tmp_path):
+    tree = result.to_arviz()
+    assert type(tree).__name__ == kind
+    for group in ("posterior", "prior"):
+        assert tree[group]["yields"].dims == ("chain", "draw", "field")
+        assert tree[group]["tau"].dims == ("chain", "draw")
+    for group in ("log_likelihood", "posterior_predictive", "prior_predictive"):
+        assert tree[group]["y"].dims == ("chain", "draw", "field")
+    assert tree["observed_data"]["y"].dims == ("field",)
+    assert tree["constant_data"]["sd"].dims == ()
+    for group in ("posterior", "log_likelihood", "observed_data"):
+        assert tree[group]["field"].values.tolist() == FIELDS
+    south = tree["posterior"]["yields"].sel(field="south").values
+    assert np.array_equal(south, result.posterior["yields"][:, :, 1])
+    # To netCDF and back; what is generated from the file is what sample made.
+    tree.to_netcdf(tmp_path / "result.nc")
+    if kind == "DataTree":
+        import xarray as xr
+
+        back = xr.open_datatree(tmp_path / "result.nc")
+    else:
+        back = arviz.arviz_0().from_netcdf(tmp_path / "result.nc")
+    for made in (refhmc.generate(model, back), refhmc.generate(model, tree, random_seed=3)):
+        assert type(made) is type(tree)
+        for group in generation.GROUPS:
+            for name, values in result.groups[group].items():
+                assert np.array_equal(made[group][name].values, values)
+                assert made[group][name].dims == tree[group][name].dims
+        assert made["prior"].attrs["entropy"] == 3
+    assert not np.array_equal(
+        refhmc.generate(model, tree, random_seed=4)["prior"]["tau"].values, made["prior"]["tau"].values
+    )
+
+
+def test_predictions_have_the_names_of_the_model():
+    X = np.random.default_rng(1).normal(size=(12, 2))
+    base = refhmc.models.LogisticRegression(X, (X[:, 0] > 0).astype(int))
+    positional, keywords = base.__reduce__()[1]
+    labels = {"dims": {"beta": ["input"], "probability": ["patient", "class"]}, "coords": {"class": ["no", "yes"]}}
+    model = refhmc.Model(*positional, **{**keywords, "generated": None, "coords": None, **labels})
+    raw = refhmc.sample(model, raw=True, **RUN)
+    for tree in (
+        refhmc.predict(model, raw, X[:5], thin=2).to_arviz(),
+        refhmc.predict(model, raw.to_arviz(), X[:5], thin=2),
+    ):
+        assert tree["predictions"]["probability"].dims == ("chain", "draw", "patient", "class")
+        assert tree["predictions"]["class"].values.tolist() == ["no", "yes"]
+        assert tree["predictions"]["draw"].values.tolist() == list(range(0, 60, 2))
+
+
+def test_functions_of_arviz(model, result):
+    """loo and compare of two models, the predictive check, traces by labels, names in the summary."""
+    az = pytest.importorskip("arviz")
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    tree = result.to_arviz()
+    wrong = {**GENERATED, "log_likelihood": lambda v: {"y": scipy.stats.norm.logpdf(Y, v["yields"] - 3.0, 1.0)}}
+    other = refhmc.sample(model_with(wrong), **RUN)
+    assert np.isfinite(az.loo(tree).elpd if hasattr(az.loo(tree), "elpd") else az.loo(tree).elpd_loo)
+    assert az.compare({"right": tree, "wrong": other}).index[0] == "right"
+    plot = getattr(az, "plot_ppc", None) or az.plot_ppc_dist
+    assert plot(tree) is not None
+    assert az.plot_trace(tree, var_names=["yields"], coords={"field": ["south"]}) is not None
+    assert "yields[south]" in az.summary(tree).index
+    matplotlib.pyplot.close("all")
+
+
+BAD = {
+    "an unknown group": (dict(generated={"loglik": log_likelihood}), "no group 'loglik'.*log_likelihood"),
+    "no function": (dict(generated={"prior": 3.0}), "prior must be a function, got float"),
+    "no dictionary": (dict(generated=[log_likelihood]), "Generated or a dictionary, got list"),
+    "data that are no dictionary": (dict(generated={"observed_data": Y}), "observed_data must be a dictionary"),
+    "data of objects": (dict(generated={"constant_data": {"x": [None]}}), "'x' of constant_data must be numbers"),
+    "predictive without prior": (dict(generated={"prior_predictive": posterior_predictive}), "needs prior"),
+    "dims of a list": (dict(dims=["field"]), "dims must be a dictionary, .* got list"),
+    "dims of numbers": (dict(dims={"yields": 3}), r"dims\['yields'\] must be names of axes, got 3"),
+    "an axis called draw": (dict(dims={"yields": ["draw"]}), "'draw' cannot be the name of an axis"),
+    "an axis twice": (dict(dims={"yields": ["a", "a"]}), "a name twice"),
+    "coords of a list": (dict(dims={"yields": ["field"]}, coords=[1]), "coords must be a dictionary, .* got list"),
+    "coords of no axis": (dict(dims={"yields": ["field"]}, coords={"feild": FIELDS}), "no axis 'feild', it has field"),
+    "coords of a matrix": (dict(dims={"yields": ["f"]}, coords={"f": np.eye(3)}), r"a vector of labels, .*\(3, 3\)"),
+    "a label twice": (dict(dims={"yields": ["f"]}, coords={"f": ["a", "a", "b"]}), "a label twice"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_what_cannot_be_is_refused_at_once(case):
+    options, words = BAD[case]
+    with pytest.raises(ModelError, match=words):
+        refhmc.Model(4, log_density, gradient, **options)
+
+
+def raises(error):
+    def function(values, rng=None):
+        raise error
+
+    return function
+
+
+LATER = {
+    "a shape": (dict(dims={"yields": ["a", "b"]}), ShapeError, r"dims\['yields'\] names 2 axes.*\(3,\)"),
+    "labels": (dict(dims={"yields": "f"}, coords={"f": [1, 2]}), ShapeError, r"coords\['f'\] has 2 labels.*3 entries"),
+    "an axis of two sizes": (
+        dict(
+            dims={"yields": "f", "z": "f"},
+            generated={"log_likelihood": lambda v: {"y": Y, "z": Y[:2]}, "observed_data": {"yields": Y, "z": Y[:2]}},
+        ),
+        ShapeError,
+        "axis 'f' has 2 entries in 'z' and 3 in 'yields'",
+    ),
+    "an axis of a variable's name": (
+        dict(dims={"yields": "tau"}),
+        ModelError,
+        "'tau': that is the name of an axis of 'yields'",
+    ),
+    "no such variable": (dict(dims={"yeilds": "field"}), ModelError, "no variable 'yeilds', there are yields, tau"),
+    "what it raises": (
+        dict(generated={"log_likelihood": raises(KeyError("mu"))}),
+        ModelError,
+        "log_likelihood raised KeyError: 'mu'.*yields, tau",
+    ),
+    "an array": (
+        dict(generated={"log_likelihood": lambda v: Y}),
+        ModelError,
+        "must return a dictionary of named arrays, .* ndarray",
+    ),
+    "strings": (dict(generated={"log_likelihood": lambda v: {"y": "a"}}), ModelError, "'y' must be numbers"),
+    "a variable called chain": (
+        dict(generated={"log_likelihood": lambda v: {"chain": 0.0}}),
+        ModelError,
+        "cannot be called 'chain'",
+    ),
+    "a prior of less": (
+        dict(generated={"prior": lambda rng: {"tau": 1.0}}),
+        ModelError,
+        "prior must draw the values of all variables",
+    ),
+    "memory": (
+        dict(generated={"log_likelihood": lambda v: {"y": np.broadcast_to(0.0, 10**12)}}),
+        MemoryError,
+        r"log_likelihood 960,000,000,000,000\).*generate=False",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(LATER))
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_what_does_not_fit_is_refused_before_the_first_draw(case, backend):
+    """``generate=True`` where the memory is concerned: unasked, what is large is left out."""
+    options, error, words = LATER[case]
+    options = {"generated": None, "dims": None, "coords": None, **options}
+    with pytest.raises(error, match=words) as caught:
+        refhmc.sample(model_with(**options), backend=backend, generate=True if case == "memory" else None, **RUN)
+    assert not hasattr(caught.value, "partial")
+
+
+def test_what_cannot_be_generated(model, result):
+    with pytest.raises(ValueError, match="generates no group 'loglik'; it has log_likelihood"):
+        refhmc.generate(model, result, "loglik")
+    with pytest.raises(ValueError, match="it has none"):
+        refhmc.sample(model_with(generated=None, dims=None), generate="prior", **RUN)
+    with pytest.raises(TypeError, match="must be what sample returned, got dict"):
+        refhmc.generate(model, {})
+    names = iter(["a", "a", "a", "a", "b"])
+    with pytest.raises(ModelError, match="other names at draw 1"):
+        generation.over_draws("g", lambda v: {next(names): 0.0}, {"x": np.arange(3.0)}, 3, print)
+    with pytest.raises(ModelError, match=r"'x' has the shape \(2,\) at draw 2, \(1,\) at the first"):
+        generation.over_draws("g", lambda v: {"x": np.ones(1 + (v["x"] == 2.0))}, {"x": np.arange(3.0)}, 3, print)
+
+
+def test_a_split_model_has_them():
+    X = np.random.default_rng(1).normal(size=(12, 2))
+    base = refhmc.models.LogisticRegression(X, (X[:, 0] > 0).astype(int))
+    positional, keywords = base.__reduce__()[1]
+    made = {"log_likelihood": functools.partial(lambda v: {"y": v["beta"]}), "constant_data": {"X": X}}
+    whole = refhmc.Model(*positional, **{**keywords, "generated": made, "dims": {"beta": "input"}, "coords": None})
+    split = whole.split(3)
+    assert split.dims == {"beta": ("input",)}
+    assert split.generated.made.keys() == {"log_likelihood"}
+    assert refhmc.models.SplitModel(split.parts).generated.made == {}
+
+
+def test_slow_ones_show_progress(monkeypatch, capsys):
+    counter = Counter(True)
+    report = counter.part("log_likelihood", 1, 4)
+    report(10, 100)
+    assert capsys.readouterr().err == ""
+    counter.next = 0.0
+    report(20, 100)
+    counter.display.last = counter.next = 0.0
+    report(30, 100)
+    assert "log_likelihood: 130/400 draws (32 %)" in capsys.readouterr().err
+    silent = Counter(False)
+    silent.next = 0.0
+    silent.part("prior", 0, 1)(1, 2)
+    assert capsys.readouterr().err == ""
