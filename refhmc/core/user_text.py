@@ -32,17 +32,13 @@ class WithoutData:
 
 def compilable(function: Any) -> Any:
     """``function`` for :func:`jit_anew`, or compiled. Raises Numba's UnsupportedError for what is no function of its own."""
-    return _compilable(function, {})
-
-
-def _compilable(function: Any, done: dict[int, Any]) -> Any:
     if hasattr(function, "py_func"):
         return function
     if isinstance(function, functools.partial):
-        return _bound(function, done)
+        return _bound(function)
     if not isinstance(function, types.FunctionType):
         raise UnsupportedError(f"{_kind(function)} is not a plain function")
-    return with_compiled_callees(function, done)
+    return with_compiled_callees(function)
 
 
 def _kind(function: Any) -> str:
@@ -51,11 +47,9 @@ def _kind(function: Any) -> str:
     )
 
 
-def with_compiled_callees(function: types.FunctionType, done: dict[int, Any]) -> types.FunctionType:
-    """The same text, calling compiled functions in the place of plain ones; the function itself where it calls none.
-
-    ``done``: what was compiled in the place of which function, by its ``id``.
-    """
+def with_compiled_callees(function: types.FunctionType) -> types.FunctionType:
+    """The same text, calling compiled functions in the place of plain ones; the function itself where it calls none."""
+    done: dict[int, Any] = {}
     text, calls = _copy(function)
     for put, callee in calls:
         put(_compiled(callee, done))
@@ -63,11 +57,11 @@ def with_compiled_callees(function: types.FunctionType, done: dict[int, Any]) ->
 
 
 def _compiled(callee: types.FunctionType, done: dict[int, Any]) -> Any:
+    """``done``: what was compiled in the place of which function, by its ``id``."""
     if id(callee) not in done:
         text, calls = _copy(callee)
-        done[id(callee)] = numba.njit(nogil=True, error_model="numpy")(
-            text
-        )  # before its callees, of which it may be one
+        # Before its callees are looked at, of which it may be one.
+        done[id(callee)] = numba.njit(nogil=True, error_model="numpy")(text)
         for put, each in calls:
             put(_compiled(each, done))
     return done[id(callee)]
@@ -77,7 +71,7 @@ def _copy(function: types.FunctionType) -> tuple[types.FunctionType, list[tuple[
     """The text with names and cells of its own, and each plain function that it calls, with what puts another in its place."""
     names, cells = dict(function.__globals__), list(function.__closure__ or ())
     calls: list[tuple[Callable, types.FunctionType]] = []
-    for name in function.__code__.co_names:
+    for name in _names_in(function.__code__):
         if _is_plain(names.get(name)):
             calls.append((functools.partial(names.__setitem__, name), names[name]))
     for i, cell in enumerate(cells):
@@ -87,6 +81,12 @@ def _copy(function: types.FunctionType) -> tuple[types.FunctionType, list[tuple[
     text = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, tuple(cells))
     text.__kwdefaults__, text.__module__ = function.__kwdefaults__, function.__module__
     return text, calls
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    """Names of globals and attributes in the text and in the functions written within it."""
+    within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return sorted({*code.co_names, *(name for each in within for name in _names_in(each))})
 
 
 def _is_plain(value: Any) -> bool:
@@ -107,11 +107,13 @@ def _content(cell: types.CellType) -> Any:
         return None
 
 
-def _bound(given: functools.partial, done: dict[int, Any]) -> Callable:
+def _bound(given: functools.partial) -> Callable:
     """``partial(f, *first, **named)`` as a function of what is left, its values read from the closure."""
-    f: Any = _compilable(given.func, done)
+    f: Any = compilable(given.func)
     f = f if hasattr(f, "py_func") else jit_anew(f)
-    text = getattr(given.func, "py_func", given.func)
+    text = f.py_func
+    if text.__code__.co_kwonlyargcount:
+        raise UnsupportedError(f"{text.__name__} has arguments by keyword alone")
     names = text.__code__.co_varnames[: text.__code__.co_argcount]
     values = dict(zip(names, given.args, strict=False)) | given.keywords
     left = [name for name in names if name not in values]

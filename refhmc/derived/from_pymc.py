@@ -89,9 +89,8 @@ def generated(model: Any) -> Generated:
     prior = OfDraws({}, {rv.name: rv for rv in model.unobserved_RVs})
     if not observed:
         return Generated(prior=lambda rng: prior({}, rng), **data_of(model))
-    given = {
-        rv: rv.type(name) for name, rv in free.items()
-    }  # which the density's graph keeps; it copies random variables
+    # Plain variables in the place of free ones: the density's graph would copy random ones.
+    given = {rv: rv.type(name) for name, rv in free.items()}
     values = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
     of_given = clone_replace(list(observed.values()), given, rebuild_strict=False)
     terms = conditional_logp(dict(zip(of_given, values.values(), strict=True)))

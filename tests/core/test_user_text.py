@@ -107,6 +107,32 @@ def test_a_partial_is_compiled_with_what_it_binds(words):
     np.testing.assert_allclose(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5), rtol=1e-15)
 
 
+def test_a_helper_called_within_a_comprehension():
+    def log_density(q, y):
+        return -sum([square(each - q[0]) for each in y]) / 2
+
+    def gradient(q, y):
+        return np.array([sum([residual for residual in residuals(q, y)])])
+
+    model = refhmc.Model(1, log_density, gradient, data=Y)
+    assert model.runs_as_python is None
+    assert model.log_density(Q[:1]) == pytest.approx(log_density(Q, Y), rel=1e-15)
+
+
+def keyword_density(q, y, *, scale):
+    return density_at_scale(q, y, scale)
+
+
+@pytest.mark.parametrize(
+    "density", [functools.partial(keyword_density, scale=0.5), functools.partial(Line(0.5).log_density)]
+)
+def test_a_partial_that_cannot_be_compiled_runs_as_python(density):
+    gradient = functools.partial(gradient_at_scale, scale=0.5)
+    with pytest.warns(PythonModelWarning):
+        model = refhmc.Model(1, density, gradient, data=Y)
+        assert model.log_density(Q[:1]) == pytest.approx(density_at_scale(Q, Y, 0.5), rel=1e-15)
+
+
 def test_methods_and_objects_run_as_python():
     line = Line(0.5)
     model = refhmc.Model(1, line.log_density, line, data=Y)

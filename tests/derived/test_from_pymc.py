@@ -171,15 +171,24 @@ def test_transforms_of_vectors(text):
         assert (abs(values["x_corr"][:, 0, 1]) < 1).all()
 
 
+def test_a_scale_that_underflows_is_a_density_that_is_not_finite(eight_schools):
+    """PyMC's check ``sigma > 0`` would raise there, and end the chain of a trial step."""
+    q = np.zeros(10)
+    q[1] = -800.0
+    assert not np.isfinite(eight_schools.log_density(q))
+    assert not np.isfinite(eight_schools.gradient(q)).all()
+
+
 @pytest.mark.sweep
-def test_the_posterior_is_that_of_pymc_and_rmhmc_samples_it():
+@pytest.mark.parametrize("make", [schools, lambda: radon(60, 4)], ids=["schools", "radon"])
+def test_the_posterior_is_that_of_pymc_and_rmhmc_samples_it(make):
     """Means of all variables by PyMC's NUTS, by refhmc's and by SoftAbs RMHMC: false alarm 3e-5."""
-    model = refhmc.from_pymc(schools())
+    model = refhmc.from_pymc(make())
     softabs = refhmc.NUTS(metric=refhmc.metrics.SoftAbs(alpha=10.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = pm.sample(
-            1000, tune=1000, chains=4, cores=1, target_accept=0.99, random_seed=1, progressbar=False, model=schools()
+            1000, tune=1000, chains=4, cores=1, target_accept=0.99, random_seed=1, progressbar=False, model=make()
         )
         ours = refhmc.sample(
             model, refhmc.NUTS(target_accept=0.99), random_seed=2, progressbar=False, raw=True, generate=False
