@@ -14,6 +14,7 @@ import numpy as np
 from numba import types as nb
 
 from refhmc.core import types
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import entry
 from refhmc.core.point import POINT_ROWS, VELOCITY, P, Q, as_point
 from refhmc.core.types import Work, as_metric, as_work
@@ -53,6 +54,8 @@ class Hamiltonian:
     """
 
     def __init__(self, model: Model, metric: Any = None) -> None:
+        if not isinstance(model, Model):
+            raise TypeError(f"model must be a refhmc.Model, got {type(model).__name__}")
         # Whichever integrator: only the workspaces' size depends on it.
         self._dynamics = make_dynamics(model, Identity() if metric is None else metric, ImplicitMidpoint())
         self.model, self.metric = model, self._dynamics.metric
@@ -128,7 +131,7 @@ class Hamiltonian:
         return z
 
     def _momentum(self, p: np.ndarray) -> np.ndarray:
-        p = np.asarray(p, dtype=float)
+        p = array_of_numbers("momentum", p, ShapeError)
         if p.ndim == 0 and self.model.dim == 1:
             p = p.reshape(1)
         if p.shape != (self.model.dim,):

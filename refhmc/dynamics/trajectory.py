@@ -10,6 +10,7 @@ from numba import types as nb
 
 from refhmc.core import sample_stats as S
 from refhmc.core import types
+from refhmc.core.arguments import is_number, whole_number
 from refhmc.core.compiled import Entry, jit_part
 from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q, as_point, copy_row
 from refhmc.core.types import Work, as_work
@@ -110,11 +111,9 @@ def integrate(
     The steps go on where the energy is not finite; such energies are in the result. Raises ShapeError on shapes,
     ValueError for a step that is zero or not finite or a negative number of steps.
     """
-    if not math.isfinite(step_size) or step_size == 0:
+    if not is_number(step_size) or not math.isfinite(step_size) or step_size == 0:
         raise ValueError(f"step_size must be finite and not zero, got {step_size!r}")
-    if isinstance(n_steps, bool) or int(n_steps) != n_steps or n_steps < 0:
-        raise ValueError(f"n_steps must be a whole number of at least 0, got {n_steps!r}")
-    model, n = H.model, int(n_steps)
+    model, n = H.model, whole_number("n_steps", n_steps, 0)
     q, p = model._position(q), H._momentum(p)
     energy, _, _ = H._evaluate(q, p)  # raises where there is no metric
     dynamics = make_dynamics(model, H.metric, integrator)

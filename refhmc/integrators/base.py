@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from refhmc.core.arguments import is_number, one_of, whole_number
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import Layout
 from refhmc.numerics import batched
@@ -56,16 +57,14 @@ class Implicit:
     layout: Layout
 
     def __post_init__(self) -> None:
-        tolerance, most = self.tolerance, self.max_iterations
-        if not (isinstance(tolerance, int | float) and LEAST_TOLERANCE <= tolerance < math.inf):
+        tolerance = self.tolerance
+        if not (is_number(tolerance) and LEAST_TOLERANCE <= tolerance < math.inf):
             raise ValueError(
                 f"tolerance must be at least {LEAST_TOLERANCE:g}, which float64 can still reach, and finite; "
                 f"got {tolerance!r}"
             )
-        if isinstance(most, bool) or int(most) != most or most < 1:
-            raise ValueError(f"max_iterations must be a whole number of at least 1, got {most!r}")
-        if self.solver not in ("fixed point", "anderson"):
-            raise ValueError(f"solver must be 'fixed point' or 'anderson', got {self.solver!r}")
+        whole_number("max_iterations", self.max_iterations)
+        one_of("solver", self.solver, ("fixed point", "anderson"))
         variants = getattr(self, "variants", None)
         if variants and self.variant not in variants:  # type: ignore[attr-defined]
             raise ValueError(f"variant must be one of {variants}, got {self.variant!r}")  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import is_number
 from refhmc.core.compiled import jit, jit_part
 from refhmc.core.point import COPY_P, COPY_Q, EXTENDED_ROWS, as_point
 from refhmc.core.records import Layout
@@ -91,7 +92,7 @@ def step(H: Any, q: Array, p: Array, x: Array, y: Array, eps: Array, omega: floa
 
 
 def check_omega(omega: float) -> None:
-    if not (isinstance(omega, int | float) and 0 <= omega < math.inf):
+    if not (is_number(omega) and 0 <= omega < math.inf):
         raise ValueError(f"omega must be finite and not negative, got {omega!r}")
 
 

@@ -35,7 +35,7 @@ from refhmc.core.randomness import uniform
 from refhmc.core.types import as_dynamics, as_model, as_points, as_work, as_workspace
 from refhmc.integrators.discontinuous import step as discontinuous_step
 from refhmc.kernels.hmc import Moves, accept, jittered, jittered_length, jittered_step, metropolis_accept, trajectory
-from refhmc.kernels.options import check_jitter, check_length, check_options
+from refhmc.kernels.options import check_jitter, check_length, check_options, with_advice
 from refhmc.kernels.start import begin, not_begun
 from refhmc.metrics import Diagonal, Identity
 from refhmc.metrics.base import FROM_GRADIENTS
@@ -46,6 +46,7 @@ from refhmc.numerics.batched import Array
 DEFAULT_STEPS = 20
 
 
+@with_advice
 @dataclass(frozen=True, kw_only=True)
 class DHMC:
     """Discontinuous HMC, for models with ``discontinuous`` coordinates.

@@ -24,7 +24,7 @@ from refhmc.core.point import as_point, copy_point, copy_state
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
-from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics
+from refhmc.kernels.options import check_jitter, check_length, check_options, solver_statistics, with_advice
 from refhmc.kernels.start import begin, not_begun
 from refhmc.kernels.watched import MAX_STEPS, watch, watch_start
 from refhmc.numerics import batched
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from refhmc.core.types import Points
 
 
+@with_advice
 @dataclass(frozen=True, kw_only=True)
 class HMC:
     """Static HMC.

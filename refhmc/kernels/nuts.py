@@ -32,12 +32,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.arguments import whole_number
 from refhmc.core.compiled import invariant, jit, jit_inline, jit_sum
 from refhmc.core.point import add_row, as_point, copy_point, copy_row, copy_state, swap_rows
 from refhmc.core.randomness import bernoulli, uniform
 from refhmc.core.types import as_points, as_work, as_workspace
 from refhmc.integrators.step import integrator_step
-from refhmc.kernels.options import check_options, solver_statistics
+from refhmc.kernels.options import check_options, solver_statistics, with_advice
 from refhmc.kernels.start import begin, not_begun
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -164,6 +165,7 @@ INTERVAL_ROWS = len(IntervalRows._fields)
 LARGEST_LOG_WEIGHT = 700.0
 
 
+@with_advice
 @dataclass(frozen=True, kw_only=True)
 class NUTS:
     """The No-U-Turn sampler.
@@ -185,8 +187,7 @@ class NUTS:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if int(self.max_treedepth) != self.max_treedepth or not 1 <= self.max_treedepth <= 30:
-            raise ValueError(f"max_treedepth must be a whole number from 1 to 30, got {self.max_treedepth!r}")
+        whole_number("max_treedepth", self.max_treedepth, 1, 30)
 
     @property
     def statistics(self) -> tuple[str, ...]:

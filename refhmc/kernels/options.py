@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Protocol
+import difflib
+import functools
+from typing import Any, Protocol, TypeVar
 
-from refhmc.core.registry import Registry
+from refhmc.core.arguments import is_number, positive, share, whole_number
+from refhmc.core.other_names import our_name
+from refhmc.core.registry import Registry, options
 from refhmc.integrators import INTEGRATORS
 from refhmc.integrators.defaults import AUTO, resolve
 from refhmc.metrics import METRICS
+
+Class = TypeVar("Class", bound=type)
 
 
 class Kernel(Protocol):
@@ -33,6 +38,25 @@ class Kernel(Protocol):
     def settings(self) -> dict[str, float]: ...
 
 
+def with_advice(kind: Class) -> Class:
+    """A class of kernels whose constructor says what an option of another library is called here."""
+    init = vars(kind)["__init__"]
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **given: Any) -> None:
+        known = options(kind)
+        for name in given:
+            if name not in known:
+                ours = our_name(name)
+                near = [ours] if ours in known else difflib.get_close_matches(name, known, 1, 0.8)
+                words = f": it is called {near[0]}" if near else f". It has {', '.join(known)}"
+                raise TypeError(f"{kind.__name__}() has no option {name!r}{words}")
+        init(self, *args, **given)
+
+    type.__setattr__(kind, "__init__", __init__)
+    return kind
+
+
 def check_kernel(kernel: Any, what: str) -> None:
     """Raise TypeError for what is no kernel of one transition."""
     names = ("step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
@@ -42,11 +66,10 @@ def check_kernel(kernel: Any, what: str) -> None:
 
 def check_options(kernel: Any) -> None:
     """Raise ValueError or TypeError, with the name and the value, for an option that cannot be."""
-    step_size = kernel.step_size
-    if step_size is not None and not (step_size > 0 and math.isfinite(step_size)):
-        raise ValueError(f"step_size must be positive and finite, got {step_size!r}")
+    if kernel.step_size is not None:
+        positive("step_size", kernel.step_size)
     target = kernel.target_accept
-    if target is not None and not 0 < target < 1:
+    if target is not None and not (is_number(target) and 0 < target < 1):
         raise ValueError(f"target_accept must lie between 0 and 1, got {target!r}")
     for what, known in (("metric", METRICS), ("integrator", INTEGRATORS)):
         if isinstance(getattr(kernel, what), str):
@@ -69,18 +92,16 @@ def check_length(kernel: Any) -> None:
     """Raise ValueError for a number of steps, or a length of the trajectory, that cannot be."""
     if kernel.n_steps is not None and kernel.trajectory_length is not None:
         raise ValueError("give n_steps or trajectory_length, not both")
-    if kernel.n_steps is not None and (int(kernel.n_steps) != kernel.n_steps or kernel.n_steps < 1):
-        raise ValueError(f"n_steps must be a whole number of at least 1, got {kernel.n_steps!r}")
-    length = kernel.trajectory_length
-    if length is not None and not (length > 0 and math.isfinite(length)):
-        raise ValueError(f"trajectory_length must be positive and finite, got {length!r}")
+    if kernel.n_steps is not None:
+        whole_number("n_steps", kernel.n_steps)
+    if kernel.trajectory_length is not None:
+        positive("trajectory_length", kernel.trajectory_length)
 
 
 def check_jitter(kernel: Any, *names: str) -> None:
     """Raise ValueError for a relative spread outside [0, 1)."""
     for name in names:
-        if not 0 <= getattr(kernel, name) < 1:
-            raise ValueError(f"{name} must lie in [0, 1), got {getattr(kernel, name)!r}")
+        share(name, getattr(kernel, name))
 
 
 def solver_statistics(kernel: Any) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.arguments import share, whole_number
 from refhmc.core.compiled import jit
 from refhmc.core.point import POINT_ROWS, Q, as_point, copy_row
 from refhmc.core.randomness import next_normals
@@ -104,17 +105,14 @@ class StochasticGradient:
                 f"{type(self).__name__} takes Identity() or Diagonal(variances), which are not adapted, got {self.metric!r}"
             )
         for name in ("n_steps", "cycle"):
-            n = getattr(self, name)
-            if n is not None and (isinstance(n, bool) or int(n) != n or n < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {n!r}")
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
         if self.decay is not None:
             if self.cycle is not None:
                 raise ValueError("give decay or cycle, not both")
             if len(self.decay) != 2 or not all(x > 0 and math.isfinite(x) for x in self.decay):
                 raise ValueError(f"decay must be (b, gamma), both positive and finite, got {self.decay!r}")
-        if not 0 <= self.exploration < 1:
-            raise ValueError(f"exploration must lie in [0, 1), got {self.exploration!r}")
-        if self.exploration > 0 and self.cycle is None:
+        if share("exploration", self.exploration) > 0 and self.cycle is None:
             raise ValueError("exploration is a share of a cycle: give cycle, too")
 
     @property
@@ -199,8 +197,7 @@ class SGD(StochasticGradient):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
+        share("momentum", self.momentum)
         if self.exploration > 0:
             raise ValueError("exploration is the part of a cycle without noise, and SGD has no noise at all")
 

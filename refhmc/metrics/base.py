@@ -91,11 +91,6 @@ class Riemannian:
         return {"alpha": self.alpha} if hasattr(self, "alpha") else {}
 
 
-def check_alpha(alpha: float) -> None:
-    if not (isinstance(alpha, int | float) and 0 < alpha < float("inf")):
-        raise ValueError(f"alpha must be positive and finite, got {alpha!r}")
-
-
 @dataclass(frozen=True)
 class HamiltonianOnArrays:
     """H on arrays of positions and momenta (..., d); each metric's text says the methods without a body.

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import positive
 from refhmc.core.compiled import jit
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import soft, soft_derivative, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -39,7 +40,7 @@ class DiagonalOuterProductSoftAbs(Riemannian):
     layout = LAYOUT
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        positive("alpha", self.alpha)
 
     @property
     def geometry(self) -> tuple:

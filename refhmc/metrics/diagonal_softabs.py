@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refhmc.core.arguments import positive
 from refhmc.core.compiled import jit
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import soft_all, soft_derivatives, softabs, softabs_derivative
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
@@ -43,7 +44,7 @@ class DiagonalSoftAbs(Riemannian):
     layout = LAYOUT
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        positive("alpha", self.alpha)
 
     @property
     def geometry(self) -> tuple:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers, one_of
 from refhmc.core.compiled import jit, jit_inline
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
@@ -126,7 +127,7 @@ class Diagonal(Euclidean):
         """The diagonal, (dim,). Raises ShapeError, or MetricError naming the least entry."""
         if self.variances is None:
             return np.ones(dim)
-        variances = np.asarray(self.variances, dtype=float)
+        variances = array_of_numbers("variances", self.variances, MetricError)
         if variances.shape not in ((), (dim,)):
             raise ShapeError(f"variances: expected ({dim},), got {variances.shape}")
         if not np.all(np.isfinite(variances)) or not np.all(variances > 0):
@@ -161,7 +162,7 @@ class Dense(Euclidean):
         """The matrix, (dim, dim). Raises ShapeError, or MetricError naming asymmetry or the least eigenvalue."""
         if self.covariance is None:
             return np.eye(dim)
-        covariance = np.array(self.covariance, dtype=float)
+        covariance = array_of_numbers("covariance", self.covariance, MetricError)
         if covariance.shape != (dim, dim):
             raise ShapeError(f"covariance: expected ({dim}, {dim}), got {covariance.shape}")
         if not np.all(np.isfinite(covariance)):
@@ -176,8 +177,7 @@ class Dense(Euclidean):
 
 
 def check_learn_from(word: str) -> None:
-    if word not in (DRAWS, STAN, GRADIENTS_TOO):
-        raise ValueError(f"learn_from must be {DRAWS!r}, {STAN!r} or {GRADIENTS_TOO!r}, got {word!r}")
+    one_of("learn_from", word, (DRAWS, STAN, GRADIENTS_TOO))
 
 
 class EuclideanOnArrays(HamiltonianOnArrays):

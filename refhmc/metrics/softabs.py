@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import positive
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
-from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, check_alpha, log_density_at_metric
+from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
 from refhmc.metrics.softabs_function import (
     divided_difference_of,
     divided_differences,
@@ -59,7 +60,7 @@ class SoftAbs(Riemannian):
     layout = LAYOUT
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        positive("alpha", self.alpha)
 
     @property
     def geometry(self) -> tuple:

@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
 from refhmc.core.fingerprint import Fingerprint, fingerprint
-from refhmc.core.named_axes import coords_of, dims_of
+from refhmc.core.named_axes import SAMPLES, coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
@@ -146,21 +147,21 @@ class Model:
         coords: Mapping[str, Any] | None = None,
         generated: Generated | Mapping[str, Any] | None = None,
     ) -> None:
-        if not hasattr(dim, "__int__") or int(dim) != dim or dim < 1:
-            by_name = (
-                "; a model of named parameters is made by parameters.model(...)" if hasattr(dim, "supports") else ""
+        if hasattr(dim, "supports"):
+            raise ShapeError(
+                f"dim must be a whole number of at least 1, got {dim!r}; a model of it is made by parameters.model(...)"
             )
-            raise ShapeError(f"dim must be a whole number of at least 1, got {dim!r}{by_name}")
-        self.dim = int(dim)
+        self.dim = whole_number("dim", dim, error=ShapeError)
         self.name = name
+        if isinstance(names, str):
+            raise ShapeError(f"names must be a sequence of {self.dim} names, got the string {names!r}")
         self.names = [f"q[{i}]" for i in range(self.dim)] if names is None else [str(n) for n in names]
         if len(self.names) != self.dim or len(set(self.names)) != self.dim:
             raise ShapeError(f"names must be {self.dim} different names, got {self.names}")
         check_names(self.names)
         self.reference = reference
         self.recommended = recommended
-        drawn = initial is None or callable(initial)
-        self.initial: Any = initial if drawn else np.array(initial, dtype=float).reshape(self.dim)
+        self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
         self.data = data
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
@@ -185,7 +186,9 @@ class Model:
         self.joint: Model | None = None  # of a conditional: the model that its functions are part of
         # Of a conditional at a position: that model, the block's indices, the whole position.
         self.held: tuple[Model, np.ndarray, np.ndarray] | None = None
-        for key, function in self._functions.items():
+        if log_density is None:
+            raise ModelError("log_density must be a function, got None")
+        for key, function in {**self._functions, "constrain": constrain, "on_arrays": on_arrays}.items():
             if function is not None and not callable(function):
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
         if argument_count(log_density) == 1:
@@ -195,8 +198,6 @@ class Model:
         self.discontinuous = self._indices(discontinuous)
         self._constrain: Any = constrain
         self.unconstrain: Callable[[Mapping, str], np.ndarray] | None = None  # its inverse, where the model has one
-        if on_arrays is not None and not callable(on_arrays):
-            raise ModelError(f"on_arrays must be a function of a namespace, got {type(on_arrays).__name__}")
         self._on_arrays = on_arrays
         self.dims = dims_of(dims)
         self.coords = coords_of(coords, self.dims)
@@ -404,18 +405,16 @@ class Model:
                 if not named:
                     raise ModelError(f"discontinuous: no coordinate is named {each!r}; there are {self.names}")
                 found.update(named)
-            elif isinstance(each, bool) or int(each) != each or not 0 <= each < self.dim:
-                raise ModelError(f"discontinuous: indices are whole numbers from 0 to {self.dim - 1}, got {each!r}")
             else:
-                found.add(int(each))
+                found.add(whole_number("an index of discontinuous", each, 0, self.dim - 1, ModelError))
         return np.array(sorted(found), dtype=np.int64)
 
-    def _position(self, q: np.ndarray) -> np.ndarray:
-        q = np.ascontiguousarray(q, dtype=float)
+    def _position(self, q: Any, what: str = "position") -> np.ndarray:
+        q = np.ascontiguousarray(array_of_numbers(f"{what} of {self.name!r}", q, ShapeError))
         if q.ndim == 0 and self.dim == 1:
             q = q.reshape(1)
         if q.shape != (self.dim,):
-            raise ShapeError(f"position of {self.name!r}: expected ({self.dim},), got {q.shape}")
+            raise ShapeError(f"{what} of {self.name!r}: expected ({self.dim},), got {q.shape}")
         return q
 
     def _derivative(self, key: str, q: np.ndarray, *M: Any) -> np.ndarray:
@@ -536,6 +535,8 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
     there = set(names)
     for name in names:
+        if name in SAMPLES:
+            raise ShapeError(f"names: a coordinate cannot be called {name!r}, which is an axis of every result")
         base = re.sub(r"\[\d+\]$", "", name)
         if base != name and base in there:
             raise ShapeError(f"names: {name!r} is an entry of the variable {base!r}, which is a coordinate by itself")

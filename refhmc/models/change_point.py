@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from refhmc.core.arguments import positive, whole_number
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -244,11 +245,9 @@ def ChangePoint(
         raise ShapeError(f"ChangePoint needs counts (T,), got shape {y.shape}")
     if not np.all((y >= 0) & (y == np.floor(y)) & np.isfinite(y)):
         raise ValueError("y must be whole numbers of at least 0")
-    K, T = int(changes), len(y)
-    if changes != K or not 1 <= K < T:
-        raise ValueError(f"changes must be a whole number from 1 to {T - 1}, got {changes!r}")
-    if not (0 < shape < np.inf and 0 < rate < np.inf):
-        raise ValueError("shape and rate must be positive")
+    T = len(y)
+    K = whole_number("changes", changes, 1, T - 1)
+    shape, rate = positive("shape", shape), positive("rate", rate)
     data = np.zeros((2, T + 1))
     data[0, 1:] = np.cumsum(y)
     data[1, :2] = shape, rate

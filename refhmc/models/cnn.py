@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.models.base import Model
-from refhmc.models.inputs import images, number_of_classes, whole_number
+from refhmc.models.inputs import images, number_of_classes
 from refhmc.models.mlp import layers_of, on_data
 from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling, RowsLast
 from refhmc.models.networks.model import activation as activation_named

@@ -43,6 +43,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import flag
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -526,6 +527,7 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
     ``centered=True`` has theta itself for coordinates: the same posterior of the variables, much harder to sample.
     """
     name = "eight_schools-eight_schools_noncentered"
+    flag("centered", centered)
     if (y is None) != (sigma is None):
         raise ValueError("give both y and sigma, or neither")
     reference, coords = None, None

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import TextOnArrays, where_finite
@@ -175,6 +176,7 @@ def draw(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
 
 def Funnel(n: int = 10) -> Model:
     """The funnel with ``n`` x's: dimension 1 + n, variables ``v`` and ``x``."""
+    n = whole_number("n", n, 0)
     return Model(
         1 + n,
         log_density,

@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers, whole_number
 from refhmc.errors import ShapeError
-
-
-def whole_number(what: str, n: Any, least: int = 1) -> int:
-    """``n`` as an int. Raises ValueError for what is no whole number of at least ``least``."""
-    if isinstance(n, bool) or not isinstance(n, int | float | np.integer | np.floating) or not n >= least or n % 1:
-        raise ValueError(f"{what} must be a whole number of at least {least}, got {n!r}")
-    return int(n)
 
 
 def in_precision(what: str, x: np.ndarray, dtype: Any) -> np.ndarray:
@@ -26,7 +20,7 @@ def in_precision(what: str, x: np.ndarray, dtype: Any) -> np.ndarray:
 
 def finite(what: str, x: Any) -> np.ndarray:
     """``x`` as numbers, all finite; ValueError says where the first is that is not."""
-    x = np.asarray(x, dtype=float)
+    x = array_of_numbers(what, x)
     if not np.isfinite(x).all():
         wrong = np.argwhere(~np.isfinite(x))[0]
         raise ValueError(f"{what} must be finite; {what}{[int(i) for i in wrong]} is {x[tuple(wrong)]}")

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy import typing as npt
 
+from refhmc.core.arguments import positive
 from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
@@ -503,8 +504,7 @@ def LogisticRegression(
     """
     X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     rows = signed_rows(X, y)
-    if not (isinstance(prior_scale, int | float) and 0 < prior_scale < np.inf):
-        raise ValueError(f"prior_scale must be a positive number, got {prior_scale!r}")
+    prior_scale = positive("prior_scale", prior_scale)
     n, d = rows.shape
     data = np.zeros((d + 1, n))
     data[:d] = rows.T

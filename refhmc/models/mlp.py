@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.models import datasets
 from refhmc.models.base import Model
-from refhmc.models.inputs import in_precision, number_of_classes, rows_of, whole_number
+from refhmc.models.inputs import in_precision, number_of_classes, rows_of
 from refhmc.models.networks.layers import Dense, Layer
 from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.core.compiled import jit_anew
 from refhmc.core.point import add_row
 from refhmc.core.split_data import HEAD, number_of_parts, part_of
-from refhmc.models.inputs import whole_number
 
 
 @functools.lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import is_number, whole_number
 from refhmc.errors import ModelError, ShapeError
 from refhmc.numerics.constraining import CORRELATION, HALF_LINE, INTERVAL, LINE, ORDERED, SIMPLEX
 from refhmc.numerics.transforms import half_line_inverse, interval_inverse, ordered_inverse
@@ -46,7 +47,9 @@ class Support:
 
     def __post_init__(self) -> None:
         shape = self.shape if isinstance(self.shape, tuple | list) else (self.shape,)
-        object.__setattr__(self, "shape", tuple(_whole(f"{self._name}: shape", n, 1) for n in shape))
+        object.__setattr__(
+            self, "shape", tuple(whole_number(f"{self._name}: shape", n, error=ShapeError) for n in shape)
+        )
         dims = (self.dims,) if isinstance(self.dims, str) else () if self.dims is None else self.dims
         if not isinstance(dims, tuple | list) or not all(isinstance(name, str) and name for name in dims):
             raise ModelError(
@@ -204,7 +207,7 @@ class Ordered(Support):
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", _whole("Ordered: n", self.n, 1))
+        object.__setattr__(self, "n", whole_number("Ordered: n", self.n, error=ShapeError))
         super().__post_init__()
 
     @property
@@ -233,7 +236,7 @@ class Simplex(Support):
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", _whole("Simplex: n", self.n, 1))
+        object.__setattr__(self, "n", whole_number("Simplex: n", self.n, error=ShapeError))
         super().__post_init__()
 
     @property
@@ -271,7 +274,7 @@ class CholeskyCorrelation(Support):
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", _whole("CholeskyCorrelation: n", self.n, 1))
+        object.__setattr__(self, "n", whole_number("CholeskyCorrelation: n", self.n, error=ShapeError))
         super().__post_init__()
 
     @property
@@ -304,14 +307,7 @@ class CholeskyCorrelation(Support):
         return np.arcsinh(x[..., rows, columns] / after[..., rows, columns + 1]).ravel()
 
 
-def _whole(what: str, n: Any, least: int) -> int:
-    if isinstance(n, bool | np.bool_) or not isinstance(n, int | np.integer) or n < least:
-        raise ShapeError(f"{what} must be a whole number of at least {least}, got {n!r}")
-    return int(n)
-
-
 def _bound(what: str, value: Any) -> float:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise ModelError(f"{what} must be a finite number, got {value!r}; Above, Below and Real have no second bound")
     return float(value)

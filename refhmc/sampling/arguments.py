@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.batch.backends import BACKENDS
+from refhmc.core.arguments import flag, is_number, one_of
 from refhmc.core.sample_stats import N_STATS
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
@@ -33,10 +34,21 @@ def check_arguments(
             raise TypeError(f"{name} must be a whole number, got {value!r}")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    if backend not in ("numba", *BACKENDS):
-        raise ValueError(f"backend must be 'numba', 'arrays' or 'cupy', got {backend!r}")
-    if max_seconds is not None and not max_seconds > 0:
+    one_of("backend", backend, ("numba", *BACKENDS))
+    if max_seconds is not None and not (is_number(max_seconds) and max_seconds > 0):
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, **flags: Any) -> None:
+    """Raise TypeError for what cannot show progress, run chains, be a folder, or be a flag."""
+    for name, value in flags.items():
+        flag(name, value)
+    if not callable(progressbar):
+        flag("progressbar", progressbar)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must have a method submit, as those of concurrent.futures, got {executor!r}")
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
 
 
 def check_init(init: Any, model: Model) -> None:
@@ -94,6 +106,9 @@ def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:
             if random_seed < 0:
                 raise ValueError(f"random_seed must not be negative, got {random_seed}")
             return int(random_seed)
-        random_seed = np.random.SeedSequence(random_seed)
+        try:
+            random_seed = np.random.SeedSequence(random_seed)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"random_seed must be whole numbers that are not negative, got {random_seed!r}") from None
     words = random_seed.generate_state(4, np.uint32)
     return int.from_bytes(words.astype("<u4").tobytes(), "little")

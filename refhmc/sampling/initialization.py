@@ -9,6 +9,7 @@ import numpy as np
 import threadpoolctl
 
 from refhmc.adaptation.pathfinder import pathfinder
+from refhmc.core.arguments import not_finite_in
 from refhmc.core.records import DENSITIES, GRADIENTS, STOP
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
@@ -57,13 +58,13 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
         if value == -np.inf and not words:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
             words = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
-        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{words}")
+        raise InitError(f"chain {chain}: the log density at the start {_short(q)} is {value}{words}{_of_data(model)}")
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
         words = model.core.failures().words_at(q)
         raise InitError(
-            f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}"
+            f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}{_of_data(model)}"
         )
 
 
@@ -113,8 +114,14 @@ def first_usable(model: Model, plan: Plan, draw: Callable[[], np.ndarray], chain
     said = model.core.failures().words_at(q)
     raise InitError(
         f"chain {chain}: no start found in {MAX_TRIES} tries, {whence}; not finite: {counts}{said}. "
-        "Give initvals where the density is positive."
+        f"Give initvals where the density is positive{_of_data(model)}."
     )
+
+
+def _of_data(model: Model) -> str:
+    """A likely reason for a density that is not finite."""
+    words = not_finite_in("data", model.data)
+    return f"; of the model's data, {words}" if words else ""
 
 
 class _Stopped(Exception):

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.core.arviz import with_groups
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
-from refhmc.models.inputs import finite, whole_number
+from refhmc.models.inputs import finite
 from refhmc.sampling.arguments import entropy_of
 from refhmc.sampling.result import Group, Result, predicted_dataset
 

@@ -18,7 +18,14 @@ from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprin
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_init, check_memory, check_options, entropy_of
+from refhmc.sampling.arguments import (
+    check_arguments,
+    check_init,
+    check_kinds,
+    check_memory,
+    check_options,
+    entropy_of,
+)
 from refhmc.sampling.assembly import (
     attached,
     begun,
@@ -140,6 +147,8 @@ def sample(
     refuse_unknown(unknown, sample)
     kernel = kernel_for(model, kernel)
     check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight, "fuse": fuse, "streamed": streamed}
+    check_kinds(progressbar, executor, checkpoint, **flags)
     check_init(init, model)
     chosen(model, generate)  # raises what it does before anything else is done
     learned = None

@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr
 
+from refhmc.core.arguments import whole_number
 from refhmc.errors import ShapeError
-from refhmc.models.inputs import labels, whole_number
+from refhmc.models.inputs import labels
 
 SUM_TO_ONE = 1e-4  # what probabilities of single precision may miss it by
 

@@ -47,7 +47,7 @@ def moved(model, metric, integrator, q, normals, eps):
         return begun, mover(begun, eps), mover.record
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", every(4, CASES))
 def test_each_chains_step_is_the_compiled_one(name):
     """At random places and steps, of which a share fails. The core projects with the copies of the last iterate but one: its
     ends agree to the solver's tolerance."""

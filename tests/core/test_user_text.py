@@ -12,6 +12,7 @@ import pytest
 import refhmc
 from refhmc import check
 from refhmc.errors import ModelError, PythonModelWarning
+from tests.helpers.sweeps import one_in
 
 Y = np.array([1.0, 2.0, 4.0])
 
@@ -141,8 +142,7 @@ def test_methods_and_objects_run_as_python():
     np.testing.assert_array_equal(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5))
 
 
-@pytest.mark.parametrize("in_python", ["", "to be seen"])
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("in_python", "in_place"), one_in(2, ["", "to be seen"], [False, True]))
 def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
     """The standard normal in two dimensions, to third order: all that a metric reads."""
 

@@ -114,7 +114,14 @@ class Density:
         return slope @ self.w, np.einsum("r,ra,rb->ab", curvature, self.w, self.w), third
 
 
-@pytest.fixture(params=[(case, where) for case in CASES for where in PLACES], ids=lambda p: f"{p[0]}, {p[1]}")
+def kept(i, j):
+    return () if (i + j) % 2 == 0 else pytest.mark.sweep
+
+
+@pytest.fixture(
+    params=[pytest.param((a, b), marks=kept(i, j)) for i, a in enumerate(CASES) for j, b in enumerate(PLACES)],
+    ids=lambda p: f"{p[0]}, {p[1]}",
+)
 def problem(request):
     case, where = request.param
     segments, n, free = CASES[case]

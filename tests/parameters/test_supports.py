@@ -101,7 +101,7 @@ WRONG_SUPPORTS = [
     (lambda: Below(-np.inf), ModelError, "Below: upper must be a finite number, got -inf"),
     (lambda: Below(1j), ModelError, "Below: upper must be a finite number"),
     (lambda: Simplex(0), ShapeError, "Simplex: n must be a whole number of at least 1, got 0"),
-    (lambda: Simplex(3.0), ShapeError, "Simplex: n must be a whole number"),
+    (lambda: Simplex(2.5), ShapeError, "Simplex: n must be a whole number"),
     (lambda: CholeskyCorrelation(-1), ShapeError, "CholeskyCorrelation: n must be"),
     (lambda: Ordered(None), ShapeError, "Ordered: n must be"),
 ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 import numpy as np
 import pytest
 
 import refhmc
+from refhmc import models
 from refhmc.errors import GradientError, InitError, MetricError, MissingDerivativeError, ModelError, ShapeError
 from tests.helpers.models import FEW_CALLS
 
@@ -38,6 +42,42 @@ NAN, INF = float("nan"), float("inf")
         ({"num_warmup": 1}, TypeError, "no argument 'num_warmup': it is called tune"),
         ({"Draws": 1}, TypeError, "no argument 'Draws': it is called draws"),
         ({"drawz": 1}, TypeError, "did you mean draws"),
+        ({"draws": NAN}, TypeError, "draws must be a whole number, got nan"),
+        ({"tune": "5"}, TypeError, "tune must be a whole number, got '5'"),
+        ({"chains": True}, TypeError, "chains must be a whole number, got True"),
+        ({"cores": 1.5}, TypeError, "cores must be a whole number, got 1.5"),
+        ({"max_seconds": NAN}, ValueError, "max_seconds must be positive, got nan"),
+        ({"max_seconds": "10"}, ValueError, "max_seconds must be positive, got '10'"),
+        ({"max_seconds": True}, ValueError, "max_seconds must be positive, got True"),
+        (
+            {"random_seed": [1, -1]},
+            ValueError,
+            r"random_seed must be whole numbers that are not negative, got \[1, -1\]",
+        ),
+        ({"random_seed": NAN}, TypeError, "random_seed must be an int, got nan"),
+        ({"progressbar": "yes"}, TypeError, "progressbar must be True or False, got 'yes'"),
+        ({"save_warmup": "no"}, TypeError, "save_warmup must be True or False, got 'no'"),
+        ({"preflight": "off"}, TypeError, "preflight must be True or False, got 'off'"),
+        ({"fuse": 2}, TypeError, "fuse must be True or False, got 2"),
+        ({"init": "advi"}, ValueError, "init must be 'uniform' or 'pathfinder', got 'advi'"),
+        ({"warmup": "pymc"}, ValueError, "warmup must be None, .*got 'pymc'"),
+        ({"warmup": True}, ValueError, "warmup must be None, .*got True"),
+        ({"generate": "prior"}, ValueError, "model 'normal' generates no group 'prior'"),
+        ({"executor": "threads"}, TypeError, "executor must have a method submit, .*got 'threads'"),
+        ({"checkpoint": 3}, TypeError, "checkpoint must be the path of a folder, got 3"),
+        ({"shared_step_size": True}, ValueError, "shared_step_size goes with backend='arrays' or 'cupy'"),
+        ({"initvals": "zero"}, ShapeError, r"initvals must be \(2,\) or \(4, 2\) numbers: could not convert"),
+        ({"initvals": {"c": 1.0}}, ShapeError, "model 'normal' has no variable 'c'; it has a, b"),
+        ({"initvals": {"a": 1.0}}, InitError, "initvals: a leaves b open"),
+        ({"initvals": {"a": NAN, "b": 0.0}}, InitError, "initvals: a must be finite, got nan"),
+        ({"initvals": {"a": [1.0, 2.0], "b": 0.0}}, ShapeError, r"a must have the shape \(\), got \(2,\)"),
+        ({"kernel": refhmc.metrics.Dense()}, TypeError, "kernel must be refhmc.HMC.*, got Dense"),
+        (
+            {"kernel": refhmc.NUTS(metric="softabs")},
+            MissingDerivativeError,
+            "'normal' has no hessian, .*SoftAbs needs it",
+        ),
+        ({"kernel": refhmc.NUTS(metric="fisher")}, MissingDerivativeError, "'normal' has no fisher"),
         (
             {"target_accept": 0.9},
             TypeError,
@@ -72,29 +112,217 @@ def test_the_model_must_be_a_model(sample):
         sample(lambda q: 0.0)
 
 
-@pytest.mark.parametrize("kernel", [refhmc.NUTS, refhmc.HMC])
-@pytest.mark.parametrize("step_size", [0.0, -0.1, NAN, INF])
-def test_step_sizes(kernel, step_size):
-    with pytest.raises(ValueError, match="step_size must be positive and finite, got"):
-        kernel(step_size=step_size)
+def of(make, **options):
+    return lambda: make(**options)
+
+
+def each(make, name, values, error, words):
+    """A case for each of the values of one argument."""
+    return [(functools.partial(make, **{name: x}), error, f"{words}.* got {re.escape(repr(x))}") for x in values]
+
+
+NUTS, HMC, DHMC, Model = refhmc.NUTS, refhmc.HMC, refhmc.DHMC, refhmc.Model
+X, LABELS = np.arange(10.0).reshape(5, 2), np.array([0.0, 1.0, 0.0, 1.0, 1.0])
+
+
+def density(q, data):
+    return -0.5 * np.sum(q * q)
+
+
+def slope(q, data):
+    return -q
+
+
+def of_data(q, data):
+    return -0.5 * np.sum((np.asarray(data["y"]) - q[0]) ** 2)
+
+
+def slope_of_data(q, data):
+    return np.array([np.sum(np.asarray(data["y"]) - q[0])])
+
+
+def made(dim=2, log_density=density, gradient=slope, **options):
+    return lambda: Model(dim, log_density, gradient, **options)
+
+
+def evaluated(method, *arguments):
+    return lambda: getattr(Model(2, density, slope, name="normal", in_python=FEW_CALLS), method)(*arguments)
+
+
+def followed(q=(0.0, 0.0), p=(1.0, 0.0), step_size=0.1, n_steps=2):
+    def run():
+        H = refhmc.Hamiltonian(Model(2, density, slope, in_python=FEW_CALLS))
+        return refhmc.integrate(H, refhmc.integrators.Leapfrog(), q, p, step_size=step_size, n_steps=n_steps)
+
+    return run
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "error", "words"),
     [
-        (lambda: refhmc.HMC(n_steps=0), "n_steps must be a whole number of at least 1, got 0"),
-        (lambda: refhmc.HMC(n_steps=2.5), "n_steps must be a whole number of at least 1, got 2.5"),
-        (lambda: refhmc.HMC(n_steps=2, trajectory_length=1.0), "n_steps or trajectory_length, not both"),
-        (lambda: refhmc.HMC(trajectory_length=-1.0), "trajectory_length must be positive and finite, got -1.0"),
-        (lambda: refhmc.HMC(step_jitter=1.0), r"step_jitter must lie in \[0, 1\), got 1.0"),
-        (lambda: refhmc.HMC(length_jitter=-0.1), r"length_jitter must lie in \[0, 1\), got -0.1"),
-        (lambda: refhmc.NUTS(target_accept=1.0), "target_accept must lie between 0 and 1, got 1.0"),
-        (lambda: refhmc.NUTS(max_treedepth=0), "max_treedepth must be a whole number from 1 to 30, got 0"),
+        # counts of kernels: no fractions, words, nan or flags
+        (of(HMC, n_steps=0), ValueError, "n_steps must be a whole number of at least 1, got 0"),
+        (of(HMC, n_steps=2.5), ValueError, "n_steps must be a whole number of at least 1, got 2.5"),
+        (of(HMC, n_steps=True), ValueError, "n_steps must be a whole number of at least 1, got True"),
+        (of(HMC, n_steps=NAN), ValueError, "n_steps must be a whole number of at least 1, got nan"),
+        (of(HMC, n_steps="5"), ValueError, "n_steps must be a whole number of at least 1, got '5'"),
+        (of(HMC, n_steps=[5]), ValueError, r"n_steps must be a whole number of at least 1, got \[5\]"),
+        (of(NUTS, max_treedepth=0), ValueError, "max_treedepth must be a whole number from 1 to 30, got 0"),
+        (of(NUTS, max_treedepth=31), ValueError, "max_treedepth must be a whole number from 1 to 30, got 31"),
+        (of(NUTS, max_treedepth=10.5), ValueError, "max_treedepth .* got 10.5"),
+        (of(NUTS, max_treedepth=True), ValueError, "max_treedepth .* got True"),
+        (of(NUTS, max_treedepth=NAN), ValueError, "max_treedepth .* got nan"),
+        (of(NUTS, max_treedepth="10"), ValueError, "max_treedepth .* got '10'"),
+        # numbers of kernels
+        *[
+            (of(kind, step_size=0.0), ValueError, "step_size must be positive and finite, got 0.0")
+            for kind in (HMC, NUTS, DHMC)
+        ],
+        *each(NUTS, "step_size", (-0.1, NAN, INF, True, "0.1"), ValueError, "step_size must be positive and finite"),
+        *each(NUTS, "target_accept", (0, 1.0, NAN, True, "0.9"), ValueError, "target_accept must lie between 0 and 1"),
+        (of(HMC, n_steps=2, trajectory_length=1.0), ValueError, "n_steps or trajectory_length, not both"),
+        *each(HMC, "trajectory_length", (-1.0, NAN, "1"), ValueError, "trajectory_length must be positive and finite"),
+        *each(HMC, "step_jitter", (1.0, NAN, ".1", True), ValueError, r"step_jitter must lie in \[0, 1\)"),
+        (of(HMC, length_jitter=-0.1), ValueError, r"length_jitter must lie in \[0, 1\), got -0.1"),
+        # names of other libraries, and none
+        (of(NUTS, adapt_delta=0.9), TypeError, r"NUTS\(\) has no option 'adapt_delta': it is called target_accept"),
+        (of(NUTS, max_depth=5), TypeError, "no option 'max_depth': it is called max_treedepth"),
+        (of(HMC, num_steps=5), TypeError, "no option 'num_steps': it is called n_steps"),
+        (of(HMC, step_sise=5), TypeError, "no option 'step_sise': it is called step_size"),
+        (of(NUTS, n_steps=5), TypeError, "NUTS.. has no option 'n_steps'. It has step_size, max_treedepth"),
+        # words and objects of kernels
+        (of(NUTS, metric="fishy"), ValueError, "metric must be .* one of the words auto, .*softabs.*; got 'fishy'"),
+        (of(NUTS, metric=refhmc.metrics.Dense), TypeError, "metric must be .*, got the class Dense: call it"),
+        (of(NUTS, metric=np.eye(2)), TypeError, "metric must be one of refhmc.metrics, got ndarray"),
+        (of(NUTS, integrator="verlet"), ValueError, "integrator must be .* leapfrog, .*; got 'verlet'"),
+        (
+            of(NUTS, integrator=refhmc.integrators.Leapfrog),
+            TypeError,
+            "integrator must be .* got the class Leapfrog: call it",
+        ),
+        (of(HMC, integrator=np.eye(2)), TypeError, "integrator must be one of refhmc.integrators, got ndarray"),
+        (lambda: refhmc.Gibbs("a"), ValueError, "blocks must map names or indices to kernels, got 'a'"),
+        # metrics and integrators
+        *each(
+            refhmc.metrics.SoftAbs, "alpha", (0, -1.0, NAN, "1", True), ValueError, "alpha must be positive and finite"
+        ),
+        (of(refhmc.metrics.Dense, learn_from="gradients"), ValueError, "learn_from must be 'draws', .*got 'gradients'"),
+        (of(refhmc.metrics.Diagonal, learn_from=3), ValueError, "learn_from must be 'draws', .*got 3"),
+        *each(
+            refhmc.integrators.ImplicitMidpoint,
+            "tolerance",
+            (0, NAN, "1", True),
+            ValueError,
+            "tolerance must be at least 1e-14, .*",
+        ),
+        *each(
+            refhmc.integrators.ImplicitMidpoint,
+            "max_iterations",
+            (0, True, NAN, 2.5, "9"),
+            ValueError,
+            "max_iterations must be a whole number of at least 1",
+        ),
+        (
+            of(refhmc.integrators.ImplicitMidpoint, solver="newton"),
+            ValueError,
+            "solver must be 'fixed point' or 'anderson', got 'newton'",
+        ),
+        (of(refhmc.integrators.ExplicitTao, omega=NAN), ValueError, "omega must be finite and not negative, got nan"),
+        # trajectories and evaluations
+        (followed(step_size=NAN), ValueError, "step_size must be finite and not zero, got nan"),
+        (followed(step_size="0.1"), ValueError, "step_size must be finite and not zero, got '0.1'"),
+        (followed(n_steps=True), ValueError, "n_steps must be a whole number of at least 0, got True"),
+        (followed(n_steps=NAN), ValueError, "n_steps must be a whole number of at least 0, got nan"),
+        (followed(p=(0.0,)), ShapeError, r"momentum: expected \(2,\), got \(1,\)"),
+        (followed(p="ab"), ShapeError, "momentum must be real numbers, got 'ab'"),
+        (evaluated("log_density", [0.0, 0.0, 0.0]), ShapeError, r"position of 'normal': expected \(2,\), got \(3,\)"),
+        (evaluated("log_density", [[0.0, 0.0]]), ShapeError, r"position of 'normal': expected \(2,\), got \(1, 2\)"),
+        (evaluated("gradient", "ab"), ShapeError, "position of 'normal' must be real numbers, got 'ab'"),
+        (evaluated("gradient", [1j, 0]), ShapeError, r"position of 'normal' must be real numbers, got \[1j, 0\]"),
+        (
+            evaluated("hessian", [0.0, 0.0]),
+            MissingDerivativeError,
+            "'normal' has no hessian, .*refhmc.Model\\(..., hessian=",
+        ),
+        (lambda: refhmc.Hamiltonian("x"), TypeError, "model must be a refhmc.Model, got str"),
+        # models: dimensions, names, functions
+        *each(
+            functools.partial(Model, log_density=density, gradient=slope),
+            "dim",
+            (0, -1, 2.5, NAN, True, "2", None),
+            ShapeError,
+            "dim must be a whole number of at least 1",
+        ),
+        (made(log_density=None), ModelError, "log_density must be a function, got None"),
+        (made(log_density=3), ModelError, "log_density must be a function, got int"),
+        (made(gradient=np.zeros(2)), ModelError, "gradient must be a function, got ndarray"),
+        (made(hessian=np.eye(2)), ModelError, "hessian must be a function, got ndarray"),
+        (made(constrain=3), ModelError, "constrain must be a function, got int"),
+        (made(names=["a"]), ShapeError, r"names must be 2 different names, got \['a'\]"),
+        (made(names=["a", "a"]), ShapeError, "names must be 2 different names, got"),
+        (made(names="ab"), ShapeError, "names must be a sequence of 2 names, got the string 'ab'"),
+        (made(names=["x", "x[0]"]), ShapeError, "'x\\[0\\]' is an entry of the variable 'x'"),
+        (made(names=["draw", "b"]), ShapeError, "a coordinate cannot be called 'draw'"),
+        (made(initial=[0.0]), ShapeError, r"initial of 'model': expected \(2,\), got \(1,\)"),
+        (made(initial=["a", "b"]), ShapeError, "initial of 'model' must be real numbers"),
+        (made(discontinuous=[2]), ModelError, "an index of discontinuous must be a whole number from 0 to 1, got 2"),
+        (made(discontinuous=["c"]), ModelError, "no coordinate is named 'c'"),
+        (made(dims=3), ModelError, "dims must be a dictionary"),
+        (made(coords={"year": [1]}), ModelError, "coords: dims has no axis 'year'"),
+        (made(generated=3), ModelError, "generated must be a refhmc.Generated or a dictionary, got int"),
+        # built-in models: ranks, lengths, labels, data that are not finite
+        (lambda: models.Funnel("3"), ValueError, "n must be a whole number of at least 0, got '3'"),
+        (lambda: models.EightSchools(centered="yes"), TypeError, "centered must be True or False, got 'yes'"),
+        (lambda: models.Gaussian(np.zeros(2), np.eye(3)), ShapeError, "mean must be a number or"),
+        (lambda: models.Gaussian([NAN, 0.0], np.eye(2)), MetricError, "mean and covariance must be finite"),
+        (lambda: models.Gaussian(np.zeros(2), -np.eye(2)), MetricError, "covariance must be positive definite"),
+        (lambda: models.LogisticRegression(X, LABELS + 1), ValueError, "y must be zeros and ones, got"),
+        (lambda: models.LogisticRegression(X * NAN, LABELS), ValueError, "X must be finite"),
+        (lambda: models.LogisticRegression(LABELS, LABELS), ShapeError, r"X must be \(n, d\)"),
+        (
+            lambda: models.LogisticRegression(X, LABELS[:4]),
+            ShapeError,
+            r"y must be \(5,\) like the rows of X, got \(4,\)",
+        ),
+        *each(
+            functools.partial(models.LogisticRegression, X, LABELS),
+            "prior_scale",
+            (0, "1", NAN),
+            ValueError,
+            "prior_scale must be positive",
+        ),
+        (lambda: models.LinearRegression(X, LABELS * NAN), ValueError, "X and y must be finite"),
+        (lambda: models.MLP([2], X, LABELS), ValueError, "widths must be two or more, got"),
+        (
+            lambda: models.MLP([2, "3", 1], X, LABELS),
+            ValueError,
+            "widths must be a whole number of at least 1, got '3'",
+        ),
+        (lambda: models.MLP([2, 3, 1], X, LABELS[:3]), ShapeError, r"y must be \(5, 1\), a row for each of X, got"),
+        (lambda: models.SoftmaxRegression(X, LABELS + 0.5), ValueError, r"labels are 0, .*; y\[0\] is 0.5"),
+        (lambda: models.SoftmaxRegression("x", LABELS), ValueError, "X must be real numbers, got 'x'"),
+        (lambda: refhmc.Parameters(), ModelError, "Parameters needs at least one parameter"),
+        (lambda: refhmc.generate(models.Funnel(1), 3), TypeError, "result must be what sample returned, got int"),
     ],
 )
-def test_options_of_the_kernels(make, words):
-    with pytest.raises(ValueError, match=words):
+def test_what_cannot_be_is_refused_with_its_name_and_value(make, error, words):
+    with pytest.raises(error, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("y", "where"),
+    [
+        (np.array([1.0, NAN]), r"data\['y'\]\[1\] is nan"),
+        (np.array([[1.0, 2.0], [-INF, 0.0]]), r"data\['y'\]\[1, 0\] is -inf"),
+        ([1.0, INF], r"data\['y'\]\[1\] is inf"),
+    ],
+)
+@pytest.mark.parametrize("initvals", [None, [0.5]])
+def test_data_that_are_not_finite_are_named(sample, y, where, initvals):
+    model = Model(1, of_data, slope_of_data, data={"y": y}, in_python=FEW_CALLS)
+    with pytest.raises(InitError, match=f"of the model's data, {where}"):
+        sample(model, initvals=initvals)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +340,6 @@ def test_options_of_the_kernels(make, words):
 def test_metrics(normal, sample, metric, error, words):
     with pytest.raises(error, match=words):
         sample(normal, refhmc.NUTS(metric=metric))
-
-
-def test_a_metric_or_integrator_that_is_none():
-    with pytest.raises(TypeError, match="metric must be one of refhmc.metrics, got ndarray"):
-        refhmc.NUTS(metric=np.eye(2))
-    with pytest.raises(TypeError, match="integrator must be one of refhmc.integrators, got ndarray"):
-        refhmc.HMC(integrator=np.eye(2))
 
 
 @pytest.mark.parametrize(

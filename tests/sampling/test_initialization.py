@@ -18,6 +18,7 @@ from refhmc.sampling import checkpoint
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.chain_run import chain_generator, run_chain
 from refhmc.sampling.initialization import pathfinder_start
+from tests.helpers.sweeps import swept
 
 STILL = refhmc.HMC(step_size=1e8, n_steps=1)  # every proposal is rejected: the first draw is the start
 FIRST = {"draws": 1, "tune": 0, "random_seed": 5, "raw": True, "progressbar": False}
@@ -151,9 +152,9 @@ def leaving(what: str) -> refhmc.Model:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("raises", "OverflowError: too far"),
+        swept("raises", "OverflowError: too far"),
         ("gradient at the start", "its path has no step that climbs"),
-        ("gradient on a line", "of its normal, none of 100 draws can be used"),
+        swept("gradient on a line", "of its normal, none of 100 draws can be used"),
     ],
 )
 def test_where_it_fails_chains_begin_as_without_it_and_the_result_says_so(what, words):

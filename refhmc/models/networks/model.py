@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import positive, whole_number
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
-from refhmc.models.inputs import finite, images, in_precision, labels, rows_of, whole_number
+from refhmc.models.inputs import finite, images, in_precision, labels, rows_of
 from refhmc.models.networks import likelihoods
 from refhmc.models.networks.activations import ACTIVATIONS
 from refhmc.models.networks.layers import Activation
@@ -83,8 +84,7 @@ def chosen_likelihood(name: str | None, n_outputs: int, y: np.ndarray, output_pr
         raise ValueError(f"a Bernoulli likelihood has one output, the network has {n_outputs}")
     if name == "softmax" and n_outputs < 2:
         raise ValueError("a softmax likelihood has an output for each class, at least 2; the network has 1")
-    if not (output_precision > 0 and np.isfinite(output_precision)):
-        raise ValueError(f"output_precision must be positive and finite, got {output_precision!r}")
+    positive("output_precision", output_precision)
     if name != "gaussian" and output_precision != 1:
         raise ValueError(f"output_precision is that of a Gaussian likelihood; this one is {name}")
     return likelihoods.Gaussian(float(output_precision)) if name == "gaussian" else likelihoods.LIKELIHOODS[name]()

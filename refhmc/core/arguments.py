@@ -1,0 +1,89 @@
+"""Numbers and flags as a caller gives them: refused, with the argument's name and what was given, where they cannot be.
+
+A count is a whole number, 3 or 3.0, and neither True nor "3"; a number is a real one, of Python or an array without axes.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def is_number(x: Any) -> bool:
+    """Whether ``x`` is one real number, nan and inf among them; True and False are none."""
+    if not isinstance(x, numbers.Real) and not hasattr(x, "__array__"):
+        return False
+    x = np.asarray(x)
+    return x.ndim == 0 and x.dtype.kind in "iuf"
+
+
+def whole_number(name: str, n: Any, least: int = 1, most: int | None = None, error: type = ValueError) -> int:
+    """``n`` as an int; raises ``error`` unless it is a whole number of at least ``least`` and at most ``most``."""
+    if not is_number(n) or not least <= n <= (math.inf if most is None else most) or n % 1:
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise error(f"{name} must be a whole number {limits}, got {n!r}")
+    return int(n)
+
+
+def positive(name: str, x: Any) -> float:
+    """``x`` as a float; ValueError unless it is positive and finite."""
+    if not is_number(x) or not 0 < x < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {x!r}")
+    return float(x)
+
+
+def share(name: str, x: Any) -> float:
+    """``x`` as a float; ValueError unless it lies in [0, 1)."""
+    if not is_number(x) or not 0 <= x < 1:
+        raise ValueError(f"{name} must lie in [0, 1), got {x!r}")
+    return float(x)
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool; TypeError unless it is True or False, or 1 or 0."""
+    if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
+    """``x`` as an array of float64; raises ``error`` for what holds no numbers, or complex ones."""
+    try:
+        return np.asarray(x, dtype=float)
+    except (TypeError, ValueError) as reason:
+        raise error(f"{what} must be real numbers, got {_short(x)}: {reason}") from reason
+
+
+def _short(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def not_finite_in(what: str, data: Any) -> str:
+    """Where the first number that is not finite stands in arrays, and in mappings and sequences of them:
+    ``data['y'][3] is nan``; an empty string where there is none."""
+    if isinstance(data, Mapping):
+        return next(filter(None, (not_finite_in(f"{what}[{key!r}]", each) for key, each in data.items())), "")
+    if isinstance(data, tuple | list):
+        names = getattr(data, "_fields", None)
+        labels = (f"{what}.{name}" for name in names) if names else (f"{what}[{i}]" for i in range(len(data)))
+        return next(filter(None, map(not_finite_in, labels, data)), "")
+    if not isinstance(data, np.ndarray | float) or np.asarray(data).dtype.kind not in "fc":
+        return ""
+    wrong = np.argwhere(~np.isfinite(data))
+    if len(wrong) == 0:
+        return ""
+    where = ", ".join(map(str, wrong[0]))
+    return f"{what}{f'[{where}]' if where else ''} is {np.asarray(data)[tuple(wrong[0])]}"
+
+
+def one_of(name: str, word: Any, words: Sequence[str]) -> str:
+    """``word``; ValueError unless it is one of ``words``."""
+    if not isinstance(word, str) or word not in words:
+        *first, last = map(repr, words)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {word!r}")
+    return word

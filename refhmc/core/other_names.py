@@ -1,0 +1,28 @@
+"""What PyMC, Stan, NumPyro, BlackJAX and nutpie call the arguments of ``sample`` and the options of kernels: ours -> theirs."""
+
+from __future__ import annotations
+
+OF_SAMPLE = {
+    "random_seed": ("seed", "rng", "rng_key", "random_state", "rng_seed"),
+    "draws": ("n_draws", "num_draws", "n_samples", "num_samples", "samples", "iter_sampling", "n_iter"),
+    "tune": ("n_tune", "num_tune", "warm_up", "n_warmup", "num_warmup", "iter_warmup", "burn", "burn_in", "burnin"),
+    "chains": ("n_chains", "num_chains"),
+    "cores": ("n_cores", "num_cores", "n_jobs", "threads", "parallel_chains"),
+    "progressbar": ("progress", "progress_bar", "show_progress"),
+    "initvals": ("inits", "start", "starts", "initial", "initial_points", "init_params", "initial_position"),
+    "max_seconds": ("timeout", "max_time"),
+    "save_warmup": ("discard_tuned_samples", "include_warmup", "store_warmup"),
+}
+OF_A_KERNEL = {
+    "step_size": ("stepsize", "epsilon", "eps", "step_scale"),
+    "target_accept": ("adapt_delta", "target_accept_prob", "target_acceptance_rate", "target_acceptance"),
+    "max_treedepth": ("max_depth", "max_tree_depth", "maxdepth", "tree_depth"),
+    "n_steps": ("num_steps", "num_integration_steps", "path_steps"),
+    "metric": ("mass_matrix", "inverse_mass_matrix", "inv_metric", "dense_mass", "scaling"),
+}
+
+
+def our_name(name: str) -> str:
+    """What another library's ``name`` is here; itself in lower case where no library is known to have it."""
+    known = {word: ours for ours, words in (OF_SAMPLE | OF_A_KERNEL).items() for word in words}
+    return known.get(name.lower(), name.lower())
