@@ -40,6 +40,7 @@ _HOME = {
     "Trajectory": "refhmc.dynamics.trajectory",
     "integrate": "refhmc.dynamics.trajectory",
     "transition": "refhmc.sampling.transition",
+    "derive": "refhmc.derived.from_sympy",
     "from_pymc": "refhmc.derived.from_pymc",
     "from_jax": "refhmc.derived.from_jax",
     "from_numpyro": "refhmc.derived.from_jax",

@@ -51,6 +51,18 @@ def test_the_same_model_by_name_is_the_same():
         np.testing.assert_allclose(other["model"].gradient(q), one["gradient"](q, one["y"]), rtol=1e-13)
 
 
+def test_the_derived_text_is_the_one_shown():
+    pytest.importorskip("sympy", reason="SymPy is not installed (extra sympy)")
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    made = next(block for block in blocks if "refhmc.derive(" in block).rpartition("print(")[0]
+    shown = next(block for block in blocks if block.startswith("def hessian(q, data, out):"))
+    names: dict = {"np": np, "refhmc": refhmc}
+    exec(compile(made, "README", "exec"), names)
+    source = ast.parse(names["model"].source)
+    (hessian,) = (each for each in source.body if getattr(each, "name", "") == "hessian")
+    assert ast.unparse(hessian) == ast.unparse(ast.parse(shown))
+
+
 def test_the_integers_example_runs():
     """And agrees with the sum over N: P(N) ~ 1/N N!/(N - y)! B(y + 1, N - y + 1); z below 4.5 is passed by 1 - 7e-6."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

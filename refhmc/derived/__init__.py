@@ -1,1 +1,2 @@
-"""Models whose derivatives another library derives: :func:`from_pymc`, :func:`from_jax`, :func:`from_numpyro`."""
+"""Models whose derivatives another library derives: :func:`derive` (SymPy), :func:`from_pymc`, :func:`from_jax`,
+:func:`from_numpyro`."""

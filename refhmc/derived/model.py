@@ -11,7 +11,9 @@ from refhmc.models.base import Model
 
 class DerivedModel(Model):
     """``known_by``: the other library's text of the log density, its constants and its edition, for the fingerprint. ``again``:
-    the function and the arguments that make it, which are what is pickled."""
+    the function and the arguments that make it, which are what is pickled. ``source``: the text generated for it, or none."""
+
+    source = ""
 
     def __init__(
         self, *arguments: Any, known_by: Mapping[str, Any], again: tuple[Callable, tuple], **options: Any

@@ -1,0 +1,106 @@
+"""A model of a SymPy expression: gradient, Hessian, third derivative and its contraction as a text that can be read.
+
+    mu, log_s = sympy.symbols("mu log_s")
+    y, (i, n) = sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)
+    L = sympy.Sum(-(((y[i] - mu) * sympy.exp(-log_s)) ** 2) / 2 - log_s, (i, 0, n - 1)) - mu**2 / 200 - log_s**2 / 2
+    model = refhmc.derive(L, [mu, log_s], data={"y": [2.1, 3.4, 2.9]})
+    print(model.source)
+
+Sums over rows of data stay loops; what may stand in them is said in :mod:`refhmc.derived.separable`. The text calls
+``exp``, ``log`` and functions of refhmc that neither overflow nor cancel (:mod:`refhmc.derived.stable`, which has them for
+expressions, too). Numba compiles it as it compiles functions written by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.binding import pack
+from refhmc.core.compiled import jit_anew
+from refhmc.derived.model import DerivedModel
+
+FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_derivative", "trace")
+
+
+def derive(
+    expression: Any,
+    coordinates: Sequence | None = None,
+    *,
+    data: Mapping[str, Any] | None = None,
+    constrain: Callable | None = None,
+    name: str = "SymPy model",
+    **options: Any,
+) -> DerivedModel:
+    """A model whose log density is a SymPy expression, up to a constant, with derivatives to third order.
+
+    ``coordinates``: symbols in the order of q, which are unconstrained and real; ``sympy.IndexedBase("theta", shape=(8,))``
+    is a vector of eight. By default all symbols that are not data, in the order of the alphabet. ``data``: numbers and arrays,
+    by the names of symbols and indexed bases. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n
+    that is not in ``data`` is that of what is indexed by i. ``constrain``, ``name`` and ``options`` (``initial``, ``dims``,
+    ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
+
+    ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``trace``, and
+    ``value_and_gradient``, which the samplers call.
+
+    Raises ImportError without SymPy. ModelError, saying what is wrong, for symbols that are neither coordinates nor data, for
+    what the expression does not have, for functions without smooth derivatives, lengths that differ, and an index that leaves
+    its array.
+    """
+    try:
+        from refhmc.derived.separable import read
+        from refhmc.derived.source import module_text
+    except ModuleNotFoundError as error:
+        raise ImportError('refhmc.derive needs SymPy: python -m pip install "refhmc[sympy]"') from error
+    density = read(expression, coordinates, data)
+    text = module_text(name, density)
+    return from_source(
+        text, density.names, tuple(density.data.values()), {"constrain": constrain, "name": name, **options}
+    )
+
+
+def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], options: dict[str, Any]) -> DerivedModel:
+    """The model of a generated text: what other processes make it from, without SymPy."""
+    packed = pack(data or None)
+    assert packed is not None
+    matrix, unpack = packed
+    adapted = {key: in_the_core(key, jit_anew(f), unpack) for key, f in functions_of(text).items() if key in FUNCTIONS}
+    model = DerivedModel(
+        len(names),
+        **adapted,
+        data=matrix,
+        names=names,
+        known_by={"the generated text": text, "data": data, "constrain": options["constrain"]},
+        again=(from_source, (text, names, data, options)),
+        **options,
+    )
+    model.source = text
+    return model
+
+
+def in_the_core(key: str, f: Any, unpack: Any) -> Callable:
+    """A function of the text with the data in one matrix. It writes to ``out`` alone, and needs no copies."""
+    if key == "log_density":
+        return jit_anew(lambda q, data: f(q, unpack(data)))
+    if key == "value_and_gradient":
+        return jit_anew(lambda q, data, out: f(q, unpack(data), out))
+    if key == "trace":
+        return jit_anew(lambda q, data, M, out: f(q, unpack(data), M, out))
+
+    def derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+        f(q, unpack(data), out)
+
+    return jit_anew(derivative)
+
+
+def functions_of(text: str) -> dict[str, Any]:
+    """What the text defines. Tracebacks and ``inspect.getsource`` find its lines."""
+    place = f"<refhmc.derive {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+    names: dict[str, Any] = {"__name__": "derived_by_refhmc"}
+    exec(compile(text, place, "exec"), names)
+    return names
