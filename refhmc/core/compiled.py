@@ -183,6 +183,30 @@ def of_width(d: int, axes: int = 1) -> Any:
     return known
 
 
+if numba.config.DISABLE_JIT:
+
+    def borrowed(array: Any) -> Any:
+        """The array."""
+        return array
+
+else:
+
+    @intrinsic
+    def borrowed(_: Any, array: Any) -> Any:
+        """The array, whose references are not counted: what is called with it pays nothing for them.
+
+        For compiled code that owns the array and uses it afterwards.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there = make_array(array)(context, builder, arguments[0])
+            there.meminfo = cgutils.get_null_value(there.meminfo.type)
+            there.parent = cgutils.get_null_value(there.parent.type)
+            return there._getvalue()
+
+        return array(array), generate
+
+
 def extenders() -> set[str]:
     """The modules that tell Numba what a call or an attribute stands for, as ``overload`` and ``lower_builtin`` do: compiled
     code may come from there though no name leads there. (An ``intrinsic`` is called by its own name.)"""
@@ -282,6 +306,30 @@ def compile_pointer(function: Any, signature: Any, title: str) -> None:
             function.compile(signature)
 
 
+def by_address(dispatcher: Any, signature: Any) -> Any:
+    """A compiled function that gives the pointer to another: who calls that by it is not compiled together with it.
+
+    The address is that of the function itself; through Numba's wrapper for C, the other way, a long one takes twice the time.
+    """
+    if numba.config.DISABLE_JIT:
+        return lambda: dispatcher
+    kind = nb.FunctionType(signature)
+
+    @intrinsic
+    def pointer(_: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+            dispatcher.compile(signature)
+            found = dispatcher.overloads[signature.args]
+            address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+            made = cgutils.create_struct_proxy(kind)(context, builder)
+            made.jit_addr = context.add_dynamic_addr(builder, address, info=found.fndesc.qualname)
+            return made._getvalue()
+
+        return kind(), generate
+
+    return pointer
+
+
 class Entry:
     """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
 
@@ -292,12 +340,18 @@ class Entry:
         self._signature = signature
         self._compiled: Callable | None = None
 
+    @functools.cached_property
+    def by_address(self) -> Any:
+        """For a user's compiled function, which calls ``by_address()(...)``: :func:`by_address`."""
+        self.compile()
+        return by_address(self._dispatcher, self._signature())
+
     def compile(self) -> Callable:
         """Compile now, or load from the cache; recorded in ``refhmc.core.compiled.log``."""
         with _compile_lock:
             if self._compiled is None:
                 with _logged(self.title):
-                    dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
+                    self._dispatcher = dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
                     # The one compiled version itself: the dispatcher would look at every argument's type first.
                     self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
         return self._compiled

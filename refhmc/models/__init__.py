@@ -28,6 +28,7 @@ _HOME = {
     "StochasticVolatility": "stochastic_volatility",
     "FitzHughNagumo": "fitzhugh_nagumo",
     "ODE": "ode",
+    "ODESolution": "ode_solution",
     "MLP": "mlp",
     "RegressionNetwork": "mlp",
     "SoftmaxRegression": "mlp",

@@ -119,6 +119,7 @@ def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance:
         1.0,
         tolerance,
         5000,
+        "auto",
         "fitzhugh-nagumo",
     )
 

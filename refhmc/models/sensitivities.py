@@ -16,6 +16,9 @@ Differentiating the equation along theta_a moves z by Z_a = (S_a, e_a), once mor
 which are linear in the highest order, and integrated with the state (Girolami and Calderhead 2011, sec. 10). W and V are
 symmetric in the parameters: only the pairs a <= b and the triples a <= b <= c are carried. ``u`` holds x, then S, W and V row
 by row; orders 0 to 3 are its first n, n (1 + p), n (1 + p + p(p+1)/2) and n (1 + p + p(p+1)/2 + p(p+1)(p+2)/6) numbers.
+
+The same sums are the derivatives of any function of (t, x(theta), theta) by theta: of what is observed of x, and of the state
+after an event x -> e(t, x, theta) at a fixed time.
 """
 
 from __future__ import annotations
@@ -27,6 +30,14 @@ import numpy as np
 from refhmc.core.compiled import jit_inline, jit_part
 
 
+@jit_part
+def work_length(k: int, n: int, p: int, length: int) -> int:
+    """The length of ``work`` for k numbers, where ``u`` has that length."""
+    m = n + p
+    third = k * m**3 if length > n * (1 + p + p * (p + 1) // 2) else 0
+    return length // n * k + p + k * m + k * m * m + third
+
+
 def n_unknowns(n: int, p: int, order: int) -> int:
     """The length of ``u``."""
     return n * sum((1, p, p * (p + 1) // 2, p * (p + 1) * (p + 2) // 6)[: order + 1])
@@ -35,7 +46,7 @@ def n_unknowns(n: int, p: int, order: int) -> int:
 @jit_part
 def first_order(n: int, p: int, J: np.ndarray, S: np.ndarray, dS: np.ndarray) -> None:
     """dS/dt: J (n, n + p), S and dS (n, p)."""
-    for i in range(n):
+    for i in range(dS.shape[0]):
         for a in range(p):
             total = J[i, n + a]
             for k in range(n):
@@ -46,7 +57,7 @@ def first_order(n: int, p: int, J: np.ndarray, S: np.ndarray, dS: np.ndarray) ->
 @jit_part
 def second_order(n: int, p: int, J: np.ndarray, H: np.ndarray, S: np.ndarray, W: np.ndarray, dW: np.ndarray) -> None:
     """dW/dt of the pairs a <= b: H (n, n + p, n + p), W and dW (n, p(p+1)/2)."""
-    for i in range(n):
+    for i in range(dW.shape[0]):
         pair = 0
         for a in range(p):
             for b in range(a, p):
@@ -87,7 +98,7 @@ def third_order(
 ) -> None:
     """dV/dt of the triples a <= b <= c: K (n, n + p, n + p, n + p), V and dV (n, p(p+1)(p+2)/6)."""
     m = n + p
-    for i in range(n):
+    for i in range(dV.shape[0]):
         triple = 0
         for a in range(p):
             for b in range(a, p):
@@ -111,6 +122,52 @@ def third_order(
 
 
 @jit_inline
+def along_path(
+    f: Callable,
+    jacobian: Callable,
+    hessian: Callable,
+    third: Callable,
+    k: int,
+    n: int,
+    p: int,
+    u: np.ndarray,
+    t: float,
+    work: np.ndarray,
+) -> None:
+    """f(t, x, theta) (k,) and its derivatives by theta along x(theta) into the head of ``work``, to the order of ``u``.
+
+    The functions write into their last argument: ``f(t, x, theta, out)``, ``jacobian(t, x, theta, J)``,
+    ``hessian(t, x, theta, H)``, ``third(t, x, theta, K)``. ``work`` holds the result, theta, J, H and K one after the other (a
+    call from Python pays for every array).
+    """
+    length, m = u.shape[0], n + p
+    at = length // n * k
+    x, out, theta = u[:n], work[:at], work[at : at + p]
+    f(t, x, theta, out[:k])
+    if length > n:
+        J = work[at + p : at + p + k * m].reshape((k, m))
+        J[:] = 0.0
+        jacobian(t, x, theta, J)
+        S = u[n : n + n * p].reshape((n, p))
+        first_order(n, p, J, S, out[k : k + k * p].reshape((k, p)))
+        if length > n + n * p:
+            H = work[at + p + k * m : at + p + k * m + k * m * m].reshape((k, m, m))
+            H[:] = 0.0
+            hessian(t, x, theta, H)
+            n_pairs = p * (p + 1) // 2
+            first, past = 1 + p, 1 + p + n_pairs
+            W = u[n * first : n * past].reshape((n, n_pairs))
+            second_order(n, p, J, H, S, W, out[k * first : k * past].reshape((k, n_pairs)))
+            if length > n * past:
+                K = work[at + p + k * m + k * m * m :].reshape((k, m, m, m))
+                K[:] = 0.0
+                third(t, x, theta, K)
+                n_triples = p * (p + 1) * (p + 2) // 6
+                V = u[n * past :].reshape((n, n_triples))
+                third_order(n, p, J, H, K, S, W, V, out[k * past :].reshape((k, n_triples)))
+
+
+@jit_inline
 def augmented(
     rhs: Callable,
     jacobian: Callable,
@@ -122,42 +179,14 @@ def augmented(
     t: float,
     work: np.ndarray,
 ) -> None:
-    """du/dt into the head of ``work``, for as many orders as ``u`` is long.
-
-    The functions write into their last argument: ``rhs(t, x, theta, f)``, ``jacobian(t, x, theta, J)``,
-    ``hessian(t, x, theta, H)``, ``third(t, x, theta, K)``. ``work`` holds du/dt, theta, J, H and K one after the other (a call
-    from Python pays for every array).
-    """
-    at, m = u.shape[0], n + p
-    x, out, theta = u[:n], work[:at], work[at : at + p]
-    rhs(t, x, theta, out[:n])
-    if at > n:
-        J = work[at + p : at + p + n * m].reshape((n, m))
-        J[:] = 0.0
-        jacobian(t, x, theta, J)
-        S = u[n : n + n * p].reshape((n, p))
-        first_order(n, p, J, S, out[n : n + n * p].reshape((n, p)))
-        if at > n + n * p:
-            H = work[at + p + n * m : at + p + n * m + n * m * m].reshape((n, m, m))
-            H[:] = 0.0
-            hessian(t, x, theta, H)
-            n_pairs = p * (p + 1) // 2
-            first, past = n + n * p, n + n * p + n * n_pairs
-            W = u[first:past].reshape((n, n_pairs))
-            second_order(n, p, J, H, S, W, out[first:past].reshape((n, n_pairs)))
-            if at > past:
-                K = work[at + p + n * m + n * m * m :].reshape((n, m, m, m))
-                K[:] = 0.0
-                third(t, x, theta, K)
-                n_triples = p * (p + 1) * (p + 2) // 6
-                V = u[past:].reshape((n, n_triples))
-                third_order(n, p, J, H, K, S, W, V, out[past:].reshape((n, n_triples)))
+    """du/dt into the head of ``work``, for as many orders as ``u`` is long: :func:`along_path` of the right-hand side."""
+    along_path(rhs, jacobian, hessian, third, n, n, p, u, t, work)
 
 
-def work_for(u: np.ndarray, theta: np.ndarray, n: int) -> np.ndarray:
-    """The argument ``work``, with theta in its place."""
-    m = n + len(theta)
-    third = n * m**3 if len(u) > n_unknowns(n, len(theta), 2) else 0
-    work = np.zeros(len(u) + len(theta) + n * m + n * m * m + third, dtype=u.dtype)
-    work[len(u) : len(u) + len(theta)] = theta
+def work_for(u: np.ndarray, theta: np.ndarray, n: int, k: int | None = None) -> np.ndarray:
+    """The argument ``work``, with theta in its place, for a function of ``k`` numbers, None: as many as there are states."""
+    p, k = len(theta), n if k is None else k
+    at = len(u) // n * k
+    work = np.zeros(work_length(k, n, p, len(u)), dtype=u.dtype)
+    work[at : at + p] = theta
     return work
