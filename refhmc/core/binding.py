@@ -2,9 +2,9 @@
 
 refhmc's own models are there already: their functions follow the in-place protocol on one matrix of data. A user's
 functions are adapted: compiled with Numba where that works, and otherwise called back as Python by two *trampolines*,
-so that one set of compiled kernels serves both. User functions are compiled anew in each process (0.1 s each): Numba's
-cache could not know that something they call was edited. Within a process, functions that are the same part for part
-(:mod:`refhmc.core.fingerprint`) share what is compiled.
+so that one set of compiled kernels serves both. What is compiled of a user's functions is shared by all that are the same part
+for part (:mod:`refhmc.core.identity`), in this process and, where all their parts can be looked into, in later ones. (Numba's
+own cache would not know that something they call was edited.)
 """
 
 from __future__ import annotations
@@ -25,9 +25,18 @@ from numba import types as nb
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from refhmc.core import types
-from refhmc.core.compiled import jit, jit_anew, jit_calling_python, returned_type, silence_experimental
+from refhmc.core.compiled import (
+    forget,
+    jit,
+    jit_anew,
+    jit_calling_python,
+    jit_of_user,
+    logged,
+    returned_type,
+    silence_experimental,
+)
 from refhmc.core.failures import FailureLog
-from refhmc.core.fingerprint import fingerprint
+from refhmc.core.identity import identity_of, identity_with
 from refhmc.core.user_text import WithoutData, compilable
 from refhmc.errors import EvaluationError, ModelError, PythonModelWarning, ShapeError
 
@@ -181,8 +190,8 @@ class _SamePart:
     """A function that equals those which are the same as it part for part."""
 
     def __init__(self, function: Callable) -> None:
-        taken = fingerprint({"f": function})
-        self.function, self._parts = function, object() if taken.unknown else taken.digest
+        self.function, self.identity = function, identity_of((function,))
+        self._parts: Any = self.identity or object()
 
     def __hash__(self) -> int:
         return hash(self._parts)
@@ -205,6 +214,11 @@ def compiled_alone(function: Any) -> Any:
     return jit_anew(forms[argument_count(function.function)])
 
 
+def kept(text: Any, *functions: Any) -> Any:
+    """``text``, which closes over compiled ``functions``, compiled, and kept where it is known which they are."""
+    return jit_of_user(text, functions, identity_with(text, functions))
+
+
 def _compile_user_function(key: str, function: Callable, unpack: Any) -> Callable:
     """:func:`_compiled_user_function`, or what it made of a function that is the same."""
     return _compiled_user_function(key, _SamePart(function), unpack)
@@ -219,9 +233,11 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
     text: Any
     function = same.function
     f: Any = compiled_alone(function)
+    identity = None if same.identity is None else identity_of((same.identity, unpack))
     if key == "log_density":
-        adapted = jit_anew(lambda q, data: f(q, unpack(data)))
-        adapted.compile(nb.float64(types.VECTOR, types.DATA))
+        adapted = jit_of_user(lambda q, data: f(q, unpack(data)), (f, unpack), identity)
+        with logged("the log density of a user's model"):
+            adapted.compile(nb.float64(types.VECTOR, types.DATA))
         return adapted
     before_out, axes = (2, 1) if key == "value_and_gradient" else DERIVATIVES[key]
     in_place = argument_count(function) > before_out
@@ -249,13 +265,16 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
         def text(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
             copy_array(out, f(q, unpack(data)))
 
-    adapted = jit_anew(text)
+    adapted = jit_of_user(text, (f, unpack), identity)
+    signature = (nb.float64 if key == "value_and_gradient" else nb.void)(*arguments)
     try:
-        adapted.compile((nb.float64 if key == "value_and_gradient" else nb.void)(*arguments))
+        with logged(f"the {key} of a user's model"):
+            adapted.compile(signature)
     finally:
         if not in_place:
-            returned = returned_type(f)
+            returned = returned_type(f)  # None where the compiled code was there
             if isinstance(returned, NUMERIC) and getattr(returned, "ndim", 0) != axes:
+                forget(adapted, signature)
                 raise ModelError(f"{key} must return an array of {axes} axes, it returns {returned}")
     return adapted
 
@@ -264,8 +283,8 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
 def _on_a_copy(function: Callable, contracts: bool) -> Callable:
     """A user's derivative in the core's protocol that works on copies of the position, and of M if it ``contracts``."""
     if contracts:
-        return jit_anew(lambda q, data, M, out: function(q.copy(), data, M.copy(), out))
-    return jit_anew(lambda q, data, out: function(q.copy(), data, out))
+        return kept(lambda q, data, M, out: function(q.copy(), data, M.copy(), out), function)
+    return kept(lambda q, data, out: function(q.copy(), data, out), function)
 
 
 @shared
@@ -282,7 +301,7 @@ def _contract(third_derivative: Callable) -> Callable:
                 for k in range(d):
                     out[k] += M[i, j] * T[i, j, k]
 
-    return jit_anew(trace)
+    return kept(trace, third_derivative)
 
 
 @shared
@@ -293,7 +312,7 @@ def _both(log_density: Callable, gradient: Callable) -> Callable:
         gradient(q, data, out)
         return log_density(q, data)
 
-    return jit_anew(value_and_gradient)
+    return kept(value_and_gradient, log_density, gradient)
 
 
 @shared
@@ -306,13 +325,13 @@ def _both_on_copies(log_density: Callable, gradient: Callable) -> Callable:
         gradient(q.copy(), data, out)
         return value
 
-    return jit_anew(value_and_gradient)
+    return kept(value_and_gradient, log_density, gradient)
 
 
 @shared
 def _density_on_a_copy(log_density: Callable) -> Callable:
     """A user's log density on a copy of the position."""
-    return jit_anew(lambda q, data: log_density(q.copy(), data))
+    return kept(lambda q, data: log_density(q.copy(), data), log_density)
 
 
 @shared
@@ -334,7 +353,8 @@ def _change_from_function(same: _SamePart, unpack: Any, takes_data: bool) -> Any
         def change(q: np.ndarray, data: np.ndarray, j: int, new_value: float, log_density: float) -> float:
             return f(q.copy(), j, new_value)
 
-    return jit_anew(change)
+    identity = None if same.identity is None else identity_of((same.identity, unpack))
+    return jit_of_user(change, (f, unpack), identity)
 
 
 @shared
@@ -350,7 +370,7 @@ def _change_from_density(log_density: Any) -> Any:
         q[j] = before
         return difference
 
-    return jit_anew(change)
+    return kept(change, log_density)
 
 
 # ---------------------------------------------------------------------------------------- trampolines into Python

@@ -41,6 +41,7 @@ from refhmc.core.linking import PartLibrary
 from refhmc.errors import CompileCacheWarning
 
 PRIVATE = 0o700
+OF_MODELS, MOST = "of_models", 1000  # the folder of what was compiled for one model, and how many files stay in it
 SEAL = hashlib.sha256().digest_size
 PATIENCE = (
     120.0  # seconds for which a process waits while another compiles a function: that one may have been suspended
@@ -122,6 +123,17 @@ def write_sealed(path: pathlib.Path, value: Any) -> None:
         raise
 
 
+def remove_oldest(folder: pathlib.Path, most: int) -> None:
+    """Leave the files that were used last, ``most`` of them: each edit of a model leaves some."""
+    used = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process may remove it
+            used.append((path.stat().st_mtime, path))
+    for _, path in sorted(used)[: max(0, len(used) - most)]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 class CompiledCode(FunctionCache):
     """The cache of one function, as Numba's dispatcher asks for it: one file for each processor and types of arguments.
 
@@ -161,7 +173,8 @@ class CompiledCode(FunctionCache):
         key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
         name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
         name = re.sub(r"[^\w.]", "", name)[:80]
-        return directory / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.{self._suffix}"
+        folder = directory if self._identity is None else directory / OF_MODELS
+        return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.{self._suffix}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function of a signature; None, and ``missed``, where there is none that can be trusted."""
@@ -178,6 +191,7 @@ class CompiledCode(FunctionCache):
         """Take the lock of a file that is to be written; whether it was had, in the end or at once."""
         lock = FileLock(path.with_suffix(".lock"))
         try:
+            path.parent.mkdir(mode=PRIVATE, exist_ok=True)
             lock.acquire(PATIENCE)
         except (HeldError, OSError):
             return False
@@ -203,9 +217,17 @@ class CompiledCode(FunctionCache):
             return
         try:
             write_sealed(path, data._reduce())
+            if path.parent.name == OF_MODELS:
+                remove_oldest(path.parent, MOST)
         except OSError as error:
             if not _is_in_use(error):
                 _warn_not_kept(f"{path.parent}: {error.strerror or error}")
+
+    def forget(self, sig: Any, codegen: Any) -> None:
+        """Remove what was kept for a signature."""
+        path = self.path(sig, codegen)
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def _holds_addresses(self, library: Any) -> bool:
         """Whether there are addresses of this process in the code, other than those of ``known``, which it never reads."""
@@ -228,6 +250,8 @@ def _load(path: pathlib.Path, target_context: Any, declared: Any) -> CompileResu
         found = (_part_of if path.name.endswith(".part.nbc") else CompileResult._rebuild)(
             target_context, *read_sealed(path)
         )
+        if path.parent.name == OF_MODELS:
+            os.utime(path)  # it was used now
         return found if declared in (None, found.signature.return_type) else None
     except FileNotFoundError:
         pass

@@ -117,6 +117,12 @@ def returned_type(dispatcher: Any) -> Any:
     return versions[-1].signature.return_type if versions else None
 
 
+def forget(dispatcher: Any, signature: Any) -> None:
+    """Do not keep what was compiled for a signature."""
+    if isinstance(getattr(dispatcher, "_cache", None), CompiledCode):
+        dispatcher._cache.forget(signature, dispatcher.targetctx.codegen())
+
+
 def _core_njit(function: Callable, **options: Any) -> Any:
     """A function that is kept, and as a part where the core calls it."""
     options = {**CORE, **options}
@@ -159,6 +165,17 @@ def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
     # Numba numbers the functions of a process; of two that were kept by different ones, the numbers may be the same.
     function.__qualname__ += f".{identity[:24]}"
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
+
+
+def jit_of_user(function: Callable, known: Sequence, identity: str | None) -> Any:
+    """As :func:`jit_anew`, for a function that closes over a user's, ``known``; kept, if they have an ``identity``."""
+    if identity is None or numba.config.DISABLE_JIT:
+        return jit_anew(function)
+    function.__qualname__ += f".{identity[:24]}"  # as in :func:`jit_bound`
+    whole = _kept_njit(function, identity, known, **OPTIONS)
+    made = _with_part(whole, lambda: numba.njit(pipeline_class=Part, **OPTIONS)(function))
+    made.identity = identity
+    return made
 
 
 def of_width(d: int, axes: int = 1) -> Any:
@@ -286,7 +303,8 @@ def _announce_once() -> None:
 
 
 @contextlib.contextmanager
-def _logged(title: str) -> Iterator[None]:
+def logged(title: str) -> Iterator[None]:
+    """Around a compilation, which is announced and noted in ``log`` under this title."""
     global _unannounced
     with _compile_lock:
         silence_experimental()
@@ -302,7 +320,7 @@ def _logged(title: str) -> Iterator[None]:
 def compile_pointer(function: Any, signature: Any, title: str) -> None:
     """Compile a :func:`jit` function for the signature of the pointer it will be passed as, saying so."""
     if not numba.config.DISABLE_JIT and not function.overloads:
-        with _logged(title):
+        with logged(title):
             function.compile(signature)
 
 
@@ -350,7 +368,7 @@ class Entry:
         """Compile now, or load from the cache; recorded in ``refhmc.core.compiled.log``."""
         with _compile_lock:
             if self._compiled is None:
-                with _logged(self.title):
+                with logged(self.title):
                     self._dispatcher = dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
                     # The one compiled version itself: the dispatcher would look at every argument's type first.
                     self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())

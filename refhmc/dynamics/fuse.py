@@ -18,7 +18,6 @@ differ, and by them what depends on it: an adapted step size, rarely a decision.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,8 @@ import numba
 import numpy as np
 
 from refhmc.core.binding import python_value_and_gradient
-from refhmc.core.compiled import extenders, jit_bound, of_width
-from refhmc.core.fingerprint import fingerprint, package_identity, package_of, sha256
+from refhmc.core.compiled import jit_bound, of_width
+from refhmc.core.identity import identity_of
 from refhmc.errors import ModelError, ShapeError
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 
 KEPT = functools.lru_cache(maxsize=256)  # of the process
-NAMED_BY_THE_CACHE = {"python", "numba", "refhmc"}  # whose editions its folder is named after
 
 
 @KEPT
@@ -94,18 +92,6 @@ def with_fused_step(dynamics: Dynamics, model: Model) -> Dynamics:
 def bound(function: Callable, *known: Any) -> Any:
     """``function``, which closes over what is in ``known``; kept on disk if it can be said what these functions are."""
     return jit_bound(function, [each for each in flat(known) if callable(each)], identity_of(known))
-
-
-def identity_of(known: tuple) -> str | None:
-    """A digest of all that the values of these functions depend on; None if one cannot be looked into, or if somebody's text
-    may call what the user's own code has told Numba of: the fingerprint follows names."""
-    found = fingerprint({"functions": known})
-    all_refhmc = len(found.parts) == 1 and NAMED_BY_THE_CACHE.issuperset(found.packages)
-    extending = set() if all_refhmc else {package_of(module) for module in extenders()}
-    if found.unknown or None in extending:
-        return None
-    packages = {*found.packages, *map(str, extending)} - NAMED_BY_THE_CACHE
-    return sha256(json.dumps([found.digest, *map(package_identity, sorted(packages))]))
 
 
 def functions_to_fuse(model: Model, dynamics: Dynamics) -> tuple:

@@ -207,7 +207,8 @@ def sample(
     try:
         # Before any function of the model is called, which may change what it reads.
         parts = None if checkpoint is None else parts_of_run(model, kernel)
-        plan, begin = make_plan(model, kernel, tune, fuse), time.perf_counter()
+        begin = time.perf_counter()
+        plan = make_plan(model, kernel, tune, fuse)
         plan.compile(model.name)
         compiled_in, begin = time.perf_counter() - begin, time.perf_counter()
         if announcer.told:
@@ -293,7 +294,9 @@ class _Announcer:
 
     def __call__(self, title: str) -> None:
         if not self.told:
-            self.display.message("refhmc: compiling for the first time on this installation (some 20 seconds, once)")
+            self.display.message(
+                "refhmc: compiling what no earlier run has left (the samplers take some 20 seconds, once)"
+            )
         if title not in self.told:  # the parts of a metric have one title
             self.told.append(title)
             self.display.message(f"refhmc: compiling {title}")

@@ -19,7 +19,7 @@ from numba.extending import lower_builtin, overload, overload_attribute, overloa
 import refhmc
 from refhmc.core.compile_cache import cache_directory
 from refhmc.core.fingerprint import sha256
-from refhmc.dynamics import fuse
+from refhmc.core.identity import identity_of
 from refhmc.errors import CheckpointError, ModelError, SamplingError, ShapeError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Fisher, OuterProductSoftAbs, SoftAbs
@@ -257,10 +257,10 @@ def stand_in(x):
 )
 @numba_only
 def test_what_numba_is_told_by_the_users_code_is_not_kept(how, numbas_registries):
-    assert fuse.identity_of((cauchy_gradient,)) is not None
+    assert identity_of((cauchy_gradient,)) is not None
     how(lambda x: lambda x: 0.5 * x)
-    assert fuse.identity_of((cauchy_gradient,)) is None
-    assert fuse.identity_of((Banana().core.tuple[1],)) is not None
+    assert identity_of((cauchy_gradient,)) is None
+    assert identity_of((Banana().core.tuple[1],)) is not None
 
 
 def test_what_cannot_be_looked_into_is_not_kept():
@@ -276,8 +276,8 @@ def test_what_cannot_be_looked_into_is_not_kept():
     def text(x):
         return x if opaque is not None else -x
 
-    assert fuse.identity_of((text,)) is None
-    assert fuse.identity_of((cauchy_gradient,)) is not None
+    assert identity_of((text,)) is None
+    assert identity_of((cauchy_gradient,)) is not None
 
 
 # ------------------------------------------------------------------------------------------ refused, carried, compared

@@ -1,0 +1,143 @@
+"""What is compiled of a user's functions is kept for later processes, under a name of all that it depends on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+
+import numba
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.core import binding, compile_cache, compiled
+from refhmc.core.compile_cache import OF_MODELS, cache_directory, remove_oldest
+from refhmc.errors import ModelError
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+Y = np.array([1.0, 2.0, 4.0])
+TEXT = """
+import numpy as np
+from numba import njit
+{globals}
+def helper(x):
+    return {helper}
+def log_density(q, y):
+    return -0.5 * np.sum((y - helper(q[0])) ** 2)
+def gradient(q, y):
+    return np.array([np.sum(y - helper(q[0])) * {slope}])
+"""
+PLAIN = {"globals": "scale = 2.0", "helper": "scale * x", "slope": "scale"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A cache of this test's own."""
+    monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path / "cache"))
+    cache_directory.cache_clear()
+    forget_process()
+    yield tmp_path
+    cache_directory.cache_clear()
+    forget_process()
+
+
+def forget_process():
+    """As in a new process: nothing compiled is remembered."""
+    for each in vars(binding).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
+
+
+def model_of(data=Y, **words):
+    module = types.ModuleType("users")
+    exec(TEXT.format(**{**PLAIN, **words}), module.__dict__)
+    return refhmc.Model(1, module.log_density, module.gradient, data=data)
+
+
+def from_cache(model, q=0.3):
+    """Whether all was loaded; the values are those of the text as Python."""
+    forget_process()
+    before = len(compiled.log)
+    value, slope = model.log_density([q]), model.gradient([q])
+    assert model.runs_as_python is None
+    f, g = (model._functions[key] for key in ("log_density", "gradient"))
+    assert value == pytest.approx(f(np.array([q]), model.data), rel=1e-15)
+    np.testing.assert_allclose(slope, g(np.array([q]), model.data), rtol=1e-15)
+    loaded = {each.from_cache for each in compiled.log[before:]}
+    assert len(loaded) == 1
+    return loaded.pop()
+
+
+def test_the_same_text_is_loaded():
+    assert not from_cache(model_of())
+    assert from_cache(model_of())
+    assert from_cache(model_of(data=Y + 1))  # the values of the data are no part of the code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"helper": "scale * x + 0.0 * x * x"},
+        {"globals": "scale = 2.5"},
+        {"globals": "scale = np.float32(2.0)"},
+        {"data": np.array([1.0, 2.0])},
+        {"data": np.array([1, 2, 4])},
+        {"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"},
+    ],
+)
+def test_what_its_values_depend_on_is_in_its_name(words):
+    assert not from_cache(model_of())
+    assert not from_cache(model_of(**words))
+    assert from_cache(model_of(**words))
+    assert from_cache(model_of())
+
+
+def test_code_with_an_address_in_it_is_not_kept():
+    """Numba keeps a large array by its address in the process."""
+    words = {"globals": "scale = 2.0\nlarge = np.full(200_000, 2.0)", "helper": "large[7] * x"}
+    for _ in range(2):
+        assert not from_cache(model_of(**words))
+
+
+def test_what_returns_the_wrong_shape_is_refused_each_time():
+    for _ in range(2):
+        forget_process()
+        model = refhmc.Model(1, model_of()._functions["log_density"], lambda q, y: np.ones((1, 1)), data=Y)
+        with pytest.raises(ModelError, match="gradient must return an array of 1 axes"):
+            model.gradient([0.3])
+
+
+def test_those_used_last_are_left(tmp_path):
+    for k in range(6):
+        (tmp_path / f"{k}").touch()
+        os.utime(tmp_path / f"{k}", (k, k))
+    remove_oldest(tmp_path, 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3", "4", "5"]
+
+
+def test_only_so_many_are_left(folder, monkeypatch):
+    monkeypatch.setattr(compile_cache, "MOST", 3)
+    for scale in range(3):
+        from_cache(model_of(globals=f"scale = {scale + 1}.0"))
+    assert len(list((cache_directory() / OF_MODELS).iterdir())) <= 3
+
+
+@pytest.mark.sweep
+def test_another_process_makes_the_same_draws(folder):
+    text = TEXT.format(**PLAIN) + (
+        "import refhmc, hashlib\n"
+        "from refhmc.core import compiled\n"
+        "m = refhmc.Model(1, log_density, gradient, data=np.array([1.0, 2.0, 4.0]))\n"
+        "r = refhmc.sample(m, draws=200, tune=200, random_seed=1, raw=True, progressbar=False)\n"
+        "print(hashlib.sha256(r.draws.tobytes()).hexdigest(), all(each.from_cache for each in compiled.log))\n"
+    )
+    (folder / "run.py").write_text(text, encoding="utf-8")
+    told = [
+        subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    (first, compiled_anew), (second, loaded) = map(str.split, told)
+    assert first == second
+    assert (compiled_anew, loaded) == ("False", "True")
