@@ -7,6 +7,7 @@ was drawn is still summarised and written).
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import pathlib
@@ -44,6 +45,37 @@ OF_A_KERNEL = (
 )
 FEWEST = 4  # draws of a chain that a summary needs
 SUMMARISED = 1000  # coordinates that a summary is made of: ArviZ takes a millisecond for each
+
+
+class Word(str):
+    """``NAME`` or ``NAME:option=value,option=value``: the name, and the options of what is called so."""
+
+    options: dict[str, Any]
+
+    def __new__(cls, text: str) -> Word:
+        name, _, rest = text.partition(":")
+        word = super().__new__(cls, name)
+        word.options = {}
+        for each in filter(None, rest.split(",")):
+            option, equals, value = each.partition("=")
+            if not equals:
+                raise argparse.ArgumentTypeError(f"{text!r}: {each!r} is not option=value")
+            try:
+                word.options[option.strip().replace("-", "_")] = ast.literal_eval(value.strip())
+            except (ValueError, SyntaxError):
+                word.options[option.strip().replace("-", "_")] = value.strip()  # a word
+        return word
+
+    def made(self, known: Registry, **more: Any) -> Any:
+        """The object. Raises ValueError for an option that it has not, and for one that it cannot do without."""
+        kind, given = known[self], {**self.options, **more}
+        for option in given:
+            if option not in options_of(kind):
+                raise ValueError(f"{self} has no option {option!r}; it has {', '.join(options_of(kind)) or 'none'}")
+        for option in required(kind):
+            if option not in given:
+                raise ValueError(f"{self} needs {option}: {self}:{option}=...")
+        return kind(**given)
 
 
 class Names:
@@ -105,10 +137,10 @@ def build_parser() -> argparse.ArgumentParser:
     for option, known, default in (
         ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
         ("metric", Names(lambda: refhmc.metrics.METRICS), "low-rank, whose directions are learned where they pay"),
-        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS), "what suits the metric"),
+        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega"), "what suits the metric"),
     ):
-        text = f"one of %(choices)s; default: {default}"
-        sample.add_argument(f"--{option}", choices=known, metavar="NAME", help=text)
+        text = f"one of %(choices)s, with any of its options in Python: NAME:option=value,...; default: {default}"
+        sample.add_argument(f"--{option}", choices=known, type=Word, metavar="NAME", help=text)
     sample.add_argument("--alpha", type=float, help="sharpness of a SoftAbs metric")
     sample.add_argument("--tolerance", type=float, help="of an implicit integrator's solver; default 1e-6")
     sample.add_argument("--step-size", type=float, help="default: adapted; SGD, SGLD, SGHMC need one")
@@ -120,7 +152,9 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--length-jitter", type=float, metavar="SHARE", help="HMC, DHMC: of the steps, less than 1")
     sample.add_argument("--max-treedepth", type=int, help="NUTS: trajectories of at most 2^this steps; default: 10")
     sample.add_argument("--target-accept", type=float)
-    sample.add_argument("--warmup", choices=["stan"], help="Stan's warm-up in the place of refhmc's")
+    sample.add_argument(
+        "--warmup", metavar="stan|FILE.nc", help="Stan's warm-up, or what an earlier run has learned, from its --out"
+    )
     baselines = sample.add_argument_group("stochastic gradients", "the minibatches are the parts of --split")
     baselines.add_argument(
         "--decay", type=offset_and_power, metavar="B,GAMMA", help="steps that decay as (1 + t/B)^-GAMMA, t in updates"
@@ -143,7 +177,19 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--cores", type=int)
     sample.add_argument("--seed", type=int)
     sample.add_argument("--init", default="uniform", metavar="NAME", help="where chains begin: uniform, or pathfinder")
+    sample.add_argument(
+        "--initvals",
+        type=initial_values,
+        metavar="JSON",
+        help='start: values by name, {"mu": 1.0}, or a position, [1.0]',
+    )
     sample.add_argument("--max-seconds", type=float)
+    sample.add_argument("--checkpoint", type=pathlib.Path, metavar="DIR", help="save the run there, or go on with it")
+    sample.add_argument("--save-warmup", action="store_true", help="keep warm-up in the result")
+    sample.add_argument("--no-preflight", action="store_true", help="do not check the derivatives before sampling")
+    sample.add_argument("--backend", default="numba", help="numba; arrays or cupy: many chains at once")
+    sample.add_argument("--own-step-sizes", action="store_true", help="of many chains at once: one for each chain")
+    sample.add_argument("--streamed", action="store_true", help="of cupy and --split: data moved for each evaluation")
     sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
     sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     sample.add_argument(
@@ -207,7 +253,14 @@ def run_sample(options: Any) -> int:
                 raw=True,
                 fuse=options.fuse,
                 generate=options.generate if options.out is not None else False,
-                warmup=options.warmup,
+                warmup=learned(options.warmup),
+                initvals=options.initvals,
+                checkpoint=options.checkpoint,
+                save_warmup=options.save_warmup,
+                preflight=not options.no_preflight,
+                backend=options.backend,
+                shared_step_size=False if options.own_step_sizes else None,
+                streamed=options.streamed,
             )
     except BaseException as error:
         result = getattr(error, "partial", None)
@@ -287,7 +340,11 @@ def make_kernel(options: Any, model: Model) -> Any:
     kind = known[options.kernel or advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
     metric, integrator = metric_and_integrator(options, options.metric or advice.metric or None)
     all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
-    given = dict(advice.options) | {key: value for key, value in all_of_them.items() if value is not None}
+    given = (
+        dict(advice.options)
+        | getattr(options.kernel, "options", {})
+        | {key: value for key, value in all_of_them.items() if value is not None}
+    )
     for key in given:
         takers = [name for name in known.made_with(*NEEDED) if key in options_of(known[name])]
         if kind.name not in takers:
@@ -296,6 +353,27 @@ def make_kernel(options: Any, model: Model) -> Any:
         if key not in given:
             raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}")
     return kind(**given)
+
+
+def initial_values(text: str) -> Any:
+    """What ``initvals`` takes, from JSON."""
+    import json
+
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"no JSON, {error}: {text!r}") from None
+
+
+def learned(warmup: str | None) -> Any:
+    """What ``warmup`` takes: "stan", or the result in a netCDF file. Raises ValueError for a file that is not there."""
+    if warmup is None or warmup == "stan":
+        return warmup
+    if not pathlib.Path(warmup).is_file():
+        raise ValueError(f"--warmup is stan, or a file of --out; there is no file {warmup!r}")
+    import xarray
+
+    return xarray.open_datatree(warmup, engine="h5netcdf")
 
 
 def groups_to_generate(text: str) -> bool | list[str]:
@@ -329,19 +407,18 @@ def metric_and_integrator(options: Any, named: str | None) -> tuple:
     import refhmc
     from refhmc.integrators.defaults import resolve
 
-    kind = refhmc.metrics.METRICS[named or "low-rank"]
+    metrics, word = refhmc.metrics.METRICS, named if isinstance(named, Word) else Word(named or "low-rank")
     alpha = {} if options.alpha is None else {"alpha": options.alpha}
-    if alpha and "alpha" not in options_of(kind):
-        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {kind.name}")
-    metric = None if named is None else kind(**alpha)
+    if alpha and "alpha" not in options_of(metrics[word]):
+        raise ValueError(f"--alpha belongs to the SoftAbs metrics, not to {metrics[word].name}")
+    metric = None if named is None else word.made(metrics, **alpha)
     tolerance = {} if options.tolerance is None else {"tolerance": options.tolerance}
     if options.integrator is None and not tolerance:
         return metric, None
-    name = options.integrator or resolve(metric, None)[1].name
-    integrator = refhmc.integrators.INTEGRATORS[name]
-    if tolerance and not integrator.implicit:
+    name, integrators = options.integrator or Word(resolve(metric, None)[1].name), refhmc.integrators.INTEGRATORS
+    if tolerance and not integrators[name].implicit:
         raise ValueError("--tolerance belongs to the implicit integrators")
-    return metric, integrator(**tolerance)
+    return metric, name.made(integrators, **tolerance)
 
 
 def run_models(options: Any) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -409,3 +411,100 @@ def test_what_is_no_model_of_a_file_is_named(tmp_path, capsys):
 def test_a_depth_of_trees_is_for_nuts(capsys):
     assert main(["sample", "banana", *FEW, "--kernel", "hmc", "--max-treedepth", "5"]) == 1
     assert "--max-treedepth belongs to --kernel nuts" in capsys.readouterr().err
+
+
+def taken_by_sample(monkeypatch, *arguments):
+    """What the command hands to ``refhmc.sample``."""
+    taken = {}
+
+    def sample(model, kernel, **options):
+        taken.update(options, model=model, kernel=kernel)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(refhmc, "sample", sample)
+    main(["sample", *arguments])
+    return taken
+
+
+def test_every_argument_of_sample_has_an_option(monkeypatch):
+    there = set(inspect.signature(refhmc.sample).parameters) - {"executor", "unknown"}  # an executor is an object
+    options = ["--checkpoint", "folder", "--save-warmup", "--no-preflight", "--backend", "arrays", "--own-step-sizes"]
+    options += [
+        "--streamed",
+        "--fuse",
+        "--init",
+        "pathfinder",
+        "--max-seconds",
+        "3",
+        "--initvals",
+        '{"theta": [0.1, 0.2]}',
+    ]
+    taken = taken_by_sample(monkeypatch, "banana", *FEW, *options)
+    assert set(taken) == there
+    wanted = {"preflight": False, "save_warmup": True, "backend": "arrays", "shared_step_size": False, "streamed": True}
+    wanted |= {"fuse": True, "init": "pathfinder", "max_seconds": 3.0, "draws": 30, "chains": 2, "random_seed": 1}
+    wanted |= {"initvals": {"theta": [0.1, 0.2]}, "checkpoint": pathlib.Path("folder")}
+    assert {key: taken[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [
+        ("--kernel nuts:max_treedepth=5,step_size=.1", refhmc.NUTS(max_treedepth=5, step_size=0.1)),
+        ("--metric softabs:alpha=3 --kernel hmc", refhmc.HMC(metric=refhmc.metrics.SoftAbs(alpha=3))),
+        (
+            "--kernel nuts --metric dense:learn-from=draws",
+            refhmc.NUTS(metric=refhmc.metrics.Dense(learn_from="draws")),
+        ),
+        (
+            "--kernel hmc --metric fisher --integrator explicit-tao:omega=20",
+            refhmc.HMC(metric=refhmc.metrics.Fisher(), integrator=refhmc.integrators.ExplicitTao(omega=20)),
+        ),
+        (
+            "--kernel hmc --metric fisher --integrator implicit-midpoint:max_iterations=9 --tolerance 1e-8",
+            refhmc.HMC(
+                metric=refhmc.metrics.Fisher(),
+                integrator=refhmc.integrators.ImplicitMidpoint(max_iterations=9, tolerance=1e-8),
+            ),
+        ),
+    ],
+)
+def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, words, kernel):
+    assert repr(taken_by_sample(monkeypatch, "banana", *words.split())["kernel"]) == repr(kernel)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--metric softabs:beta=3", "softabs has no option 'beta'; it has alpha"),
+        ("--metric fisher --integrator explicit-tao", "explicit-tao needs omega: explicit-tao:omega=..."),
+        ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel"),
+        ("--warmup no-such-file.nc", "there is no file 'no-such-file.nc'"),
+    ],
+)
+def test_options_that_cannot_be_are_named(capsys, words, said):
+    assert main(["sample", "banana", *words.split()]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("--metric dense:alpha", "is not option=value"), ("--initvals {", "no JSON")]
+)
+def test_words_that_cannot_be_read_are_named(capsys, words, said):
+    with pytest.raises(SystemExit, match="2"):
+        main(["sample", "banana", *words.split()])
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_goes_on_and_another_begins_with_what_it_learned(tmp_path, capsys):
+    folder, out = str(tmp_path / "run"), str(tmp_path / "r.nc")
+    plain = ["--kernel", "nuts", "--metric", "diagonal", *FEW]
+    assert main(["sample", "kidscore", *plain, "--checkpoint", folder, "--out", out]) == 0
+    assert main(["sample", "kidscore", *plain, "--checkpoint", folder, "--draws", "40"]) == 0
+    assert "2 chains of 40 draws" in capsys.readouterr().out
+    again = str(tmp_path / "again.nc")
+    assert main(["sample", "kidscore", *plain, "--warmup", out, "--tune", "0", "--out", again]) == 0
+    import xarray
+
+    learned, used = (xarray.open_datatree(path, engine="h5netcdf")["adaptation"]["step_size"] for path in (out, again))
+    assert used.values.tolist() == learned.values.tolist()
