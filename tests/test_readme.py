@@ -8,7 +8,9 @@ import re
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
+import scipy.stats
 
 import refhmc
 from tests.helpers.places import ROOT
@@ -88,18 +90,63 @@ def test_the_kits_example_finds_the_slip():
     assert names["report"].severity == "inefficient"
 
 
-def test_the_growth_curve_is_a_model():
+def cycles():
+    """The README's model of lynxes and hares, and its lines."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     example = next(block for block in blocks if "refhmc.models.ODE(" in block)
     names: dict = {"np": np, "refhmc": refhmc}
-    few = "initvals=[1, 1], draws=5, tune=0, chains=1, progressbar=False)"
-    assert "initvals=[1, 1])" in example
-    exec(compile(example.replace("initvals=[1, 1])", few), "README", "exec"), names)
-    model, q = names["growth"], np.array([0.9, 1.1])
-    t, (r, K) = np.arange(5.0), q
-    x = K / (1 + (K / 0.1 - 1) * np.exp(-r * t))
-    exact = -0.5 * np.sum(((names["y"][:, 0] - x) / 0.05) ** 2) - 0.5 * np.sum((q - 1) ** 2)
-    np.testing.assert_allclose(model.log_density(q), exact, rtol=1e-7)
+    exec(compile(example.rpartition("refhmc.sample(")[0], "README", "exec"), names)
+    return names["cycles"], [line for line in example.splitlines() if line.strip()]
+
+
+def test_lynxes_and_hares_are_thirty_lines():
+    """The density by SciPy's solver and its law of log-normal errors; the gradient by differences."""
+    model, lines = cycles()
+    assert len(lines) <= 30
+    assert model.runs_as_python is None
+    density = []
+    for shift in (0.0, 0.1):
+        q = np.log([0.55, 0.028, 0.8, 0.024, 34.0, 5.9, 0.25, 0.25]) + shift * np.cos(np.arange(8))
+        v, sigma = np.exp(q[:6]), np.exp(q[6:])
+        rhs = lambda t, x: [(v[0] - v[1] * x[1]) * x[0], (v[3] * x[0] - v[2]) * x[1]]  # noqa: E731, B023
+        x = scipy.integrate.solve_ivp(rhs, (0, 20), v[4:], "DOP853", np.arange(21), rtol=1e-11, atol=1e-11).y.T
+        laws = [scipy.stats.norm(1, 0.5), scipy.stats.norm(0.05, 0.05)] * 2 + [scipy.stats.lognorm(1, scale=10)] * 2
+        exact = sum(law.logpdf(each) for law, each in zip(laws, v, strict=True)) + q.sum()
+        exact += scipy.stats.lognorm(1, scale=np.exp(-1)).logpdf(sigma).sum()
+        exact += scipy.stats.lognorm.logpdf(model.data.y, sigma, scale=x).sum()
+        density.append(model.log_density(q) - exact)
+    assert density[0] == pytest.approx(density[1], abs=1e-5)
+    for k in range(8):
+        h = 1e-4 * np.eye(8)[k]
+        difference = (model.log_density(q + h) - model.log_density(q - h)) / 2e-4
+        assert model.gradient(q)[k] == pytest.approx(difference, rel=1e-5, abs=1e-3)
+
+
+@pytest.mark.sweep
+def test_lynxes_and_hares_have_the_published_posterior():
+    """Means and mean squares against posteriordb's hudson_lynx_hare-lotka_volterra (10,000 draws of Stan's).
+
+    16 z of two Monte Carlo errors each, at 1e-4 for all (Sidak); 0.02 standard deviations are allowed for Stan's solver, whose
+    tolerances there are 1e-5 and 1e-3.
+    """
+    means = [0.546864499783931, 0.0277472877678081, 0.800095360233122, 0.0240859152534545]
+    means += [34.0352224770469, 5.93589713368062, 0.24805686320252, 0.251016914583618]
+    means_se = [0.00062626907415417, 4.11604266143508e-05, 0.000884603225898987, 3.50047668143892e-05]
+    means_se += [0.0293082761729642, 0.00533872103038814, 0.000439337727695207, 0.000439525598676463]
+    squares = [0.3030362900, 0.0007871719, 0.6481388153, 0.0005925775, 1166.9038171313, 35.5163321009]
+    squares += [0.0634036795, 0.0649094189]
+    squares_se = [0.000702338064, 0.000002383326, 0.001458682363, 0.000001773506, 2.021219162061, 0.064593205736]
+    squares_se += [0.000237267243, 0.000238366766]
+    model, _ = cycles()
+    result = refhmc.sample(model, random_seed=20261123, draws=1000, chains=4, progressbar=False, raw=True)
+    assert not result.sample_stats["diverging"].any()
+    x = np.concatenate([v.reshape(4, 1000, -1) for v in result.posterior.values()], axis=2)
+    bound = scipy.stats.norm.isf((1 - (1 - 1e-4) ** (1 / 16)) / 2)
+    for values, published, published_se in ((x, means, means_se), (x**2, squares, squares_se)):
+        sd = values.std(axis=(0, 1))
+        errors = sd / np.sqrt(refhmc.diagnostics.ess(values))
+        z = (values.mean(axis=(0, 1)) - published) / np.hypot(errors, published_se)
+        assert (np.abs(z) < bound + 0.02 * sd / np.hypot(errors, published_se)).all()
 
 
 def top_level(path):

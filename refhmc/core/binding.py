@@ -232,6 +232,7 @@ def _compiled_user_function(key: str, same: _SamePart, unpack: Any) -> Callable:
     """
     text: Any
     function = same.function
+    silence_experimental()
     f: Any = compiled_alone(function)
     identity = None if same.identity is None else identity_of((same.identity, unpack))
     if key == "log_density":

@@ -21,16 +21,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refhmc.errors import EvaluationError, GradientError, ShapeError
+from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
 from refhmc.models.base import Model
+from refhmc.models.error_laws import ErrorLaw
+from refhmc.models.ode_posterior import ODEModel, model_of
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place, times_of
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
+from refhmc.parameters import Parameters
 
 IN_PYTHON = "its ODE may need SciPy's solver"
 
@@ -185,19 +188,25 @@ def fisher_trace(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
 def ODE(
     rhs: Callable,
     jacobian: Callable,
-    hessian: Callable,
+    hessian: Callable | None = None,
     third: Callable | None = None,
     *,
     initial_state: Any,
     times: Any,
     y: Any,
-    sigma: Any,
-    prior_mean: Any,
+    parameters: Parameters | None = None,
+    errors: ErrorLaw | None = None,
+    prior: Any = None,
+    observe: Any = None,
+    events: Sequence = (),
+    states: Sequence[str] | None = None,
+    sigma: Any = None,
+    prior_mean: Any = None,
     prior_scale: Any = 1.0,
     start_time: float | None = None,
-    tolerance: float = 1e-10,
+    tolerance: float | None = None,
     max_steps: int = 5000,
-    solver: str = "auto",
+    solver: str | None = None,
     names: Any = None,
     constrain: Callable | None = None,
     initial: Any = None,
@@ -206,35 +215,83 @@ def ODE(
 ) -> Model:
     """The posterior of the parameters of your own ODE, for every kernel and for the Fisher metric.
 
+    Give ``parameters``, ``errors`` and ``prior``; or ``sigma``, ``prior_mean`` and ``prior_scale`` for errors that are normal
+    with known standard deviation and parameters that are normal.
+
     Parameters
     ----------
     rhs, jacobian, hessian : f(t, x, theta), (n,); its derivatives with respect to z = (x, theta), (n, n + p); its second
-        derivatives, (n, n + p, n + p), both triangles. Plain functions that return an array, or, with a fourth argument
-        ``out`` (which holds zeros), write into it. Numba compiles them if it can. They are compared with differences
-        here, at ``initial`` or at the prior's mean.
+        derivatives, (n, n + p, n + p), both triangles, which NUTS and HMC on a constant metric do not need. Plain functions
+        that return an array, or, with a fourth argument ``out`` (which holds zeros), write into it. Numba compiles them if it
+        can. They are compared with differences here, at ``initial``, at the prior's mean or at a draw from it.
     third : its third derivatives, (n, n + p, n + p, n + p), all orders of the indices; SoftAbs needs them.
-    initial_state : (n,), or a function of theta that returns the state at ``start_time``, its derivative (n, p), its
-        second derivative (n, p, p) and, with ``third``, its third one. start_time : default the first of ``times``.
-    times : (T,), ascending. y : (T, n) observations, NaN where there is none. sigma : their standard deviation, (T, n) or
-        what broadcasts to it.
+    initial_state : (n,), each a number or the name of the parameter that it is; or a function of theta that returns the state
+        at ``start_time``, its derivative (n, p), its second derivative (n, p, p) and, with ``third``, its third one.
+    times : (T,), ascending. start_time : default the first of them. y : (T, K) observations, NaN where there is none.
+    parameters : :class:`refhmc.Parameters`. theta (p,) are their values in one row, those that ``errors`` names left out.
+    errors : a law of :mod:`refhmc.models.error_laws` around what is predicted, such as ``LogNormal("sigma")``; its parameter by
+        name, a number for all columns of y or one for each, or as numbers.
+    prior : a dictionary, parameter -> law of :mod:`refhmc.models.priors`, of the values (entries of an array are independent);
+        or :class:`refhmc.models.priors.Own`.
+    observe : what is observed, g(t, x, theta) (K,), with its derivatives as for ``rhs``: a tuple of functions. Default: x.
+    events : times at which the state jumps, and how: see :class:`refhmc.models.ODESolution`.
+    states : names of the columns of y in the result.
+    sigma : standard deviation of y, (T, n) or what broadcasts to it.
     prior_mean, prior_scale : of the independent normal priors, (p,), or a number for the scale; inf for a flat prior. Use
         logarithms as theta for what must be positive; ``constrain`` (see :class:`refhmc.Model`) turns them back.
-    tolerance : relative and absolute error of each integration step, for states and sensitivities alike.
+    tolerance : relative and absolute error of each integration step, for states and sensitivities alike; default 1e-8 with
+        ``parameters``, else 1e-10.
     max_steps : of the solver from one time to the next; more count as a failure.
-    solver : "auto", a compiled Runge-Kutta method, and where that finds no solution SciPy's LSODA; or one of them,
-        "runge_kutta" or "lsoda" (:mod:`refhmc.models.ode_solution`).
-    names, constrain, initial, name, reference : as for :class:`refhmc.Model`.
+    solver : "runge_kutta", compiled; "lsoda", SciPy's, for stiff equations; "auto", the second where the first finds no
+        solution (:mod:`refhmc.models.ode_solution`). Default "runge_kutta" with ``parameters``, else "auto".
+    names, constrain, initial, name, reference : as for :class:`refhmc.Model`; with ``parameters``, the first two follow from
+        them, and ``initial`` may be values by name, by default a draw from the prior for each chain.
 
     Returns
     -------
-    A :class:`refhmc.Model` with gradient, Hessian, Fisher metric and its derivative, and with the third derivative if
-    ``third`` is given. ``model.data.solve(theta, order)`` gives states and sensitivities. Where there is no solution the log
-    density is -inf, and the solver's message is kept: see :class:`refhmc.errors.EvaluationError`.
+    A :class:`refhmc.Model` with the derivatives that follow from those given. With ``parameters`` all of it is compiled, its
+    results have the groups ``log_likelihood``, ``posterior_predictive`` and ``prior``, and ``model.solution`` is the ODE's
+    :class:`refhmc.models.ODESolution`; else ``model.data.solve(theta, order)`` gives states and sensitivities. Without a
+    solution the log density is -inf; ``solve``, and the warnings of ``sample`` where the model runs as Python, have the
+    solver's words (:class:`refhmc.errors.EvaluationError`).
 
     Raises
     ------
-    ShapeError, ValueError : for arguments that do not fit. GradientError : a derivative of ``rhs`` is wrong.
+    ModelError, ShapeError, ValueError : for arguments that do not fit. GradientError : a derivative is wrong.
     """
+    if parameters is not None:
+        if sigma is not None or prior_mean is not None or names is not None or constrain is not None:
+            raise ModelError("sigma, prior_mean, names and constrain do not go with parameters: give errors and prior")
+        if errors is None or prior is None:
+            raise ModelError("parameters need errors=, such as error_laws.Normal('sigma'), and prior=")
+        if solver == "auto":
+            raise ModelError("solver='auto' does not go with parameters: 'runge_kutta' is compiled, 'lsoda' is Python")
+        options = {"initial": initial, "reference": reference}
+        model = model_of(
+            (rhs, jacobian, hessian, third),
+            parameters=parameters,
+            initial_state=initial_state,
+            times=times,
+            y=y,
+            errors=errors,
+            prior=prior,
+            observe=observe,
+            states=states,
+            name=name,
+            options=options,
+            start_time=start_time,
+            events=events,
+            tolerance=1e-8 if tolerance is None else tolerance,
+            max_steps=max_steps,
+            solver=solver or "runge_kutta",
+        )
+        check_roles(model)
+        return model
+    for key, value in (("errors", errors), ("prior", prior), ("observe", observe), ("states", states)):
+        if value is not None:
+            raise ModelError(f"{key} goes with parameters=refhmc.Parameters(...)")
+    if hessian is None or sigma is None or prior_mean is None or events:
+        raise ModelError("ODE needs parameters, errors and prior; or hessian, sigma and prior_mean, without events")
     problem = make_problem(
         (rhs, jacobian, hessian) if third is None else (rhs, jacobian, hessian, third),
         None,
@@ -245,9 +302,9 @@ def ODE(
         sigma,
         prior_mean,
         prior_scale,
-        tolerance,
+        1e-10 if tolerance is None else tolerance,
         max_steps,
-        solver,
+        solver or "auto",
         name,
     )
     check_derivatives(problem.solution, problem.prior_mean if initial is None else np.asarray(initial, dtype=float))
@@ -357,6 +414,25 @@ def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
         moved = theta + shift * (1 + np.arange(of.p) / of.p)
         x = of.initial_unknowns(moved, 0)[: of.n]
         check_function(of.functions, of.start_time, np.concatenate([x + shift, moved]), of.n, of.n, of.name)
+
+
+def check_roles(model: ODEModel) -> None:
+    """The same for all functions of a model with roles: at its start, near the values there."""
+    of, solution = model.of, model.solution
+    start = model.initial if not callable(model.initial) else model.initial(np.random.default_rng(0))
+    q = np.zeros(model.dim) if start is None else start
+    x = np.concatenate([np.ravel(value) for value in model.constrain(q).values()])
+    theta = x[of.roles.theta]
+    for shift in (1.0, 1.05, 0.9):
+        state = solution.initial_unknowns(shift * theta, 0)[: solution.n]
+        z, t = np.concatenate([shift * state, shift * theta]), solution.start_time
+        check_function(solution.functions, t, z, solution.n, solution.n, model.name)
+        if of.observe:
+            what = tuple(f"{key} of observe" for key in KEYS)
+            check_function(of.observe, t, z, of.columns, solution.n, model.name, what)
+        for time, functions in solution.changes:
+            what = tuple(f"{key} of the event at {time:g}" for key in KEYS)
+            check_function(functions, time, z, solution.n, solution.n, model.name, what)
 
 
 KEYS = ("", "jacobian", "hessian", "third")

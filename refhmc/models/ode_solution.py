@@ -30,7 +30,16 @@ from scipy.integrate import ODEintWarning, odeint
 
 from refhmc.core import types
 from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
-from refhmc.core.compiled import borrowed, by_address, compile_pointer, entry, jit, jit_anew, plain
+from refhmc.core.compiled import (
+    borrowed,
+    by_address,
+    compile_pointer,
+    entry,
+    jit,
+    jit_anew,
+    plain,
+    silence_experimental,
+)
 from refhmc.core.point import copy_row
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError
@@ -255,6 +264,11 @@ class ODESolution:
             change.compile(EQUATIONS)
         return change
 
+    @property
+    def in_python(self) -> bool:
+        """Whether SciPy solves it."""
+        return self.solver == "lsoda" or self.python_equations is not None
+
     @functools.cached_property
     def _equations(self) -> Callable:
         """For LSODA."""
@@ -318,7 +332,7 @@ class ODESolution:
         """``u`` at the times, (T, length of u)."""
         u = self.initial_unknowns(theta, order)
         work = work_for(u, theta, self.n)
-        if self.solver == "lsoda" or self.python_equations:
+        if self.in_python:
             return self._by_lsoda(u, work)
         path, room, options = np.empty((len(self.times), len(u))), np.empty((ROOM + 1, len(u))), self._options
         outcome = solve(self._along, self._change, u.copy(), self.times, self.events, *options, path, work, room)
@@ -378,6 +392,7 @@ class ODESolution:
     @functools.cached_property
     def _path(self) -> Any:
         """``(theta, order) -> u`` at the times, (T, length of u), compiled."""
+        silence_experimental()
         n, p, times, events = self.n, self.p, self.times, self.events
         equations, change = (by_address(each, EQUATIONS) for each in (self._along, self._change))
         begin, solver = self._make_begin(), solve.by_address
