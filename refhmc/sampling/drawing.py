@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import threadpoolctl
 
 from refhmc.core.records import (
     DIVERGENCES,
@@ -134,6 +135,12 @@ def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_second
                 drawing.take(k, future)
 
 
+def run_in_worker(**task: Any) -> Any:
+    """:func:`run_chain` in another process, which has the number of threads of linear algebra that it has here: one."""
+    with threadpoolctl.threadpool_limits(1):
+        return run_chain(**task)
+
+
 def draw_in_executor(drawing: Drawing, executor: Any) -> None:
     """Each chain as one task of ``executor``; one that raises does not touch the others.
 
@@ -153,7 +160,7 @@ def draw_in_executor(drawing: Drawing, executor: Any) -> None:
     try:
         for k, task in enumerate(drawing.tasks):
             more = {"control": drawing.control[k], "rows": drawing.rows[k], "plan": drawing.plan} if shared else {}
-            futures.append(executor.submit(run_chain, **task, **more))
+            futures.append(executor.submit(run_chain if shared else run_in_worker, **task, **more))
         take_all()
     except KeyboardInterrupt:
         drawing.stop("interrupt")

@@ -257,9 +257,8 @@ def sample(
                 stack.callback(display.close)
                 if store is not None:
                     stack.callback(store.close)
-                # One thread of linear algebra a chain, of which our own models and kernels have none.
-                if not model.core.own or init == "pathfinder":
-                    stack.enter_context(threadpoolctl.threadpool_limits(1))
+                # One thread of linear algebra a chain: several wait for each other, and sums depend on their number.
+                stack.enter_context(threadpoolctl.threadpool_limits(1))
                 if executor is not None:
                     draw_in_executor(drawing, executor)
                 else:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.linalg
+import threadpoolctl
 
 import refhmc
 from refhmc.adaptation.adapted import adapted_of, as_stan
@@ -232,3 +233,19 @@ def test_many_chains_at_once_learn_a_diagonal():
 def test_values_that_cannot_be(values, error, words):
     with pytest.raises(error, match=words):
         refhmc.sample(gaussian(3), refhmc.NUTS(metric=LowRank(*values)), **QUIET)
+
+
+def test_a_chain_has_one_thread_of_linear_algebra(monkeypatch):
+    """Several wait for each other where cores are few or busy, and round otherwise."""
+    from refhmc.adaptation import from_pairs
+
+    seen, learn = [], from_pairs.least_divergence
+
+    def noting(*arguments, **options):
+        seen.append(max(library["num_threads"] for library in threadpoolctl.threadpool_info()))
+        return learn(*arguments, **options)
+
+    monkeypatch.setattr(from_pairs, "least_divergence", noting)
+    with threadpoolctl.threadpool_limits(2):
+        refhmc.sample(refhmc.models.by_name()["kidscore"](), tune=200, draws=10, random_seed=1, **QUIET)
+    assert set(seen) == {1}
