@@ -343,10 +343,10 @@ class Reader:
         elif e.is_Add and e.has(Sum):
             for each in e.args:
                 yield from self.terms(each, factor, loops)
-        elif all(map(self.is_form, e.atoms(Sum))):
+        elif self.has_no_rows(e):
             yield loops, factor * e
-        elif e.is_Mul and sum(not all(map(self.is_form, each.atoms(Sum))) for each in e.args) == 1:
-            others = [each for each in e.args if all(map(self.is_form, each.atoms(Sum)))]
+        elif e.is_Mul and sum(not self.has_no_rows(each) for each in e.args) == 1:
+            others = [each for each in e.args if self.has_no_rows(each)]
             (rows,) = [each for each in e.args if each not in others]
             yield from self.terms(rows, factor * sympy.Mul(*others), loops)
         else:
@@ -355,6 +355,10 @@ class Reader:
                 "Within another function a Sum must be linear in coordinates, as Sum(X[i, j] * beta[j], (j, 0, d - 1)); "
                 "write others out"
             )
+
+    def has_no_rows(self, e: Expr) -> bool:
+        """Whether each sum in it is a linear form. (They are named in this order.)"""
+        return all([self.is_form(s) for s in sorted(e.atoms(Sum), key=str)])
 
     def is_form(self, e: Sum) -> bool:
         return bool(self.forms_of(e))
@@ -405,6 +409,8 @@ class Reader:
         for s in sorted(term.atoms(Sum), key=str):
             forms = self.forms_of(s)
             for each in forms:
+                stand_ins = {e: sympy.Dummy() for e in each.coefficient.atoms(Indexed)}
+                self.examine_functions(each.coefficient.xreplace(stand_ins), [])
                 assert each.loop is not None
                 if each.loop.index in [loop.index for loop in loops]:
                     raise ModelError(f"expression: the sum within another needs an index of its own: {s}")

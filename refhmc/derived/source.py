@@ -23,6 +23,7 @@ from sympy.printing.pycode import PythonCodePrinter
 from refhmc.derived.separable import FUNCTIONS, TAKEN, Density, Group, Variable, Weights, derivatives, orders
 
 WIDTH = 100
+LONG = 2000  # characters of a formula that are shown, at most
 HEADS = {
     "log_density": ("q, data", "L(q)"),
     "gradient": ("q, data, out", "out[j] = dL / dq_j"),
@@ -68,7 +69,8 @@ def module_text(name: str, density: Density) -> str:
     vectors = [str(c.symbol) + ("" if c.size is None else f" ({c.size},)") for c in density.coordinates]
     about = f"Coordinates q: {', '.join(vectors)}." + (f" Data: {', '.join(density.data)}." if density.data else "")
     name = name.replace('"', "'")
-    formula = textwrap.fill(f"L = {density.formula}", WIDTH, initial_indent="    ", subsequent_indent="        ")
+    shown = density.formula if len(density.formula) < LONG else f"{density.formula[:LONG]} ..."
+    formula = textwrap.fill(f"L = {shown}", WIDTH, initial_indent="    ", subsequent_indent="        ")
     homes = {name: home for home, names in HOMES.items() for name in names}
     known = sorted(word for word in words & {*FUNCTIONS.values(), "sqrt", "pi"} if word != "abs")
     imports = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import pickle
 import re
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 
 import refhmc
 from refhmc import check
+from tests.helpers.places import ROOT
 
 sympy = pytest.importorskip("sympy", reason="SymPy is not installed (extra sympy)")
 
@@ -319,6 +321,17 @@ def test_models_in_other_processes_and_by_fingerprint():
     assert again.source == model.source
     assert again.fingerprint() == model.fingerprint()
     np.testing.assert_array_equal(again.hessian(q), model.hessian(q))
+
+
+@pytest.mark.sweep
+def test_the_text_does_not_depend_on_the_order_of_sets():
+    program = "from tests.derived.test_from_sympy import *; print(softmax()[0].source, mixture()[0].source)"
+    texts = set()
+    for seed in "0123":
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+        found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        texts.add(found.stdout)
+    assert len(texts) == 1
 
 
 @pytest.mark.sweep
