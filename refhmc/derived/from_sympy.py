@@ -40,7 +40,7 @@ def derive(
 
     ``coordinates``: symbols in the order of q, which are unconstrained and real; ``sympy.IndexedBase("theta", shape=(8,))``
     is a vector of eight. By default all symbols that are not data, in the order of the alphabet. ``data``: numbers and arrays,
-    by the names of symbols and indexed bases. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n
+    by symbols and indexed bases or their names. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n
     that is not in ``data`` is that of what is indexed by i. ``constrain``, ``name`` and ``options`` (``initial``, ``dims``,
     ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
 

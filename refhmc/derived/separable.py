@@ -113,7 +113,9 @@ def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] 
         raise ModelError(f"expression must be a SymPy expression of a number, got {type(expression).__name__}")
     if expression.has(sympy.I, sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):
         raise ModelError(f"expression must be a finite real number for real coordinates, got {expression}")
-    given = dict(data or {})
+    if not isinstance(data, Mapping | None):
+        raise ModelError(f"data must be a dictionary of numbers and arrays by name, got {type(data).__name__}")
+    given = {str(key.label if isinstance(key, IndexedBase) else key): value for key, value in (data or {}).items()}
     clean, renamed = renaming(expression, given)
     values = {renamed.get(name, name): value for name, value in given.items()}
     indices = {str(each) for s in clean.atoms(Sum) for each, *_ in s.limits}
@@ -323,7 +325,8 @@ class Reader:
 
     def density(self, expression: Expr, formula: str) -> Density:
         self.forms: dict[Sum, list[Variable]] = {}
-        self.variables: dict[str, Variable] = {}
+        self.named: dict[Expr, Symbol] = {}
+        self.given_away: set[str] = set()
         merged: dict[tuple[Loop, ...], Expr] = {}
         for loops, term in self.terms(expression, sympy.Integer(1), ()):
             merged[loops] = merged.get(loops, sympy.Integer(0)) + term
@@ -382,11 +385,17 @@ class Reader:
         place = self.place(entry)
         return Variable(self.new_name("eta"), coefficient * entry, place[0], place[1], coefficient, loop)
 
+    def name_of(self, entry: Expr) -> Symbol:
+        """What an entry of a vector or of data is called, in every group."""
+        if entry not in self.named:
+            self.named[entry] = self.new_name(flat(entry))
+        return self.named[entry]
+
     def new_name(self, name: str) -> Symbol:
         k, found = 0, name
-        while found in {*self.variables, *self.coordinates, *self.data, *self.lengths, *self.indices}:
+        while found in {*self.given_away, *self.coordinates, *self.data, *self.lengths, *self.indices}:
             k, found = k + 1, f"{name}_{k}"
-        self.variables[found] = None  # type: ignore[assignment]
+        self.given_away.add(found)
         return Symbol(found, real=True)
 
     # -- terms
@@ -421,11 +430,11 @@ class Reader:
         entries = self.coordinates_in(term)
         names: dict[Expr, Symbol] = {}
         for entry in entries:
-            names[entry] = entry if isinstance(entry, Symbol) else self.new_name(flat(entry))
+            names[entry] = entry if isinstance(entry, Symbol) else self.name_of(entry)
         variables = [Variable(names[e], e, *self.place(e)) for e in entries] + variables
         term = term.xreplace({e: s for e, s in names.items() if e != s})
         inner = [each for each in term.atoms(Indexed)]
-        reads = [(self.new_name(flat(each)), each) for each in sorted(inner, key=str)]
+        reads = [(self.name_of(each), each) for each in sorted(inner, key=str)]
         outermost = {each: name for name, each in reads}
         term = stable(term.xreplace(outermost))
         self.examine_functions(term, [v.symbol for v in variables])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import sympy
@@ -104,8 +104,8 @@ class Writer:
     def function(self, key: str) -> str:
         arguments, says = HEADS[key]
         body: list[str] = []
-        self.temporaries = itertools.count()
-        self.constants = itertools.count()
+        self.temporaries = 0
+        self.constants: Iterator[int] = itertools.count()
         has_value = key in ("log_density", "value_and_gradient")
         begun = False
         for group in self.density.groups:
@@ -114,7 +114,7 @@ class Writer:
                 body.append("L = 0.0")
             lines = self.of_group(group, self.outputs(key, group), plain)
             # An entry of M that another group has read too is read once.
-            body += [line for line in lines if not (line.startswith("M_") and line in body)]
+            body += [line for line in lines if not (line.startswith("M_") and "M[" in line and line in body)]
             begun = True
         body += self.mirrored(ORDER.get(key, 1))
         body += ["return L"] if has_value else []
@@ -224,9 +224,11 @@ class Writer:
             place(name, depends, self.of_M(name, pair))
         if group.loops:
             values, hoisted = self.hoisted(values, of_row)
-            before += self.shared([*hoisted.values()], [*map(str, hoisted)])
-        names = (Symbol(self.unused("t", self.temporaries), real=True) for _ in itertools.count())
-        common, values = sympy.cse(values, symbols=names, order="canonical")
+            assigned = self.shared([*hoisted], [*hoisted.values()])
+            in_turn = dict(zip([name for name, _ in assigned if name in hoisted], hoisted, strict=True))
+            before += [f"{in_turn.get(name, name)} = {code(value.xreplace(in_turn))}" for name, value in assigned]
+            values = [value.xreplace(in_turn) for value in values]
+        common, values = self.common(values)
         within += [f"{name} = {code(value)}" for name, value in common]
         for each, value in zip(outputs, values, strict=True):
             within += self.put(each.key, value, plain)
@@ -241,18 +243,32 @@ class Writer:
             name += "_"
         return name
 
-    def unused(self, letter: str, numbers: Any) -> str:
-        return next(name for m in numbers if (name := f"{letter}{m}") not in self.names)
+    def common(self, values: list[Expr]) -> tuple[list[tuple[Symbol, Expr]], list[Expr]]:
+        """What the values share, by name, and the values with these names; the negative of a name has none of its own."""
+        names = self.numbered("t", itertools.count(self.temporaries))
+        found, values = sympy.cse(values, symbols=names, order="canonical")
+        swap: dict[Symbol, Expr] = {}
+        kept: list[tuple[Symbol, Expr]] = []
+        names = self.numbered("t", itertools.count(self.temporaries))
+        for name, value in found:
+            value = value.xreplace(swap)
+            swap[name] = value if (-value).is_Symbol else next(names)
+            if swap[name] != value:
+                kept.append((swap[name], value))
+        self.temporaries = int(str(kept[-1][0])[1:]) + 1 if kept else self.temporaries
+        return kept, [value.xreplace(swap) for value in values]
 
-    def shared(self, values: list[Expr], names: list[str]) -> list[str]:
-        """Assignments of the values to the names, with what they share before them."""
-        symbols = (Symbol(self.unused("t", self.temporaries), real=True) for _ in itertools.count())
-        common, values = sympy.cse(values, symbols=symbols, order="canonical")
+    def numbered(self, letter: str, numbers: Iterator[int]) -> Iterator[Symbol]:
+        """t0, t1, ... as far as the text has no such names."""
+        return (Symbol(name, real=True) for m in numbers if (name := f"{letter}{m}") not in self.names)
+
+    def shared(self, names: list[Symbol], values: list[Expr]) -> list[tuple[Symbol, Expr]]:
+        """The values by the names, after what they share."""
+        common, values = self.common(values)
         shared = {name for name, _ in common}
-        same = {value: Symbol(name, real=True) for name, value in zip(names, values, strict=True) if value in shared}
-        lines = [f"{same.get(name, name)} = {code(value.xreplace(same))}" for name, value in common]
-        left = [(name, value) for name, value in zip(names, values, strict=True) if value not in shared]
-        return lines + [f"{name} = {code(value.xreplace(same))}" for name, value in left]
+        same = {value: name for name, value in zip(names, values, strict=True) if value in shared}
+        own = [(name, value) for name, value in zip(names, values, strict=True) if value not in shared]
+        return [(same.get(name, name), value.xreplace(same)) for name, value in [*common, *own]]
 
     def hoisted(self, values: list[Expr], of_row: set) -> tuple[list[Expr], dict[Symbol, Expr]]:
         """The values with symbols for what in them takes work and does not depend on the row."""
@@ -262,7 +278,7 @@ class Writer:
             if not e.has(sympy.Function, sympy.Pow) or not e.free_symbols:
                 return e
             if e not in found:
-                found[e] = Symbol(self.unused("c", self.constants), real=True)
+                found[e] = next(self.numbered("c", self.constants))
             return found[e]
 
         def visit(e: Expr) -> Expr:
@@ -322,6 +338,8 @@ class Writer:
     def put(self, key: tuple[Variable, ...], value: Expr, plain: bool) -> list[str]:
         """Put or add the value at the places of the variables in the key."""
         sign = "=" if plain else "+="
+        if not plain and not value.is_Add and value.could_extract_minus_sign():
+            sign, value = "-=", -value
         if not key:
             return [f"L {sign} {code(value)}"]
         if self.static:
@@ -353,9 +371,9 @@ class Writer:
             heads, places, coefficients = self.slots(order, restrict=False)
             entry, (first, second) = f"M[{', '.join(places)}]", coefficients
             if len(heads) == 2:  # of one index first: shorter sums
-                inner = self.unused("m", itertools.count())
+                inner = next(self.numbered("m", itertools.count()))
                 row = [f"{inner} = 0.0", heads[1], f"    {inner} += {times(entry, second)}"]
-                lines += nested(heads[:1], [*row, f"{name} += {times(inner, first)}"])
+                lines += nested(heads[:1], [*row, f"{name} += {times(str(inner), first)}"])
             else:
                 lines += nested(heads, [f"{name} += {times(entry, first, second)}"])
         return lines
@@ -397,7 +415,8 @@ def broken(lines: Iterable[str]) -> list[str]:
     found: list[str] = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]
-        left, equals, right = line.rpartition(" = ") if " += " not in line else line.partition(" += ")
+        adds = next((each for each in (" += ", " -= ") if each in line), "")
+        left, equals, right = line.partition(adds) if adds else line.rpartition(" = ")
         if len(line) <= WIDTH or not equals or "    for " in line:
             found.append(line)
             continue

@@ -49,7 +49,7 @@ def banana():
     t1, t2 = sympy.symbols("theta_1 theta_2")
     L = -Sum((y[i] - t1 - t2**2) ** 2, (i, 0, n - 1)) / 8 - (t1**2 + t2**2) / 8
     observed = rng.normal(1, 2, 20)
-    return refhmc.derive(L, data={"y": observed}), refhmc.models.Banana(observed)
+    return refhmc.derive(L, data={y: observed}), refhmc.models.Banana(observed)
 
 
 def schools(centered=True):
@@ -206,21 +206,51 @@ def test_it_passes_the_kit_and_rmhmc_runs_on_it():
         assert abs(values.mean() - exact) < 4.3 * error
 
 
+def assert_written_out(model, L, q, at):
+    """Gradient, Hessian, third derivative and trace at a position, against SymPy's of the expression L in symbols q."""
+    values, M = dict(zip(q, at, strict=True)), np.random.default_rng(3).standard_normal((len(q), len(q)))
+    g = np.array([L.diff(a).subs(values) for a in q], dtype=float)
+    H = np.array([[L.diff(a, b).subs(values) for b in q] for a in q], dtype=float)
+    T = np.array([[[L.diff(a, b, c).subs(values) for c in q] for b in q] for a in q], dtype=float)
+    np.testing.assert_allclose(model.gradient(at), g, rtol=1e-12)
+    np.testing.assert_allclose(model.hessian(at), H, rtol=1e-12)
+    np.testing.assert_allclose(model.third_derivative(at), T, rtol=1e-12)
+    np.testing.assert_allclose(model.trace(at, M), np.einsum("ij,ijk->k", M, T), rtol=1e-11)
+
+
 def test_entries_that_may_be_the_same_place_are_added_twice():
-    """x[a[i]] x[b[i]] with a = b in a row, against derivatives of the sum that is written out."""
+    """x[a[i]] x[b[i]] with a = b in a row."""
     x, a, b = vector("x", 3), sympy.IndexedBase("a"), sympy.IndexedBase("b")
     places = np.array([[0, 0, 1, 2], [0, 1, 1, 0]])
-    term = exp(x[a[i]] * x[b[i]])
-    model = refhmc.derive(-Sum(term, (i, 0, n - 1)), data={"a": places[0], "b": places[1]})
+    model = refhmc.derive(-Sum(exp(x[a[i]] * x[b[i]]), (i, 0, n - 1)), data={"a": places[0], "b": places[1]})
     q = [Symbol(f"q{m}") for m in range(3)]
-    L = -sum(exp(q[p] * q[r]) for p, r in places.T)
-    at = np.array([0.3, -0.8, 0.5])
-    values, M = dict(zip(q, at, strict=True)), rng.standard_normal((3, 3))
-    H = [[L.diff(r, c).subs(values) for c in q] for r in q]
-    T = np.array([[[L.diff(r, c, e).subs(values) for e in q] for c in q] for r in q], dtype=float)
-    np.testing.assert_allclose(model.hessian(at), np.array(H, dtype=float), rtol=1e-13)
-    np.testing.assert_allclose(model.third_derivative(at), T, rtol=1e-13)
-    np.testing.assert_allclose(model.trace(at, M), np.einsum("ij,ijk->k", M, T), rtol=1e-12)
+    assert_written_out(model, -sum(exp(q[p] * q[r]) for p, r in places.T), q, np.array([0.3, -0.8, 0.5]))
+
+
+def test_linear_forms_beside_their_own_entries_and_other_forms():
+    """Two forms of one vector, an entry of it, a scalar of a lower and one of a higher place, in two kinds of rows."""
+    x, (s, t), m = vector("x", 3), sympy.symbols("s t"), Symbol("m", integer=True)
+    weights, z = sympy.IndexedBase("weights"), sympy.IndexedBase("z")
+    rows, others, more = rng.standard_normal((4, 3)), rng.standard_normal(3), rng.standard_normal(2)
+
+    def density(x, X, weights, y, z, form, over_rows, over_others):
+        same, of_row = form(lambda j: weights[j] * x[j]), lambda i: form(lambda j: X(i, j) * x[j])
+        L = over_rows(lambda i: sympy.sin(of_row(i) * same) * s + t * of_row(i) ** 2 * x[1] * y[i])
+        return L - over_others(lambda i: exp(same * z[i] + s * t)) - s**2
+
+    def total(first, last, index):
+        return lambda term: Sum(term(index), (index, first, last))
+
+    given = density(x, lambda i, j: X[i, j], weights, y, z, total(0, 2, j), total(0, n - 1, i), total(0, m - 1, i))
+    data = {"X": rows, "weights": others, "y": rows[:, 0], "z": more}
+    model = refhmc.derive(given, [s, x, t], data=data)
+    q = [Symbol(f"q{each}") for each in range(3)]
+
+    def sums(count):
+        return lambda term: sum(term(index) for index in range(count))
+
+    L = density(q, lambda i, j: rows[i, j], others, rows[:, 0], more, sums(3), sums(4), sums(2))
+    assert_written_out(model, L, [s, *q, t], np.array([0.4, 0.3, -0.8, 0.5, -0.3]))
 
 
 @pytest.fixture(scope="module")
@@ -373,6 +403,7 @@ REFUSED = {
     "before the start": ((-Sum((y[i - 1] - a) ** 2, (i, 0, 2)), None, {"y": THREE}), r"reads y\[-1\]"),
     "axes": ((-Sum((y[i, 0] - a) ** 2, (i, 0, 2)), None, {"y": THREE}), "has 2 indices, y has 1 axes"),
     "not finite": ((-ROWS, None, {"y": [1.0, math.nan, 2.0]}), "y must be finite"),
+    "no names": ((-ROWS, None, THREE), "data must be a dictionary"),
     "no numbers": ((-ROWS, None, {"y": ["a", "b"]}), "y must be a number or an array of real numbers"),
     "no length": ((-(y[0] ** 2), None, {}), r"IndexedBase\('y', shape=\(8,\)\)"),
     "kinks": ((-abs(Symbol("x", real=True)), None, {}), "Abs of a coordinate has no smooth derivatives"),
