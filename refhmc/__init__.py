@@ -42,6 +42,7 @@ _HOME = {
     "transition": "refhmc.sampling.transition",
     "derive": "refhmc.derived.from_sympy",
     "from_pymc": "refhmc.derived.from_pymc",
+    "from_bridgestan": "refhmc.derived.from_bridgestan",
     "from_jax": "refhmc.derived.from_jax",
     "from_numpyro": "refhmc.derived.from_jax",
 }

@@ -11,7 +11,8 @@ from refhmc.models.base import Model
 
 class DerivedModel(Model):
     """``known_by``: the other library's text of the log density, its constants and its edition, for the fingerprint. ``again``:
-    the function and the arguments that make it, which are what is pickled. ``source``: the text generated for it, or none."""
+    the function and the arguments that make it, which are what is pickled. ``source``: the text generated for it, or none.
+    ``approximate``: derivatives that are not exact to rounding, name -> how they are made and how exact they are."""
 
     source = ""
 
@@ -20,6 +21,7 @@ class DerivedModel(Model):
     ) -> None:
         super().__init__(*arguments, **options)
         self.known_by, self.again = known_by, again
+        self.approximate: dict[str, str] = {}
 
     def made_of(self) -> Fingerprint:
         return fingerprint({"dim": self.dim, "names": self.names, **self.known_by})

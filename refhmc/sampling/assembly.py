@@ -87,6 +87,8 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
         "exact": inexact_part(kernel) is None,
         "adaptation": "",
     }
+    if approximate := getattr(model, "approximate", None):
+        attributes["approximate_derivatives"] = [f"{name} {how}" for name, how in approximate.items()]
     return Result({}, attributes, dims=model.dims, coords=model.coords)
 
 

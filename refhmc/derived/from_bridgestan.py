@@ -1,0 +1,161 @@
+"""A compiled Stan model through BridgeStan: density, gradient and Hessian by Stan's C++, the third order by differences.
+
+    trace(q, M)_k = sum_ij M_ij dH_ij/dq_k ~ sum_ij M_ij (H_ij(q + h_k e_k) - H_ij(q - h_k e_k)) / (2 h_k)
+
+with h_k = c max(1, |q_k|) and c the cube root of the Hessian's relative rounding, where truncation, of the size h^2, and
+rounding over h are alike: about 1e-10 of the Hessian's size where Stan differentiates it (a model compiled with
+``BRIDGESTAN_AD_HESSIAN=true``), about 1e-6 where Stan takes differences of gradients. So ``trace`` costs 2 d Hessians. Such
+derivatives stand in the model's ``approximate`` and in the attributes of a result.
+
+Roualdes, Ward, Carpenter, Seyboldt and Axen, BridgeStan: efficient in-memory access to the methods of a Stan model (2023).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pathlib
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from refhmc.derived.model import DerivedModel
+from refhmc.errors import EvaluationError, InitError, ShapeError
+
+IN_PYTHON = "its density is Stan's"
+ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # of a Hessian by Stan's differentiation, and by its differences
+
+
+def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> DerivedModel:
+    """The posterior of a ``bridgestan.StanModel``, for every kernel and metric but Fisher's.
+
+    Coordinates are Stan's unconstrained parameters; variables are its parameters and transformed parameters. ``name``: that
+    of the result, default Stan's. Other ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of
+    :class:`refhmc.Model`.
+
+    A model compiled without ``STAN_THREADS=true`` is evaluated by one chain at a time. Where Stan's code raises, the density
+    cannot be evaluated: a divergence, whose reason is Stan's message.
+    """
+    evaluation = Evaluation(stan)
+    d = int(stan.param_unc_num())
+    made = DerivedModel(
+        d,
+        lambda q, data: evaluation("log_density", q),
+        lambda q, data: evaluation("log_density_gradient", q)[1],
+        lambda q, data: evaluation.hessian(q),
+        trace=lambda q, data, M: evaluation.trace(q, M),
+        names=[as_entry(each) for each in stan.param_unc_names()],
+        constrain=evaluation.constrain,
+        value_and_gradient=evaluation.value_and_gradient,
+        name=name or stan.name(),
+        in_python=IN_PYTHON,
+        known_by={
+            "Stan's model": stan.model_info(),
+            "its compiled code": hashlib.sha256(pathlib.Path(stan.lib_path).read_bytes()).hexdigest(),
+            "its data": stan.data,
+            "its seed": stan.seed,
+        },
+        again=(made_again, (type(stan), stan.lib_path, stan.data, stan.seed, name, options)),
+        **options,
+    )
+    made.unconstrain = evaluation.unconstrain
+    made.approximate = {"trace": f"by differences of the Hessian, to some {evaluation.rounding ** (2 / 3):.0e}"}
+    if evaluation.rounding > ROUNDING:
+        made.approximate["hessian"] = f"by Stan's differences of gradients, to some {OF_DIFFERENCES:.0e}"
+    return made
+
+
+def made_again(kind: Any, library: str, data: str, seed: int, name: str | None, options: Mapping) -> DerivedModel:
+    """The same in another process."""
+    return from_bridgestan(kind(library, data or None, seed=seed, warn=False), name=name, **options)
+
+
+def as_entry(stan_name: str) -> str:
+    """``theta.1.2`` is the entry ``theta[0][1]``: Stan counts from 1."""
+    return re.sub(r"\.(\d+)", lambda index: f"[{int(index[1]) - 1}]", stan_name)
+
+
+class Evaluation:
+    """Stan's functions, called by one thread at a time unless its code is made for several."""
+
+    def __init__(self, stan: Any) -> None:
+        told = stan.model_info().lower()
+        threads = re.search(r"stan_threads\s*=\s*true", told) is not None
+        by_autodiff = re.search(r"ad_hessian\s*=\s*true", told) is not None
+        self.stan = stan
+        self.turn: Any = contextlib.nullcontext() if threads else threading.RLock()
+        self.rounding = ROUNDING if by_autodiff else OF_DIFFERENCES
+        self.places = places_of(stan.param_names(include_tp=True))
+        self.parameters = places_of(stan.param_names())
+
+    def __call__(self, method: str, q: np.ndarray, **options: Any) -> Any:
+        with self.turn:
+            try:
+                return getattr(self.stan, method)(np.ascontiguousarray(q), **options)
+            except RuntimeError as error:
+                raise EvaluationError(f"Stan: {error}") from None
+
+    def value_and_gradient(self, q: np.ndarray, data: Any, out: np.ndarray) -> float:
+        value, gradient = self("log_density_gradient", q)
+        out[:] = gradient
+        return value
+
+    def hessian(self, q: np.ndarray) -> np.ndarray:
+        H = self("log_density_hessian", q)[2]
+        return 0.5 * (H + H.T)
+
+    def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """The formula at the head of this file, (d,)."""
+        out, steps = np.zeros(len(q)), np.cbrt(self.rounding) * np.maximum(1.0, np.abs(q))
+        for k, h in enumerate(steps):
+            ahead, behind = q.copy(), q.copy()
+            ahead[k] += h
+            behind[k] -= h
+            difference = self.hessian(ahead) - self.hessian(behind)
+            out[k] = np.sum(M * difference) / (ahead[k] - behind[k])
+        return out
+
+    def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]:
+        """The values of parameters and transformed parameters by name, of q (..., d)."""
+        rows = np.reshape(q, (-1, q.shape[-1]))
+        flat = np.array([self("param_constrain", row, include_tp=True) for row in rows])
+        flat = flat.reshape(*q.shape[:-1], -1)
+        return {name: flat[..., where] for name, where in self.places.items()}
+
+    def unconstrain(self, values: Mapping, what: str) -> np.ndarray:
+        """The position of these values by name, (d,). Raises ShapeError, InitError for values that do not tell it."""
+        flat = np.full(sum(where.size for where in self.parameters.values()), np.nan)
+        for name, value in values.items():
+            if name not in self.parameters:
+                raise ShapeError(f"{what}: Stan's model has no parameter {name!r}; it has {', '.join(self.parameters)}")
+            where = self.parameters[name]
+            if np.shape(value) != where.shape:
+                raise ShapeError(f"{what}: {name} must have the shape {where.shape}, got {np.shape(value)}")
+            flat[where] = value
+        missing = [name for name, where in self.parameters.items() if np.isnan(flat[where]).any()]
+        if missing:
+            raise InitError(f"{what}: give finite values of {', '.join(missing)}, too")
+        try:
+            return np.asarray(self("param_unconstrain", flat))
+        except EvaluationError as error:
+            raise InitError(f"{what}: {error}") from None
+
+
+def places_of(names: list[str]) -> dict[str, np.ndarray]:
+    """Name of a variable -> where its entries stand among Stan's, an array of the variable's shape."""
+    found: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    for place, each in enumerate(names):
+        base, *counted = each.split(".")
+        if not all(index.isdigit() for index in counted):  # of a tuple, or of a complex number
+            base, counted = each, []
+        found.setdefault(base, []).append((tuple(int(index) - 1 for index in counted), place))
+    places = {}
+    for name, entries in found.items():
+        last = np.max([index for index, _ in entries], axis=0)
+        places[name] = np.zeros(tuple(last.astype(int) + 1), dtype=int)
+        for index, place in entries:
+            places[name][index] = place
+    return places

@@ -1,0 +1,196 @@
+"""Stan models through BridgeStan, against a hand-written twin.
+
+``Stan`` has BridgeStan's interface (checked against the library's where it is installed) and the densities of refhmc's centred
+eight schools. With a Stan toolchain (``BRIDGESTAN`` names it) the same is done with Stan's own code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import InitError, ShapeError
+
+PROGRAM = """
+data { int J; vector[J] y; vector[J] sigma; }
+parameters { vector[J] theta; real mu; real<lower=0> tau; }
+transformed parameters { matrix[2, 2] pairs = [[theta[1], theta[2]], [theta[3], theta[4]]]; }
+model { mu ~ normal(0, 5); tau ~ cauchy(0, 5); theta ~ normal(mu, tau); y ~ normal(theta, sigma); }
+"""
+Y, SIGMA = [28.0, 8, -3, 7, -1, 1, 18, 12], [15.0, 10, 16, 11, 9, 11, 10, 18]
+PAIRS = [(1, 1), (2, 1), (1, 2), (2, 2)]  # Stan goes down the columns
+inside = threading.Lock()
+ALONE = {"random_seed": 1, "raw": True, "progressbar": False}
+
+
+class Stan:
+    """Of one thread, as BridgeStan's are by default: two evaluations at a time are an error."""
+
+    made = "STAN_THREADS=false\nBRIDGESTAN_AD_HESSIAN=true"
+
+    def __init__(self, model_lib, data=None, *, seed=1234, warn=True):
+        self.lib_path, self.data, self.seed = str(model_lib), data or "", seed
+        self.twin = refhmc.models.EightSchools(centered=True)
+
+    def name(self):
+        return "schools_model"
+
+    def model_info(self):
+        return self.made
+
+    def param_unc_num(self):
+        return 10
+
+    def param_unc_names(self):
+        return [*(f"theta.{j}" for j in range(1, 9)), "mu", "tau"]
+
+    def param_names(self, *, include_tp=False, include_gq=False):
+        return self.param_unc_names() + [f"pairs.{i}.{j}" for i, j in PAIRS] * include_tp
+
+    def param_constrain(self, theta_unc, *, include_tp=False, include_gq=False, out=None, rng=None):
+        q = theta_unc
+        return np.concatenate([q[:9], np.exp(q[9:]), q[[0, 2, 1, 3]] if include_tp else []])
+
+    def param_unconstrain(self, theta, *, out=None):
+        if theta[9] < 0:
+            raise RuntimeError("tau is negative")
+        return np.append(theta[:9], np.log(theta[9]))
+
+    def log_density(self, theta_unc, *, propto=True, jacobian=True):
+        return self.log_density_gradient(theta_unc)[0]
+
+    def log_density_gradient(self, theta_unc, *, propto=True, jacobian=True, out=None):
+        assert inside.acquire(blocking=False)
+        try:
+            time.sleep(0)
+            if theta_unc[9] > 8:
+                raise RuntimeError("normal_lpdf: scale is too large")
+            return self.twin.log_density(theta_unc), self.twin.gradient(theta_unc)
+        finally:
+            inside.release()
+
+    def log_density_hessian(self, theta_unc, *, propto=True, jacobian=True, out_grad=None, out_hess=None):
+        return *self.log_density_gradient(theta_unc), self.twin.hessian(theta_unc)
+
+
+class ByDifferences(Stan):
+    made = "STAN_THREADS=true\nBRIDGESTAN_AD_HESSIAN=false"
+
+    def log_density_hessian(self, theta_unc, **options):
+        noise = 1e-10 * np.random.default_rng(abs(hash(theta_unc.tobytes()))).uniform(-1, 1, (10, 10))
+        return 0.0, 0.0, self.twin.hessian(theta_unc) * (1 + noise)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stan") / "schools.so"
+    path.write_bytes(b"compiled")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(library):
+    return refhmc.from_bridgestan(Stan(library, '{"J": 8}'))
+
+
+def test_the_stand_in_has_the_interface_of_the_library():
+    theirs = pytest.importorskip("bridgestan", reason="BridgeStan is not installed (extra stan)").StanModel
+    for name, ours in inspect.getmembers(Stan, inspect.isfunction):
+        wanted = inspect.signature(getattr(theirs, name)).parameters
+        for each in inspect.signature(ours).parameters.values():
+            assert wanted[each.name].kind == each.kind, (name, each)
+
+
+def test_derivatives_are_those_by_hand(model):
+    twin = refhmc.models.EightSchools(centered=True)
+    for log_tau in (-4.0, 0.3, 5.0):
+        rng = np.random.default_rng(1)
+        q, M = np.append(rng.normal(0, 3, 9), log_tau), rng.standard_normal((10, 10))
+        assert model.log_density(q) == twin.log_density(q)
+        np.testing.assert_array_equal(model.gradient(q), twin.gradient(q))
+        np.testing.assert_allclose(model.hessian(q), twin.hessian(q), rtol=1e-14)
+        wanted = twin.trace(q, M)
+        np.testing.assert_allclose(model.trace(q, M), wanted, rtol=0, atol=1e-8 * abs(wanted).max())
+    assert model.approximate == {"trace": "by differences of the Hessian, to some 3e-11"}
+
+
+def test_a_hessian_of_differences_is_named_and_its_trace_has_wider_steps(library):
+    made, twin = refhmc.from_bridgestan(ByDifferences(library)), refhmc.models.EightSchools(centered=True)
+    assert set(made.approximate) == {"trace", "hessian"}
+    q, M = np.append(np.linspace(-3, 3, 9), 0.5), np.ones((10, 10))
+    wanted = twin.trace(q, M)
+    np.testing.assert_allclose(made.trace(q, M), wanted, rtol=0, atol=1e-5 * abs(wanted).max())
+
+
+def test_names_values_and_their_way_back(model):
+    assert model.names == [*(f"theta[{j}]" for j in range(8)), "mu", "tau"]
+    q = np.arange(20.0).reshape(2, 10) / 10
+    values = model.constrain(q)
+    assert {name: each.shape for name, each in values.items()} == {
+        "theta": (2, 8),
+        "mu": (2,),
+        "tau": (2,),
+        "pairs": (2, 2, 2),
+    }
+    np.testing.assert_array_equal(values["pairs"][0], [[0.0, 0.1], [0.2, 0.3]])
+    own = {name: values[name][1] for name in ("theta", "mu", "tau")}
+    np.testing.assert_allclose(model.unconstrain(own, "initvals"), q[1], rtol=1e-15)
+    for given, error, words in (
+        ({"mu": 1.0}, InitError, "give finite values of theta, tau, too"),
+        ({**own, "eta": 1.0}, ShapeError, "no parameter 'eta'; it has theta, mu, tau"),
+        ({**own, "theta": 1.0}, ShapeError, r"theta must have the shape \(8,\)"),
+        ({**own, "tau": -1.0}, InitError, "tau is negative"),
+    ):
+        with pytest.raises(error, match=words):
+            model.unconstrain(given, "initvals")
+
+
+def test_another_process_and_another_library(model, library, tmp_path):
+    again = pickle.loads(pickle.dumps(model))
+    assert again.fingerprint() == model.fingerprint()
+    assert again.approximate == model.approximate
+    (tmp_path / "other.so").write_bytes(b"compiled anew")
+    for other in (Stan(tmp_path / "other.so", '{"J": 8}'), Stan(library, '{"J": 9}')):
+        assert refhmc.from_bridgestan(other).fingerprint() != model.fingerprint()
+
+
+def test_chains_take_turns_and_what_stan_raises_is_a_divergence(model):
+    start = np.append(np.zeros(9), 7.9)
+    kernel = refhmc.HMC(step_size=1.5, n_steps=3)
+    result = refhmc.sample(model, kernel, draws=20, tune=0, chains=4, cores=4, initvals=start, **ALONE)
+    assert result.attributes["approximate_derivatives"] == ["trace by differences of the Hessian, to some 3e-11"]
+    assert result.sample_stats["diverging"].any()
+    assert "Stan: normal_lpdf: scale is too large" in str(result.warnings)
+
+
+def test_rmhmc_runs(model):
+    kernel = refhmc.HMC(step_size=0.1, n_steps=3, metric=refhmc.metrics.SoftAbs(alpha=10.0))
+    few = {"draws": 10, "tune": 0, "chains": 1, "initvals": np.append(np.zeros(9), 1.0)}
+    by_stan, by_hand = (
+        refhmc.sample(each, kernel, **few, **ALONE) for each in (model, refhmc.models.EightSchools(centered=True))
+    )
+    np.testing.assert_allclose(by_stan.draws, by_hand.draws, rtol=0, atol=1e-5)
+
+
+@pytest.mark.sweep
+def test_stans_own_code(tmp_path):
+    bridgestan = pytest.importorskip("bridgestan", reason="BridgeStan is not installed (extra stan)")
+    if "BRIDGESTAN" not in os.environ:
+        pytest.skip("no Stan toolchain: BRIDGESTAN names the folder of BridgeStan's sources")
+    (tmp_path / "schools.stan").write_text(PROGRAM, encoding="utf-8")
+    library = bridgestan.compile_model(str(tmp_path / "schools.stan"), make_args=["BRIDGESTAN_AD_HESSIAN=true"])
+    made = refhmc.from_bridgestan(bridgestan.StanModel(library, json.dumps({"J": 8, "y": Y, "sigma": SIGMA})))
+    twin, rng = refhmc.models.EightSchools(centered=True), np.random.default_rng(1)
+    q, M = rng.normal(0, 2, 10), rng.standard_normal((10, 10))
+    np.testing.assert_allclose(made.gradient(q), twin.gradient(q), rtol=1e-12)
+    np.testing.assert_allclose(made.hessian(q), twin.hessian(q), rtol=0, atol=1e-12 * abs(twin.hessian(q)).max())
+    np.testing.assert_allclose(made.trace(q, M), twin.trace(q, M), rtol=0, atol=1e-8 * abs(twin.trace(q, M)).max())
+    assert made.constrain(q)["pairs"].tolist() == [[q[0], q[1]], [q[2], q[3]]]
