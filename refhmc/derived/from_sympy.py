@@ -23,7 +23,13 @@ import numpy as np
 from refhmc.core.binding import pack
 from refhmc.core.compiled import jit_anew
 from refhmc.derived.model import DerivedModel
+from refhmc.errors import ModelError
 
+# Those of refhmc.Model that do not follow from the expression, and are no functions of its data.
+OPTIONS = (
+    *("initial", "reference", "recommended", "dims", "coords", "generated"),
+    *("outputs", "likelihood", "on_arrays", "n_rows", "part", "noise"),
+)
 FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_derivative", "trace")
 
 
@@ -45,7 +51,7 @@ def derive(
     ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
 
     ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``trace``, and
-    ``value_and_gradient``, which the samplers call.
+    ``value_and_gradient``, which the samplers call. The Fisher metric is an expectation over data, and is not derived.
 
     Raises ImportError without SymPy. ModelError, saying what is wrong, for symbols that are neither coordinates nor data, for
     what the expression does not have, for functions without smooth derivatives, lengths that differ, and an index that leaves
@@ -56,6 +62,8 @@ def derive(
         from refhmc.derived.source import module_text
     except ModuleNotFoundError as error:
         raise ImportError('refhmc.derive needs SymPy: python -m pip install "refhmc[sympy]"') from error
+    for key in sorted(set(options) - set(OPTIONS)):
+        raise ModelError(f"{key} is not an option of refhmc.derive; options are constrain, name, {', '.join(OPTIONS)}")
     density = read(expression, coordinates, data)
     text = module_text(name, density)
     return from_source(

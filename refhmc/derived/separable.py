@@ -228,8 +228,14 @@ class Reader:
         self.taken_from: dict[str, str] = {}
         for name in sorted(lengths):
             self.lengths[name], self.taken_from[name] = self.length(name, expression)
-        for each in expression.atoms(Indexed):
+        for each in sorted(expression.atoms(Indexed), key=str):
             self.examine(each)
+        for name in sorted(names_without_index(expression) & set(self.data)):
+            if self.data[name].ndim:
+                raise ModelError(
+                    f"data: {name} is an array of shape {self.data[name].shape}, and has no index in the expression; write "
+                    f"IndexedBase({name!r})[i] in a Sum over i"
+                )
 
     # -- data and their lengths
 
@@ -318,7 +324,8 @@ class Reader:
                 total = total + each if expression.is_Add else total * each
             return total
         raise ModelError(
-            f"expression: the index or limit {expression} must be made of indices of sums, lengths and whole numbers in data"
+            f"expression: the index or limit {expression} must be made of indices of the sums around it, lengths and whole "
+            "numbers in data"
         )
 
     # -- sums
@@ -456,6 +463,14 @@ class Reader:
         for e in sympy.preorder_traversal(term):
             if not isinstance(e, known_nodes):
                 raise ModelError(f"expression: {type(e).__name__} is not understood: {e}")
+
+
+def names_without_index(expression: Expr) -> set[str]:
+    """The names of the symbols that stand for themselves, not for an indexed base."""
+    if isinstance(expression, Symbol):
+        return {str(expression)}
+    inner = expression.indices if isinstance(expression, Indexed) else expression.args
+    return set().union(*map(names_without_index, inner))
 
 
 def flat(entry: Expr) -> str:

@@ -227,6 +227,7 @@ def test_entries_that_may_be_the_same_place_are_added_twice():
     assert_written_out(model, -sum(exp(q[p] * q[r]) for p, r in places.T), q, np.array([0.3, -0.8, 0.5]))
 
 
+@pytest.mark.sweep
 def test_linear_forms_beside_their_own_entries_and_other_forms():
     """Two forms of one vector, an entry of it, a scalar of a lower and one of a higher place, in two kinds of rows."""
     x, (s, t), m = vector("x", 3), sympy.symbols("s t"), Symbol("m", integer=True)
@@ -403,6 +404,8 @@ REFUSED = {
     "before the start": ((-Sum((y[i - 1] - a) ** 2, (i, 0, 2)), None, {"y": THREE}), r"reads y\[-1\]"),
     "axes": ((-Sum((y[i, 0] - a) ** 2, (i, 0, 2)), None, {"y": THREE}), "has 2 indices, y has 1 axes"),
     "not finite": ((-ROWS, None, {"y": [1.0, math.nan, 2.0]}), "y must be finite"),
+    "no index": ((-((Symbol("y") - a) ** 2), None, {"y": THREE}), r"y is an array of shape \(3,\), and has no index"),
+    "no sum": ((-((y[i] - a) ** 2), None, {"y": THREE}), "the index or limit i must be made of indices of the sums"),
     "no names": ((-ROWS, None, THREE), "data must be a dictionary"),
     "no numbers": ((-ROWS, None, {"y": ["a", "b"]}), "y must be a number or an array of real numbers"),
     "no length": ((-(y[0] ** 2), None, {}), r"IndexedBase\('y', shape=\(8,\)\)"),
@@ -424,6 +427,11 @@ def test_what_is_refused_says_why(case):
     (expression, coordinates, data), says = REFUSED[case]
     with pytest.raises(refhmc.errors.ModelError, match=says):
         refhmc.derive(expression, coordinates, data=data)
+
+
+def test_options_that_follow_from_the_expression_are_refused():
+    with pytest.raises(refhmc.errors.ModelError, match="names is not an option"):
+        refhmc.derive(-(a**2), names=["b"])
 
 
 def test_without_sympy_it_says_what_to_install(monkeypatch):

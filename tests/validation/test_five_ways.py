@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.places import ROOT
 from validation.benchmarks.five_ways import PAGE, WAYS, lines_of, model_of, text_of
 
-OTHERS = [way for way in WAYS if way != "by_hand"]
+SLOW = [pytest.param(way, marks=pytest.mark.sweep) for way in ("by_parameters", "by_pymc", "by_jax")]
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def by_hand():
     return model_of("by_hand")
 
 
-@pytest.mark.parametrize("way", [*OTHERS[:2], *(pytest.param(way, marks=pytest.mark.sweep) for way in OTHERS[2:])])
+@pytest.mark.parametrize("way", ["by_sympy", *SLOW])
 def test_each_way_is_the_model_by_hand(by_hand, way):
     """Density up to its constant, gradient, Hessian and trace to 1e-10 of the largest entry; the values that users see."""
     for package in WAYS[way][1]:
