@@ -28,7 +28,7 @@ from numba.core import cgutils, imputils
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.typing import templates
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba.np.arrayobj import make_array, populate_array
 
 from refhmc.core.compile_cache import CompiledCode
 from refhmc.core.linking import Last, Part, SelfContained, Whole
@@ -222,6 +222,35 @@ else:
             return there._getvalue()
 
         return array(array), generate
+
+
+def reshaped(vector: Any, shape: tuple[int, ...]) -> Any:
+    """A vector's numbers, one after another, as an array of that shape."""
+    return vector.reshape(shape)
+
+
+if numba.config.DISABLE_JIT:
+    shaped = reshaped
+else:
+
+    @intrinsic
+    def shaped(_: Any, vector: Any, shape: Any) -> Any:
+        """:func:`reshaped` without a look at the strides, which takes longer than a small model; references are not counted, as
+        those of :func:`borrowed`."""
+        kind = nb.Array(vector.dtype, len(shape), "C")
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there, made = make_array(vector)(context, builder, arguments[0]), make_array(kind)(context, builder)
+            lengths = cgutils.unpack_tuple(builder, arguments[1], len(shape))
+            strides = [context.get_constant(nb.intp, vector.dtype.bitwidth // 8)]
+            for length in lengths[:0:-1]:
+                strides.insert(0, builder.mul(strides[0], length))
+            populate_array(made, there.data, lengths, strides, there.itemsize, None)
+            return made._getvalue()
+
+        return kind(vector, nb.UniTuple(nb.intp, len(shape))), generate
+
+    shaped.py_func = reshaped  # type: ignore[attr-defined]
 
 
 def extenders() -> set[str]:

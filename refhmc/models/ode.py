@@ -29,11 +29,9 @@ import numpy as np
 from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
-from refhmc.models.ode_posterior import ODEModel, model_of
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, Solution, in_place, times_of
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
-from refhmc.parameters import Parameters
 
 IN_PYTHON = "its ODE may need SciPy's solver"
 
@@ -194,7 +192,7 @@ def ODE(
     initial_state: Any,
     times: Any,
     y: Any,
-    parameters: Parameters | None = None,
+    parameters: Any = None,
     errors: ErrorLaw | None = None,
     prior: Any = None,
     observe: Any = None,
@@ -266,10 +264,10 @@ def ODE(
             raise ModelError("parameters need errors=, such as error_laws.Normal('sigma'), and prior=")
         if solver == "auto":
             raise ModelError("solver='auto' does not go with parameters: 'runge_kutta' is compiled, 'lsoda' is Python")
-        options = {"initial": initial, "reference": reference}
-        model = model_of(
+        if not hasattr(parameters, "ode"):  # which knows models, and is not known by them
+            raise ModelError(f"parameters must be refhmc.Parameters(...), got {type(parameters).__name__}")
+        return parameters.ode(
             (rhs, jacobian, hessian, third),
-            parameters=parameters,
             initial_state=initial_state,
             times=times,
             y=y,
@@ -278,15 +276,13 @@ def ODE(
             observe=observe,
             states=states,
             name=name,
-            options=options,
+            options={"initial": initial, "reference": reference},
             start_time=start_time,
             events=events,
             tolerance=1e-8 if tolerance is None else tolerance,
             max_steps=max_steps,
             solver=solver or "runge_kutta",
         )
-        check_roles(model)
-        return model
     for key, value in (("errors", errors), ("prior", prior), ("observe", observe), ("states", states)):
         if value is not None:
             raise ModelError(f"{key} goes with parameters=refhmc.Parameters(...)")
@@ -404,6 +400,9 @@ def make_problem(
     return Problem(solution, y, sigma, prior_mean, np.broadcast_to(prior_scale, prior_mean.shape))
 
 
+KEYS = ("", "jacobian", "hessian", "third")
+
+
 def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
     """Raise GradientError, naming the entry, if ``jacobian``, ``hessian`` or ``third`` is not the derivative of the one before.
 
@@ -414,28 +413,6 @@ def check_derivatives(of: ODESolution, theta: np.ndarray) -> None:
         moved = theta + shift * (1 + np.arange(of.p) / of.p)
         x = of.initial_unknowns(moved, 0)[: of.n]
         check_function(of.functions, of.start_time, np.concatenate([x + shift, moved]), of.n, of.n, of.name)
-
-
-def check_roles(model: ODEModel) -> None:
-    """The same for all functions of a model with roles: at its start, near the values there."""
-    of, solution = model.of, model.solution
-    start = model.initial if not callable(model.initial) else model.initial(np.random.default_rng(0))
-    q = np.zeros(model.dim) if start is None else start
-    x = np.concatenate([np.ravel(value) for value in model.constrain(q).values()])
-    theta = x[of.roles.theta]
-    for shift in (1.0, 1.05, 0.9):
-        state = solution.initial_unknowns(shift * theta, 0)[: solution.n]
-        z, t = np.concatenate([shift * state, shift * theta]), solution.start_time
-        check_function(solution.functions, t, z, solution.n, solution.n, model.name)
-        if of.observe:
-            what = tuple(f"{key} of observe" for key in KEYS)
-            check_function(of.observe, t, z, of.columns, solution.n, model.name, what)
-        for time, functions in solution.changes:
-            what = tuple(f"{key} of the event at {time:g}" for key in KEYS)
-            check_function(functions, time, z, solution.n, solution.n, model.name, what)
-
-
-KEYS = ("", "jacobian", "hessian", "third")
 
 
 def check_function(

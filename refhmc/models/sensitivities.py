@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refhmc.core.compiled import jit_inline, jit_part
+from refhmc.core.compiled import jit_inline, jit_part, shaped
 
 
 @jit_part
@@ -145,26 +145,26 @@ def along_path(
     x, out, theta = u[:n], work[:at], work[at : at + p]
     f(t, x, theta, out[:k])
     if length > n:
-        J = work[at + p : at + p + k * m].reshape((k, m))
+        J = shaped(work[at + p : at + p + k * m], (k, m))
         J[:] = 0.0
         jacobian(t, x, theta, J)
-        S = u[n : n + n * p].reshape((n, p))
-        first_order(n, p, J, S, out[k : k + k * p].reshape((k, p)))
+        S = shaped(u[n : n + n * p], (n, p))
+        first_order(n, p, J, S, shaped(out[k : k + k * p], (k, p)))
         if length > n + n * p:
-            H = work[at + p + k * m : at + p + k * m + k * m * m].reshape((k, m, m))
+            H = shaped(work[at + p + k * m : at + p + k * m + k * m * m], (k, m, m))
             H[:] = 0.0
             hessian(t, x, theta, H)
             n_pairs = p * (p + 1) // 2
             first, past = 1 + p, 1 + p + n_pairs
-            W = u[n * first : n * past].reshape((n, n_pairs))
-            second_order(n, p, J, H, S, W, out[k * first : k * past].reshape((k, n_pairs)))
+            W = shaped(u[n * first : n * past], (n, n_pairs))
+            second_order(n, p, J, H, S, W, shaped(out[k * first : k * past], (k, n_pairs)))
             if length > n * past:
-                K = work[at + p + k * m + k * m * m :].reshape((k, m, m, m))
+                K = shaped(work[at + p + k * m + k * m * m :], (k, m, m, m))
                 K[:] = 0.0
                 third(t, x, theta, K)
                 n_triples = p * (p + 1) * (p + 2) // 6
-                V = u[n * past :].reshape((n, n_triples))
-                third_order(n, p, J, H, K, S, W, V, out[k * past :].reshape((k, n_triples)))
+                V = shaped(u[n * past :], (n, n_triples))
+                third_order(n, p, J, H, K, S, W, V, shaped(out[k * past :], (k, n_triples)))
 
 
 @jit_inline

@@ -155,6 +155,12 @@ class Parameters:
         functions = Functions(log_density, gradient, value_and_gradient, *derivatives)
         return ParametersModel(self, functions, data, options)
 
+    def ode(self, functions: tuple, **arguments: Any) -> Any:
+        """The posterior of an ODE whose parameters these are: for :func:`refhmc.models.ODE`."""
+        from refhmc.parameters.ode import model_of
+
+        return model_of(functions, parameters=self, **arguments)
+
 
 def values_class(names: tuple[str, ...], title: str = "Values") -> Any:
     """The named tuple of these fields, one and the same for the same names."""

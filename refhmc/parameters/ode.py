@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types as nb
@@ -32,11 +32,14 @@ from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
 from refhmc.models.generated import Generated
+from refhmc.models.ode import KEYS, check_function
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, in_use, make_along, times_of
 from refhmc.models.priors import FLAT, Own, Prior, log_prior
 from refhmc.models.sensitivities import pair_of, work_for, work_length
-from refhmc.parameters import Parameters
 from refhmc.parameters.model import OfValues, in_coordinates
+
+if TYPE_CHECKING:
+    from refhmc.parameters.parameters import Parameters
 
 LAW = nb.void(nb.float64, nb.float64, nb.float64, nb.float64, types.VECTOR)
 INFORMATION = nb.void(nb.float64, nb.float64, nb.float64, types.VECTOR)
@@ -406,7 +409,8 @@ def functions_of(of: Posterior) -> OfValues:
 
     made: list[Any] = [way.wrap(f) for f in (log_density, value_and_gradient, gradient)]
     made += [way.wrap(f) if of.highest >= order else None for f, order in ((hessian, 2), (trace, 3))]
-    return OfValues(way.wrap(lambda rows: rows[0]), *made, *information_functions(of, way, means_at, own))
+    made += information_functions(of, way, means_at, own)
+    return OfValues(way.wrap(lambda rows: rows[0]), *made)
 
 
 def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> tuple[Any, Any]:
@@ -560,7 +564,7 @@ def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior])
 
 
 def model_of(
-    functions: tuple[Callable | None, ...],
+    functions: tuple[Any, ...],
     *,
     parameters: Parameters,
     initial_state: Any,
@@ -575,8 +579,6 @@ def model_of(
     **solver: Any,
 ) -> ODEModel:
     """The model of arguments that fit each other: :func:`refhmc.models.ODE`."""
-    if not isinstance(parameters, Parameters):
-        raise ModelError(f"parameters must be refhmc.Parameters(...), got {type(parameters).__name__}")
     if not isinstance(errors, ErrorLaw):
         raise ModelError(f"errors must be a law of refhmc.models.error_laws, such as Normal('sigma'), got {errors!r}")
     of_errors = errors.parameter if isinstance(errors.parameter, str) else None
@@ -601,14 +603,7 @@ def model_of(
     n = None if observe or callable(initial_state) else len(initial_state)
     data, at_s = observations_of(times_of(times, None)[0], y, errors, places.get(of_errors or ""), n)
     laws, own = priors_of(prior, parameters, places)
-    solution = ODESolution(
-        *functions,
-        parameters=names,
-        initial_state=initial_state,
-        times=times,
-        name=name,
-        **solver,  # type: ignore[arg-type]
-    )
+    solution = ODESolution(*functions, parameters=names, initial_state=initial_state, times=times, name=name, **solver)
     of = Posterior(
         solution, observe[: solution.highest + 1], data.y.shape[1], errors, Roles(theta, at_s, laws), own, parameters
     )
@@ -622,7 +617,28 @@ def model_of(
         "coords": {"time": data.times, **labels} if whole else {},
         "generated": generated_by(of, data, named),
     }
-    return ODEModel(of, data, named, options)
+    model = ODEModel(of, data, named, options)
+    check_derivatives(model)
+    return model
+
+
+def check_derivatives(model: ODEModel) -> None:
+    """Raise GradientError if one of the user's functions is not the derivative of the one before, near the start."""
+    of, solution = model.of, model.solution
+    start = model.initial if not callable(model.initial) else model.initial(np.random.default_rng(0))
+    q = np.zeros(model.dim) if start is None else start
+    x = np.concatenate([np.ravel(value) for value in model.constrain(q).values()])
+    theta = x[of.roles.theta]
+    for shift in (1.0, 1.05, 0.9):
+        state = solution.initial_unknowns(shift * theta, 0)[: solution.n]
+        z, t = np.concatenate([shift * state, shift * theta]), solution.start_time
+        check_function(solution.functions, t, z, solution.n, solution.n, model.name)
+        if of.observe:
+            what = tuple(f"{key} of observe" for key in KEYS)
+            check_function(of.observe, t, z, of.columns, solution.n, model.name, what)
+        for time, functions in solution.changes:
+            what = tuple(f"{key} of the event at {time:g}" for key in KEYS)
+            check_function(functions, time, z, solution.n, solution.n, model.name, what)
 
 
 def observations_of(
