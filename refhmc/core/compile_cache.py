@@ -32,6 +32,7 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.compiler import CompileResult, compile_result
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import Environment, _rebuild_env, lookup_environment
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.core.types import Dispatcher
@@ -121,6 +122,25 @@ def write_sealed(path: pathlib.Path, value: Any) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+class _Environment:
+    """What compiled code keeps of Python's objects, to be made again where the module of its text cannot be imported."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def __reduce__(self) -> tuple:
+        return _rebuild_env, ("numba", self.environment.consts, self.environment.env_name)
+
+
+def without_modules(data: CompileResult) -> tuple:
+    """As Numba's ``CompileResult._reduce``, which has a function's module imported when it is loaded. A user's may have none,
+    or none of that name; compiled code reads nothing in it."""
+    library, fndesc, environment, *rest, _ = data._reduce()
+    names = [gv.name for gv in data.library._final_module.global_variables if gv.name.startswith("_ZN08NumbaEnv")]
+    referenced = filter(None, map(lookup_environment, names))
+    return (library, fndesc, _Environment(environment), *rest, tuple(map(_Environment, referenced)))
 
 
 def remove_oldest(folder: pathlib.Path, most: int) -> None:
@@ -216,7 +236,7 @@ class CompiledCode(FunctionCache):
         if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
             return
         try:
-            write_sealed(path, data._reduce())
+            write_sealed(path, data._reduce() if self._identity is None else without_modules(data))
             if path.parent.name == OF_MODELS:
                 remove_oldest(path.parent, MOST)
         except OSError as error:

@@ -124,6 +124,54 @@ def test_only_so_many_are_left(folder, monkeypatch):
     assert len(list((cache_directory() / OF_MODELS).iterdir())) <= 3
 
 
+HOMELESS = {
+    "exec": "exec(text, {})",
+    "another name": "import runpy; runpy.run_path(file, run_name='nowhere')",
+}
+ENDS = """
+import refhmc, warnings
+warnings.simplefilter("error")
+from refhmc.core import compiled
+from refhmc.errors import EvaluationError
+@njit
+def checked(x):
+    if x > 100:
+        raise ValueError("too far", x)
+    return x
+inner = helper
+def helper(x):
+    return checked(inner(x))
+data = np.array([1.0, 2.0, 4.0])
+hand = refhmc.Model(1, log_density, gradient, data=data)
+def of_values(v, y):
+    return -0.5 * np.sum((y - v.mu) ** 2) / v.tau
+def slopes(v, y):
+    return np.array([np.sum(y - v.mu) / v.tau, 0.5 * np.sum((y - v.mu) ** 2) / v.tau**2])
+P = refhmc.Parameters(mu=refhmc.parameters.Real(), tau=refhmc.parameters.Positive())
+by_name = P.model(of_values, slopes, data=data)
+values = [hand.log_density([0.3]), *hand.gradient([0.3]), by_name.log_density([0.3, 0.1]), *by_name.gradient([0.3, 0.1])]
+try:
+    hand.log_density([60.0])
+except ValueError as error:
+    values.append(error.args)
+print(values, all(each.from_cache for each in compiled.log))
+"""
+
+
+@pytest.mark.parametrize("home", [*HOMELESS])
+def test_functions_of_no_module_are_loaded_in_another_process(folder, home):
+    """Without a warning, with the same values, and with what they raise."""
+    (folder / "text.py").write_text(TEXT.format(**PLAIN) + ENDS, encoding="utf-8")
+    run = f"file = {str(folder / 'text.py')!r}; text = open(file).read(); {HOMELESS[home]}"
+    first, second = (
+        subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True).stdout.rpartition("]")
+        for _ in range(2)
+    )
+    assert first[0] == second[0]
+    assert "('too far', 120.0)" in first[0]
+    assert (first[2].strip(), second[2].strip()) == ("False", "True")
+
+
 @pytest.mark.sweep
 def test_another_process_makes_the_same_draws(folder):
     text = TEXT.format(**PLAIN) + (
