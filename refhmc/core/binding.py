@@ -502,6 +502,10 @@ class Core:
         self.tuple = (self.data, value_and_gradient, no_metric, no_trace, no_change)
         self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
 
+    def words_at(self, q: np.ndarray) -> str:
+        """ ": " and why the model could not be evaluated at ``q``, where it says so; else nothing."""
+        return self.failures().words_at(q) or self.model.words_at(q)
+
     def tuple_for(self, metric: Any) -> tuple:
         """``tuple`` with the derivatives that a metric reads. Raises MissingDerivativeError for one that is not there.
 

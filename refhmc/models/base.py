@@ -250,6 +250,10 @@ class Model:
         """Why the model runs as Python, or None when it is compiled."""
         return self.core.why_python
 
+    def words_at(self, q: np.ndarray) -> str:
+        """ ": " and why there is no log density at ``q``, for a compiled model that knows it; else nothing."""
+        return ""
+
     def made_of(self) -> Fingerprint:
         """What the model is made of, part for part: dimension, names, data, and all that its functions reach."""
         if self.held is not None:  # a block of another model, whose own functions are made from those of that one

@@ -242,7 +242,7 @@ class ODESolution:
         try:
             if along is None:
                 along = make_along(self.functions, self.n, self.n, self.p)
-                along.compile(EQUATIONS)
+                compile_pointer(along, EQUATIONS, f"the equations of {self.name}")
             change = self._make_change(True)
         except (*CANNOT_COMPILE, ValueError) as error:  # Numba's ValueError, of some texts
             warnings.warn(
@@ -261,7 +261,7 @@ class ODESolution:
         for time, functions in reversed(self.changes):
             change = either(time, make_along(functions, self.n, self.n, self.p, compiled), change, compiled)
         if compiled and self.changes:
-            change.compile(EQUATIONS)
+            compile_pointer(change, EQUATIONS, f"the events of {self.name}")
         return change
 
     @property

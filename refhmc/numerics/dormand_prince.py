@@ -115,26 +115,13 @@ def slope(equations: Callable, x: np.ndarray, t: float, work: np.ndarray, k: np.
         k[i] = work[i]
 
 
+# fmt: off
 @jit_template
-def step(
-    equations: Callable, u: np.ndarray, t: float, h: float, work: np.ndarray, K: np.ndarray, y: np.ndarray
-) -> None:
+def step(equations: Callable, u: np.ndarray, t: float, h: float, work: np.ndarray, K: np.ndarray, y: np.ndarray) -> None:
     """From x = ``u`` with the slope k_1 to ``y``, by the slopes k_2 to k_13."""
     n = u.shape[0]
     k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13 = (
-        K[0],
-        K[1],
-        K[2],
-        K[3],
-        K[4],
-        K[5],
-        K[6],
-        K[7],
-        K[8],
-        K[9],
-        K[10],
-        K[11],
-        K[12],
+        K[0], K[1], K[2], K[3], K[4], K[5], K[6], K[7], K[8], K[9], K[10], K[11], K[12],
     )
     for i in range(n):
         y[i] = u[i] + h * (A2_1 * k1[i])
@@ -162,43 +149,26 @@ def step(
     slope(equations, y, t + C9 * h, work, k9)
     for i in range(n):
         y[i] = u[i] + h * (
-            A10_1 * k1[i]
-            + A10_4 * k4[i]
-            + A10_5 * k5[i]
-            + A10_6 * k6[i]
-            + A10_7 * k7[i]
-            + A10_8 * k8[i]
+            A10_1 * k1[i] + A10_4 * k4[i] + A10_5 * k5[i] + A10_6 * k6[i] + A10_7 * k7[i] + A10_8 * k8[i]
             + A10_9 * k9[i]
         )
     slope(equations, y, t + C10 * h, work, k10)
     for i in range(n):
         y[i] = u[i] + h * (
-            A11_1 * k1[i]
-            + A11_4 * k4[i]
-            + A11_5 * k5[i]
-            + A11_6 * k6[i]
-            + A11_7 * k7[i]
-            + A11_8 * k8[i]
-            + A11_9 * k9[i]
-            + A11_10 * k10[i]
+            A11_1 * k1[i] + A11_4 * k4[i] + A11_5 * k5[i] + A11_6 * k6[i] + A11_7 * k7[i] + A11_8 * k8[i]
+            + A11_9 * k9[i] + A11_10 * k10[i]
         )
     slope(equations, y, t + C11 * h, work, k11)
     for i in range(n):
         y[i] = u[i] + h * (
-            A12_1 * k1[i]
-            + A12_4 * k4[i]
-            + A12_5 * k5[i]
-            + A12_6 * k6[i]
-            + A12_7 * k7[i]
-            + A12_8 * k8[i]
-            + A12_9 * k9[i]
-            + A12_10 * k10[i]
-            + A12_11 * k11[i]
+            A12_1 * k1[i] + A12_4 * k4[i] + A12_5 * k5[i] + A12_6 * k6[i] + A12_7 * k7[i] + A12_8 * k8[i]
+            + A12_9 * k9[i] + A12_10 * k10[i] + A12_11 * k11[i]
         )
     slope(equations, y, t + h, work, k12)
     for i in range(n):
         y[i] = u[i] + h * (
-            B1 * k1[i] + B6 * k6[i] + B7 * k7[i] + B8 * k8[i] + B9 * k9[i] + B10 * k10[i] + B11 * k11[i] + B12 * k12[i]
+            B1 * k1[i] + B6 * k6[i] + B7 * k7[i] + B8 * k8[i] + B9 * k9[i] + B10 * k10[i] + B11 * k11[i]
+            + B12 * k12[i]
         )
     slope(equations, y, t + h, work, k13)
 
@@ -210,8 +180,14 @@ def error_of(h: float, K: np.ndarray, scale: np.ndarray) -> float:
     fifth = third = 0.0
     k1, k6, k7, k8, k9, k10, k11, k12 = K[0], K[5], K[6], K[7], K[8], K[9], K[10], K[11]
     for i in range(n):
-        e5 = E1 * k1[i] + E6 * k6[i] + E7 * k7[i] + E8 * k8[i] + E9 * k9[i] + E10 * k10[i] + E11 * k11[i] + E12 * k12[i]
-        e3 = G1 * k1[i] + G6 * k6[i] + G7 * k7[i] + G8 * k8[i] + G9 * k9[i] + G10 * k10[i] + G11 * k11[i] + G12 * k12[i]
+        e5 = (
+            E1 * k1[i] + E6 * k6[i] + E7 * k7[i] + E8 * k8[i] + E9 * k9[i] + E10 * k10[i] + E11 * k11[i]
+            + E12 * k12[i]
+        )
+        e3 = (
+            G1 * k1[i] + G6 * k6[i] + G7 * k7[i] + G8 * k8[i] + G9 * k9[i] + G10 * k10[i] + G11 * k11[i]
+            + G12 * k12[i]
+        )
         fifth += (e5 / scale[i]) ** 2
         third += (e3 / scale[i]) ** 2
     if fifth == 0.0:
@@ -221,66 +197,30 @@ def error_of(h: float, K: np.ndarray, scale: np.ndarray) -> float:
 
 @jit_template
 def between(
-    equations: Callable,
-    u: np.ndarray,
-    t: float,
-    h: float,
-    work: np.ndarray,
-    K: np.ndarray,
-    y: np.ndarray,
-    x: np.ndarray,
+    equations: Callable, u: np.ndarray, t: float, h: float, work: np.ndarray, K: np.ndarray, y: np.ndarray, x: np.ndarray,
     F: np.ndarray,
 ) -> None:
     """The polynomial's coefficients ``F`` of a step from ``u`` to ``y``; ``x`` is room."""
     n = u.shape[0]
     k1, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15, k16 = (
-        K[0],
-        K[5],
-        K[6],
-        K[7],
-        K[8],
-        K[9],
-        K[10],
-        K[11],
-        K[12],
-        K[13],
-        K[14],
-        K[15],
+        K[0], K[5], K[6], K[7], K[8], K[9], K[10], K[11], K[12], K[13], K[14], K[15],
     )
     for i in range(n):
         x[i] = u[i] + h * (
-            A14_1 * k1[i]
-            + A14_7 * k7[i]
-            + A14_8 * k8[i]
-            + A14_9 * k9[i]
-            + A14_10 * k10[i]
-            + A14_11 * k11[i]
-            + A14_12 * k12[i]
-            + A14_13 * k13[i]
+            A14_1 * k1[i] + A14_7 * k7[i] + A14_8 * k8[i] + A14_9 * k9[i] + A14_10 * k10[i] + A14_11 * k11[i]
+            + A14_12 * k12[i] + A14_13 * k13[i]
         )
     slope(equations, x, t + C14 * h, work, k14)
     for i in range(n):
         x[i] = u[i] + h * (
-            A15_1 * k1[i]
-            + A15_6 * k6[i]
-            + A15_7 * k7[i]
-            + A15_8 * k8[i]
-            + A15_11 * k11[i]
-            + A15_12 * k12[i]
-            + A15_13 * k13[i]
-            + A15_14 * k14[i]
+            A15_1 * k1[i] + A15_6 * k6[i] + A15_7 * k7[i] + A15_8 * k8[i] + A15_11 * k11[i] + A15_12 * k12[i]
+            + A15_13 * k13[i] + A15_14 * k14[i]
         )
     slope(equations, x, t + C15 * h, work, k15)
     for i in range(n):
         x[i] = u[i] + h * (
-            A16_1 * k1[i]
-            + A16_6 * k6[i]
-            + A16_7 * k7[i]
-            + A16_8 * k8[i]
-            + A16_9 * k9[i]
-            + A16_13 * k13[i]
-            + A16_14 * k14[i]
-            + A16_15 * k15[i]
+            A16_1 * k1[i] + A16_6 * k6[i] + A16_7 * k7[i] + A16_8 * k8[i] + A16_9 * k9[i] + A16_13 * k13[i]
+            + A16_14 * k14[i] + A16_15 * k15[i]
         )
     slope(equations, x, t + C16 * h, work, k16)
     for i in range(n):
@@ -288,61 +228,22 @@ def between(
         F[1, i] = h * k1[i] - F[0, i]
         F[2, i] = F[0, i] - h * k13[i] - F[1, i]
         F[3, i] = h * (
-            D4_1 * k1[i]
-            + D4_6 * k6[i]
-            + D4_7 * k7[i]
-            + D4_8 * k8[i]
-            + D4_9 * k9[i]
-            + D4_10 * k10[i]
-            + D4_11 * k11[i]
-            + D4_12 * k12[i]
-            + D4_13 * k13[i]
-            + D4_14 * k14[i]
-            + D4_15 * k15[i]
-            + D4_16 * k16[i]
+            D4_1 * k1[i] + D4_6 * k6[i] + D4_7 * k7[i] + D4_8 * k8[i] + D4_9 * k9[i] + D4_10 * k10[i]
+            + D4_11 * k11[i] + D4_12 * k12[i] + D4_13 * k13[i] + D4_14 * k14[i] + D4_15 * k15[i] + D4_16 * k16[i]
         )
         F[4, i] = h * (
-            D5_1 * k1[i]
-            + D5_6 * k6[i]
-            + D5_7 * k7[i]
-            + D5_8 * k8[i]
-            + D5_9 * k9[i]
-            + D5_10 * k10[i]
-            + D5_11 * k11[i]
-            + D5_12 * k12[i]
-            + D5_13 * k13[i]
-            + D5_14 * k14[i]
-            + D5_15 * k15[i]
-            + D5_16 * k16[i]
+            D5_1 * k1[i] + D5_6 * k6[i] + D5_7 * k7[i] + D5_8 * k8[i] + D5_9 * k9[i] + D5_10 * k10[i]
+            + D5_11 * k11[i] + D5_12 * k12[i] + D5_13 * k13[i] + D5_14 * k14[i] + D5_15 * k15[i] + D5_16 * k16[i]
         )
         F[5, i] = h * (
-            D6_1 * k1[i]
-            + D6_6 * k6[i]
-            + D6_7 * k7[i]
-            + D6_8 * k8[i]
-            + D6_9 * k9[i]
-            + D6_10 * k10[i]
-            + D6_11 * k11[i]
-            + D6_12 * k12[i]
-            + D6_13 * k13[i]
-            + D6_14 * k14[i]
-            + D6_15 * k15[i]
-            + D6_16 * k16[i]
+            D6_1 * k1[i] + D6_6 * k6[i] + D6_7 * k7[i] + D6_8 * k8[i] + D6_9 * k9[i] + D6_10 * k10[i]
+            + D6_11 * k11[i] + D6_12 * k12[i] + D6_13 * k13[i] + D6_14 * k14[i] + D6_15 * k15[i] + D6_16 * k16[i]
         )
         F[6, i] = h * (
-            D7_1 * k1[i]
-            + D7_6 * k6[i]
-            + D7_7 * k7[i]
-            + D7_8 * k8[i]
-            + D7_9 * k9[i]
-            + D7_10 * k10[i]
-            + D7_11 * k11[i]
-            + D7_12 * k12[i]
-            + D7_13 * k13[i]
-            + D7_14 * k14[i]
-            + D7_15 * k15[i]
-            + D7_16 * k16[i]
+            D7_1 * k1[i] + D7_6 * k6[i] + D7_7 * k7[i] + D7_8 * k8[i] + D7_9 * k9[i] + D7_10 * k10[i]
+            + D7_11 * k11[i] + D7_12 * k12[i] + D7_13 * k13[i] + D7_14 * k14[i] + D7_15 * k15[i] + D7_16 * k16[i]
         )
+# fmt: on
 
 
 @jit_part

@@ -485,6 +485,14 @@ class ODEModel(Model):
     def to_compile(self, key: str) -> Any:
         return self._texts_to_compile[key]
 
+    def words_at(self, q: np.ndarray) -> str:
+        x = np.concatenate([np.ravel(value) for value in self.constrain(q).values()])
+        try:
+            self.solution.solve(x[self.of.roles.theta], 1)
+        except EvaluationError as error:
+            return f": {error}"
+        return ""
+
 
 def draw_prior(rng: np.random.Generator, priors: Mapping[str, Prior], parameters: Parameters) -> dict[str, Any]:
     """Values by name, each within its support: a law is cut off where that ends."""

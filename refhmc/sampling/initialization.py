@@ -54,7 +54,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     if value == np.inf:
         raise ModelError(f"chain {chain}: the log density is +inf at the start {_short(q)}: the density is improper")
     if not np.isfinite(value):
-        words = model.core.failures().words_at(q)
+        words = model.core.words_at(q)
         if value == -np.inf and not words:
             coordinates = ", ".join(f"{model.names[j]} = {q[j]:.6g}" for j in model.discontinuous[:5])
             words = f": it is outside the support{f' (discontinuous: {coordinates})' if coordinates else ''}"
@@ -62,7 +62,7 @@ def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     bad = np.flatnonzero(~np.isfinite(gradient))
     if bad.size:
         where = model.names[bad[0]]
-        words = model.core.failures().words_at(q)
+        words = model.core.words_at(q)
         raise InitError(
             f"chain {chain}: the gradient at the start {_short(q)} is {gradient[bad[0]]} for {where}{words}{_of_data(model)}"
         )
@@ -111,7 +111,7 @@ def first_usable(model: Model, plan: Plan, draw: Callable[[], np.ndarray], chain
     if not_positive is not None:
         raise not_positive
     counts = ", ".join(f"{what} {count} times" for what, count in not_finite.items())
-    said = model.core.failures().words_at(q)
+    said = model.core.words_at(q)
     raise InitError(
         f"chain {chain}: no start found in {MAX_TRIES} tries, {whence}; not finite: {counts}{said}. "
         f"Give initvals where the density is positive{_of_data(model)}."

@@ -14,7 +14,7 @@ import scipy.integrate
 import scipy.stats
 
 import refhmc
-from refhmc.errors import GradientError, ModelError, ShapeError
+from refhmc.errors import GradientError, InitError, ModelError, ShapeError
 from refhmc.models import error_laws, priors
 from refhmc.numerics import differences
 from refhmc.parameters import Positive, Real
@@ -250,6 +250,45 @@ def test_lsoda_compiled_functions_and_copies_agree(models):
     np.testing.assert_allclose(other.fisher_trace(q, M), model.fisher_trace(q, M), rtol=1e-6, atol=1e-6)
     assert copy.fingerprint() == model.fingerprint()
     assert other.fingerprint() != model.fingerprint()
+
+
+@pytest.mark.sweep
+def test_the_groups_of_a_result_and_words_about_a_start(sample):
+    """All observed: axes by name; what is drawn has the law's spread (one z of each of 12 medians, 1e-6 each)."""
+    y = np.abs(observations(False))
+    y[-1, 0] = 0.2
+    names = ["blood", "sum"]
+    model = made(
+        y=y,
+        events=EVENTS[:1],
+        tolerance=1e-8,
+        states=names,
+        prior={**PRIOR, "share": priors.Normal(0, 1)},
+        initial=None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = sample(model, draws=200, tune=200, chains=2, random_seed=3)
+        groups = result.to_arviz()
+    assert groups["log_likelihood"]["y"].dims == ("chain", "draw", "time", "state")
+    assert list(groups["posterior_predictive"]["y"].coords["state"].values) == names
+    np.testing.assert_array_equal(groups["observed_data"]["y"].values, y)
+    np.testing.assert_array_equal(groups["observed_data"]["y"].coords["time"].values, TIMES)
+    assert set(groups["prior"]) == set(PARAMETERS.supports)
+    values = model.constrain(model.initial(np.random.default_rng(5)))
+    rng, generated = np.random.default_rng(6), model.generated
+    drawn = np.array([generated.posterior_predictive(values, rng)["y"] for _ in range(400)])
+    loglik = np.array([made_of_normal(values, x, model) for x in drawn])
+    assert np.abs(loglik.mean(axis=0)).max() < 4.9 / 20  # standard normal
+    with pytest.raises(InitError, match="(?s)the log density at the start .* is -inf: runge_kutta: more than 1 steps"):
+        sample(made(max_steps=1), random_seed=1)
+
+
+def made_of_normal(values, x, model):
+    """Standardized, by the means at these values that the model's own groups imply: those of its solution."""
+    theta = np.array([values[key] for key in ("ka", "ke", "start", "gut", "volume", "share")])
+    states = model.solution.solve(theta, 0).states
+    return (x - np.column_stack([states[:, 1] / theta[4], states.sum(axis=1)])) / values["s"]
 
 
 # ------------------------------------------------------------------------------------------- one's own laws, two chains
