@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.binding import pack
-from refhmc.core.compiled import jit_anew
+from refhmc.core.compiled import jit_anew, jit_of_user
+from refhmc.core.identity import identity_of
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
 
@@ -76,7 +77,8 @@ def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], optio
     packed = pack(data or None)
     assert packed is not None
     matrix, unpack = packed
-    adapted = {key: in_the_core(key, jit_anew(f), unpack) for key, f in functions_of(text).items() if key in FUNCTIONS}
+    functions = {key: jit_anew(f) for key, f in functions_of(text).items() if key in FUNCTIONS}
+    adapted = {key: in_the_core(key, f, unpack, identity_of((text, key, unpack))) for key, f in functions.items()}
     model = DerivedModel(
         len(names),
         **adapted,
@@ -90,19 +92,18 @@ def from_source(text: str, names: list[str], data: tuple[np.ndarray, ...], optio
     return model
 
 
-def in_the_core(key: str, f: Any, unpack: Any) -> Callable:
+def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable:
     """A function of the text with the data in one matrix. It writes to ``out`` alone, and needs no copies."""
-    if key == "log_density":
-        return jit_anew(lambda q, data: f(q, unpack(data)))
-    if key == "value_and_gradient":
-        return jit_anew(lambda q, data, out: f(q, unpack(data), out))
-    if key == "trace":
-        return jit_anew(lambda q, data, M, out: f(q, unpack(data), M, out))
 
     def derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         f(q, unpack(data), out)
 
-    return jit_anew(derivative)
+    forms: dict[str, Callable] = {
+        "log_density": lambda q, data: f(q, unpack(data)),
+        "value_and_gradient": lambda q, data, out: f(q, unpack(data), out),
+        "trace": lambda q, data, M, out: f(q, unpack(data), M, out),
+    }
+    return jit_of_user(forms.get(key, derivative), (f, unpack), identity)
 
 
 def functions_of(text: str) -> dict[str, Any]:
