@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -67,11 +68,11 @@ CALLS = ("density and gradient", "Hessian", "trace")
 
 
 def model_of(way: str):
-    """The model of a text, by executing it."""
-    names: dict = {"__name__": way}
-    place = TEXTS / f"{way}.py"
-    exec(compile(place.read_text(encoding="utf-8"), str(place), "exec"), names)
-    return names["model"]
+    """The model of a text, by importing it."""
+    specification = importlib.util.spec_from_file_location(way, TEXTS / f"{way}.py")
+    module = sys.modules[way] = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module.model
 
 
 def ready(way: str):
