@@ -243,7 +243,7 @@ def ODE(
     solver : "runge_kutta", compiled; "lsoda", SciPy's, for stiff equations; "auto", the second where the first finds no
         solution (:mod:`refhmc.models.ode_solution`). Default "runge_kutta" with ``parameters``, else "auto".
     names, constrain, initial, name, reference : as for :class:`refhmc.Model`; with ``parameters``, the first two follow from
-        them, and ``initial`` may be values by name, by default a draw from the prior for each chain.
+        them, and ``initial`` may be values by name, by default for each chain the best of six ascents from prior draws.
 
     Returns
     -------

@@ -121,6 +121,7 @@ def test_compiled_code_and_python_have_the_same_numbers(solution):
     np.testing.assert_array_equal(copy.solve(THETA, 2).second, whole.second)
 
 
+@pytest.mark.sweep
 def test_lsoda_and_a_function_for_the_initial_state(solution):
     def start(theta):
         return theta[4:].copy(), np.eye(6)[4:].copy(), np.zeros((2, 6, 6))
@@ -183,18 +184,20 @@ def explosion(**changes):
 
 
 def test_where_there_is_no_solution():
-    theta = np.array([1.5])
+    theta, solution = np.array([1.5]), explosion()
     with pytest.raises(EvaluationError, match=r"runge_kutta: the step went to zero at t = 0.666667"):
-        explosion().solve(theta)
-    with pytest.raises(EvaluationError, match="runge_kutta: more than 5 steps"):
-        explosion(max_steps=5).solve(theta)
-    with pytest.raises(EvaluationError, match="odeint: Excess work"):
-        explosion(solver="auto", max_steps=300).solve(theta)
+        solution.solve(theta)
     with pytest.raises(EvaluationError, match="parameters are not finite"):
-        explosion().solve([np.nan])
-    x, S = explosion().first(theta)
+        solution.solve([np.nan])
+    x, S = solution.first(theta)
     assert np.isnan(x).all()
     assert np.isnan(S).all()
+    solution.max_steps = 5
+    with pytest.raises(EvaluationError, match="runge_kutta: more than 5 steps"):
+        solution.solve(theta)
+    solution.max_steps, solution.solver = 300, "auto"
+    with pytest.raises(EvaluationError, match="odeint: Excess work"):
+        solution.solve(theta)
 
 
 def stiff(t, x, theta):
@@ -207,12 +210,13 @@ def stiff_jacobian(t, x, theta):
 
 def test_stiff_equations_are_those_of_lsoda():
     """Explicit steps are bounded by 6 / 1e5: a solver that tells so, and one that takes the other."""
-    arguments = {"parameters": 1, "initial_state": [0.0], "times": [0.0, 1.0], "tolerance": 1e-8}
+    solution = ODESolution(stiff, stiff_jacobian, parameters=1, initial_state=[0.0], times=[0.0, 1.0], tolerance=1e-8)
     with pytest.raises(EvaluationError, match="runge_kutta: more than 5000 steps.*solver='lsoda' where"):
-        ODESolution(stiff, stiff_jacobian, **arguments).solve([2.0])
+        solution.solve([2.0])
     exact = (1e10 * np.cos(1) + 1e5 * np.sin(1)) / (1e10 + 1)
     for solver in ("lsoda", "auto"):
-        found = ODESolution(stiff, stiff_jacobian, solver=solver, **arguments).solve([2.0])
+        solution.solver = solver
+        found = solution.solve([2.0])
         np.testing.assert_allclose(found.states[1], 2 * exact, rtol=1e-7)
         np.testing.assert_allclose(found.first[1, 0], exact, rtol=1e-7)
 
