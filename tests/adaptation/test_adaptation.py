@@ -27,7 +27,7 @@ from refhmc.metrics import euclidean
 from refhmc.sampling.chain import BlockState, Chain, make_plan
 from tests.helpers.core_records import control_row, counters_of, plain_dynamics, plain_model, work_of
 from tests.helpers.random_cases import cases
-from tests.helpers.sweeps import one_in, representatives
+from tests.helpers.sweeps import one_in, representatives, swept
 
 ACCEPTANCE_RATE, STEP_SIZE = (STATS.names.index(name) for name in ("acceptance_rate", "step_size"))
 
@@ -284,7 +284,7 @@ def search(model, metric, q, normals, start: float) -> tuple[float, np.ndarray]:
     return eps, control
 
 
-@pytest.mark.parametrize(("start", "metric"), one_in(2, [1e-6, 0.01, 1.0, 1e5], ["diagonal", "dense"]))
+@pytest.mark.parametrize(("start", "metric"), one_in(4, [1e-6, 0.01, 1.0, 1e5], ["diagonal", "dense"]))
 def test_the_search_straddles_its_target(start, metric):
     d = 20
     model, rng = gaussian(d), np.random.default_rng(4)
@@ -413,7 +413,7 @@ def test_warm_up_learns_from_its_windows_and_then_stands_still(name):
     assert not np.all(stats[:tune, STEP_SIZE] == stats[0, STEP_SIZE])
 
 
-@pytest.mark.parametrize("tune", [0, 1, 19, 20, 149, 150])
+@pytest.mark.parametrize("tune", [0, swept(1), swept(19), swept(20), swept(149), 150])
 def test_short_warm_ups_stand_still_too(tune):
     model = gaussian(3)
     _, _, stats, metrics = run(model, refhmc.NUTS(), tune, 50)

@@ -205,6 +205,7 @@ def test_normals_get_the_length_of_the_closed_form(scales, jitter):
     assert abs(math.log(learned / optimum(scales, 0.5 if jitter is None else jitter))) < math.log(1.6)
 
 
+@pytest.mark.sweep
 def test_the_funnel_gets_a_long_length():
     """v moves by the width of its distribution in a time of about 8, not of pi/2."""
     chain = chain_of(refhmc.models.Funnel(), refhmc.HMC(metric=SoftAbs(alpha=1e6)), 600, 2)
@@ -238,6 +239,7 @@ def test_after_warm_up_the_length_stands_still_and_is_in_the_result():
     assert refhmc.check.adaptation(kernel, model=model, draws=100, tune=200).status == "PASS"
 
 
+@pytest.mark.sweep
 def test_gibbs_learns_a_length_for_each_block():
     kernel = refhmc.Gibbs({"v": refhmc.HMC(), "x": refhmc.HMC(n_steps=3)})
     result = refhmc.sample(refhmc.models.Funnel(2), kernel, tune=100, draws=10, chains=2, random_seed=1, **QUIET)

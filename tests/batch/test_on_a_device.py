@@ -89,13 +89,9 @@ def equal(a, b):
 # All kinds of kernels and metrics; of the splits and the projection, which are compiled for seconds, the rest.
 SOME = [
     "dhmc",
-    "nuts",
-    "nuts, dense",
     "nuts, fisher",
-    "hmc, jitters",
     "hmc, softabs",
     "hmc, generalised",
-    "hmc, volatility",
     "hmc, network",
 ]
 

@@ -73,6 +73,7 @@ def test_each_chains_step_is_the_compiled_one(name):
     assert (failures > 10) == (name not in ("leapfrog", "diagonal"))
 
 
+@pytest.mark.sweep
 def test_the_split_of_many_chains_is_the_compiled_one():
     rng, model = np.random.default_rng(2), split(3)
     q, normals, eps = rng.normal(size=(20, model.dim)), rng.normal(size=(20, model.dim)), np.full(20, 0.1)

@@ -15,6 +15,7 @@ import refhmc
 from refhmc.core import binding, compile_cache, compiled
 from refhmc.core.compile_cache import OF_MODELS, cache_directory, remove_oldest
 from refhmc.errors import ModelError
+from tests.helpers.sweeps import representatives, swept
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 Y = np.array([1.0, 2.0, 4.0])
@@ -80,9 +81,9 @@ def test_the_same_text_is_loaded():
     "words",
     [
         {"helper": "scale * x + 0.0 * x * x"},
-        {"globals": "scale = 2.5"},
+        swept({"globals": "scale = 2.5"}),
         {"globals": "scale = np.float32(2.0)"},
-        {"data": np.array([1.0, 2.0])},
+        swept({"data": np.array([1.0, 2.0])}),
         {"data": np.array([1, 2, 4])},
         {"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"},
     ],
@@ -162,7 +163,7 @@ print(values, all(each.from_cache for each in compiled.log))
 """
 
 
-@pytest.mark.parametrize("home", [*HOMELESS])
+@pytest.mark.parametrize("home", representatives(HOMELESS, ["exec"]))
 def test_functions_of_no_module_are_loaded_in_another_process(folder, home):
     """Without a warning, with the same values, and with what they raise."""
     (folder / "text.py").write_text(TEXT.format(**PLAIN) + ENDS, encoding="utf-8")

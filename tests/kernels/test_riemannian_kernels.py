@@ -114,7 +114,7 @@ N_LAW_TESTS = 4 * len(COMBINATIONS) * 7
 N_SLOW_TESTS = 4 * len(RIEMANNIAN) * len(INTEGRATORS) * 7
 
 
-@pytest.mark.parametrize(("combination", "target"), one_in(4, COMBINATIONS, TARGETS))
+@pytest.mark.parametrize(("combination", "target"), one_in(8, COMBINATIONS, TARGETS))
 def test_transitions_keep_the_exact_law(combination, target):
     (integrator, metric), (name, kind) = combination, target
     least, _, moved = least_p_value(name, kernel_of(kind, name, RIEMANNIAN[metric], INTEGRATORS[integrator]), n=2000)

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import types
 import warnings
 
 import numpy as np
@@ -315,7 +316,8 @@ def test_what_it_does_not_have_is_refused_by_name(sample):
                 sample(GAUSSIAN, kernel, **SHORT)
     with pytest.raises(TypeError, match="Gibbs"):
         sample(GAUSSIAN, Gibbs({("x[0]",): HMC(n_steps=2), ("x[1]",): NUTS()}), **SHORT)
-    for name, value in {"cores": 2, "executor": object(), "checkpoint": "folder", "fuse": True}.items():
+    executor = types.SimpleNamespace(submit=print)
+    for name, value in {"cores": 2, "executor": executor, "checkpoint": "folder", "fuse": True}.items():
         with pytest.raises(ValueError, match=f"{name} goes with backend='numba' only, and backend is 'arrays'"):
             sample(GAUSSIAN, FIXED, **SHORT, **{name: value})
     for name, value in {"streamed": True, "shared_step_size": True}.items():

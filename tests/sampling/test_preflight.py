@@ -646,8 +646,14 @@ def test_names_that_collide_are_refused(names):
         refhmc.Model(2, normal, normal_gradient, names=names)
 
 
-@pytest.mark.parametrize("names", [["chain", "b"], ["draw", "b"], ["x_dim_0", "x[0]"]])
-def test_names_of_the_results_axes_are_refused(sample, names):
+@pytest.mark.parametrize("name", ["chain", "draw"])
+def test_names_of_every_results_axes_are_refused(name):
+    with pytest.raises(ShapeError, match=f"a coordinate cannot be called '{name}'"):
+        refhmc.Model(2, normal, normal_gradient, names=[name, "b"])
+
+
+def test_names_of_the_results_axes_are_refused(sample):
+    names = ["x_dim_0", "x[0]"]
     model = refhmc.Model(2, normal, normal_gradient, names=names, in_python=PYTHON)
     with pytest.raises(ModelError, match=f"a variable cannot be called {names[0]!r}"):
         sample(model, draws=5, tune=0, chains=1)
