@@ -105,7 +105,7 @@ def observation_times(n: int = 200) -> np.ndarray:
     return np.linspace(0.0, 10.0, n)
 
 
-def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance: float = 1e-12) -> ode.Problem:
+def posterior(y: np.ndarray, times: np.ndarray, sigma: float = SIGMA, tolerance: float = 5e-14) -> ode.Problem:
     """The problem behind the model."""
     return ode.make_problem(
         (rhs, jacobian, hessian, third),
@@ -131,11 +131,12 @@ def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: f
     return states + sigma * rng.standard_normal(states.shape)
 
 
-def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 1e-12) -> Model:
+def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 5e-14) -> Model:
     """Posterior of a, b and c given observations ``y`` (T, 2) of v and r at ``times`` (T,), standard deviation ``sigma``.
 
     Without ``y``: 200 observations on [0, 10] made with a = b = 0.2, c = 3, sigma = 1/2 and NumPy's generator seeded with
-    20210205 (``simulate``). ``times``: T equally spaced ones on [0, 10]. ``tolerance``: of the ODE's solver.
+    20210205 (``simulate``). ``times``: T equally spaced ones on [0, 10]. ``tolerance``: of the ODE's solver;
+    at its default the gradient is that of the computed density to 1e-12, at 1e-12 to 3e-11.
     A chain starts at a = b = 0.2, c = 3 if it is given no start.
     ``model.data.solve(q, order)``: states and sensitivities. Where the ODE has no solution, as for most c < 0, the log
     density is -inf.

@@ -493,19 +493,17 @@ class ODEModel(Model):
         Equations that oscillate have modes beside the main one, of curves that miss the observations, from which a chain that
         starts there does not find out.
         """
-        priors, best, highest = self._given[2], None, -np.inf
+        priors = self._given[2]
 
         def downhill(q: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = self.core.value_and_gradient(q)
             return (-value if np.isfinite(value) else 1e300), -np.nan_to_num(gradient)
 
-        for _ in range(STARTS):
+        def ascent() -> Any:
             q = self.parameters.unconstrain(draw_prior(rng, priors, self.parameters), "prior")
-            found = scipy.optimize.minimize(downhill, q, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-            if best is None or -found.fun > highest:
-                best, highest = found.x, -found.fun
-        assert best is not None
-        return best
+            return scipy.optimize.minimize(downhill, q, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+
+        return min((ascent() for _ in range(STARTS)), key=lambda found: found.fun).x
 
     def words_at(self, q: np.ndarray) -> str:
         x = np.concatenate([np.ravel(value) for value in self.constrain(q).values()])
