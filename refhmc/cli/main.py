@@ -11,6 +11,7 @@ import ast
 import contextlib
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ class Word(str):
         name, _, rest = text.partition(":")
         word = super().__new__(cls, name)
         word.options = {}
-        for each in filter(None, rest.split(",")):
+        for each in filter(None, re.split(r",(?=\s*[\w-]+=)", rest)):  # a list has commas, too
             option, equals, value = each.partition("=")
             if not equals:
                 raise argparse.ArgumentTypeError(f"{text!r}: {each!r} is not option=value")

@@ -134,9 +134,15 @@ class _Environment:
         return _rebuild_env, ("numba", self.environment.consts, self.environment.env_name)
 
 
+def _calls_python(library: Any) -> bool:
+    """Whether there is code that runs as Python in it (``numba.objmode``), with the names of its module."""
+    functions = library._final_module.functions
+    return any(f.is_declaration and f.name.startswith("PyObject_Call") for f in functions)
+
+
 def without_modules(data: CompileResult) -> tuple:
     """As Numba's ``CompileResult._reduce``, which has a function's module imported when it is loaded. A user's may have none,
-    or none of that name; compiled code reads nothing in it."""
+    or none of that name; code that :func:`_calls_python` aside, nothing is read in it."""
     library, fndesc, environment, *rest, _ = data._reduce()
     names = [gv.name for gv in data.library._final_module.global_variables if gv.name.startswith("_ZN08NumbaEnv")]
     referenced = filter(None, map(lookup_environment, names))
@@ -234,6 +240,8 @@ class CompiledCode(FunctionCache):
         """Keep what was compiled for a signature, if it can be kept."""
         path = self.path(sig, data.codegen)
         if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
+            return
+        if self._identity is not None and _calls_python(data.library):
             return
         try:
             write_sealed(path, data._reduce() if self._identity is None else without_modules(data))

@@ -3,9 +3,10 @@
     trace(q, M)_k = sum_ij M_ij dH_ij/dq_k ~ sum_ij M_ij (H_ij(q + h_k e_k) - H_ij(q - h_k e_k)) / (2 h_k)
 
 with h_k = c max(1, |q_k|) and c the cube root of the Hessian's relative rounding, where truncation, of the size h^2, and
-rounding over h are alike: about 1e-10 of the Hessian's size where Stan differentiates it (a model compiled with
-``BRIDGESTAN_AD_HESSIAN=true``), about 1e-6 where Stan takes differences of gradients. So ``trace`` costs 2 d Hessians. Such
-derivatives stand in the model's ``approximate`` and in the attributes of a result.
+rounding over h are alike: some 3e-11 of the Hessian's size where Stan differentiates it (a model compiled with
+``BRIDGESTAN_AD_HESSIAN=true``), some 2e-7 where Stan takes differences of gradients, if these are good to 1e-10,
+which is assumed. So ``trace`` costs 2 d Hessians. Such derivatives stand in the model's ``approximate`` and in a result's
+attributes.
 
 Roualdes, Ward, Carpenter, Seyboldt and Axen, BridgeStan: efficient in-memory access to the methods of a Stan model (2023).
 """
@@ -26,7 +27,7 @@ from refhmc.derived.model import DerivedModel
 from refhmc.errors import EvaluationError, InitError, ShapeError
 
 IN_PYTHON = "its density is Stan's"
-ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # of a Hessian by Stan's differentiation, and by its differences
+ROUNDING, OF_DIFFERENCES = 2e-16, 1e-10  # of a Hessian by Stan's differentiation, and as assumed by its differences
 
 
 def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> DerivedModel:

@@ -453,6 +453,10 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
         ("--kernel nuts:max_treedepth=5,step_size=.1", refhmc.NUTS(max_treedepth=5, step_size=0.1)),
         ("--metric softabs:alpha=3 --kernel hmc", refhmc.HMC(metric=refhmc.metrics.SoftAbs(alpha=3))),
         (
+            "--kernel nuts --metric diagonal:variances=[1,2],learn_from=draws",
+            refhmc.NUTS(metric=refhmc.metrics.Diagonal([1, 2], learn_from="draws")),
+        ),
+        (
             "--kernel nuts --metric dense:learn-from=draws",
             refhmc.NUTS(metric=refhmc.metrics.Dense(learn_from="draws")),
         ),

@@ -102,6 +102,14 @@ def test_code_with_an_address_in_it_is_not_kept():
         assert not from_cache(model_of(**words))
 
 
+def test_what_runs_as_python_within_compiled_code_is_not_kept():
+    """It may read names of its module, which another process may not have."""
+    boxed = "@njit\ndef boxed(x):\n    with objmode(v='float64'):\n        v = 2.0 * x\n    return v\n"
+    words = {"globals": f"from numba import objmode\nscale = 2.0\n{boxed}", "helper": "boxed(x)"}
+    for _ in range(2):
+        assert not from_cache(model_of(**words))
+
+
 def test_what_returns_the_wrong_shape_is_refused_each_time():
     for _ in range(2):
         forget_process()

@@ -42,7 +42,7 @@ def schools() -> Any:
 
 
 def radon() -> Any:
-    """As the radon example: 919 houses in 85 counties of unequal size, made here; 173 coordinates."""
+    """As the radon example: 919 houses in 85 counties of unequal size, made here; 175 coordinates."""
     import pymc as pm
 
     rng, n, counties = np.random.default_rng(1), 919, 85
