@@ -135,9 +135,9 @@ class _Environment:
 
 
 def _calls_python(library: Any) -> bool:
-    """Whether there is code that runs as Python in it (``numba.objmode``), with the names of its module."""
-    functions = library._final_module.functions
-    return any(f.is_declaration and f.name.startswith("PyObject_Call") for f in functions)
+    """Whether there is code that runs as Python in it (``numba.objmode``), with the names of its module: Numba has a variable
+    for each such piece. (To call Python is not enough: code that takes records calls it to take them apart.)"""
+    return any("cached_objmode_dispatcher" in variable.name for variable in library._final_module.global_variables)
 
 
 def without_modules(data: CompileResult) -> tuple:
