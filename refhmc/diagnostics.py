@@ -12,6 +12,7 @@ from refhmc.dynamics.trajectory import integrate
 from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess
 from refhmc.numerics.convergence import rhat as rhat
+from refhmc.numerics.convergence import rhat_and_ess as rhat_and_ess
 from refhmc.numerics.differences import ridders
 
 

@@ -22,72 +22,110 @@ with one term of the next pair, as Stan and ArviZ have it (rho_2K as it is where
 least 1 / log10 S.
 
 A column with a value that is not finite has neither; of one that never moves ESS is S and R-hat is not known.
+
+Columns are taken a few at a time, whose numbers stay in the processor's cache. (The result of a column is its own.)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from refhmc.numerics.normal_quantile import normal_quantile
 
 FEWEST = 4  # draws of a chain
+BLOCK = 2**17  # numbers that are looked at together
 
 
 def rhat(x: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat of (chain, draw, k) draws, (k,): NaN where it is not known, as for one chain."""
-    x = np.asarray(x, dtype=float)
-    if x.shape[0] < 2 or x.shape[1] < FEWEST or not x.size:
-        return np.full(x.shape[2], np.nan)
-    halves = split(x)
-    folded = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
-    found = np.fmax(ratio_of_scales(normal_scores(halves)), ratio_of_scales(normal_scores(folded)))
-    return np.where(is_finite(halves), found, np.nan)
+    return of_columns(x, lambda halves: [ratio_of_halves(halves, normal_scores(halves))])[0]
 
 
 def ess(x: np.ndarray) -> np.ndarray:
     """Bulk effective sample size of (chain, draw, k) draws, (k,): NaN where it is not known."""
+    return of_columns(x, lambda halves: [size_of_halves(halves, normal_scores(halves))])[0]
+
+
+def rhat_and_ess(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both, for which the values are ranked once."""
+
+    def both(halves: np.ndarray) -> list[np.ndarray]:
+        scores = normal_scores(halves)
+        return [ratio_of_halves(halves, scores), size_of_halves(halves, scores)]
+
+    found = of_columns(x, both, results=2)
+    return found[0], found[1]
+
+
+def of_columns(x: np.ndarray, function: Callable, results: int = 1) -> np.ndarray:
+    """(results, k) by ``function`` of the halves (some of k, m, n): NaN where draws are too few, or not finite."""
     x = np.asarray(x, dtype=float)
-    if x.shape[1] < FEWEST or not x.size:
-        return np.full(x.shape[2], np.nan)
-    halves = split(x)
-    still = np.ptp(halves, axis=(1, 2)) < np.finfo(float).resolution
-    found = np.where(still, halves.shape[1] * halves.shape[2], effective_draws(normal_scores(halves)))
-    return np.where(is_finite(halves), found, np.nan)
+    chains, draws, k = x.shape
+    found = np.full((results, k), np.nan)
+    if draws < FEWEST or not x.size:
+        return found
+    width = max(1, BLOCK // (chains * draws))
+    for begin in range(0, k, width):
+        halves = split(x[:, :, begin : begin + width])
+        found[:, begin : begin + width] = np.where(np.isfinite(halves).all(axis=(1, 2)), function(halves), np.nan)
+    return found
 
 
 def split(x: np.ndarray) -> np.ndarray:
     """(k, 2 chains, n): the first and the last n = draws // 2 of each chain."""
-    n = x.shape[1] // 2
-    return np.ascontiguousarray(np.concatenate([x[:, :n], x[:, -n:]]).transpose(2, 0, 1))
+    chains, draws, k = x.shape
+    n = draws // 2
+    halves = np.empty((k, 2 * chains, n))
+    halves[:, :chains] = x[:, :n].transpose(2, 0, 1)
+    halves[:, chains:] = x[:, -n:].transpose(2, 0, 1)
+    return halves
 
 
-def is_finite(halves: np.ndarray) -> np.ndarray:
-    return np.isfinite(halves).all(axis=(1, 2))
+class Scores(NamedTuple):
+    """z (k, m, n), and of the values in each column the median, (k,)."""
+
+    z: np.ndarray
+    median: np.ndarray
 
 
-def normal_scores(halves: np.ndarray) -> np.ndarray:
-    """z, (k, m, n)"""
-    size = halves.shape[1] * halves.shape[2]
-    flat = halves.reshape(len(halves), size)
-    order = np.argsort(flat, axis=1)
-    scores = normal_quantile((np.arange(1, size + 1) - 0.375) / (size + 0.25))
-    z = np.empty_like(flat)
-    np.put_along_axis(z, order, np.broadcast_to(scores, flat.shape), axis=1)
-    ordered = np.take_along_axis(flat, order, axis=1)
-    for j in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
-        z[j] = normal_quantile((mean_ranks(ordered[j], order[j]) - 0.375) / (size + 0.25))
-    return z.reshape(halves.shape)
+def normal_scores(values: np.ndarray) -> Scores:
+    k, m, n = values.shape
+    size = m * n
+    at = np.argsort(values.reshape(k, size), axis=1) + size * np.arange(k)[:, None]
+    ordered = np.take(values, at)
+    scores = np.tile(normal_quantile((np.arange(1, size + 1) - 0.375) / (size + 0.25)), (k, 1))
+    tied, ranks = mean_ranks(ordered)
+    scores[tied] = normal_quantile((ranks - 0.375) / (size + 0.25))
+    z = np.empty(k * size)
+    z[at] = scores
+    with np.errstate(all="ignore"):  # inf - inf, of a column that has no result
+        return Scores(z.reshape(values.shape), 0.5 * (ordered[:, (size - 1) // 2] + ordered[:, size // 2]))
 
 
-def mean_ranks(ordered: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Ranks from 1 on, in the order before sorting, of equal values their mean."""
-    new = np.append(True, ordered[1:] != ordered[:-1])
-    ends = np.append(np.flatnonzero(new), len(ordered))
-    ranks = np.empty(len(ordered))
-    ranks[order] = (0.5 * (ends[1:] + ends[:-1] + 1))[np.cumsum(new) - 1]
-    return ranks
+def mean_ranks(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of values in order (k, size): which of them have equals, (k, size), and the mean rank, from 1 on, of each of these."""
+    k, size = ordered.shape
+    as_before, tied = np.zeros((2, k, size), dtype=bool)
+    as_before[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    tied[:, :-1], tied[:, -1] = as_before[:, :-1] | as_before[:, 1:], as_before[:, -1]
+    where = np.flatnonzero(tied)
+    first = np.flatnonzero(~as_before.ravel()[where])  # of each run of equal values
+    after = np.append(first[1:], len(where))
+    means = 0.5 * (where[first] % size + where[after - 1] % size) + 1 if len(where) else np.zeros(0)
+    return tied, np.repeat(means, after - first if len(where) else 0)
+
+
+def ratio_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
+    """R-hat, (k,)"""
+    if halves.shape[1] < 4:  # one chain
+        return np.full(len(halves), np.nan)
+    with np.errstate(all="ignore"):
+        folded = np.abs(halves - scores.median[:, None, None])
+    return np.fmax(ratio_of_scales(scores.z), ratio_of_scales(normal_scores(folded).z))
 
 
 def ratio_of_scales(z: np.ndarray) -> np.ndarray:
@@ -98,12 +136,20 @@ def ratio_of_scales(z: np.ndarray) -> np.ndarray:
         return np.sqrt((n - 1) / n + between / z.var(axis=2, ddof=1).mean(axis=1))
 
 
+def size_of_halves(halves: np.ndarray, scores: Scores) -> np.ndarray:
+    """Effective sample size, (k,)"""
+    _, m, n = halves.shape
+    still = np.ptp(halves, axis=(1, 2)) < np.finfo(float).resolution
+    return np.where(still, m * n, effective_draws(scores.z))
+
+
 def effective_draws(z: np.ndarray) -> np.ndarray:
     """S / tau, (k,)"""
     _, m, n = z.shape
-    gamma = autocovariances((z - z.mean(axis=2, keepdims=True)).transpose(1, 2, 0)).T
+    means = z.mean(axis=2, keepdims=True)
+    gamma = mean_of_products(z - means)
     W = gamma[:, :1] * n / (n - 1)
-    total = gamma[:, :1] + (z.mean(axis=2).var(axis=1, ddof=1)[:, None] if m > 1 else 0.0)
+    total = gamma[:, :1] + (means[:, :, 0].var(axis=1, ddof=1)[:, None] if m > 1 else 0.0)
     with np.errstate(all="ignore"):
         rho = 1 - (W - gamma) / total
     rho[:, 0] = 1.0
@@ -124,7 +170,13 @@ def autocovariances(x: np.ndarray) -> np.ndarray:
     gamma_t = 1/(m n) sum_c sum_{i <= n - t} (x_{c,i} - mean) (x_{c,i+t} - mean),     m chains of n draws
     """
     x = np.asarray(x, dtype=float)
-    n = x.shape[1]
+    centred = np.moveaxis(x - x.mean(axis=(0, 1)), (0, 1), (-2, -1))
+    return np.moveaxis(mean_of_products(centred), -1, 0)
+
+
+def mean_of_products(x: np.ndarray) -> np.ndarray:
+    """gamma (..., n) of centred x (..., m, n), by Fourier transforms with zeros after x."""
+    n = x.shape[-1]
     size = 2 ** math.ceil(math.log2(2 * n))
-    spectrum = np.fft.rfft(x - x.mean(axis=(0, 1)), size, axis=1)
-    return np.fft.irfft(np.mean(np.abs(spectrum) ** 2, axis=0), size, axis=0)[:n] / n
+    spectrum = np.fft.rfft(x, size)
+    return np.fft.irfft((spectrum.real**2 + spectrum.imag**2).mean(axis=-2), size)[..., :n] / n

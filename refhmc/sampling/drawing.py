@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import threadpoolctl
 
+from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import (
     DIVERGENCES,
     DRAWS_DONE,
@@ -137,7 +137,7 @@ def draw_in_threads(drawing: Drawing, workers: int, display: _Silent, max_second
 
 def run_in_worker(**task: Any) -> Any:
     """:func:`run_chain` in another process, which has the number of threads of linear algebra that it has here: one."""
-    with threadpoolctl.threadpool_limits(1):
+    with one_thread():
         return run_chain(**task)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import threadpoolctl
 
 from refhmc.adaptation.pathfinder import pathfinder
 from refhmc.core.arguments import not_finite_in
+from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import DENSITIES, GRADIENTS, STOP
 from refhmc.dynamics.hamiltonian import Hamiltonian
 from refhmc.errors import InitError, MetricError, ModelError, ShapeError
@@ -151,7 +151,7 @@ def pathfinder_start(
         return model.core.value_and_gradient(q)
 
     try:
-        with np.errstate(all="ignore"), threadpoolctl.threadpool_limits(1):  # else sums depend on the number of cores
+        with np.errstate(all="ignore"), one_thread():
             normal, _, _, why = pathfinder(log_density, value_and_gradient, q, rng)
             if normal is None:
                 return q, why

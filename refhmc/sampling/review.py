@@ -324,10 +324,14 @@ def _energy(stats: dict[str, np.ndarray]) -> list[str]:
 def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
     chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
-    x = draws[np.linspace(0, len(draws) - 1, chains).astype(int)][:, :, columns]
+    x = draws
+    if chains < len(x):
+        x = x[np.linspace(0, len(x) - 1, chains).astype(int)]
+    if len(columns) < d:
+        x = x[:, :, columns]
     found = []
+    rhat, ess = diagnostics.rhat_and_ess(x)
     if chains > 1:
-        rhat = diagnostics.rhat(x)
         bad = np.flatnonzero(~(rhat <= MAX_RHAT))
         if bad.size:
             worst = bad[np.argmax(np.nan_to_num(rhat[bad], nan=np.inf))]
@@ -336,7 +340,6 @@ def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
                 f"{rhat[worst]:.3f}): the chains do not agree yet, so their averages cannot be trusted. Take more draws, "
                 "or look for several modes."
             )
-    ess = diagnostics.ess(x)
     least = MIN_ESS_PER_CHAIN * min(chains, ENOUGH_CHAINS)
     asked = f"{MIN_ESS_PER_CHAIN} a chain" if chains <= ENOUGH_CHAINS else f"{least} in {chains} chains"
     bad = np.flatnonzero(~(ess >= least))

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numba
-import threadpoolctl
 
 from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, ends_of
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.core.linear_algebra import one_thread
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
@@ -257,8 +257,7 @@ def sample(
                 stack.callback(display.close)
                 if store is not None:
                     stack.callback(store.close)
-                # One thread of linear algebra a chain: several wait for each other, and sums depend on their number.
-                stack.enter_context(threadpoolctl.threadpool_limits(1))
+                stack.enter_context(one_thread())
                 if executor is not None:
                     draw_in_executor(drawing, executor)
                 else:

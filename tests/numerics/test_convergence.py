@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from refhmc.numerics.convergence import ess, mean_ranks, rhat
+from refhmc.numerics.convergence import BLOCK, ess, mean_ranks, rhat, rhat_and_ess
 
 SHAPES = [(m, n) for m in (1, 2, 5) for n in (4, 5, 6, 7, 8, 9, 10, 11, 50, 101)]
 
@@ -70,9 +71,33 @@ def test_what_never_moves_and_what_is_too_short():
 
 
 def test_ties_have_their_mean_rank():
-    x = np.array([3.0, 1.0, 3.0, 2.0, 3.0, 1.0])
-    order = np.argsort(x)
-    assert mean_ranks(x[order], order).tolist() == [5.0, 1.5, 5.0, 3.0, 5.0, 1.5]
+    """As SciPy has them."""
+    for x in (
+        [[3.0, 1, 3, 2, 3, 1], [2, 2, 2, 2, 2, 2]],
+        [[0.0, 0, 0], [0, 1, 2]],
+        [[-0.0, 0, 1]],
+        [[1.0, 2, 2]],
+        [[1.0, 2]],
+    ):
+        ordered = np.sort(x)
+        tied, ranks = mean_ranks(ordered)
+        expected = scipy.stats.rankdata(ordered, axis=1)
+        assert ranks.tolist() == expected[tied].tolist()
+        assert np.array_equal(expected[~tied], (np.zeros(ordered.shape) + np.arange(1, ordered.shape[1] + 1))[~tied])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_columns_in_several_blocks_are_those_by_themselves():
+    """More columns than one block has, one of a single value and one that is not finite among them; and a block for each."""
+    x = np.random.default_rng(4).normal(size=(4, 50, BLOCK // 200 + 3))
+    x[:, :, 7], x[1, 3, -1] = 2.0, np.nan
+    both = rhat_and_ess(x)
+    for f, found in zip((rhat, ess), both, strict=True):
+        assert np.array_equal(found, f(x), equal_nan=True)
+        for j in (0, 7, BLOCK // 200 - 1, BLOCK // 200, x.shape[2] - 1):
+            assert np.array_equal(found[j : j + 1], f(x[:, :, j : j + 1]), equal_nan=True)
+    long = np.random.default_rng(5).normal(size=(2, BLOCK, 2))
+    assert np.array_equal(ess(long), [ess(long[:, :, :1])[0], ess(long[:, :, 1:])[0]])
 
 
 def test_the_caller_s_draws_are_left_alone():
