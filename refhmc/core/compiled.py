@@ -353,30 +353,6 @@ def compile_pointer(function: Any, signature: Any, title: str) -> None:
             function.compile(signature)
 
 
-def by_address(dispatcher: Any, signature: Any) -> Any:
-    """A compiled function that gives the pointer to another: who calls that by it is not compiled together with it.
-
-    The address is that of the function itself; through Numba's wrapper for C, the other way, a long one takes twice the time.
-    """
-    if numba.config.DISABLE_JIT:
-        return lambda: dispatcher
-    kind = nb.FunctionType(signature)
-
-    @intrinsic
-    def pointer(_: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-            dispatcher.compile(signature)
-            found = dispatcher.overloads[signature.args]
-            address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
-            made = cgutils.create_struct_proxy(kind)(context, builder)
-            made.jit_addr = context.add_dynamic_addr(builder, address, info=found.fndesc.qualname)
-            return made._getvalue()
-
-        return kind(), generate
-
-    return pointer
-
-
 class Entry:
     """A compiled function that Python calls, compiled (or loaded from the cache) at its first call."""
 
@@ -384,14 +360,14 @@ class Entry:
         functools.update_wrapper(self, function)
         self.py_func = function
         self.title = title
-        self._signature = signature
+        self.signature = signature
         self._compiled: Callable | None = None
 
-    @functools.cached_property
-    def by_address(self) -> Any:
-        """For a user's compiled function, which calls ``by_address()(...)``: :func:`by_address`."""
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's, with the one compiled version."""
         self.compile()
-        return by_address(self._dispatcher, self._signature())
+        return self._dispatcher
 
     def compile(self) -> Callable:
         """Compile now, or load from the cache; recorded in ``refhmc.core.compiled.log``."""
@@ -400,7 +376,7 @@ class Entry:
                 with logged(self.title):
                     self._dispatcher = dispatcher = _kept_njit(self.py_func, pipeline_class=Last, **CORE)
                     # The one compiled version itself: the dispatcher would look at every argument's type first.
-                    self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self._signature())
+                    self._compiled = dispatcher if numba.config.DISABLE_JIT else dispatcher.compile(self.signature())
         return self._compiled
 
     def __call__(self, *args: Any) -> Any:

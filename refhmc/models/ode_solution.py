@@ -32,15 +32,18 @@ from refhmc.core import types
 from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
 from refhmc.core.compiled import (
     borrowed,
-    by_address,
     compile_pointer,
     entry,
     jit,
     jit_anew,
+    jit_bound,
+    jit_of_user,
     plain,
     silence_experimental,
 )
+from refhmc.core.identity import identity_of
 from refhmc.core.point import copy_row
+from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError
 from refhmc.models.sensitivities import along_path, n_unknowns, work_for, work_length
@@ -96,7 +99,7 @@ def in_place(function: Callable, compiled: bool) -> Callable:
     return jit_anew(filling) if compiled else filling
 
 
-def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: bool = True) -> Any:
+def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: bool = True) -> Callable:
     """``(u, t, work)``, :func:`refhmc.models.sensitivities.along_path` of a function with k values and its derivatives; to be
     compiled, or as Python."""
     whole = (*functions, *[not_given] * (4 - len(functions)))
@@ -106,7 +109,21 @@ def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: 
     def along(u: np.ndarray, t: float, work: np.ndarray) -> None:
         text(f, jacobian, hessian, third, k, n, p, u, t, work)
 
-    return jit_anew(along) if compiled else along
+    return along
+
+
+def as_pointer(text: Callable, title: str) -> Any:
+    """``text(u, t, work)``, which closes over compiled functions, compiled for the solver: it owns no array, so that none of its
+    views is counted, which would take longer than the rest."""
+    known = [cell.cell_contents for cell in text.__closure__ or () if callable(cell.cell_contents)]
+    made = jit_bound(text, known, identity_of((text,)))
+    compile_pointer(made, EQUATIONS, title)
+    return made
+
+
+def kept(text: Any, path: Any) -> Any:
+    """``text``, which closes over a solution's compiled ``path``, for a user's density and for Python."""
+    return jit_of_user(text, (path,), identity_of((text,)))
 
 
 def fast(equations: Any) -> Callable:
@@ -241,8 +258,8 @@ class ODESolution:
         along = self.own_equations
         try:
             if along is None:
-                along = make_along(self.functions, self.n, self.n, self.p)
-                compile_pointer(along, EQUATIONS, f"the equations of {self.name}")
+                text = make_along(self.functions, self.n, self.n, self.p)
+                along = as_pointer(text, f"the equations of {self.name}")
             change = self._make_change(True)
         except (*CANNOT_COMPILE, ValueError) as error:  # Numba's ValueError, of some texts
             warnings.warn(
@@ -258,11 +275,10 @@ class ODESolution:
     def _make_change(self, compiled: bool) -> Any:
         """``(u, t, work)`` of all events that are functions, told apart by their times."""
         change: Any = no_change
-        for time, functions in reversed(self.changes):
-            change = either(time, make_along(functions, self.n, self.n, self.p, compiled), change, compiled)
-        if compiled and self.changes:
-            compile_pointer(change, EQUATIONS, f"the events of {self.name}")
-        return change
+        for k, (time, functions) in enumerate(reversed(self.changes)):
+            there = make_along(functions, self.n, self.n, self.p, compiled)
+            change = either(time, jit_anew(there), jit_anew(change) if k else change) if compiled else either(time, there, change)
+        return as_pointer(change, f"the events of {self.name}") if compiled and self.changes else change
 
     @property
     def in_python(self) -> bool:
@@ -395,7 +411,7 @@ class ODESolution:
         silence_experimental()
         n, p, times, events = self.n, self.p, self.times, self.events
         equations, change = (by_address(each, EQUATIONS) for each in (self._along, self._change))
-        begin, solver = self._make_begin(), solve.by_address
+        begin, solver = self._make_begin(), by_address(solve)
         start, tolerance, max_steps = self._options
         lengths = tuple(n_unknowns(n, p, order) for order in range(4))
 
@@ -444,19 +460,18 @@ class ODESolution:
     def states(self) -> Any:
         """Compiled: theta -> x, (T, n)."""
         path = self._path
-        return jit_anew(lambda theta: path(theta, 0))
+        return kept(lambda theta: path(theta, 0), path)
 
     @functools.cached_property
     def first(self) -> Any:
         """Compiled: theta -> (x, S), (T, n) and (T, n, p)."""
         path, n, p = self._path, self.n, self.p
 
-        @jit_anew
         def first(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             u = path(theta, 1)
             return u[:, :n].copy(), u[:, n:].copy().reshape((len(u), n, p))
 
-        return first
+        return kept(first, path)
 
     @functools.cached_property
     def second(self) -> Any:
@@ -465,7 +480,6 @@ class ODESolution:
             raise ValueError(f"second sensitivities of {self.name!r} need hessian=")
         path, n, p = self._path, self.n, self.p
 
-        @jit_anew
         def second(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             u = path(theta, 2)
             W = np.empty((len(u), n, p, p))
@@ -478,7 +492,7 @@ class ODESolution:
                             at += 1
             return u[:, :n].copy(), u[:, n : n + n * p].copy().reshape((len(u), n, p)), W
 
-        return second
+        return kept(second, path)
 
 
 @jit_anew
@@ -486,14 +500,14 @@ def in_use(*arrays: np.ndarray) -> None:
     """Arrays that were borrowed are still there."""
 
 
-def either(time: float, here: Any, elsewhere: Any, compiled: bool) -> Any:
+def either(time: float, here: Any, elsewhere: Any) -> Callable:
     def change(u: np.ndarray, t: float, work: np.ndarray) -> None:
         if t == time:
             here(u, t, work)
         else:
             elsewhere(u, t, work)
 
-    return jit_anew(change) if compiled else change
+    return change
 
 
 def fill_from(count: int, n: int, p: int) -> Any:

@@ -26,8 +26,9 @@ import scipy.optimize
 from numba import types as nb
 
 from refhmc.core import types
-from refhmc.core.compiled import borrowed, by_address, entry, jit_anew, jit_part
+from refhmc.core.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.core.point import copy_row
+from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
@@ -293,7 +294,7 @@ def way_of(solution: ODESolution) -> Way:
         return Way(
             as_it_is, as_it_is, solution.path, lambda: add_terms, lambda: add_information, lambda f, _: lambda: f
         )
-    return Way(jit_anew, borrowed, solution._path, add_terms.by_address, add_information.by_address, by_address)
+    return Way(jit_anew, borrowed, solution._path, by_address(add_terms), by_address(add_information), by_address)
 
 
 @jit_anew
@@ -342,7 +343,7 @@ def make_means(of: Posterior, way: Way) -> Any:
     """``(x, times, order)`` -> the means of the observations and their derivatives, a row for each time."""
     k, n, p, path = of.columns, of.solution.n, of.solution.p, way.path
     at = of.roles.theta
-    along = make_along(of.observe, k, n, p) if of.observe else None
+    along = jit_anew(make_along(of.observe, k, n, p)) if of.observe else None
 
     def theta_of(x: np.ndarray) -> np.ndarray:
         theta = np.empty(p)
