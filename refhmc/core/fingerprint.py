@@ -328,7 +328,9 @@ class _Walk:
             return f"{type(value).__qualname__}.{value.name} = {self.describe(value.value)}"
         if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
             return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
-        if type(value).__module__.startswith(("numba.core.types.", "numba.core.typing.")):  # numbered as a process meets them
+        if type(value).__module__.startswith(
+            ("numba.core.types.", "numba.core.typing.")
+        ):  # numbered as a process meets them
             return f"{type(value).__qualname__} {value}"
         if name is None:
             return self.remember(value, self.state)

@@ -113,8 +113,10 @@ def make_along(functions: Sequence[Callable], k: int, n: int, p: int, compiled: 
 
 
 def as_pointer(text: Callable, title: str) -> Any:
-    """``text(u, t, work)``, which closes over compiled functions, compiled for the solver: it owns no array, so that none of its
-    views is counted, which would take longer than the rest."""
+    """``text(u, t, work)``, which closes over compiled functions, compiled for the solver.
+
+    It owns no array, so that references to its views are not counted, which would take several times as long as the rest.
+    """
     known = [cell.cell_contents for cell in text.__closure__ or () if callable(cell.cell_contents)]
     made = jit_bound(text, known, identity_of((text,)))
     compile_pointer(made, EQUATIONS, title)
@@ -139,7 +141,7 @@ def fast(equations: Any) -> Callable:
 
 def solve_signature() -> Any:
     times, events, numbers = types.VECTOR, types.MATRIX, (nb.float64, nb.float64, nb.int64)
-    return nb.int64(POINTER, POINTER, types.VECTOR, times, events, *numbers, types.MATRIX, types.VECTOR, types.MATRIX)
+    return nb.int64(POINTER, POINTER, types.VECTOR, times, events, *numbers, types.MATRIX, types.VECTOR, types.VECTOR)
 
 
 @entry(solve_signature, "the solver of ODEs")
@@ -158,10 +160,10 @@ def solve(
 ) -> int:
     """``u`` from ``start`` through all events and times, its values at the times as rows of ``path``; the outcome.
 
-    A row of ``events``: the time, whether ``change`` makes the new state, what is added to it. The last row of ``room``, of
-    ROOM + 1, begins with the time where the solver was at the end.
+    A row of ``events``: the time, whether ``change`` makes the new state, what is added to it. ``room``: ROOM numbers for each
+    of ``u`` and one more, the time where the solver was at the end.
     """
-    seen, reached = 0, room[ROOM]
+    seen, reached = 0, room[-1:]
     for j in range(events.shape[0] + 1):
         last = j == events.shape[0]
         end = times[times.shape[0] - 1] if last else events[j, 0]
@@ -275,10 +277,11 @@ class ODESolution:
     def _make_change(self, compiled: bool) -> Any:
         """``(u, t, work)`` of all events that are functions, told apart by their times."""
         change: Any = no_change
-        for k, (time, functions) in enumerate(reversed(self.changes)):
-            there = make_along(functions, self.n, self.n, self.p, compiled)
-            change = either(time, jit_anew(there), jit_anew(change) if k else change) if compiled else either(time, there, change)
-        return as_pointer(change, f"the events of {self.name}") if compiled and self.changes else change
+        for time, functions in reversed(self.changes):
+            change = either(time, make_along(functions, self.n, self.n, self.p, compiled), change, compiled)
+        if not compiled or not self.changes:
+            return change
+        return as_pointer(lambda u, t, work: change(u, t, work), f"the events of {self.name}")
 
     @property
     def in_python(self) -> bool:
@@ -350,13 +353,13 @@ class ODESolution:
         work = work_for(u, theta, self.n)
         if self.in_python:
             return self._by_lsoda(u, work)
-        path, room, options = np.empty((len(self.times), len(u))), np.empty((ROOM + 1, len(u))), self._options
+        path, room, options = np.empty((len(self.times), len(u))), np.empty(ROOM * len(u) + 1), self._options
         outcome = solve(self._along, self._change, u.copy(), self.times, self.events, *options, path, work, room)
         if outcome == SOLVED:
             return path
         if self.solver == "auto":
             return self._by_lsoda(u, work)
-        raise EvaluationError(f"runge_kutta: {in_words(outcome, room[ROOM, 0], self.max_steps)}")
+        raise EvaluationError(f"runge_kutta: {in_words(outcome, room[-1], self.max_steps)}")
 
     @property
     def _options(self) -> tuple[float, float, int]:
@@ -418,7 +421,7 @@ class ODESolution:
         @jit_anew
         def path(theta: np.ndarray, order: int) -> np.ndarray:
             length = lengths[order]
-            u, work, room = np.zeros(length), np.zeros(work_length(n, n, p, length)), np.empty((ROOM + 1, length))
+            u, work, room = np.zeros(length), np.zeros(work_length(n, n, p, length)), np.empty(ROOM * length + 1)
             out = np.empty((len(times), length))
             begin(theta, u)
             for a in range(p):
@@ -500,14 +503,17 @@ def in_use(*arrays: np.ndarray) -> None:
     """Arrays that were borrowed are still there."""
 
 
-def either(time: float, here: Any, elsewhere: Any) -> Callable:
+def either(time: float, here: Callable, elsewhere: Any, compiled: bool) -> Any:
+    """``here`` at that time, else ``elsewhere``."""
+    there: Any = jit_anew(here) if compiled else here
+
     def change(u: np.ndarray, t: float, work: np.ndarray) -> None:
         if t == time:
-            here(u, t, work)
+            there(u, t, work)
         else:
             elsewhere(u, t, work)
 
-    return change
+    return jit_anew(change) if compiled else change
 
 
 def fill_from(count: int, n: int, p: int) -> Any:

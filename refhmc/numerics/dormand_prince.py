@@ -14,7 +14,10 @@ s = (time - t) / h, a polynomial of order 7 is
     x + s (F_1 + (1 - s) (F_2 + s (F_3 + (1 - s) (F_4 + s (F_5 + (1 - s) (F_6 + s F_7))))))
     F_1 = y - x,  F_2 = h k_1 - F_1,  F_3 = F_1 - h k_13 - F_2,  F_r = h sum_j D_rj k_j,  r = 4, ..., 7
 
-Slopes are the rows of ``K``. ``equations(x, t, work)`` writes f(t, x) into the head of ``work``.
+Row i of ``K`` holds x_i and its slopes: K[i, 0] = x_i, K[i, s] the i-th component of k_s. ``equations(x, t, work)`` writes
+f(t, x) into the head of ``work``, from where it is copied to its column within the next sum. (Measured with 8 to 14 unknowns:
+with an array for each slope, compiled code looks at each stage which of them overlap, or waits for a vector whose entries were
+written one by one just before; a copy by itself becomes a scattered store of vectors. Each takes as long as the sums.)
 """
 
 from __future__ import annotations
@@ -26,8 +29,7 @@ import numpy as np
 
 from refhmc.core.compiled import jit_part, jit_template
 
-SLOPES = 16  # rows of K
-TERMS = 7  # rows of F
+COLUMNS = 17  # of K
 
 # fmt: off
 A2_1 = 0.05260015195876773
@@ -107,150 +109,160 @@ D7_1, D7_6, D7_7, D7_8, D7_9, D7_10, D7_11, D7_12, D7_13, D7_14, D7_15, D7_16 = 
 # fmt: on
 
 
-@jit_template
-def slope(equations: Callable, x: np.ndarray, t: float, work: np.ndarray, k: np.ndarray) -> None:
-    """k = f(t, x)."""
-    equations(x, t, work)
-    for i in range(x.shape[0]):
-        k[i] = work[i]
+@jit_part
+def allowed(tolerance: float, x: float, y: float) -> float:
+    """The error of a component that goes from x to y."""
+    return tolerance * (1.0 + max(abs(x), abs(y)))
 
 
 # fmt: off
 @jit_template
-def step(equations: Callable, u: np.ndarray, t: float, h: float, work: np.ndarray, K: np.ndarray, y: np.ndarray) -> None:
-    """From x = ``u`` with the slope k_1 to ``y``, by the slopes k_2 to k_13."""
-    n = u.shape[0]
-    k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13 = (
-        K[0], K[1], K[2], K[3], K[4], K[5], K[6], K[7], K[8], K[9], K[10], K[11], K[12],
-    )
+def step(
+    equations: Callable, t: float, h: float, tolerance: float, work: np.ndarray, K: np.ndarray, y: np.ndarray
+) -> float:
+    """From x with the slope k_1 to ``y``, by the slopes k_2 to k_13; the error relative to the tolerance, NaN or inf where a
+    slope is."""
+    n = y.shape[0]
     for i in range(n):
-        y[i] = u[i] + h * (A2_1 * k1[i])
-    slope(equations, y, t + C2 * h, work, k2)
+        y[i] = K[i, 0] + h * (A2_1 * K[i, 1])
+    equations(y, t + C2 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A3_1 * k1[i] + A3_2 * k2[i])
-    slope(equations, y, t + C3 * h, work, k3)
+        k = K[i]
+        k[2] = work[i]
+        y[i] = k[0] + h * (A3_1 * k[1] + A3_2 * k[2])
+    equations(y, t + C3 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A4_1 * k1[i] + A4_3 * k3[i])
-    slope(equations, y, t + C4 * h, work, k4)
+        k = K[i]
+        k[3] = work[i]
+        y[i] = k[0] + h * (A4_1 * k[1] + A4_3 * k[3])
+    equations(y, t + C4 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A5_1 * k1[i] + A5_3 * k3[i] + A5_4 * k4[i])
-    slope(equations, y, t + C5 * h, work, k5)
+        k = K[i]
+        k[4] = work[i]
+        y[i] = k[0] + h * (A5_1 * k[1] + A5_3 * k[3] + A5_4 * k[4])
+    equations(y, t + C5 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A6_1 * k1[i] + A6_4 * k4[i] + A6_5 * k5[i])
-    slope(equations, y, t + C6 * h, work, k6)
+        k = K[i]
+        k[5] = work[i]
+        y[i] = k[0] + h * (A6_1 * k[1] + A6_4 * k[4] + A6_5 * k[5])
+    equations(y, t + C6 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A7_1 * k1[i] + A7_4 * k4[i] + A7_5 * k5[i] + A7_6 * k6[i])
-    slope(equations, y, t + C7 * h, work, k7)
+        k = K[i]
+        k[6] = work[i]
+        y[i] = k[0] + h * (A7_1 * k[1] + A7_4 * k[4] + A7_5 * k[5] + A7_6 * k[6])
+    equations(y, t + C7 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A8_1 * k1[i] + A8_4 * k4[i] + A8_5 * k5[i] + A8_6 * k6[i] + A8_7 * k7[i])
-    slope(equations, y, t + C8 * h, work, k8)
+        k = K[i]
+        k[7] = work[i]
+        y[i] = k[0] + h * (A8_1 * k[1] + A8_4 * k[4] + A8_5 * k[5] + A8_6 * k[6] + A8_7 * k[7])
+    equations(y, t + C8 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (A9_1 * k1[i] + A9_4 * k4[i] + A9_5 * k5[i] + A9_6 * k6[i] + A9_7 * k7[i] + A9_8 * k8[i])
-    slope(equations, y, t + C9 * h, work, k9)
+        k = K[i]
+        k[8] = work[i]
+        y[i] = k[0] + h * (A9_1 * k[1] + A9_4 * k[4] + A9_5 * k[5] + A9_6 * k[6] + A9_7 * k[7] + A9_8 * k[8])
+    equations(y, t + C9 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (
-            A10_1 * k1[i] + A10_4 * k4[i] + A10_5 * k5[i] + A10_6 * k6[i] + A10_7 * k7[i] + A10_8 * k8[i]
-            + A10_9 * k9[i]
+        k = K[i]
+        k[9] = work[i]
+        y[i] = k[0] + h * (
+            A10_1 * k[1] + A10_4 * k[4] + A10_5 * k[5] + A10_6 * k[6] + A10_7 * k[7] + A10_8 * k[8]
+            + A10_9 * k[9]
         )
-    slope(equations, y, t + C10 * h, work, k10)
+    equations(y, t + C10 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (
-            A11_1 * k1[i] + A11_4 * k4[i] + A11_5 * k5[i] + A11_6 * k6[i] + A11_7 * k7[i] + A11_8 * k8[i]
-            + A11_9 * k9[i] + A11_10 * k10[i]
+        k = K[i]
+        k[10] = work[i]
+        y[i] = k[0] + h * (
+            A11_1 * k[1] + A11_4 * k[4] + A11_5 * k[5] + A11_6 * k[6] + A11_7 * k[7] + A11_8 * k[8]
+            + A11_9 * k[9] + A11_10 * k[10]
         )
-    slope(equations, y, t + C11 * h, work, k11)
+    equations(y, t + C11 * h, work)
     for i in range(n):
-        y[i] = u[i] + h * (
-            A12_1 * k1[i] + A12_4 * k4[i] + A12_5 * k5[i] + A12_6 * k6[i] + A12_7 * k7[i] + A12_8 * k8[i]
-            + A12_9 * k9[i] + A12_10 * k10[i] + A12_11 * k11[i]
+        k = K[i]
+        k[11] = work[i]
+        y[i] = k[0] + h * (
+            A12_1 * k[1] + A12_4 * k[4] + A12_5 * k[5] + A12_6 * k[6] + A12_7 * k[7] + A12_8 * k[8]
+            + A12_9 * k[9] + A12_10 * k[10] + A12_11 * k[11]
         )
-    slope(equations, y, t + h, work, k12)
+    equations(y, t + h, work)
     for i in range(n):
-        y[i] = u[i] + h * (
-            B1 * k1[i] + B6 * k6[i] + B7 * k7[i] + B8 * k8[i] + B9 * k9[i] + B10 * k10[i] + B11 * k11[i]
-            + B12 * k12[i]
+        k = K[i]
+        k[12] = work[i]
+        y[i] = k[0] + h * (
+            B1 * k[1] + B6 * k[6] + B7 * k[7] + B8 * k[8] + B9 * k[9] + B10 * k[10] + B11 * k[11] + B12 * k[12]
         )
-    slope(equations, y, t + h, work, k13)
-
-
-@jit_part
-def error_of(h: float, K: np.ndarray, scale: np.ndarray) -> float:
-    """The error of a step, at most 1 if it is small enough; NaN or inf where a slope is."""
-    n = scale.shape[0]
+    equations(y, t + h, work)
     fifth = third = 0.0
-    k1, k6, k7, k8, k9, k10, k11, k12 = K[0], K[5], K[6], K[7], K[8], K[9], K[10], K[11]
     for i in range(n):
+        k = K[i]
+        k[13] = work[i]
         e5 = (
-            E1 * k1[i] + E6 * k6[i] + E7 * k7[i] + E8 * k8[i] + E9 * k9[i] + E10 * k10[i] + E11 * k11[i]
-            + E12 * k12[i]
+            E1 * k[1] + E6 * k[6] + E7 * k[7] + E8 * k[8] + E9 * k[9] + E10 * k[10] + E11 * k[11] + E12 * k[12]
         )
         e3 = (
-            G1 * k1[i] + G6 * k6[i] + G7 * k7[i] + G8 * k8[i] + G9 * k9[i] + G10 * k10[i] + G11 * k11[i]
-            + G12 * k12[i]
+            G1 * k[1] + G6 * k[6] + G7 * k[7] + G8 * k[8] + G9 * k[9] + G10 * k[10] + G11 * k[11] + G12 * k[12]
         )
-        fifth += (e5 / scale[i]) ** 2
-        third += (e3 / scale[i]) ** 2
+        weight = 1 / allowed(tolerance, k[0], y[i])
+        fifth += (e5 * weight) ** 2
+        third += (e3 * weight) ** 2
     if fifth == 0.0:
         return 0.0
     return abs(h) * fifth / math.sqrt((fifth + 0.01 * third) * n)
 
 
 @jit_template
-def between(
-    equations: Callable, u: np.ndarray, t: float, h: float, work: np.ndarray, K: np.ndarray, y: np.ndarray, x: np.ndarray,
-    F: np.ndarray,
-) -> None:
-    """The polynomial's coefficients ``F`` of a step from ``u`` to ``y``; ``x`` is room."""
-    n = u.shape[0]
-    k1, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15, k16 = (
-        K[0], K[5], K[6], K[7], K[8], K[9], K[10], K[11], K[12], K[13], K[14], K[15],
-    )
+def between(equations: Callable, t: float, h: float, work: np.ndarray, K: np.ndarray, x: np.ndarray) -> None:
+    """The slopes k_14 to k_16 of a step, for :func:`at`; ``x`` is room."""
+    n = x.shape[0]
     for i in range(n):
-        x[i] = u[i] + h * (
-            A14_1 * k1[i] + A14_7 * k7[i] + A14_8 * k8[i] + A14_9 * k9[i] + A14_10 * k10[i] + A14_11 * k11[i]
-            + A14_12 * k12[i] + A14_13 * k13[i]
+        k = K[i]
+        x[i] = k[0] + h * (
+            A14_1 * k[1] + A14_7 * k[7] + A14_8 * k[8] + A14_9 * k[9] + A14_10 * k[10] + A14_11 * k[11]
+            + A14_12 * k[12] + A14_13 * k[13]
         )
-    slope(equations, x, t + C14 * h, work, k14)
+    equations(x, t + C14 * h, work)
     for i in range(n):
-        x[i] = u[i] + h * (
-            A15_1 * k1[i] + A15_6 * k6[i] + A15_7 * k7[i] + A15_8 * k8[i] + A15_11 * k11[i] + A15_12 * k12[i]
-            + A15_13 * k13[i] + A15_14 * k14[i]
+        k = K[i]
+        k[14] = work[i]
+        x[i] = k[0] + h * (
+            A15_1 * k[1] + A15_6 * k[6] + A15_7 * k[7] + A15_8 * k[8] + A15_11 * k[11] + A15_12 * k[12]
+            + A15_13 * k[13] + A15_14 * k[14]
         )
-    slope(equations, x, t + C15 * h, work, k15)
+    equations(x, t + C15 * h, work)
     for i in range(n):
-        x[i] = u[i] + h * (
-            A16_1 * k1[i] + A16_6 * k6[i] + A16_7 * k7[i] + A16_8 * k8[i] + A16_9 * k9[i] + A16_13 * k13[i]
-            + A16_14 * k14[i] + A16_15 * k15[i]
+        k = K[i]
+        k[15] = work[i]
+        x[i] = k[0] + h * (
+            A16_1 * k[1] + A16_6 * k[6] + A16_7 * k[7] + A16_8 * k[8] + A16_9 * k[9] + A16_13 * k[13]
+            + A16_14 * k[14] + A16_15 * k[15]
         )
-    slope(equations, x, t + C16 * h, work, k16)
+    equations(x, t + C16 * h, work)
     for i in range(n):
-        F[0, i] = y[i] - u[i]
-        F[1, i] = h * k1[i] - F[0, i]
-        F[2, i] = F[0, i] - h * k13[i] - F[1, i]
-        F[3, i] = h * (
-            D4_1 * k1[i] + D4_6 * k6[i] + D4_7 * k7[i] + D4_8 * k8[i] + D4_9 * k9[i] + D4_10 * k10[i]
-            + D4_11 * k11[i] + D4_12 * k12[i] + D4_13 * k13[i] + D4_14 * k14[i] + D4_15 * k15[i] + D4_16 * k16[i]
-        )
-        F[4, i] = h * (
-            D5_1 * k1[i] + D5_6 * k6[i] + D5_7 * k7[i] + D5_8 * k8[i] + D5_9 * k9[i] + D5_10 * k10[i]
-            + D5_11 * k11[i] + D5_12 * k12[i] + D5_13 * k13[i] + D5_14 * k14[i] + D5_15 * k15[i] + D5_16 * k16[i]
-        )
-        F[5, i] = h * (
-            D6_1 * k1[i] + D6_6 * k6[i] + D6_7 * k7[i] + D6_8 * k8[i] + D6_9 * k9[i] + D6_10 * k10[i]
-            + D6_11 * k11[i] + D6_12 * k12[i] + D6_13 * k13[i] + D6_14 * k14[i] + D6_15 * k15[i] + D6_16 * k16[i]
-        )
-        F[6, i] = h * (
-            D7_1 * k1[i] + D7_6 * k6[i] + D7_7 * k7[i] + D7_8 * k8[i] + D7_9 * k9[i] + D7_10 * k10[i]
-            + D7_11 * k11[i] + D7_12 * k12[i] + D7_13 * k13[i] + D7_14 * k14[i] + D7_15 * k15[i] + D7_16 * k16[i]
-        )
-# fmt: on
+        K[i, 16] = work[i]
 
 
 @jit_part
-def at(s: float, u: np.ndarray, F: np.ndarray, out: np.ndarray) -> None:
-    """The polynomial at the share ``s`` of the step."""
-    for i in range(u.shape[0]):
-        total = F[5, i] + s * F[6, i]
-        total = F[3, i] + s * (F[4, i] + (1 - s) * total)
-        total = F[1, i] + s * (F[2, i] + (1 - s) * total)
-        out[i] = u[i] + s * (F[0, i] + (1 - s) * total)
+def at(s: float, h: float, K: np.ndarray, out: np.ndarray) -> None:
+    """The polynomial at the share ``s`` of the step, as x + h sum_j w_j k_j."""
+    r = 1 - s
+    f2, f3 = s * r, s * s * r
+    f1, f4, f5, f6, f7 = s - f2 + 2 * f3, f3 * r, s * f3 * r, f3 * f2 * r, s * f3 * f2 * r
+    w1 = f1 * B1 + f2 - f3 + f4 * D4_1 + f5 * D5_1 + f6 * D6_1 + f7 * D7_1
+    w6 = f1 * B6 + f4 * D4_6 + f5 * D5_6 + f6 * D6_6 + f7 * D7_6
+    w7 = f1 * B7 + f4 * D4_7 + f5 * D5_7 + f6 * D6_7 + f7 * D7_7
+    w8 = f1 * B8 + f4 * D4_8 + f5 * D5_8 + f6 * D6_8 + f7 * D7_8
+    w9 = f1 * B9 + f4 * D4_9 + f5 * D5_9 + f6 * D6_9 + f7 * D7_9
+    w10 = f1 * B10 + f4 * D4_10 + f5 * D5_10 + f6 * D6_10 + f7 * D7_10
+    w11 = f1 * B11 + f4 * D4_11 + f5 * D5_11 + f6 * D6_11 + f7 * D7_11
+    w12 = f1 * B12 + f4 * D4_12 + f5 * D5_12 + f6 * D6_12 + f7 * D7_12
+    w13 = -f3 + f4 * D4_13 + f5 * D5_13 + f6 * D6_13 + f7 * D7_13
+    w14 = f4 * D4_14 + f5 * D5_14 + f6 * D6_14 + f7 * D7_14
+    w15 = f4 * D4_15 + f5 * D5_15 + f6 * D6_15 + f7 * D7_15
+    w16 = f4 * D4_16 + f5 * D5_16 + f6 * D6_16 + f7 * D7_16
+    for i in range(out.shape[0]):
+        k = K[i]
+        out[i] = k[0] + h * (
+            w1 * k[1] + w6 * k[6] + w7 * k[7] + w8 * k[8] + w9 * k[9] + w10 * k[10] + w11 * k[11] + w12 * k[12]
+            + w13 * k[13] + w14 * k[14] + w15 * k[15] + w16 * k[16]
+        )
+# fmt: on

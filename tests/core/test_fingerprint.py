@@ -271,6 +271,17 @@ def test_numbas_containers_are_known_by_content():
     assert found.startswith("the global `d` read by log_density differs")
 
 
+def test_numbas_types_are_known_by_name():
+    """Not by the number that a process gives each as it meets it."""
+    text = "kind = numba.float64[:]\nsignature = numba.int64(kind)\ndef log_density(q, data): return kind, signature"
+    found = parts(text).parts
+    assert found["the global `kind` read by log_density"] == "Array array(float64, 1d, A)"
+    assert (
+        found["the global `signature` read by log_density"]
+        == "Signature (Array(float64, 1, 'A', False, aligned=True),) -> int64"
+    )
+
+
 def test_modules_of_the_user_are_followed_and_others_are_named(monkeypatch):
     mine, part = types.ModuleType("mine"), types.ModuleType("mine.part")
     exec("def f(x): return x + g(x)\ndef g(x): return 1\ndef unread(x): return 2", mine.__dict__)

@@ -202,3 +202,42 @@ def test_another_process_makes_the_same_draws(folder):
     (first, compiled_anew), (second, loaded) = map(str.split, told)
     assert first == second
     assert (compiled_anew, loaded) == ("False", "True")
+
+
+ODE = """
+import numpy as np
+import refhmc
+from refhmc.core import compiled
+from refhmc.models import error_laws, priors
+scale = {scale}
+def growth(x, r):
+    return scale * r * x * (1 - x)
+def rhs(t, x, theta):
+    return np.array([growth(x[0], theta[0]) + 0.0 * {text}])
+def jacobian(t, x, theta):
+    return np.array([[scale * theta[0] * (1 - 2 * x[0]), scale * x[0] * (1 - x[0])]])
+P, times = refhmc.Parameters(r=refhmc.parameters.Positive()), np.arange(4.0)
+model = refhmc.models.ODE(rhs, jacobian, parameters=P, initial_state=[0.1], times=times, y=np.full((4, 1), 0.3),
+                          errors=error_laws.Normal(0.1), prior=dict(r=priors.LogNormal(0, 1)),
+                          events=[(1.5, (lambda t, x, theta: 0.9 * x, lambda t, x, theta: np.array([[0.9, 0.0]])))])
+x, S = model.solution.first(np.array([0.7]))
+values = [model.log_density([0.2]), *model.gradient([0.2]), x[3, 0], S[3, 0, 0]]
+h = 1e-4
+slope = (model.log_density([0.2 + h]) - model.log_density([0.2 - h])) / (2 * h)
+assert abs(slope - values[1]) < 1e-5 * abs(slope), (slope, values[1])
+print(values, all(each.from_cache for each in compiled.log))
+"""
+
+
+@pytest.mark.sweep
+def test_an_ode_is_loaded_in_another_process(folder):
+    """Its right-hand side, the solver around it and the posterior; another text or another global is compiled anew."""
+    told = {}
+    for run, words in enumerate(({}, {}, {"scale": 1.5}, {"text": "x[0]"}, {"scale": 1.5})):
+        (folder / "ode.py").write_text(ODE.format(**{"scale": 1.0, "text": "t", **words}), encoding="utf-8")
+        done = subprocess.run([sys.executable, str(folder / "ode.py")], capture_output=True, text=True, check=True)
+        told[run] = done.stdout.rpartition("]")[::2]
+    values, loaded = zip(*told.values(), strict=True)
+    assert [each.strip() for each in loaded] == ["False", "True", "False", "False", "True"]
+    assert values[0] == values[1] == values[3]
+    assert values[2] == values[4] != values[0]

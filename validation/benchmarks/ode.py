@@ -71,6 +71,29 @@ def systems():
         du[6] -= r * i
         du[7] += e * i * i
 
+    def epidemic(t, x, theta, out):
+        infected, recovered = theta[0] * x[0] * x[1], theta[1] * x[1]
+        out[0], out[1], out[2] = -infected, infected - recovered, recovered
+
+    def epidemic_jacobian(t, x, theta, out):
+        for i, sign in ((0, -1.0), (1, 1.0)):
+            out[i, 0], out[i, 1], out[i, 3] = sign * theta[0] * x[1], sign * theta[0] * x[0], sign * x[0] * x[1]
+        out[1, 1] -= theta[1]
+        out[1, 4], out[2, 1], out[2, 4] = -x[1], theta[1], x[1]
+
+    @njit(nogil=True, error_model="numpy")
+    def sir(u, theta, du):
+        infected, recovered = theta[0] * u[0] * u[1], theta[1] * u[1]
+        du[0], du[1], du[2] = -infected, infected - recovered, recovered
+        a, b = theta[0] * u[1], theta[0] * u[0]
+        for k in range(2):
+            gone, well = a * u[3 + k] + b * u[5 + k], theta[1] * u[5 + k]
+            if k == 0:
+                gone += u[0] * u[1]
+            else:
+                well += u[1]
+            du[3 + k], du[5 + k], du[7 + k] = -gone, gone - well, well
+
     theta = np.array([0.55, 0.028, 0.8, 0.024, 34.0, 5.9])
     names = ["alpha", "beta", "gamma", "delta", "prey", "predator"]
     u = np.concatenate([theta[4:], np.eye(6)[4:].ravel()])
@@ -80,6 +103,10 @@ def systems():
         options = {"parameters": 3, "initial_state": fhn.START, "times": np.linspace(0, 10, n)}
         title, u = f"FitzHugh-Nagumo, {n} times, 8 unknowns", np.concatenate([fhn.START, np.zeros(6)])
         yield title, (fhn.rhs, fhn.jacobian), options, fhn.TRUTH, fitzhugh_nagumo, u
+    start = np.array([0.99, 0.01, 0.0])
+    options = {"parameters": ["beta", "gamma"], "initial_state": start, "times": np.linspace(0, 80, 21)}
+    title, u = "SIR epidemic, 21 times, 9 unknowns", np.concatenate([start, np.zeros(6)])
+    yield title, (epidemic, epidemic_jacobian), options, np.array([0.4, 0.1]), sir, u
 
 
 def by_hand(slopes):
