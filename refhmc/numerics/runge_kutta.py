@@ -111,8 +111,8 @@ def integrate(
         seen += 1
     if not t < end:
         return SOLVED
-    rows = shaped(room[n * COLUMNS :], (2, n))
-    K, y, x = shaped(room, (n, COLUMNS)), rows[0], rows[1]
+    rows = shaped(room[n * COLUMNS : n * ROOM], (2, n))
+    K, y, x = shaped(room[: n * COLUMNS], (n, COLUMNS)), rows[0], rows[1]
     equations(u, t, work)
     for i in range(n):
         K[i, 0], K[i, 1], y[i] = u[i], work[i], work[i]
