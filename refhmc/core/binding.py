@@ -579,7 +579,9 @@ class Core:
     def _compiled_change(self) -> Callable:
         function = self.model._functions["log_density_change"]
         if function is None:
-            adapted = _change_from_density(self._log_density if self.own else _density_on_a_copy(self._log_density))
+            adapted = _change_from_density(
+                made(self._log_density) if self.own else _density_on_a_copy(self._log_density)
+            )
         else:
             unpack = None if self.own else self._unpack
             adapted = _change_from_function(_SamePart(function), unpack, argument_count(function) == 4)
@@ -628,7 +630,7 @@ class Core:
         functions = self.model._functions
         log_density, gradient, both = (functions[k] for k in ("log_density", "gradient", "value_and_gradient"))
         if self.own:
-            return log_density, both or _both(log_density, gradient)
+            return log_density, both or _both(made(log_density), made(gradient))
         if self.why_python is None:
             try:
                 text = self.model.to_compile("log_density")
@@ -679,7 +681,7 @@ class Core:
         """``f(q, data, [M,] out)`` for the derivative named ``key``, compiled if it can be; a user's may spoil q and M."""
         function = self.model._functions[key]
         if self.own:
-            return made(function)
+            return function
         if key not in self._adapted:
             self._adapted[key] = self._python_in_place(key, function)
             if self.why_python is None:

@@ -12,8 +12,9 @@ with its options. A bound method is its function and its object; an object is it
 (so ``__getstate__`` says what belongs to it). A class is its methods. Names of files, numbers of lines, docstrings,
 annotations, memory addresses, and whether the code was imported or is ``__main__``, are not looked at.
 
-What Python or an installed package brings is known by name; :func:`package_identity` says which edition of the package. A
-module of the user's is known by those of its attributes whose names stand in the function. Dictionaries and sets have no order.
+What Python or an installed package brings is known by name; :func:`package_identity` says which edition of the package. What a
+package writes as it runs is looked into as the user's own is. A module of the user's is known by those of its attributes whose
+names stand in the function. Dictionaries and sets have no order.
 
 Four things are not compared. Random generators, locks and loggers have a state that runs on by nature. A part that the
 functions change as they run (a counter that they assign to, or a cache, which is found by taking the parts before and after the
@@ -159,6 +160,13 @@ def _distribution(package: str) -> importlib.metadata.Distribution | None:
     except importlib.metadata.PackageNotFoundError:
         names = importlib.metadata.packages_distributions().get(package)
         return importlib.metadata.distribution(names[0]) if names else None
+
+
+def is_written_at_run_time(f: types.FunctionType) -> bool:
+    """Whether its text stands in no file of its module. (What ``exec`` made may have the name of the module that called it, as
+    PyTensor's functions of graphs have.)"""
+    file = f.__code__.co_filename
+    return file != f.__globals__.get("__file__") and not file.startswith("<frozen ")
 
 
 # ---------------------------------------------------------------------------------------------------------- code
@@ -416,11 +424,12 @@ class _Walk:
         package = package_of(module)
         if package is not None:
             self.packages.add(package)
-        if package is None or "<locals>" in place:  # a package's may hold the user's in its closure
+        by_name = package is not None and not is_written_at_run_time(f)
+        if not by_name or "<locals>" in place:  # a package's may hold the user's in its closure
             self.alive.append(f)
             self.called[id(f)] = name = _unused(name, self.called.values())
             self.waiting.append((f, name))
-        return f"the function {name}" if package is None else f"{module}.{place}"
+        return f"{module}.{place}" if by_name else f"the function {name}"
 
     def look_into_functions(self) -> None:
         """The parts of all functions that were met, and of those that are met by that."""
@@ -428,7 +437,7 @@ class _Walk:
             f, name = self.waiting.pop(0)
             code, names = f.__code__, all_names(f.__code__)
             self.part(f"the code of {name}", name, code)
-            if package_of(f.__globals__.get("__name__")) is None:
+            if package_of(f.__globals__.get("__name__")) is None or is_written_at_run_time(f):
                 self.globals_of(f, name, names)
             memory = written_cells(code, set(code.co_freevars))
             for key, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):

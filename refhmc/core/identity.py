@@ -7,9 +7,11 @@ packages that they reach. refhmc's, Numba's and Python's are in the name of the 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numba
+from numba.core.dispatcher import Dispatcher
 
 from refhmc.core.compiled import extenders
 from refhmc.core.fingerprint import fingerprint, package_identity, package_of, sha256
@@ -20,14 +22,33 @@ NAMED_BY_THE_CACHE = {"python", "numba", "refhmc"}
 def identity_of(known: tuple) -> str | None:
     """The digest; None if one cannot be looked into, or if somebody's text may call what the user's own code has told Numba of:
     the fingerprint follows names."""
-    found = fingerprint({"functions": known})
+    found = fingerprint({"functions": by_identity(known)})
     all_refhmc = len(found.parts) == 1 and NAMED_BY_THE_CACHE.issuperset(found.packages)
     extending = set() if all_refhmc else {package_of(module) for module in extenders()}
     if found.unknown or None in extending:
         return None
-    packages = {*found.packages, *map(str, extending)} - NAMED_BY_THE_CACHE
+    return with_editions(found.digest, {*found.packages, *map(str, extending)})
+
+
+def by_identity(known: Any) -> Any:
+    """Compiled functions in nested tuples by their ``identity``, where they have one."""
+    if type(known) is tuple:
+        return tuple(map(by_identity, known))
+    identity = getattr(known, "identity", None) if isinstance(known, Dispatcher) else None
+    return known if identity is None else f"compiled code {identity}"
+
+
+def identity_of_text(text: str, modules: Iterable[str]) -> str | None:
+    """Of functions that another library writes: what tells them apart, and the modules that write them or are in them.
+    None if one of these is the user's own, or one of those that tell Numba what to compile."""
+    packages = set(map(package_of, (*modules, *extenders())))
+    return None if None in packages else with_editions(sha256(text), set(map(str, packages)))
+
+
+def with_editions(digest: str, packages: set[str]) -> str:
     compiler = [numba.config.OPT, numba.config.BOUNDSCHECK]  # what the environment may ask of it
-    return sha256(json.dumps([found.digest, *map(str, compiler), *map(package_identity, sorted(packages))]))
+    editions = map(package_identity, sorted(packages - NAMED_BY_THE_CACHE))
+    return sha256(json.dumps([digest, *map(str, compiler), *editions]))
 
 
 def identity_with(text: Any, parts: tuple) -> str | None:

@@ -1,13 +1,17 @@
 """A PyMC model, its derivatives by PyTensor, compiled to Numba and called by pointer, without Python in between.
 
 Let L(q) be PyMC's log density of the unconstrained values, with the log-Jacobians of its transforms. PyTensor differentiates
-backwards once, twice and three times:
+once backwards and then along directions:
 
-    g(q) = grad L        h(q, v) = grad (g . v) = H v        t(q, u, v) = grad (u . h(q, v)) = D^3 L [u, v, .]
+    g(q) = grad L        h(q, v) = dg(q + s v)/ds = H v        t(q, u, v) = dh(q + s u, v)/ds = D^3 L [u, v, .]     at s = 0
 
 The Hessian's rows are h(q, e_i), and the contraction is trace(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k,
 with M_i the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools
-take minutes to compile.) h and t are compiled when a metric first reads them; PyTensor keeps what it has compiled on disk.
+take minutes to compile.) h and t are compiled when a metric first reads them.
+
+What is compiled is kept for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
+rewritten it, constants and all, where PyTensor has a name for it, too; PyTensor keeps the code of each operation. Not kept is a
+graph with operations of the user's own, with ones that run as Python (LAPACK's among them), or with an array of a megabyte.
 
 What follows from draws (:mod:`refhmc.models.generated`) is evaluated by PyTensor too, of many draws at a time: the log
 likelihood of each observation, predictive draws and the prior.
@@ -16,16 +20,23 @@ likelihood of each observation, predictive draws and the prior.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numba
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 
-from refhmc.core.binding import Deferred, copy_array
-from refhmc.core.compiled import jit_anew
+from refhmc.core.binding import Deferred, copy_array, kept
+from refhmc.core.compiled import jit_of_user
+from refhmc.core.fingerprint import sha256
+from refhmc.core.identity import identity_of_text
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError
 from refhmc.models.generated import Generated
+
+UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
 
 
 def from_pymc(model: Any = None) -> DerivedModel:
@@ -173,15 +184,27 @@ def near(start: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return start + rng.uniform(-1.0, 1.0, start.shape)
 
 
-def density_of(value_and_gradient: Callable) -> Callable:
-    return jit_anew(lambda q, data: value_and_gradient(q, data, np.empty(q.shape[0])))
+class OfBoth(Deferred):
+    """A function made of a compiled ``value_and_gradient``: it is compiled by itself for compiled callers only; Python runs its
+    text."""
+
+    def __init__(self, text: Callable, value_and_gradient: Callable) -> None:
+        super().__init__(lambda: kept(text, value_and_gradient))
+        self.text = text
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.text(*arguments)
 
 
-def gradient_of(value_and_gradient: Callable) -> Callable:
+def density_of(value_and_gradient: Callable) -> OfBoth:
+    return OfBoth(lambda q, data: value_and_gradient(q, data, np.empty(q.shape[0])), value_and_gradient)
+
+
+def gradient_of(value_and_gradient: Callable) -> OfBoth:
     def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         value_and_gradient(q, data, out)
 
-    return jit_anew(gradient)
+    return OfBoth(gradient, value_and_gradient)
 
 
 class Graphs:
@@ -219,25 +242,38 @@ class Graphs:
 
     def second_order(self) -> tuple:
         """v and h(q, v)"""
-        import pytensor
         import pytensor.tensor as pt
+        from pytensor.gradient import Rop
+        from pytensor.graph import rewrite_graph
 
         v = pt.dvector("v")
-        return v, pytensor.grad(pt.dot(self.g, v), self.q, disconnected_inputs="ignore")
+        # Put in order first: the graphs that follow from it are rewritten in half the time.
+        g = rewrite_graph(self.g, include=["canonicalize", UNCHECKED])
+        return v, Rop(g, self.q, v, disconnected_outputs="ignore")
+
+    def third_order(self) -> tuple:
+        """u, v and t(q, u, v)"""
+        import pytensor.tensor as pt
+        from pytensor.gradient import Rop
+
+        u, (v, h) = pt.dvector("u"), self.second_order()
+        return u, v, Rop(h, self.q, u, disconnected_outputs="ignore")
 
     def value_and_gradient(self) -> Callable:
-        both = compiled([self.q], [self.L, self.g])
+        graph = Compilable([self.q], [self.L, self.g])
+        both: Any = graph.function
 
         def value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
             value, gradient = both(q)
             copy_array(out, gradient)
             return value.item()
 
-        return jit_anew(value_and_gradient)
+        return graph.called_by(value_and_gradient)
 
     def hessian(self) -> Callable:
         v, h = self.second_order()
-        times = compiled([self.q, v], [h])
+        graph = Compilable([self.q, v], [h])
+        times: Any = graph.function
 
         def hessian(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
             d = q.shape[0]
@@ -250,15 +286,12 @@ class Graphs:
                 for j in range(i):  # alike but for rounding
                     out[i, j] = out[j, i]
 
-        return jit_anew(hessian)
+        return graph.called_by(hessian)
 
     def trace(self) -> Callable:
-        import pytensor
-        import pytensor.tensor as pt
-
-        u = pt.dvector("u")
-        v, h = self.second_order()
-        third = compiled([self.q, u, v], [pytensor.grad(pt.dot(u, h), self.q, disconnected_inputs="ignore")])
+        u, v, t = self.third_order()
+        graph = Compilable([self.q, u, v], [t])
+        third: Any = graph.function
 
         def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
             d = q.shape[0]
@@ -271,18 +304,16 @@ class Graphs:
                     out[k] += term[k]
                 e[i] = 0.0
 
-        return jit_anew(trace)
+        return graph.called_by(trace)
 
     @property
     def known_by(self) -> dict[str, Any]:
         """The graph of L as text, and the constants in it."""
         import pytensor
-        from pytensor.graph.traversal import ancestors
 
-        constants = [each for each in ancestors([self.L]) if isinstance(each, pytensor.graph.basic.Constant)]
         return {
             "PyTensor's graph of the log density": pytensor.dprint(self.L, file="str", id_type=""),
-            "its constants": [np.asarray(each.data) for each in constants if hasattr(each.data, "shape")],
+            "its constants": constants_in([self.L]),
             "PyTensor": pytensor.__version__,
         }
 
@@ -297,11 +328,80 @@ class Graphs:
         return constrain
 
 
-def compiled(inputs: list, outputs: list) -> Any:
-    """PyTensor's graph as a Numba function of the inputs, which returns a tuple."""
-    import pytensor
+def constants_in(graphs: list) -> list[np.ndarray]:
+    from pytensor.graph.basic import Constant
+    from pytensor.graph.traversal import ancestors
 
-    # Without PyMC's checks of parameters, which raise where one underflows: the density is not finite there, a divergence.
-    mode = pytensor.compile.mode.get_mode("NUMBA").including("local_remove_check_parameter")
-    function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-    return function.vm.jit_fn
+    constants = [each for each in ancestors(graphs) if isinstance(each, Constant)]
+    return [np.asarray(each.data) for each in constants if hasattr(each.data, "shape")]
+
+
+class Compilable:
+    """PyTensor's graph as a Numba ``function`` of the inputs, which returns a tuple; compiled where it is called."""
+
+    def __init__(self, inputs: list, outputs: list) -> None:
+        import pytensor
+
+        # Without PyMC's checks of parameters, which raise where one underflows: the density is not finite there, a divergence.
+        mode = pytensor.compile.mode.get_mode("NUMBA").including(UNCHECKED)
+        made = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        outer = getattr(made.vm.jit_fn, "py_func", made.vm.jit_fn)
+        # What PyTensor's cache stores is a function that calls the graph's: LLVM would have it twice, and ours that calls it.
+        inner = outer.__globals__.get("jitable_func") if outer.__code__.co_names == ("jitable_func",) else None
+        text = getattr(inner, "py_func", outer)
+        self.function = numba.njit(inline="always")(text)
+        self.operations = [each for each in text.__globals__.values() if isinstance(each, Dispatcher)]
+        self.identity = identity_of_graph(made.maker.fgraph, outer)
+
+    def called_by(self, text: Callable) -> Any:
+        """The function of that text, which calls this one, compiled."""
+        return jit_of_user(text, (self.function, *self.operations), self.identity)
+
+
+def identity_of_graph(graph: Any, function: Callable) -> str | None:
+    """Under what name the code of a rewritten graph is kept; None where it is not known which code that is.
+
+    PyTensor's name of the ``function`` made of it, a digest of operations, edges and constants; and, so that not all depends
+    on that, the graph with its types as text, and the constants once more.
+    """
+    import pytensor
+    from pytensor.link.numba.dispatch import basic
+
+    try:
+        from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+    except ImportError:  # earlier ones have no names
+        return None
+    name = CACHED_SRC_FUNCTIONS.get(function)
+    if name is None:
+        return None
+    text = pytensor.dprint(graph.outputs, file="str", id_type="CHAR", print_type=True)
+    text = re.sub(
+        r" '[^']*'$", "", text, flags=re.MULTILINE
+    )  # the names of variables, some of which are numbered at random
+    constants = [
+        f"{each.dtype} {each.shape} {sha256(np.ascontiguousarray(each).tobytes())}"
+        for each in constants_in(graph.outputs)
+    ]
+    modules = {type(each).__module__ for each in operations_in(graph)} | modules_of_dispatch(basic)
+    return identity_of_text("\n".join([name, text, *constants]), modules)
+
+
+def operations_in(graph: Any) -> Iterator[Any]:
+    """All of them, those within others too: the scalar one of an elementwise one, those of a loop's body."""
+    for node in graph.apply_nodes:
+        yield from with_inner(node.op)
+
+
+def with_inner(operation: Any) -> Iterator[Any]:
+    yield operation
+    if hasattr(operation, "fgraph"):
+        yield from operations_in(operation.fgraph)
+    for name in ("scalar_op", "core_op"):
+        if hasattr(operation, name):
+            yield from with_inner(getattr(operation, name))
+
+
+def modules_of_dispatch(basic: Any) -> set[str]:
+    """Where the functions are from that write PyTensor's operations for Numba."""
+    written = [each for each in vars(basic).values() if hasattr(each, "registry")]
+    return {each.__module__ for generic in written for each in generic.registry.values()}

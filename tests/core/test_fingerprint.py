@@ -576,3 +576,16 @@ def test_a_block_of_a_model_is_known_by_the_model_the_block_and_the_values_held(
     assert len({each.digest for each in before}) == 4
     (found,) = differences(before[2].parts, before[0].parts)
     assert found.startswith("the values held differs")
+
+
+def test_what_a_package_writes_as_it_runs_is_known_by_its_text_and_its_globals():
+    """As PyTensor writes a function of each graph, all of one name, in a module of its own."""
+
+    def written(text="x + c", c=1.0):
+        namespace = {**vars(np.linalg), "c": c}
+        exec(f"def of_graph(x): return {text}", namespace)
+        return fingerprint({"f": namespace["of_graph"]})
+
+    assert written() == written()
+    assert len({each.digest for each in (written(), written("x - c"), written(c=2.0), written(c=np.ones(2)))}) == 4
+    assert fingerprint({"f": np.linalg.norm}).parts.keys() == {"f"}

@@ -10,9 +10,12 @@ import scipy.stats
 
 import refhmc
 from refhmc import check
+from refhmc.core.compile_cache import cache_directory
+from refhmc.core.identity import identity_of
 from tests.helpers.agreement import assert_same_means
 
 pm = pytest.importorskip("pymc", reason="PyMC is not installed (extra pymc)")
+pytensor = pytest.importorskip("pytensor")
 
 Y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
 SIGMA = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
@@ -127,6 +130,79 @@ def test_a_hierarchical_model_passes_the_kit():
 def test_models_alike_are_known_as_such_and_data_tell_them_apart(eight_schools):
     assert refhmc.from_pymc(schools()).fingerprint() == eight_schools.fingerprint()
     assert refhmc.from_pymc(schools(Y + 1)).fingerprint() != eight_schools.fingerprint()
+
+
+def identity(model):
+    """Under what its compiled value and gradient is kept."""
+    return model._functions["value_and_gradient"].identity
+
+
+def small(y=1.0, scale=2.0, law=pm.Normal, shift=None, n=5):
+    with pm.Model() as model:
+        mu = law("mu", 0, scale)
+        pm.Normal("y", mu if shift is None else shift(mu), 1.0, observed=np.full(n, y))
+    return refhmc.from_pymc(model)
+
+
+def test_compiled_code_is_kept_under_a_name_that_tells_models_apart():
+    """Data, their number, a constant, a law, an operation, and its arguments; alike models have one."""
+    known = [
+        identity(each)
+        for each in (
+            small(),
+            small(y=1.0 + 1e-15),
+            small(scale=2.5),
+            small(law=pm.Laplace),
+            small(shift=pm.math.sin),
+            small(shift=pm.math.cos),
+            small(shift=lambda mu: mu**3),
+            small(shift=lambda mu: mu**5),
+            small(n=6),
+        )
+    ]
+    assert None not in known
+    assert len(set(known)) == len(known)
+    assert identity(small()) == known[0]
+    assert len({identity_of((small(y=y)._functions["value_and_gradient"],)) for y in (1.0, 2.0)}) == 2  # fused
+
+
+def test_what_is_kept_is_loaded(tmp_path, monkeypatch):
+    """No second file is written; and what is loaded is of the model that asks."""
+    monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path))
+    cache_directory.cache_clear()
+    try:
+        values = {y: small(y).log_density(np.array([0.3])) for y in (1.0, 2.0)}
+        files = sorted(tmp_path.rglob("*.nbc"))
+        assert len(files) == 2
+        for y, value in values.items():
+            assert small(y).log_density(np.array([0.3])) == value
+            law = scipy.stats.norm(0.3).logpdf(np.full(5, y)).sum() + scipy.stats.norm(0, 2).logpdf(0.3)
+            assert value == pytest.approx(law, rel=1e-8)
+        assert sorted(tmp_path.rglob("*.nbc")) == files
+    finally:
+        cache_directory.cache_clear()
+
+
+def test_an_operation_of_the_user_s_own_is_compiled_in_each_process():
+    """Nothing says which edition of it that is."""
+    from pytensor.scalar.basic import Sin
+    from pytensor.tensor.elemwise import Elemwise
+
+    class Own(Sin):
+        """The same, of this file."""
+
+    model = small(shift=lambda mu: Elemwise(Own(pytensor.scalar.upgrade_to_float))(mu))
+    assert not hasattr(model._functions["value_and_gradient"], "identity")
+    assert np.isfinite(model.log_density(np.array([0.3])))
+
+
+@pytest.mark.sweep
+def test_fused_kernels_are_of_their_model():
+    """Means of two posteriors 3 apart, their standard deviation .5: at one seed as by pointer, to rounding."""
+    for y in (0.0, 3.0):
+        options = {"draws": 100, "tune": 100, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
+        fused, by_pointer = (refhmc.sample(small(y), fuse=f, generate=False, **options) for f in (True, False))
+        np.testing.assert_allclose(fused.draws[0, :5], by_pointer.draws[0, :5], rtol=1e-6)
 
 
 def test_a_model_of_the_context_and_another_process():
