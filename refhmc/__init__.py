@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "resume": "refhmc.sampling.resume",
     "sample": "refhmc.sampling.sample",
+    "start": "refhmc.sampling.sample",
     "predict": "refhmc.sampling.prediction",
     "generate": "refhmc.sampling.generation",
     "Model": "refhmc.models.base",

@@ -60,6 +60,18 @@ class SamplingError(RuntimeError):
     partial: Any = None
 
 
+class WorkerDied(SamplingError):
+    """A worker of the executor was lost twice in one segment of ``chain``, after its iteration ``last_iteration``."""
+
+    def __init__(self, text: str, chain: int | None = None, last_iteration: int | None = None) -> None:
+        super().__init__(text)
+        self.chain, self.last_iteration = chain, last_iteration
+
+
+class SaveError(SamplingError):
+    """The run is whole, and could not be written to its checkpoint or store at the end; ``.partial`` is the result."""
+
+
 class SamplingWarning(UserWarning):
     """A finished run whose draws deserve a look. The same text is in ``result.warnings``."""
 

@@ -186,6 +186,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     sample.add_argument("--max-seconds", type=float)
     sample.add_argument("--checkpoint", type=pathlib.Path, metavar="DIR", help="save the run there, or go on with it")
+    sample.add_argument(
+        "--store", type=pathlib.Path, metavar="DIR", help="draws go there as they come (Zarr), also a checkpoint"
+    )
     sample.add_argument("--save-warmup", action="store_true", help="keep warm-up in the result")
     sample.add_argument("--no-preflight", action="store_true", help="do not check the derivatives before sampling")
     sample.add_argument("--backend", default="numba", help="numba; arrays or cupy: many chains at once")
@@ -257,6 +260,7 @@ def run_sample(options: Any) -> int:
                 warmup=learned(options.warmup),
                 initvals=options.initvals,
                 checkpoint=options.checkpoint,
+                store=options.store,
                 save_warmup=options.save_warmup,
                 preflight=not options.no_preflight,
                 backend=options.backend,

@@ -70,6 +70,15 @@ def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     return whole
 
 
+def named_by_block(kernel: Any, named: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """What :func:`statistics` has made, by block again; without what it leaves out of blocks."""
+    names = list(kernels_of(kernel))
+    if names == [ALL]:
+        return {ALL: dict(named)}
+    ends = {block: f"_{block}" for block in names}
+    return {b: {k.removesuffix(end): v for k, v in named.items() if k.endswith(end)} for b, end in ends.items()}
+
+
 def _by_block(rows: np.ndarray, n_blocks: int) -> np.ndarray:
     return rows.reshape(*rows.shape[:-1], n_blocks, S.N_STATS)
 

@@ -15,6 +15,7 @@ from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
 from refhmc.sampling.checkpoint import read_run
+from refhmc.sampling.executors import is_executor
 
 INITS = ("uniform", "pathfinder")
 
@@ -39,16 +40,22 @@ def check_arguments(
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
 
-def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, **flags: Any) -> None:
-    """Raise TypeError for what cannot show progress, run chains, be a folder, or be a flag."""
+def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **flags: Any) -> None:
+    """Raise TypeError for what cannot show progress, run chains, be a folder, or be a flag; ValueError for two folders."""
     for name, value in flags.items():
         flag(name, value)
     if not callable(progressbar):
         flag("progressbar", progressbar)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have a method submit, as those of concurrent.futures, got {executor!r}")
-    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
+    if executor is not None and not (is_executor(executor) or callable(executor)):
+        raise TypeError(
+            "executor must have a method submit, as those of concurrent.futures, or be a function that gives one, "
+            f"got {executor!r}"
+        )
+    for name, folder in {"checkpoint": checkpoint, "store": store}.items():
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise TypeError(f"{name} must be the path of a folder, got {folder!r}")
+    if checkpoint is not None and store is not None:
+        raise ValueError("a store is a checkpoint, too: give store= alone")
 
 
 def check_init(init: Any, model: Model) -> None:

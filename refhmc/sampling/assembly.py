@@ -16,7 +16,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,19 +31,30 @@ from refhmc.core.records import (
     TRACES,
     WARMUP_DIVERGENCES,
 )
-from refhmc.errors import CheckpointError, DiscontinuityWarning, SamplingError, SamplingWarning
+from refhmc.core.sample_stats import N_STATS
+from refhmc.errors import (
+    CheckpointError,
+    DiscontinuityWarning,
+    SamplingError,
+    SamplingWarning,
+    SaveError,
+)
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, statistics, statistics_of_blocks
-from refhmc.sampling import discontinuity
+from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, named_by_block, statistics, statistics_of_blocks
+from refhmc.sampling import discontinuity, drawing
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.progress import duration
 from refhmc.sampling.result import Result
 from refhmc.sampling.review import failed_evaluations, listed, review, some
+from refhmc.sampling.store import Store, StoredGroup
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
     from refhmc.sampling.progress import Progress
+
+
+LOOKED_AT = 2**26  # bytes of a stored run that its review reads at once
 
 
 def attached(error: BaseException, result: Result, put_together: Callable[[], None]) -> BaseException:
@@ -113,12 +124,16 @@ def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str
     result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
     result.attributes.update(learned_lengths(runs))
     result.groups.update(groups)
-    learned = [runs[k].adapted for k in chosen]
+    put_learned(result, [runs[k].adapted for k in chosen])
+    if len(set(lengths)) == 1:
+        result.ragged.clear()
+
+
+def put_learned(result: Result, learned: list[dict[str, Adapted] | None]) -> None:
+    """What each chain's warm-up has learned."""
     result.adapted[:] = [] if None in learned else [of.get(ALL, of) for of in learned if of is not None]
     if any(isinstance(each, Adapted) for each in result.adapted):
         result.attributes["adaptation"] = in_words(result.adapted)
-    if len(set(lengths)) == 1:
-        result.ragged.clear()
 
 
 def learned_lengths(runs: list[ChainRun]) -> dict[str, list[float]]:
@@ -163,10 +178,66 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
     }
 
 
+def put_stored(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, store: Store) -> None:
+    """The same of a run whose draws are in a store: groups that are read when they are asked for. Where the disk refused draws,
+    the groups hold all of them in memory."""
+    tune = result.attributes["tuning_steps"]
+    result.attributes.update(counted(runs, stopped_by, tune))
+    lengths = np.array([max(int(run.control[DRAWS_DONE]) - tune, 0) for run in runs])
+    result.attributes["draws_per_chain"] = lengths.tolist()
+    chosen, n = largest_rectangle(lengths)
+    m = min(int(runs[k].control[DRAWS_DONE]) for k in chosen)
+    if not n and store.warmup:
+        chosen, m = largest_rectangle(np.array([int(run.control[DRAWS_DONE]) for run in runs]))
+    result.attributes.update(chains=chosen, store=str(store.path))
+    result.attributes.update(learned_lengths(runs))
+    left = {k: runs[k].rows for k in chosen if len(runs[k].rows.draws)}
+    for name in store.arrays:
+        length = min(m, store.warmup) if name.startswith("warmup_") else n
+        stored = store.group(name, chosen, length)
+        result.groups[name] = stored.with_rows(left, kernel, store) if left else stored
+    put_learned(result, [runs[k].adapted for k in chosen])
+
+
 def put_posterior(result: Result, model: Model) -> None:
     """The constrained values of all draws."""
+    if "store" in result.attributes:
+        return
     for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
         result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
+
+
+class Seen(NamedTuple):
+    """What a review looks at: all draws or, of a store, the last of each chain from the ``first`` on, and every so many of all,
+    ``thinned``, for R-hat and effective sample size."""
+
+    draws: np.ndarray
+    stats: Mapping[str, np.ndarray]
+    blocks: dict[str, dict[str, np.ndarray]]
+    starts: np.ndarray
+    first: int
+    thinned: np.ndarray | None
+
+
+def look_at(result: Result, kernel: Any, runs: list[ChainRun]) -> Seen:
+    """What to review of the result's draws."""
+    chosen, draws = result.attributes["chains"], result.groups["unconstrained_posterior"]
+    starts = np.stack([runs[k].start for k in chosen])
+    if not isinstance(draws, StoredGroup):
+        q, stats = draws["q"], result.sample_stats
+        if "store" in result.attributes:
+            return Seen(q, stats, named_by_block(kernel, stats), starts, 0, None)
+        rows = np.stack([runs[k].stats[: q.shape[1]] for k in chosen])
+        return Seen(q, stats, statistics_of_blocks(kernel, rows), starts, 0, None)
+    d, n = draws.arrays["q"].shape[2], draws.n
+    most = max(1000, LOOKED_AT // (8 * len(chosen) * (d + N_STATS)))
+    first, step = max(0, n - most), -(-n // most) or 1
+    of_stats = result.groups["sample_stats"]
+    stats = {name: of_stats.some(name, first) for name in of_stats}  # type: ignore[attr-defined]
+    if first:
+        starts = draws.some("q", first - 1, n)[:, 0]
+    q = draws.some("q", first)
+    return Seen(q, stats, named_by_block(kernel, stats), starts, first, draws.some("q", 0, step) if first else None)
 
 
 def put_warnings(
@@ -176,16 +247,16 @@ def put_warnings(
 
     ``jumps``: what was said of them before the run, which need not be said again.
     """
-    attributes, draws = result.attributes, result.draws
-    chosen, n, tune = attributes["chains"], draws.shape[1], attributes["tuning_steps"]
+    attributes, seen = result.attributes, look_at(result, kernel, runs)
+    chosen, n, tune = attributes["chains"], seen.draws.shape[1], attributes["tuning_steps"]
     found = result.warnings
     if attributes["interrupted"]:
         found += cut_short(result, progress)
     found += [
-        f"The checkpoint of chain {k} could not be written at the end ({run.unsaved}): its file, if there is one, is older "
-        "than the draws here, which are complete."
+        f"Chain {k} did not come back from a call of the model within {drawing.GRACE:g} s after it was asked to stop. Its "
+        f"thread is left behind; the result has the {int(run.control[DRAWS_DONE])} iterations that it had made."
         for k, run in enumerate(runs)
-        if run.unsaved
+        if run.left_behind
     ]
     found += without_pathfinder([run.no_pathfinder for run in runs])
     lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
@@ -198,17 +269,16 @@ def put_warnings(
         found.append(f"The chain is approximate: {inexact_part(kernel).approximation}")
     unevaluated = np.zeros((len(chosen), n), bool)
     for row, k in enumerate(chosen):
-        met = [i - tune for failure in runs[k].failures for i in failure.iterations]
+        met = [i - tune - seen.first for failure in runs[k].failures for i in failure.iterations]
         unevaluated[row, [i for i in met if 0 <= i < n]] = True
-    rows = np.stack([runs[k].stats[:n] for k in chosen])
-    blocks = statistics_of_blocks(kernel, rows)
-    starts = np.stack([runs[k].start for k in chosen])
-    found += review(model.names, draws, blocks, kernels_of(kernel), starts, tune, unevaluated)
+    found += review(
+        model.names, seen.draws, seen.blocks, kernels_of(kernel), seen.starts, tune, unevaluated, seen.thinned
+    )
     found += failed_evaluations(attributes["evaluation_failures"])
     to_say: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
         gradients = attributes["n_gradient_evaluations"]
-        jumps = discontinuity.found(model, kernel, draws, result.sample_stats, starts, gradients)
+        jumps = discontinuity.found(model, kernel, seen.draws, seen.stats, seen.starts, gradients)
         to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
     if jumps is not None:
         found.insert(0, jumps)
@@ -232,7 +302,7 @@ def cut_short(result: Result, progress: Progress | None) -> list[str]:
     attributes = result.attributes
     names = "draws_per_chain", "chains", "iterations_per_chain", "tuning_steps"
     lengths, chosen, done, tune = (attributes[name] for name in names)
-    by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds"}[attributes["stopped_by"]]
+    by = {"interrupt": "Ctrl-C or SIGTERM", "time": "max_seconds", "stop": "stop()"}[attributes["stopped_by"]]
     if not any(lengths) and attributes["draws"]:
         reached = some([f"{n} of chain {k}" for k, n in enumerate(done)])
         return [
@@ -307,13 +377,21 @@ def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:
     return sorted(int(k) for k in order[: best + 1]), int(lengths[order[best]])
 
 
-def failure_of(runs: list[ChainRun]) -> Exception | None:
-    """What to raise where chains ended by an exception: a CheckpointError as it is, else a SamplingError; None if none did."""
+def failure_of(runs: list[ChainRun], disk: str = "checkpoint") -> Exception | None:
+    """What to raise where chains ended by an exception: one of refhmc's own as it is, else a SamplingError; a SaveError where
+    the disk is older than the draws; None if all is well."""
     failed = [k for k, run in enumerate(runs) if run.error is not None]
     if not failed:
-        return None
+        unsaved = [k for k, run in enumerate(runs) if run.unsaved]
+        if not unsaved:
+            return None
+        which = some([f"chain {k}" for k in unsaved])
+        return SaveError(
+            f"the {disk} of {which} could not be written at the end ({runs[unsaved[0]].unsaved}): what lies there is older "
+            "than the draws, which are complete, in this exception's .partial"
+        )
     chain, run = failed[0], runs[failed[0]]
-    if isinstance(run.error, CheckpointError):
+    if isinstance(run.error, CheckpointError | SamplingError):
         return run.error
     words = str(run.error).rstrip(".")
     error = SamplingError(

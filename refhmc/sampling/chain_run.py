@@ -1,67 +1,100 @@
-"""One chain of a run, from its seed or its checkpoint to its last draw."""
+"""One chain of a run: iterations at a time, state in, state out, in whatever thread or process.
+
+A :class:`LiveChain` is a chain in the memory of this process. It makes iterations into rows until these are full, or until it
+is asked to pause or to stop, and then says its state as plain data (:class:`refhmc.sampling.checkpoint.Saved`), from which
+another, here or elsewhere, goes on bit for bit. :func:`run_chain` takes one through a whole run; :func:`run_segment` for some
+seconds, as a task of an executor.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
 from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
-from refhmc.errors import CheckpointError
 from refhmc.models.base import Model
-from refhmc.sampling.chain import Chain, Plan, make_plan
-from refhmc.sampling.checkpoint import Checkpoint, Saved
+from refhmc.sampling.chain import Chain, Plan
+from refhmc.sampling.checkpoint import Saved
 from refhmc.sampling.initialization import pathfinder_start, random_start
+from refhmc.sampling.journal import Rows
 
-CHUNK = 256  # draws at a time in warm-up that is written over
+if TYPE_CHECKING:
+    from refhmc.sampling.keeper import Keeper
+
+SCRATCH = 2**20  # bytes of iterations that are not kept, made at a time
+SEGMENT = 2**26  # bytes of rows that a segment brings back at most
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
-SMALL_WARMUP = 2**26  # bytes of warm-up draws that are worth keeping until the end of the run
+
+
+class ChainTask(NamedTuple):
+    """What a chain is to do; picklable where its model is. ``adapted``: what its warm-up begins from. ``init``: as ``sample``
+    has it."""
+
+    model: Model
+    kernel: Any
+    chain: int
+    entropy: int
+    start: np.ndarray | None
+    draws: int
+    tune: int
+    keep_warmup: bool = False
+    fuse: bool = False
+    init: str = "uniform"
+    adapted: Any = None
+
+    @property
+    def first(self) -> int:
+        """The first iteration whose row is kept."""
+        return 0 if self.keep_warmup else self.tune
+
+    @property
+    def total(self) -> int:
+        return self.tune + self.draws
 
 
 class ChainRun(NamedTuple):
     """What one chain brings back: plain arrays, so that it can come from another process."""
 
-    draws: np.ndarray
-    stats: np.ndarray
-    warmup_draws: np.ndarray
-    warmup_stats: np.ndarray
+    rows: Rows  # of the iterations that were made and are in memory
+    tune: int
     start: np.ndarray  # the position after warm-up
     control: np.ndarray
-    error: BaseException | None
-    error_position: np.ndarray | None
-    failures: list[Failure]  # of this session, where the chain comes from a checkpoint
-    unsaved: str = ""  # why the checkpoint at the end could not be written
+    error: BaseException | None = None
+    error_position: np.ndarray | None = None
+    failures: tuple[Failure, ...] = ()  # of this session, where the chain comes from a checkpoint
+    unsaved: str = ""  # why what is on the disk is older than the rows
     lengths: tuple[tuple[str, float], ...] = ()  # trajectory lengths that warm-up learned: block, length
     adapted: dict[str, Adapted] | None = None  # of each block, where warm-up came to its end
     no_pathfinder: str = ""  # why the chain did not begin where Pathfinder, asked for, would have it
+    left_behind: bool = False  # it did not come back from a call of the model
 
+    @property
+    def warm(self) -> int:
+        """How many of the rows are of warm-up."""
+        return min(max(self.tune - self.rows.first, 0), len(self.rows.draws))
 
-class Rows(NamedTuple):
-    """Where a chain writes its iterations, a row each: ``dropped`` of warm-up are not kept, then ``kept`` are, then the draws.
+    @property
+    def draws(self) -> np.ndarray:
+        return self.rows.draws[self.warm :]
 
-    Whoever made the rows can read those that are written, whatever becomes of the chain.
-    """
+    @property
+    def stats(self) -> np.ndarray:
+        return self.rows.stats[self.warm :]
 
-    draws: np.ndarray
-    stats: np.ndarray
-    dropped: int
-    kept: int
+    @property
+    def warmup_draws(self) -> np.ndarray:
+        return self.rows.draws[: self.warm]
 
-    def after(self, done: int, keep_warmup: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Draws and statistics, and those of warm-up if it is asked for, after ``done`` iterations."""
-        warm, n = min(done, self.kept) if keep_warmup else 0, max(done - self.dropped, self.kept)
-        return self.draws[self.kept : n], self.stats[self.kept : n], self.draws[:warm], self.stats[:warm]
-
-
-def make_rows(dim: int, n_stats: int, draws: int, tune: int, keep_warmup: bool) -> Rows:
-    """Rows for a chain. Warm-up that nobody asked for is written over if it would need much memory."""
-    kept = tune if keep_warmup or 8 * tune * dim <= SMALL_WARMUP else 0
-    return Rows(np.zeros((kept + draws, dim)), np.zeros((kept + draws, n_stats)), tune - kept, kept)
+    @property
+    def warmup_stats(self) -> np.ndarray:
+        return self.rows.stats[: self.warm]
 
 
 def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generator:
@@ -70,159 +103,186 @@ def chain_generator(entropy: int, chain: int, *child: int) -> np.random.Generato
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(chain, *child))))
 
 
-def run_chain(
-    model: Model,
-    kernel: Any,
-    chain: int,
-    entropy: int,
-    start: np.ndarray | None,
-    draws: int,
-    tune: int,
-    keep_warmup: bool,
-    checkpoint: Checkpoint | None = None,
-    control: np.ndarray | None = None,
-    rows: Rows | None = None,
-    fuse: bool = False,
-    plan: Plan | None = None,
-    adapted: Adapted | None = None,
-    init: str = "uniform",
-) -> ChainRun:
-    """One chain from its seed, or its checkpoint, to its last draw. The model's exceptions are carried back. ``plan``: that of
-    the run, where the chain is in the run's process. ``adapted``: what its warm-up begins from. ``init``: as ``sample`` has it.
+class LiveChain:
+    """A chain in this process; ``plan``: what all chains of the run need, ``control``: its counters."""
 
-    With a checkpoint the loop pauses twice a second, after a draw; the state there is kept, and is written every few seconds.
-    A stop may come in the middle of a draw: then the state after the draw before it is made anew from the one kept last.
-    """
-    control = np.zeros(N_CONTROL, np.int64) if control is None else control
-    rng = chain_generator(entropy, chain)
-    plan = make_plan(model, kernel, tune, fuse) if plan is None else plan
-    state = Chain(model, plan, rng)
-    total = tune + draws
-    rows = make_rows(model.dim, plan.n_stats, draws, tune, keep_warmup) if rows is None else rows
-    dropped, kept = rows.dropped, rows.kept
-    scratch = np.zeros((CHUNK, model.dim)), np.zeros((CHUNK, plan.n_stats))
-    start_of_draws, done, unsaved, no_pathfinder = np.full(model.dim, np.nan), 0, "", ""
-    saved: Saved | None = None
-    error: BaseException | None = None
+    def __init__(self, task: ChainTask, plan: Plan, control: np.ndarray) -> None:
+        self.task, self.plan, self.control = task, plan, control
+        self.rng = chain_generator(task.entropy, task.chain)
+        self.chain = Chain(task.model, plan, self.rng)
+        self.done, self.no_pathfinder = 0, ""
+        self.start_of_draws = np.full(task.model.dim, np.nan)
+        self.failures = FailureLog()
 
-    def begin() -> bool:
-        """Put the chain at its start; False if a stop came before that was found. Then nothing may be saved."""
-        nonlocal start_of_draws, no_pathfinder
-        q = random_start(model, plan, rng, chain) if start is None else start
-        if init == "pathfinder":
-            child = chain_generator(entropy, chain, 0)
-            found, no_pathfinder = pathfinder_start(model, plan, q, child, chain, control)
+    def begin(self, saved: Saved | None = None) -> bool:
+        """Put the chain where it was saved, or at its start; False if a stop came before that was found: it has no state then.
+
+        Raises CheckpointError if what was saved is not this model's and kernel's.
+        """
+        if saved is None:
+            self.control[DRAWS_DONE:] = 0
+            if not self._find_start():
+                return False
+        else:
+            self.chain.restore(saved.state)
+            self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
+            self.control[DRAWS_DONE:] = saved.control[DRAWS_DONE:]
+        self.failures = self.task.model.core.begin_failures(self.control)  # the tries for a start do not count
+        return True
+
+    def _find_start(self) -> bool:
+        task = self.task
+        q = random_start(task.model, self.plan, self.rng, task.chain) if task.start is None else task.start
+        if task.init == "pathfinder":
+            child = chain_generator(task.entropy, task.chain, 0)
+            found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
             if found is None:
                 return False
             q = found
-        state.start(q)
-        if adapted is not None:
-            begin_from(state.blocks[0], adapted)
-        if tune == 0:
-            start_of_draws = state.position.copy()
+        self.chain.start(q)
+        if task.adapted is not None:
+            begin_from(self.chain.blocks[0], task.adapted)
+        if task.tune == 0:
+            self.start_of_draws = self.chain.position.copy()
         return True
 
-    def run_on(end: int, control: np.ndarray) -> bool:
-        """Make draws until there are ``end``; False if a pause or a stop came before."""
-        nonlocal done, start_of_draws
-        while done < end:
-            limit = end if done >= dropped else min(end, dropped, done + CHUNK)
-            at = slice(done - dropped, limit - dropped)
-            draws, stats = (rows.draws[at], rows.stats[at]) if done >= dropped else (x[: limit - done] for x in scratch)
-            done += state.run(draws, stats, control)
-            if done == tune:
-                start_of_draws = state.position.copy()
-            if done < limit:
+    def advance(self, rows: Rows) -> bool:
+        """Iterations until the end of ``rows``, into them from their first one on; False if a pause or a stop came before."""
+        dim, n_stats = self.task.model.dim, self.plan.n_stats
+        n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
+        scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
+        while self.done < rows.end:
+            end = rows.end if self.done >= rows.first else min(self.done + n, rows.first)
+            if self.done < self.task.tune:
+                end = min(end, self.task.tune)
+            into = rows if self.done >= rows.first else scratch._replace(first=self.done)
+            into = into.between(self.done, end)
+            self.done += self.chain.run(into.draws, into.stats, self.control)
+            if self.done == self.task.tune:
+                self.start_of_draws = self.chain.position.copy()
+            if self.done < end:
                 return False
         return True
 
-    def keep(control: np.ndarray) -> Saved:
-        n = max(done - dropped, 0)
-        kept = state.to_bytes(), done, rows.draws[:n], rows.stats[:n], start_of_draws, control.copy()
-        return Saved(*kept, no_pathfinder)
+    def saved(self) -> Saved:
+        """The state, between two iterations: not after a stop, which may come in the middle of one."""
+        return Saved(self.chain.to_bytes(), self.done, self.start_of_draws, self.control.copy(), self.no_pathfinder)
 
-    def save(checkpoint: Checkpoint, saved: Saved, now: bool = False) -> None:
-        """The chain goes on where a file cannot be written: a disk that is full may have room at the next try."""
-        nonlocal unsaved
+    def saved_after(self, done: int, earlier: Saved) -> Saved:
+        """The state after so many iterations, made anew from an earlier one. The chain's own counters stay as they are."""
+        own, self.control = self.control, earlier.control.copy()
+        self.control[[STOP, PAUSE]] = 0
+        failures = self.failures
         try:
-            checkpoint.save(chain, saved, now=now)
-            unsaved = ""
-        except OSError as failed:
-            unsaved = f"{type(failed).__name__}: {failed}"
+            self.begin(earlier)
+            nothing = np.empty((0, self.task.model.dim)), np.empty((0, self.plan.n_stats))
+            self.advance(Rows(done, *nothing))
+            return self.saved()
+        finally:
+            self.control, self.failures = own, failures
 
-    def run_and_save(checkpoint: Checkpoint) -> None:
-        nonlocal saved
-        saved = keep(control)
-        with pausing(control):
-            while not run_on(total, control) and not control[STOP]:
-                control[PAUSE] = 0
-                saved = keep(control)
-                save(checkpoint, saved)
-        if done == total:
-            saved = keep(control)
+    def brought_back(self, rows: Rows, error: BaseException | None, position: np.ndarray | None) -> ChainRun:
+        """After ``control[DRAWS_DONE]`` iterations, of which ``rows`` are in memory."""
+        at_draws = int(self.control[DRAWS_DONE]) >= self.task.tune
+        return ChainRun(
+            rows,
+            self.task.tune,
+            self.start_of_draws,
+            self.control,
+            error,
+            position,
+            tuple(self.failures.found.values()),
+            "",
+            self.chain.lengths(),
+            {block.plan.name: adapted_of(block) for block in self.chain.blocks} if at_draws else None,
+            self.no_pathfinder,
+        )
 
-    def return_to(end: int, saved: Saved) -> Saved:
-        """The state after the ``end``-th iteration, less than a second from the one kept."""
-        nonlocal done
-        control = saved.control.copy()
-        control[[STOP, PAUSE]] = 0
-        model.core.begin_failures(control)
-        state.restore(saved.state)
-        done = saved.done
-        run_on(end, control)
-        return keep(control)
 
-    failures, error_position = FailureLog(), None
-    with contextlib.ExitStack() as held:
-        try:
-            there = None
-            if checkpoint is not None:
-                held.enter_context(checkpoint.writing(chain))
-                there = checkpoint.load(chain)
-            if there is not None:
-                restore(state, there, checkpoint.path(chain))  # type: ignore[union-attr]
-                done, start_of_draws, no_pathfinder = there.done, there.start_of_draws, there.no_pathfinder
-                control[DRAWS_DONE:] = there.control[DRAWS_DONE:]
-                control[FIRST] = done
-                rows.draws[: len(there.draws)], rows.stats[: len(there.stats)] = there.draws, there.stats
-            if there is not None or begin():
-                failures = model.core.begin_failures(control)  # the tries for a start do not count
-                if checkpoint is None:
-                    run_on(total, control)
-                else:
-                    run_and_save(checkpoint)
-        except BaseException as caught:  # carried to the caller, who raises it with the draws attached
-            error, error_position = caught, model.core.last_position.get(threading.get_ident())
-            done = int(control[DRAWS_DONE])
-        made = done
-        if checkpoint is not None and saved is not None:
+def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) -> ChainRun:
+    """One chain from its start, or from where it was saved, to its last draw, in this thread. What the model raises is brought
+    back.
+
+    Where something is kept on the disk the loop pauses twice a second, after an iteration; the state there is kept, and is
+    written every few seconds. A stop may come in the middle of an iteration: then the state after the one before it is made
+    anew from the one kept last.
+    """
+    live = LiveChain(task, plan, control)
+    saved, error, position = keeper.saved, None, None
+    try:
+        if live.begin(saved):
+            control[FIRST] = live.done
+            saved = live.saved() if keeper.on_disk else None
+            with pausing(control) if keeper.on_disk else contextlib.nullcontext():
+                while live.done < task.total and not control[STOP]:
+                    if keeper.make_room(live.done):
+                        saved = live.saved()
+                        keeper.save(saved)
+                    whole = live.advance(keeper.rows)
+                    control[PAUSE] = 0
+                    if keeper.on_disk and (whole or not control[STOP]):
+                        saved = live.saved()
+                        keeper.save(saved)
+    except BaseException as caught:  # brought to the caller, who raises it with the draws attached
+        error, position = caught, task.model.core.last_position.get(threading.get_ident())
+    made = int(control[DRAWS_DONE])
+    run = live.brought_back(keeper.made(made), error, position)
+    try:
+        if saved is not None and keeper.on_disk:
             if saved.done < made:
                 # Should the model raise where it did not before, the older state stays.
                 with contextlib.suppress(Exception):
-                    saved = return_to(made, saved)
-            save(checkpoint, saved, now=True)
-    if kept and made >= tune:
-        start_of_draws = rows.draws[tune - 1]
-    return ChainRun(
-        *rows.after(made, keep_warmup),
-        start_of_draws,
-        control,
-        error,
-        error_position,
-        list(failures.found.values()),
-        unsaved,
-        state.lengths(),
-        {block.plan.name: adapted_of(block) for block in state.blocks} if made >= tune else None,
-        no_pathfinder,
-    )
+                    saved = live.saved_after(made, saved)
+            keeper.close(saved)
+    except BaseException as caught:
+        run = run._replace(error=error or caught)
+    return run._replace(rows=keeper.made(made), unsaved=keeper.unsaved or keeper.unstored)
 
 
-def restore(state: Any, saved: Saved, path: Any) -> None:
-    """Take on a chain's saved state. Raises CheckpointError with the file's name if it is not this model's and kernel's."""
+class Segment(NamedTuple):
+    """Some iterations of a chain as they come back from an executor: the run so far, with the rows of these alone; the state
+    after them, None where the chain has none yet; how long they took."""
+
+    run: ChainRun
+    saved: Saved | None
+    seconds: float
+
+
+def run_segment(
+    task: ChainTask, plan: Plan, saved: Saved | None, seconds: float, control: np.ndarray | None = None
+) -> Segment:
+    """Some iterations of a chain, for about so many seconds and at least one: state in, state out."""
+    begin = time.perf_counter()
+    control = np.zeros(N_CONTROL, np.int64) if control is None else control
+    live = LiveChain(task, plan, control)
+    error, position, before = None, None, saved
+    first = max(task.first, saved.done if saved else 0)
+    n = min(task.total - first, max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
+    rows = Rows(first, np.zeros((n, task.model.dim)), np.zeros((n, plan.n_stats)))
     try:
-        state.restore(saved.state)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        if live.begin(saved):
+            before = live.saved()
+            alarm = threading.Timer(seconds, control.__setitem__, (PAUSE, 1))
+            alarm.daemon = True
+            alarm.start()
+            try:
+                while not live.advance(rows) and live.done == before.done and not control[STOP]:
+                    control[PAUSE] = 0
+            finally:
+                alarm.cancel()
+                alarm.join()
+                paused = not control[STOP]
+                control[PAUSE] = 0
+            if paused or live.done == rows.end:
+                before = live.saved()
+    except BaseException as caught:
+        error, position = caught, task.model.core.last_position.get(threading.get_ident())
+    made = int(control[DRAWS_DONE])
+    run = live.brought_back(rows.between(first, max(made, first)), error, position)
+    if before is not None and before.done < made:
+        with contextlib.suppress(Exception):
+            before = live.saved_after(made, before)
+    return Segment(run, before, time.perf_counter() - begin)
 
 
 @contextlib.contextmanager

@@ -1,68 +1,69 @@
-"""Checkpoints: a folder with one file a chain, from which a run goes on as if it had not been stopped, bit for bit.
+"""Checkpoints: a folder from which a run goes on as if it had not been stopped, bit for bit.
 
 ``run.json`` says which run it is: every part of the model (:mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, entropy,
 and the editions of refhmc, Numba, NumPy, Python and the packages that the model's functions reach. ``chain-k.npz`` holds
-the draws and statistics of chain k so far, its state (``Chain.to_bytes``) after the last of them, and which run and which
-chain that is. Both hold a checksum of their content. They are written beside their place and renamed into it, so that a crash
-leaves the one before; they are arrays and JSON, and are never unpickled.
+the state of chain k after its last saved draw (``Chain.to_bytes``), which run and which chain that is, and how many bytes of
+``chain-k.from-i.rows`` belong to it: its draws and statistics from iteration i on (:mod:`refhmc.sampling.journal`), all that
+are kept, or those that are not in a store yet (:mod:`refhmc.sampling.store`). Each file holds a checksum of its content.
+Rows are added behind those that are there, and on the disk before the state that counts them; ``run.json`` and states are
+written beside their place and renamed into it. So a crash leaves what was saved before. They are arrays and JSON, and are
+never unpickled.
 
-While a run is under way it holds ``writer.lock``, and each chain, which may run in another process, its ``chain-k.lock``
-(:mod:`refhmc.core.file_lock`): a second run on the same folder is refused.
+While a run is under way it holds ``writer.lock`` (:mod:`refhmc.core.file_lock`): a second run on the same folder is refused.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import io
 import json
-import os
 import pathlib
 import re
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from refhmc.core.file_lock import FileLock, HeldError
-from refhmc.core.fingerprint import Fingerprint, differences, package_identity, sha256
+from refhmc.core.fingerprint import Fingerprint, differences, package_identity
 from refhmc.errors import CheckpointError, CheckpointWarning
+from refhmc.sampling import journal
+from refhmc.sampling.files import NOT_IN_IT, checksum_of_arrays, checksum_of_run, read_arrays, write_atomically
+from refhmc.sampling.journal import Rows, append
+from refhmc.sampling.migration import migrate
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-FORMAT = 2
+FORMAT = 3
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
-TEMPORARY = re.compile(r"(run\.json|chain-\d+\.npz)\.\d+\.tmp")
+STARTS = "starts.npz"  # compared with what ``run.json`` says of it
+TEMPORARY = re.compile(r"(run\.json|starts\.npz|chain-\d+\.npz)\.\d+\.tmp")
+ROWS = re.compile(r"chain-(\d+)\.from-(\d+)\.rows")
+# What a run cannot go on without, even if it is forced to.
+MUST_AGREE = ("kernel", "tune", "chains", "entropy", "save_warmup", "init", "warmup", "dim")
 CLAUSES = 6  # differences that a message lists
 
 
 class Saved(NamedTuple):
-    """A chain after a draw."""
+    """A chain between two iterations: plain data, all that it needs to go on."""
 
     state: bytes
     done: int  # iterations, warm-up included
-    draws: np.ndarray  # those kept so far, warm-up first where it is kept
-    stats: np.ndarray
     start_of_draws: np.ndarray  # where the chain stood after warm-up; NaN before
     control: np.ndarray
     no_pathfinder: str = ""  # why the chain did not begin where Pathfinder, asked for, would have it
 
 
-_reading = threading.Lock()
+class OnDisk(NamedTuple):
+    """How much of a chain's rows is on the disk: from iteration ``first`` to ``end``, in so many bytes of the file."""
 
-
-def read_arrays(file: Any) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file, given by its path or open, read by one thread at a time.
-
-    NumPy parses their headers with ``ast``; where two threads do, CPython before 3.11.8 may raise SystemError (gh-106905).
-    """
-    with _reading, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    first: int
+    end: int
+    length: int
 
 
 def take(lock: FileLock) -> None:
@@ -78,24 +79,21 @@ def take(lock: FileLock) -> None:
 
 
 class Checkpoint:
-    """The folder of one run; picklable, so that chains in other processes can use it."""
+    """The folder of one run. ``force``: go on though the code of the model or a version is another; ``forced`` says which."""
 
-    def __init__(self, folder: str, run: dict) -> None:
+    def __init__(self, folder: Any, run: dict, *, force: bool = False) -> None:
+        self.force = force
+        self.forced: list[str] = []
         self.folder = pathlib.Path(folder)
         self.run = run
         self._writer = FileLock(self.folder / "writer.lock")
         self._next_save: dict[int, float] = {}
+        self._on_disk: dict[int, OnDisk] = {}
         self._closed = False
-        self._saving = threading.Lock()
+        self._saving = [threading.Lock() for _ in range(run.get("chains", 0))]
 
-    def __getstate__(self) -> dict:
-        return {"folder": self.folder, "run": self.run}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-    def open(self, total: int) -> None:
-        """Make the folder, or check that what lies there is this run, whole, and of at most ``total`` iterations a chain.
+    def open(self) -> None:
+        """Make the folder, or check that what lies there is this run.
 
         Raises CheckpointError, naming what differs or the file that is at fault.
         """
@@ -105,16 +103,8 @@ class Checkpoint:
         except OSError as error:
             raise CheckpointError(f"{self.folder} cannot be written to: {error}") from error
         try:
-            for chain in range(self.run["chains"]):
-                with self.writing(chain):  # a chain in another process may have outlived the run that began it
-                    pass
-            remove_temporary_files(self.folder)
+            remove_left_over_files(self.folder)
             self._take_on(read_run(self.folder))
-            for chain in range(self.run["chains"]):
-                saved = self.load(chain)
-                if saved is not None and saved.done > total:
-                    made, asked = (n - self.run["tune"] for n in (saved.done, total))
-                    raise CheckpointError(f"chain {chain} of the checkpoint has {made} draws, asked for {asked}")
         except BaseException:
             self._writer.release()
             raise
@@ -132,34 +122,43 @@ class Checkpoint:
                 raise CheckpointError(f"{self.folder / 'run.json'} cannot be written: {error}") from error
             return
         found = other_run(self.run, there)
+        if found and self.force and not set(MUST_AGREE) & set(found):
+            self.forced = list(found.values())
+            found = {}
         if found:
             more = f"; and {len(found) - CLAUSES} more" if len(found) > CLAUSES else ""
             raise CheckpointError(
-                f"the checkpoint in {self.folder} is of another run ({'; '.join(found[:CLAUSES])}{more})"
+                f"the checkpoint in {self.folder} is of another run ({'; '.join(list(found.values())[:CLAUSES])}{more})"
             )
+        if there.get("draws") != self.run.get("draws"):
+            there = {**there, "draws": self.run.get("draws")}
+            write_atomically(self.folder / "run.json", json.dumps(there, indent=1).encode())
         self.run = there
 
     def close(self) -> None:
         """Nothing is written from now on; let go of the folder."""
-        with self._saving:
-            self._closed = True
+        self._closed = True
+        for lock in self._saving:
+            with lock:  # what is being written is whole before another may have the folder
+                pass
         self._writer.release()
 
-    @contextlib.contextmanager
-    def writing(self, chain: int) -> Iterator[None]:
-        """While a chain runs, in whatever process: nobody else writes its file."""
-        lock = FileLock(self.folder / f"chain-{chain}.lock")
-        take(lock)
-        try:
-            yield
-        finally:
-            lock.release()
+    def keep_starts(self, starts: np.ndarray | None) -> None:
+        """Where chains begin, if that was given: a run that is resumed by its folder alone needs it."""
+        path = self.folder / STARTS
+        if starts is not None and not path.exists():
+            buffer = io.BytesIO()
+            np.savez(buffer, starts=starts)
+            write_atomically(path, buffer.getvalue())
 
     def path(self, chain: int) -> pathlib.Path:
         return self.folder / f"chain-{chain}.npz"
 
-    def load(self, chain: int) -> Saved | None:
-        """The chain as last saved, or None. Raises CheckpointError, naming the file, if it is damaged or another's."""
+    def path_of_rows(self, chain: int, first: int) -> pathlib.Path:
+        return self.folder / f"chain-{chain}.from-{first}.rows"
+
+    def load(self, chain: int) -> tuple[Saved, Rows | None] | None:
+        """The chain as last saved and its rows, or None. Raises CheckpointError, naming a file that is damaged or another's."""
         path = self.path(chain)
         if not path.exists():
             return None
@@ -168,6 +167,7 @@ class Checkpoint:
             checksum = str(arrays.pop("checksum"))
             run, its_chain = str(arrays["run"]), int(arrays["chain"])
             saved = Saved(**{name: arrays[name] for name in Saved._fields})
+            first, length = int(arrays["first"]), int(arrays["length"])
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
         if checksum != checksum_of_arrays(arrays):
@@ -176,26 +176,56 @@ class Checkpoint:
             raise CheckpointError(f"{path} is of another run than {self.folder / 'run.json'}")
         if its_chain != chain:
             raise CheckpointError(f"{path} holds chain {its_chain}, not chain {chain}")
-        plain = {"state": arrays["state"].tobytes(), "done": int(saved.done), "no_pathfinder": str(saved.no_pathfinder)}
-        return saved._replace(**plain)
+        saved = saved._replace(
+            state=arrays["state"].tobytes(), done=int(saved.done), no_pathfinder=str(saved.no_pathfinder)
+        )
+        path = self.path_of_rows(chain, first)
+        try:
+            rows = journal.read(path, length)
+        except (ValueError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from error
+        if (rows.first if rows else first) != first or (rows.end if rows else first) != max(first, saved.done):
+            raise CheckpointError(f"{path} is damaged: it does not hold the rows that chain {chain} has made")
+        self._on_disk[chain] = OnDisk(first, rows.end if rows else first, length)
+        return saved, rows
 
-    def save(self, chain: int, saved: Saved, *, now: bool = False) -> None:
-        """Write the chain, at most every three seconds unless ``now``. Raises OSError if it cannot be written."""
+    def save(self, chain: int, saved: Saved, rows: Rows, *, now: bool = False) -> bool:
+        """Write the chain, whose ``rows`` are those that only the checkpoint keeps, at most every three seconds unless ``now``.
+
+        Whether it was written. Raises OSError if it cannot be.
+        """
         begin = time.monotonic()
         if not now and begin < self._next_save.setdefault(chain, begin + SAVE_EVERY):
-            return
-        fields = {**saved._asdict(), "state": np.frombuffer(saved.state, np.uint8), "chain": chain}
-        arrays = {name: np.asarray(value) for name, value in {**fields, "run": self.run["checksum"]}.items()}
-        buffer = io.BytesIO()
-        arrays["checksum"] = np.array(checksum_of_arrays(arrays))
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+            return False
         self._next_save[chain] = begin + SAVE_EVERY  # should this fail: not sooner
-        with self._saving:
+        with self._saving[chain]:
             if self._closed:  # the run was given up, and another may have the folder
-                return
+                return False
+            there = self._on_disk.get(chain)
+            if there is None or there.first != rows.first:
+                there = OnDisk(rows.first, rows.first, 0)
+            if saved.done > there.end:
+                new = rows.between(there.end, saved.done)
+                there = OnDisk(rows.first, saved.done, append(self.path_of_rows(chain, rows.first), there.length, new))
+            fields = {**saved._asdict(), "state": np.frombuffer(saved.state, np.uint8), "chain": chain}
+            fields |= {"first": there.first, "length": there.length, "run": self.run["checksum"]}
+            arrays = {name: np.asarray(value) for name, value in fields.items()}
+            buffer = io.BytesIO()
+            arrays["checksum"] = np.array(checksum_of_arrays(arrays))
+            np.savez(buffer, **arrays)  # type: ignore[arg-type]
             write_atomically(self.path(chain), buffer.getvalue())
+            before, self._on_disk[chain] = self._on_disk.get(chain), there
+            if before is not None and before.first != there.first:
+                self.path_of_rows(chain, before.first).unlink(missing_ok=True)
         cost = time.monotonic() - begin
         self._next_save[chain] = time.monotonic() + max(SAVE_EVERY, 20 * cost)
+        return True
+
+    def discard(self, chain: int) -> None:
+        """Remove what is there of a chain."""
+        self._on_disk.pop(chain, None)
+        for path in [self.path(chain), *self.folder.glob(f"chain-{chain}.from-*.rows")]:
+            path.unlink(missing_ok=True)
 
 
 def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings: Any) -> dict[str, Any]:
@@ -215,15 +245,16 @@ def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings:
     }
 
 
-def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """A clause for everything in which two runs differ."""
-    single = [key for key in here if key not in ("packages", "parts", "checksum")]
-    found = [f"{key}: here {here[key]!r}, there {there.get(key)!r}" for key in single if here[key] != there.get(key)]
+def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, str]:
+    """A clause for everything in which two runs differ, by its name."""
+    single = [key for key in here if key not in ("packages", "parts", *NOT_IN_IT)]
+    found = {k: f"{k}: here {here[k]!r}, there {there.get(k)!r}" for k in single if here[k] != there.get(k)}
     one, other = here["packages"], there["packages"]
-    found += [f"{k}: here {one[k]}, there {other[k]}" for k in one if k in other and one[k] != other[k]]
+    found |= {k: f"{k}: here {one[k]}, there {other[k]}" for k in one if k in other and one[k] != other[k]}
     if here["python"] != there["python"]:  # functions are compared as bytecode
-        return [*found, "functions cannot be compared between versions of Python, whose bytecode differs"]
-    return found + differences(here["parts"], there["parts"])
+        words = "functions cannot be compared between versions of Python, whose bytecode differs"
+        return {**found, "functions": words}
+    return found | {clause: clause for clause in differences(here["parts"], there["parts"])}
 
 
 def read_run(folder: Any) -> dict | None:
@@ -237,6 +268,8 @@ def read_run(folder: Any) -> dict | None:
         raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not isinstance(run, dict) or "refhmc_version" not in run:
         raise CheckpointError(f"{path} does not describe a run of refhmc")
+    if run.get("format") == 2:
+        run = migrate(path.parent, run)
     if run.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} was written by refhmc {run['refhmc_version']} in format {run.get('format', 1)} of checkpoints; this is "
@@ -247,37 +280,12 @@ def read_run(folder: Any) -> dict | None:
     return run
 
 
-def checksum_of_run(run: Mapping[str, Any]) -> str:
-    """SHA-256 of all of ``run.json`` but the checksum itself."""
-    return sha256(json.dumps({key: run[key] for key in run if key != "checksum"}, sort_keys=True))
-
-
-def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of arrays with their names, types and shapes."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {arrays[name].shape} ".encode())
-        digest.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
-    return digest.hexdigest()
-
-
-def remove_temporary_files(folder: pathlib.Path) -> None:
-    """Those that a run which was killed while it wrote has left in the folder."""
+def remove_left_over_files(folder: pathlib.Path) -> None:
+    """Those that a run which was killed while it wrote has left: files not renamed yet, rows that no state counts."""
     for path in folder.glob("*.tmp"):
         if TEMPORARY.fullmatch(path.name):
             path.unlink(missing_ok=True)
-
-
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename: an old file stays whole until the new one is."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    for path in folder.glob("*.rows"):
+        found = ROWS.fullmatch(path.name)
+        if found and not (folder / f"chain-{found[1]}.npz").exists():
+            path.unlink(missing_ok=True)

@@ -122,7 +122,7 @@ def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str)
     )
 
 
-def found(model: Model, kernel: Any, draws: np.ndarray, stats: dict, starts: np.ndarray, gradients: int) -> str | None:
+def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, gradients: int) -> str | None:
     """What to say when the log density turns out to jump after a run of a kernel for smooth densities; or None.
 
     ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began; ``gradients`` of the run, of which a

@@ -13,6 +13,7 @@ from refhmc.adaptation.adapted import Adapted, as_dataset
 from refhmc.core.arviz import arviz_0, as_arviz, dataset
 from refhmc.core.named_axes import PREDICTED, Coords, Dims
 from refhmc.sampling.progress import told_apart
+from refhmc.sampling.store import StoredGroup
 
 Group = dict[str, np.ndarray]
 
@@ -36,7 +37,7 @@ class Result:
     ``adaptation``.
     """
 
-    groups: dict[str, Group]
+    groups: dict[str, Any]  # of groups, and of those of a store (:class:`refhmc.sampling.store.StoredGroup`)
     attributes: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     ragged: dict[int, np.ndarray] = field(default_factory=dict)
@@ -45,8 +46,9 @@ class Result:
     coords: Coords = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        about, there = self.attributes, self.groups.get("unconstrained_posterior", {}).get("q", np.zeros((0, 0, 0)))
-        shape = "{} chains of {} draws in {} dimensions".format(*there.shape)
+        about, there = self.attributes, self.groups.get("unconstrained_posterior", {"q": np.zeros((0, 0, 0))})
+        sizes = there.shape("q") if isinstance(there, StoredGroup) else there["q"].shape
+        shape = "{} chains of {} draws in {} dimensions".format(*sizes)
         diverged = f", {self.diverged}" if "divergences_per_chain" in about else ""
         groups = ", ".join(f"{name} ({', '.join(group)})" for name, group in self.groups.items() if group)
         warned = "".join(f"\n    warning: {text}" for text in self.warnings)
@@ -81,8 +83,7 @@ class Result:
         A ``DataTree``, too, where there is no ArviZ. Raises ImportError, saying what to install, without xarray.
         """
         made = {name: self.as_dataset(name) for name, group in self.groups.items() if group}
-        attributes = {**_plain(self.attributes), "warnings": json.dumps(self.warnings)}
-        attributes["created_at"] = datetime.datetime.now(datetime.UTC).isoformat()
+        attributes = self.plain_attributes()
         for group in made.values():
             group.attrs.update(attributes)
         if self.adapted and all(isinstance(each, Adapted) for each in self.adapted):
@@ -90,9 +91,16 @@ class Result:
             made |= {} if learned is None else {"adaptation": learned}
         return as_arviz(made)
 
+    def plain_attributes(self) -> dict[str, Any]:
+        """``attributes`` as files can hold them."""
+        now = datetime.datetime.now(datetime.UTC).isoformat()
+        return {**_plain(self.attributes), "warnings": json.dumps(self.warnings), "created_at": now}
+
     def as_dataset(self, name: str) -> Any:
         """One group as an xarray ``Dataset``, its axes named."""
         group = self.groups[name]
+        if isinstance(group, StoredGroup):
+            return group.as_dataset()
         if name in DATA:
             return dataset(group, self.dims, self.coords, leading=())
         if name.removeprefix("warmup_") in ("sample_stats", "unconstrained_posterior"):  # no variables of the user's

@@ -37,11 +37,13 @@ def review(
     starts: np.ndarray,
     tune: int,
     unevaluated: np.ndarray | None = None,
+    thinned: np.ndarray | None = None,
 ) -> list[str]:
     """Warnings for unconstrained ``draws`` (chain, draw, d) after ``tune`` iterations of warm-up; ``starts`` (chain, d).
 
     ``blocks``: the statistics, of each block by its name, or of the one kernel under the name ""; ``kernels`` likewise.
-    ``unevaluated`` (chain, draw): whether the model said in that transition that it could not be evaluated.
+    ``unevaluated`` (chain, draw): whether the model said in that transition that it could not be evaluated. ``thinned``
+    (chain, fewer, d): every so many of all draws, for R-hat and effective sample size, where ``draws`` are not all.
     """
     chains, n, _ = draws.shape
     if n == 0:
@@ -64,7 +66,7 @@ def review(
         return [*found, f"Only {n} draws a chain: too few for R-hat and effective sample size; take at least 100."]
     if "" in blocks:  # a block's energy changes with the other blocks too
         found += _energy(blocks[""])
-    found += _mixing(names, draws)
+    found += _mixing(names, draws if thinned is None else thinned)
     if chains < MIN_CHAINS:
         many = f"Only {chains} chains" if chains > 1 else "Only one chain"
         found.append(f"{many}: R-hat compares chains and is unreliable below 4; run chains=4.")

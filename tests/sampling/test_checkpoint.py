@@ -10,9 +10,11 @@ import io
 import json
 import multiprocessing
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -26,14 +28,19 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.core import file_lock
 from refhmc.core.records import DRAWS_DONE, FIRST, STOP
-from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError
-from refhmc.sampling import chain_run, checkpoint
+from refhmc.core.sample_stats import N_STATS
+from refhmc.errors import CheckpointError, CheckpointWarning, SamplingError, SaveError
+from refhmc.sampling import chain_run, checkpoint, journal
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.journal import Rows
+from refhmc.sampling.keeper import Keeper
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
 
 KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
 RUN = {"draws": 700, "tune": 600, "chains": 2, "random_seed": 9, "progressbar": False, "raw": True}
 FEW = {**RUN, "draws": 20}
+FILES = {"run.json", *(f"chain-{k}.{end}" for k in range(2) for end in ("npz", "from-0.rows", "from-600.rows"))}
 
 
 def run_there(folder) -> dict:
@@ -77,7 +84,7 @@ def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path_factory):
         for chain in stopped.attributes["chains"]:  # all that was drawn is saved
             drawn = stopped.groups["warmup_unconstrained_posterior"]["q"].shape[1] + stopped.draws.shape[1]
             assert done_there(folder, chain) >= drawn
-        assert {path.name for path in folder.iterdir()} <= {"run.json", "chain-0.npz", "chain-1.npz"}
+        assert {path.name for path in folder.iterdir()} <= FILES
     resumed = refhmc.sample(model, KERNEL, **{**RUN, "random_seed": None}, save_warmup=True, checkpoint=folder)
     assert resumed.attributes["entropy"] == RUN["random_seed"]
     assert_same(resumed, unbroken)
@@ -118,22 +125,24 @@ def test_every_kind_of_chain_goes_on_as_if_unbroken(which, tmp_path, monkeypatch
 
 def test_warm_up_that_is_written_over_goes_on_as_if_unbroken(tmp_path, monkeypatch):
     """Stopped in it, at its end and after it; nothing of it is kept but where it ended."""
-    monkeypatch.setattr(chain_run, "SMALL_WARMUP", 0)
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     model, control = refhmc.models.Funnel(3), np.zeros(16, np.int64)
 
-    def run(draws, **options):
-        return chain_run.run_chain(model, KERNEL, 0, 9, None, draws, 600, False, **options)
+    plan = make_plan(model, KERNEL, 600)
+
+    def run(control, store=None):
+        task = chain_run.ChainTask(model, KERNEL, 0, 9, None, 700, 600)
+        return chain_run.run_chain(task, plan, Keeper(task, plan.n_stats, store), control)
 
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 600, "format": checkpoint.FORMAT})
-    store.open(1300)
+    store.open()
     for iterations in (0, 100, 599, 600, 700):
         control[:] = 0
         stopping = threading.Thread(target=stop_at, args=(control, iterations))
         stopping.start()
-        run(700, checkpoint=store, control=control)
+        run(control, store)
         stopping.join()
-    resumed, unbroken = run(700, checkpoint=store), run(700)
+    resumed, unbroken = run(np.zeros(16, np.int64), store), run(np.zeros(16, np.int64))
     store.close()
     assert resumed.control[FIRST] >= 700
     resumed.control[FIRST] = 0
@@ -259,9 +268,11 @@ def test_draws_are_not_lost_to_a_full_disk(tmp_path, monkeypatch, unbroken):
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(checkpoint, "write_atomically", full)
-    result = refhmc.sample(refhmc.models.Funnel(3), KERNEL, **RUN, save_warmup=True, checkpoint=tmp_path)
-    assert_same(result, unbroken)
-    assert sum("could not be written at the end (OSError: [Errno 28]" in text for text in result.warnings) == 2
+    with pytest.raises(
+        SaveError, match=r"chain 0(, | and )chain 1 could not be written at the end \(OSError: \[Errno 28\]"
+    ) as caught:
+        refhmc.sample(refhmc.models.Funnel(3), KERNEL, **RUN, save_warmup=True, checkpoint=tmp_path)
+    assert_same(caught.value.partial, unbroken)
 
 
 CHILD = """
@@ -320,7 +331,7 @@ def test_killed_at_any_evaluation_and_run_again_is_unbroken(tmp_path):
     assert run(tmp_path / "broken", 10**6) == 0
     assert run(tmp_path / "unbroken", 10**6) == 0
     assert np.array_equal(*(np.load(tmp_path / f"{name}.npy") for name in ("broken", "unbroken")))
-    assert sorted(path.name for path in (tmp_path / "broken").iterdir()) == ["chain-0.npz", "chain-1.npz", "run.json"]
+    assert {path.name for path in (tmp_path / "broken").iterdir()} <= FILES
 
 
 KILLED = """
@@ -521,7 +532,7 @@ def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said
         ({"packages": {"numba": "0.1, files 0"}}, "numba: here .* there 0.1, files 0"),
         ({"packages": {"refhmc": "0.1.0, files 0"}}, "refhmc: here .* there 0.1.0, files 0"),
         ({"refhmc_version": "7"}, "refhmc_version: here .*, there '7'"),
-        ({"format": 3, "refhmc_version": "7"}, "run.json was written by refhmc 7 in format 3"),
+        ({"format": 4, "refhmc_version": "7"}, "run.json was written by refhmc 7 in format 4"),
     ],
 )
 def test_a_run_of_other_versions_is_refused(edit, words, tmp_path):
@@ -570,15 +581,26 @@ def flipped(path):
     path.write_bytes(bytes(content))
 
 
+def block(first, n):
+    """A whole block of rows of the same length, of other iterations."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows"
+        journal.append(path, 0, Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS))))
+        return path.read_bytes()
+
+
 DAMAGES = {
     "a chain, cut": (lambda f: without_last_byte(f / "chain-1.npz"), "chain-1.npz cannot be read"),
     "a chain, one byte": (lambda f: flipped(f / "chain-1.npz"), "chain-1.npz"),
     "a chain, empty": (lambda f: (f / "chain-1.npz").write_bytes(b""), "chain-1.npz cannot be read"),
     "a chain, another's": (lambda f: shutil.copy(f / "chain-0.npz", f / "chain-1.npz"), "chain-1.npz holds chain 0"),
     "a chain, of another run": (copied_from_another_run, "chain-1.npz is of another run"),
-    "a chain, draws": (lambda f: edited(f / "chain-1.npz", draws=np.zeros((620, 4))), "chain-1.npz is damaged"),
     "a chain, one draw less": (lambda f: edited(f / "chain-1.npz", done=np.array(619)), "chain-1.npz is damaged"),
-    "a chain, shape": (lambda f: edited(f / "chain-1.npz", draws=np.zeros((4, 620))), "chain-1.npz is damaged"),
+    "rows, cut": (lambda f: without_last_byte(f / "chain-1.from-600.rows"), "chain-1.from-600.rows is damaged"),
+    "rows, one byte": (lambda f: flipped(f / "chain-1.from-600.rows"), "chain-1.from-600.rows is damaged"),
+    "rows, gone": (lambda f: (f / "chain-1.from-600.rows").unlink(), "chain-1.from-600.rows is damaged"),
+    "rows, another's": (lambda f: (f / "chain-1.from-600.rows").write_bytes(block(0, 20)),
+                        "chain-1.from-600.rows is damaged"),
     "a chain, state": (lambda f: edited(f / "chain-1.npz", state=np.zeros(9, np.uint8)), "chain-1.npz is damaged"),
     "a chain, renumbered": (lambda f: (shutil.copy(f / "chain-0.npz", f / "chain-1.npz"),
                                        edited(f / "chain-1.npz", chain=np.array(1))), "chain-1.npz is damaged"),
@@ -635,12 +657,12 @@ def test_a_damaged_checkpoint_is_refused_by_name(damage, tmp_path):
 
 
 def test_left_over_temporary_files_are_removed_and_others_are_not(tmp_path):
-    ours = ["chain-0.npz.123.tmp", "chain-11.npz.7.tmp", "run.json.5.tmp"]
+    ours = ["chain-0.npz.123.tmp", "chain-11.npz.7.tmp", "run.json.5.tmp", "chain-3.from-0.rows"]
     others = ["notes.tmp", "chain-0.npz.tmp", "chain-x.npz.1.tmp", "my.run.json.5.tmp"]
     for name in (*ours, *others):
         (tmp_path / name).write_text("x")
     refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "chain-0.npz", *others}
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "chain-0.npz", "chain-0.from-0.rows", *others}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -664,20 +686,10 @@ def test_a_second_writer_is_refused_and_removes_nothing(tmp_path):
                 refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
             refused.append((tmp_path / "chain-0.npz.123.tmp").exists())
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CheckpointWarning)
-        refhmc.sample(python_model(), STEPS, **{**SLOW, "progressbar": lambda report: second()}, checkpoint=tmp_path)
+    model = python_model(lambda: time.sleep(0.002))
+    refhmc.sample(model, STEPS, **{**SLOW, "progressbar": lambda report: second()}, checkpoint=tmp_path)
     assert refused == [True]
-    refhmc.sample(python_model(), STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
-
-
-def test_a_chain_that_outlived_its_run_is_a_writer(tmp_path):
-    """As in a process of an executor, whose parent was killed."""
-    refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
-    orphan = checkpoint.Checkpoint(tmp_path, {})
-    with orphan.writing(0), pytest.raises(CheckpointError, match="which holds chain-0.lock"):
-        refhmc.sample(script(), STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
-    refhmc.sample(script(), STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
+    refhmc.sample(model, STEPS, **{**SLOW, "draws": 130}, checkpoint=tmp_path)
 
 
 def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
@@ -685,21 +697,18 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(file_lock, "_lock", none)
-    with (
-        pytest.warns(CheckpointWarning, match="cannot be locked .*Operation not supported"),
-        checkpoint.Checkpoint(tmp_path, {}).writing(0),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
+    with pytest.warns(CheckpointWarning, match="cannot be locked .*Operation not supported"):
+        refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
 
 
 def test_after_a_run_is_given_up_its_threads_write_no_more(tmp_path):
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 0, "format": checkpoint.FORMAT})
-    store.open(10)
-    saved = checkpoint.Saved(b"state", 1, *(np.zeros((1, 1)),) * 2, np.zeros(1), np.zeros(16, np.int64))
-    store.save(0, saved, now=True)
+    store.open()
+    saved = checkpoint.Saved(b"state", 1, np.zeros(1), np.zeros(16, np.int64))
+    rows = Rows(0, *(np.zeros((2, 1)),) * 2)
+    assert store.save(0, saved, rows, now=True)
     store.close()
-    store.save(0, saved._replace(done=2), now=True)
+    assert not store.save(0, saved._replace(done=2), rows, now=True)
     assert done_there(tmp_path, 0) == 1
 
 
@@ -710,4 +719,4 @@ def test_chains_in_other_processes_are_saved_and_resumed(unbroken, tmp_path):
             arguments = {**RUN, "draws": draws, "executor": executor, "save_warmup": True, "checkpoint": tmp_path}
             result = refhmc.sample(refhmc.models.Funnel(3), KERNEL, **arguments)
     assert_same(result, unbroken)
-    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "chain-0.npz", "chain-1.npz"}
+    assert {path.name for path in tmp_path.iterdir()} <= FILES

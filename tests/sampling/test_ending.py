@@ -21,9 +21,8 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.core.records import DRAWS_DONE
-from refhmc.errors import SamplingError, SamplingWarning
-from refhmc.sampling import assembly, chain_run, checkpoint, drawing, interruption
+from refhmc.errors import SamplingError, SamplingWarning, SaveError, WorkerDied
+from refhmc.sampling import assembly, chain_run, checkpoint, interruption
 from refhmc.sampling.progress import Progress
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
@@ -99,7 +98,7 @@ STEPS_AFTER_THE_LAST_DRAW = [
 def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monkeypatch, owner, name, error):
     monkeypatch.setattr(owner, name, raising(error))
     if name == "put_posterior":
-        monkeypatch.setattr(refhmc.sampling.sample, name, raising(error))
+        monkeypatch.setattr(refhmc.sampling.run, name, raising(error))
     with pytest.raises(type(error)) as caught:
         refhmc.sample(normal, progressbar=False, **RUN)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -198,7 +197,7 @@ def test_a_model_that_raised_is_told_of_even_where_warnings_are_errors(sample):
 
 
 ASSEMBLY = {
-    *(f"sampling/{name}.py" for name in ("sample", "drawing", "assembly", "interruption", "review", "result")),
+    *(f"sampling/{name}.py" for name in ("sample", "run", "assembly", "interruption", "review", "result")),
     "models/base.py",
 }
 
@@ -291,7 +290,7 @@ def test_a_callback_that_raises_leaves_no_chain_running(normal, sample):
 def test_a_display_that_cannot_be_closed(normal, sample, expected, monkeypatch):
     display = refhmc.sampling.progress.make_display(False)
     monkeypatch.setattr(display, "close", raising(Injected()), raising=False)
-    monkeypatch.setattr(refhmc.sampling.sample, "make_display", lambda progressbar: display)
+    monkeypatch.setattr(refhmc.sampling.begin, "make_display", lambda progressbar: display)
     with pytest.raises(Injected) as caught:
         sample(normal, **RUN)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -351,9 +350,12 @@ def test_a_full_disk_in_the_last_save(normal, sample, expected, tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_atomically", full)
-        with pytest.warns(SamplingWarning, match="checkpoint of chain 3 could not be written .*No space left"):
-            result = sample(normal, **RUN, checkpoint=tmp_path)
-    assert np.array_equal(result.draws, expected.draws)
+        with pytest.raises(
+            SaveError,
+            match="checkpoint of chain 0, chain 1, chain 2(,| and) chain 3 could not be written .*No space left",
+        ) as caught:
+            sample(normal, **RUN, checkpoint=tmp_path)
+    assert np.array_equal(caught.value.partial.draws, expected.draws)
     again = sample(normal, **RUN, checkpoint=tmp_path)
     assert np.array_equal(again.draws, expected.draws)
 
@@ -416,7 +418,7 @@ class Inline(concurrent.futures.Executor):
 
     def submit(self, function, /, *arguments, **options):
         future = concurrent.futures.Future()
-        if options["chain"] == self.bad:
+        if arguments[0].chain == self.bad:
             future.set_exception(self.error)
         else:
             future.set_result(function(*arguments, **options))
@@ -426,11 +428,11 @@ class Inline(concurrent.futures.Executor):
 @pytest.mark.parametrize("bad", [0, 2, 3])
 @pytest.mark.parametrize("error", [Injected("no"), concurrent.futures.BrokenExecutor("no"), MemoryError("no")])
 def test_a_task_that_is_lost_does_not_take_the_others_with_it(normal, sample, expected, bad, error):
-    with pytest.raises(
-        SamplingError, match=f"chain {bad} stopped at iteration 0: {type(error).__name__}: no"
-    ) as caught:
+    words = f"the worker of chain {bad} was lost 2 times in the segment after iteration 0: {type(error).__name__}: no"
+    with pytest.raises(WorkerDied, match=words) as caught:
         sample(normal, **RUN, executor=Inline(bad, error))
     assert caught.value.__cause__ is error
+    assert (caught.value.chain, caught.value.last_iteration) == (bad, 0)
     partial = caught.value.partial
     assert partial.attributes["chains"] == [k for k in range(4) if k != bad]
     assert np.array_equal(partial.draws, expected.draws[partial.attributes["chains"]])
@@ -444,20 +446,10 @@ def test_an_executor_that_takes_no_tasks(normal, sample):
     assert caught.value.partial.draws.shape == (4, 0, 2)
 
 
-def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample, monkeypatch):
-    real, told = drawing.Drawing.take, []
-
-    def take(self, chain, future):
-        """Ctrl-C while the first chain is waited for."""
-        while not told:
-            if self.control[0, DRAWS_DONE] > 200:
-                told.append(True)
-                raise KeyboardInterrupt
-        real(self, chain, future)
-
-    monkeypatch.setattr(drawing.Drawing, "take", take)
+def test_ctrl_c_stops_chains_in_an_executor_of_threads(normal, sample):
+    """While the first chain is under way."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        result = sample(normal, **LONG, executor=pool)
+        result = sample(normal, **LONG, executor=pool, progressbar=stop_after(200))
     assert result.attributes["stopped_by"] == "interrupt"
     assert result.attributes["chains"] == [0]
     assert 100 < result.draws.shape[1] < LONG["draws"]

@@ -16,8 +16,9 @@ from refhmc.core.records import N_CONTROL, STOP
 from refhmc.errors import CheckpointError, PythonModelWarning, SamplingWarning
 from refhmc.sampling import checkpoint
 from refhmc.sampling.chain import make_plan
-from refhmc.sampling.chain_run import chain_generator, run_chain
+from refhmc.sampling.chain_run import ChainTask, chain_generator, run_chain
 from refhmc.sampling.initialization import pathfinder_start
+from refhmc.sampling.keeper import Keeper
 from tests.helpers.sweeps import swept
 
 STILL = refhmc.HMC(step_size=1e8, n_steps=1)  # every proposal is rejected: the first draw is the start
@@ -229,11 +230,12 @@ def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_pa
     kernel, control = refhmc.NUTS(), np.zeros(N_CONTROL, np.int64)
     control[STOP] = 1
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 5, "format": checkpoint.FORMAT})
-    store.open(10)
-    run = run_chain(far, kernel, 0, 9, None, 5, 5, False, store, control, init="pathfinder")
+    store.open()
+    plan, task = make_plan(far, kernel, 5), ChainTask(far, kernel, 0, 9, None, 5, 5, init="pathfinder")
+    run = run_chain(task, plan, Keeper(task, plan.n_stats, store), control)
     store.close()
     assert run.error is None
     assert len(run.draws) == 0
     assert not (tmp_path / "chain-0.npz").exists()
-    plan, start = make_plan(far, kernel, 5), np.zeros(far.dim)
+    start = np.zeros(far.dim)
     assert pathfinder_start(far, plan, start, chain_generator(9, 0, 0), 0, control)[0] is None

@@ -14,8 +14,8 @@ from refhmc import DHMC, HMC, NUTS, Gibbs
 from refhmc.core.sample_stats import OUTCOMES
 from refhmc.errors import MetricError, SamplingWarning
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProductSoftAbs, SoftAbs
+from refhmc.sampling.begin import _Announcer
 from refhmc.sampling.review import percent, review
-from refhmc.sampling.sample import _Announcer
 from tests.helpers.models import FEW_CALLS
 
 CHAINS, N = 2, 400

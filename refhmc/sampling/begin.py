@@ -1,0 +1,229 @@
+"""A run is begun: what it is given is checked, what it calls compiled, where chains begin found, what is saved taken up."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numba
+
+from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, ends_of
+from refhmc.core import compiled
+from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
+from refhmc.models.base import Model
+from refhmc.sampling import discontinuity
+from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, check_memory, entropy_of
+from refhmc.sampling.assembly import begun, kernel_as_json
+from refhmc.sampling.chain import BlockState, make_plan
+from refhmc.sampling.chain_run import ChainTask, chain_generator
+from refhmc.sampling.checkpoint import Checkpoint, describe_run
+from refhmc.sampling.drawing import Drawing
+from refhmc.sampling.generation import check_groups, chosen
+from refhmc.sampling.initialization import checked_starts
+from refhmc.sampling.progress import make_display
+from refhmc.sampling.recommended import kernel_for
+from refhmc.sampling.run import Request, Run
+from refhmc.sampling.store import Store, states_of
+
+if TYPE_CHECKING:
+    from refhmc.sampling.progress import _Silent
+
+
+def begin_run(
+    model: Model,
+    kernel: Any,
+    *,
+    draws: int,
+    tune: int,
+    chains: int,
+    cores: int | None,
+    random_seed: Any,
+    initvals: Any,
+    init: str,
+    progressbar: Any,
+    save_warmup: bool,
+    executor: Any,
+    checkpoint: Any,
+    store: Any,
+    max_seconds: float | None,
+    raw: bool,
+    preflight: bool,
+    fuse: bool,
+    warmup: Any,
+    generate: Any,
+    level: int = 3,
+    recover: bool = False,
+    force: bool = False,
+) -> Run:
+    """A run under way in the compiled core: the arguments are those of :func:`refhmc.sample`, and so are the errors.
+
+    ``recover``: chains whose files are damaged are drawn again. ``force``: a checkpoint of other code is gone on with.
+    ``level``: of warnings, how far above this the user's call is.
+    """
+    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight, "fuse": fuse}
+    check_kinds(progressbar, executor, checkpoint, store, **flags)
+    kernel, initvals, usual, learned = checked(
+        model, kernel, draws, tune, chains, cores, "numba", max_seconds, init, initvals, warmup, generate
+    )
+    if store is None:
+        check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
+    folder = checkpoint if store is None else states_of(store)
+    entropy = entropy_of(random_seed, folder)
+    display = make_display(progressbar)
+    announcer = _Announcer(display)
+    compiled.announce.append(announcer)
+    saving = None
+    try:
+        # Before any function of the model is called, which may change what it reads.
+        parts = None if folder is None else parts_of_run(model, kernel)
+        begin = time.perf_counter()
+        plan = make_plan(model, kernel, tune, fuse)
+        plan.compile(model.name)
+        compiled_in, begin = time.perf_counter() - begin, time.perf_counter()
+        if announcer.told:
+            display.message(f"refhmc: compiled in {compiled_in:.0f} s")
+        starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
+        if imprecise is not None:
+            warnings.warn(imprecise, PrecisionWarning, stacklevel=level)
+        check_groups(model, first, generate, chains, draws)
+        jumps = discontinuity.declared(model, kernel, first)
+        if jumps is not None:
+            warnings.warn(jumps, DiscontinuityWarning, stacklevel=level)
+        result = begun(model, kernel, entropy, draws, tune, preflight)
+        result.attributes.update(backend="numba", device=f"CPU, Numba {numba.__version__}", shared_step_size=False)
+        result.attributes.update(fused=bool(fuse), compilation_time=compiled_in)
+        if parts is not None:
+            settings = {
+                "draws": int(draws),
+                "tune": int(tune),
+                "chains": int(chains),
+                "entropy": str(entropy),
+                "save_warmup": save_warmup,
+            }
+            settings["fuse"] = bool(fuse)
+            settings["init"] = init
+            settings["warmup"] = "" if learned is None else fingerprint({"warmup": learned}).parts["warmup"]
+            saving = open_checkpoint(folder, model, kernel, parts, starts, settings, force)
+            result.attributes["forced"] = saving.forced
+        each = [None] * chains if starts is None else list(starts)
+        tasks = [
+            ChainTask(model, kernel, k, entropy, each[k], draws, tune, save_warmup, fuse, init) for k in range(chains)
+        ]
+        if learned is not None:
+            begin_from(BlockState(plan.blocks[0]), learned[0])  # raises what the chains would
+            tasks = [task._replace(adapted=learned[task.chain % len(learned)]) for task in tasks]
+        workers = min(chains, cores or os.cpu_count() or 1)
+        stored = None
+        if store is not None:
+            kept = tune if save_warmup else 0
+            stored = Store(store, model, kernel, first, plan.n_stats, chains, draws, tune, kept)
+        drawing = Drawing(tasks, plan, workers, saving, stored, recover=recover)
+        request = Request(
+            model,
+            kernel,
+            usual,
+            init,
+            save_warmup,
+            raw,
+            generate,
+            progressbar,
+            jumps,
+            imprecise,
+            executor,
+            workers,
+            max_seconds,
+        )
+        return Run(request, result, drawing, display, saving, stored)
+    except BaseException:
+        if saving is not None:
+            saving.close()
+        display.close()
+        raise
+    finally:
+        compiled.announce.remove(announcer)
+
+
+def checked(
+    model: Model,
+    kernel: Any,
+    draws: int,
+    tune: int,
+    chains: int,
+    cores: int | None,
+    backend: str,
+    max_seconds: float | None,
+    init: str,
+    initvals: Any,
+    warmup: Any,
+    generate: Any,
+) -> tuple[Any, Any, str, Any]:
+    """The kernel to take, where chains begin, what the result calls that, and what an earlier warm-up has learned, or None.
+
+    Raises what :func:`refhmc.sample` does before anything else is done.
+    """
+    kernel = kernel_for(model, kernel)
+    check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    check_init(init, model)
+    chosen(model, generate)
+    learned = None
+    usual = "initvals" if initvals is not None else "uniform" if model.initial is None else "model"
+    if isinstance(warmup, str) and warmup == "stan":
+        kernel = as_stan(kernel)
+    elif warmup is not None:
+        learned = chains_of(warmup)
+        if initvals is None:
+            initvals, usual = ends_of(warmup, chains), "warmup"
+    return kernel, initvals, usual, learned
+
+
+class _Announcer:
+    """Says what is compiled; ``told`` is what it has said."""
+
+    def __init__(self, display: _Silent) -> None:
+        self.display = display
+        self.told: list[str] = []
+
+    def __call__(self, title: str) -> None:
+        if not self.told:
+            self.display.message(
+                "refhmc: compiling what no earlier run has left (the samplers take some 20 seconds, once)"
+            )
+        if title not in self.told:  # the parts of a metric have one title
+            self.told.append(title)
+            self.display.message(f"refhmc: compiling {title}")
+
+
+def parts_of_run(model: Model, kernel: Any) -> Fingerprint:
+    """The parts of the model, and the classes of the kernel, which may be derived from refhmc's."""
+    of_model, of_kernel = model.made_of(), fingerprint(classes_in("the kernel", kernel))
+    packages = tuple(sorted({*of_model.packages, *of_kernel.packages}))
+    return Fingerprint({**of_model.parts, **of_kernel.parts}, packages, of_model.unknown + of_kernel.unknown)
+
+
+def open_checkpoint(
+    folder: Any, model: Model, kernel: Any, parts: Fingerprint, starts: Any, settings: dict, force: bool
+) -> Checkpoint:
+    """The checkpoint of this run in ``folder``, new or checked to be the same run. ``parts``: from before the first evaluation.
+
+    Warns of what a checkpoint cannot compare.
+    """
+    known = settled(parts, parts_of_run(model, kernel))
+    settings["compiled"] = (
+        model.runs_as_python is None and not numba.config.DISABLE_JIT
+    )  # else the last bits may differ
+    settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
+    checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings), force=force)
+    checkpoint.open()
+    checkpoint.keep_starts(starts)
+    not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
+    if not_compared:
+        text = "A checkpoint cannot tell whether these are as they were when the run began: " + "; ".join(not_compared)
+        try:
+            warnings.warn(text, CheckpointWarning, stacklevel=4)
+        except CheckpointWarning:
+            checkpoint.close()
+            raise
+    return checkpoint

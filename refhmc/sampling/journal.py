@@ -1,0 +1,109 @@
+"""The rows of one chain on disk: a file that is only ever added to, in blocks, each with its checksum.
+
+A block, little-endian throughout: the eight bytes ``RFHMCROW``; as unsigned 64-bit integers the iteration of its first row,
+the number of rows n, of coordinates d and of statistics s; n d doubles, the positions; n s doubles, the statistics; the
+SHA-256 of all of this, 32 bytes. Blocks follow each other without gaps, and so do their rows. What lies behind the length
+that a reader is told is what a crash left, and is written over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import struct
+import sys
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+MAGIC = b"RFHMCROW"
+HEADER = struct.Struct("<8s4Q")
+SUM = hashlib.sha256().digest_size
+
+
+class Rows(NamedTuple):
+    """Consecutive iterations of a chain: the first is number ``first``, warm-up counted; (n, d) and (n, s)."""
+
+    first: int
+    draws: np.ndarray
+    stats: np.ndarray
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.draws)
+
+    def copied(self) -> Rows:
+        return Rows(self.first, self.draws.copy(), self.stats.copy())
+
+    def between(self, first: int, end: int) -> Rows:
+        """Those from iteration ``first`` up to, not with, ``end``; no copies."""
+        at = slice(first - self.first, end - self.first)
+        return Rows(first, self.draws[at], self.stats[at])
+
+
+def append(path: pathlib.Path, length: int, rows: Rows) -> int:
+    """Write one block behind the first ``length`` bytes, to disk; the new length. OSError leaves these bytes as they are."""
+    n, d = rows.draws.shape
+    parts: list[Any] = [HEADER.pack(MAGIC, rows.first, n, d, rows.stats.shape[1])]
+    parts += [np.ascontiguousarray(each, "<f8").data.cast("B") for each in (rows.draws, rows.stats) if each.size]
+    digest = hashlib.sha256()
+    with open(path, "r+b" if path.exists() else "xb") as file:
+        file.seek(length)
+        file.truncate()
+        for part in parts:
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def read(path: pathlib.Path, length: int) -> Rows | None:
+    """All rows in the first ``length`` bytes; None where there are none. ValueError says what is wrong with the file."""
+    if not length:
+        return None
+    if path.stat().st_size < length:
+        raise ValueError(f"it has {path.stat().st_size} bytes, and {length} were written")
+    with open(path, "rb") as file:
+        headers = _headers(file, length)
+        _, first, _, d, s = headers[0]
+        n = sum(header[2] for header in headers)
+        rows, at = Rows(first, np.empty((n, d)), np.empty((n, s))), 0
+        file.seek(0)
+        for header in headers:
+            if header[1:2] + header[3:] != (first + at, d, s):
+                raise ValueError(f"the block of iteration {header[1]} does not go on from the one before it")
+            _read_block(file, header, rows.between(first + at, first + at + header[2]))
+            at += header[2]
+    return rows
+
+
+def _headers(file: IO[bytes], length: int) -> list[tuple]:
+    """Those of all blocks; each is checked with its block."""
+    found, at = [], 0
+    while at < length:
+        file.seek(at)
+        content = file.read(HEADER.size)
+        header = HEADER.unpack(content) if len(content) == HEADER.size else (b"",)
+        if header[0] != MAGIC:
+            raise ValueError(f"no block begins at byte {at}")
+        at += HEADER.size + 8 * header[2] * (header[3] + header[4]) + SUM
+        found.append(header)
+    if at != length:
+        raise ValueError(f"its last block ends at byte {at}, behind the {length} that were written")
+    return found
+
+
+def _read_block(file: IO[bytes], header: tuple, rows: Rows) -> None:
+    digest = hashlib.sha256(file.read(HEADER.size))
+    for each in (rows.draws, rows.stats):
+        if each.size:
+            file.readinto(each.data.cast("B"))  # type: ignore[attr-defined]
+            digest.update(each.data.cast("B"))
+    if file.read(SUM) != digest.digest():
+        raise ValueError(f"the block of iteration {header[1]} does not agree with its checksum")
+    if sys.byteorder != "little":
+        for each in (rows.draws, rows.stats):
+            each.byteswap(inplace=True)

@@ -1,0 +1,142 @@
+"""What is kept of one chain: its rows in memory, in a checkpoint's folder, in a store.
+
+Without a store the rows of a whole run are in memory, and a checkpoint has them too. With one, memory holds those of a chunk
+of the store: when they are full they go there, and what lies behind them in the checkpoint begins anew. Where the disk
+refuses, the rows stay in memory, which grows, and each later occasion tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from refhmc.errors import CheckpointError
+from refhmc.sampling.journal import Rows
+
+if TYPE_CHECKING:
+    from refhmc.sampling.chain_run import ChainTask
+    from refhmc.sampling.checkpoint import Checkpoint, Saved
+    from refhmc.sampling.store import Store
+
+STORE_EVERY = 10.0  # seconds after which what does not fill a chunk goes to the store, to be read there
+TRY_AGAIN = 3.0  # seconds after which a store that could not be written is tried again
+
+
+class Keeper:
+    """The rows of one chain. ``rows``: those in memory, room for what is to come included; ``saved``: where an earlier session
+    has left the chain; ``unsaved``, ``unstored``: why checkpoint and store are older than what was drawn, or nothing.
+
+    ``whole``: the memory for all rows, where it was taken before. Raises CheckpointError if what was saved is damaged.
+    """
+
+    def __init__(
+        self,
+        task: ChainTask,
+        n_stats: int,
+        checkpoint: Checkpoint | None = None,
+        store: Store | None = None,
+        whole: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self.task, self.checkpoint, self.store = task, checkpoint, store
+        self.unsaved = self.unstored = ""
+        self._try_at, self._stored_at = 0.0, time.monotonic()
+        found = None if checkpoint is None else checkpoint.load(task.chain)
+        self.saved: Saved | None = None
+        there: Rows | None = None
+        if found is not None:
+            self.saved, there = found
+        done = self.saved.done if self.saved else 0
+        if done > task.total:
+            text = f"chain {task.chain} of the checkpoint has {done - task.tune} draws, asked for {task.draws}"
+            raise CheckpointError(text)
+        first = max(task.first, done if there is None else there.first) if store else task.first
+        room = store.end_of_chunk(first) - first if store else task.total - first
+        room = max(room, 0 if there is None else len(there.draws))
+        draws, stats = whole or (np.zeros((room, task.model.dim)), np.zeros((room, n_stats)))
+        self.rows = Rows(first, draws, stats)
+        if there is not None:
+            at = self.rows.between(there.first, there.end)
+            at.draws[:], at.stats[:] = there.draws, there.stats
+        if store is not None and self.saved is not None:
+            store.check(task.chain, self.stored)
+
+    @property
+    def stored(self) -> int:
+        """How many iterations a store has, or the rows of which nobody asked for."""
+        return min(self.rows.first, self.saved.done) if self.saved is not None else 0
+
+    @property
+    def on_disk(self) -> bool:
+        return self.checkpoint is not None
+
+    def made(self, done: int) -> Rows:
+        """The rows in memory after ``done`` iterations."""
+        return self.rows.between(self.rows.first, max(done, self.rows.first))
+
+    def add(self, rows: Rows) -> None:
+        """Take rows that were made elsewhere, the next ones."""
+        at = rows.first
+        while at < rows.end:
+            if at == self.rows.end:
+                self._move_on(at)
+            end = min(self.rows.end, rows.end)
+            here, there = self.rows.between(at, end), rows.between(at, end)
+            here.draws[:], here.stats[:] = there.draws, there.stats
+            at = end
+
+    def make_room(self, done: int) -> bool:
+        """Where memory is full after ``done`` iterations, write it to the store, or take more; whether there was need."""
+        full = done == self.rows.end < self.task.total
+        if full:
+            self._move_on(done)
+        return full
+
+    def _move_on(self, done: int) -> None:
+        if not self._write(done):
+            room = min(2 * len(self.rows.draws) + 1, self.task.total - self.rows.first)
+            draws, stats = (np.zeros((room, each.shape[1])) for each in self.rows[1:])
+            draws[: len(self.rows.draws)], stats[: len(self.rows.stats)] = self.rows.draws, self.rows.stats
+            self.rows = Rows(self.rows.first, draws, stats)
+
+    def _write(self, done: int, *, now: bool = False) -> bool:
+        """Write the rows in memory to the store, which then is where memory goes on from; whether that was done."""
+        if not now and time.monotonic() < self._try_at:
+            return False
+        try:
+            self.store.write(self.task.chain, self.made(done))  # type: ignore[union-attr]
+        except OSError as failed:
+            self.unstored = f"{type(failed).__name__}: {failed}"
+            self._try_at = time.monotonic() + TRY_AGAIN
+            return False
+        room = self.store.end_of_chunk(done) - done  # type: ignore[union-attr]
+        same = room == len(self.rows.draws)
+        self._stored_at = time.monotonic()
+        self.rows = Rows(done, *(each if same else np.zeros((room, each.shape[1])) for each in self.rows[1:]))
+        self.unstored = ""
+        return True
+
+    def save(self, saved: Saved, *, now: bool = False) -> None:
+        """Write the chain, if it is time. It goes on where that fails: a full disk may have room at the next try."""
+        if self.store is not None and time.monotonic() > self._stored_at + STORE_EVERY and saved.done > self.rows.first:
+            self._write(saved.done)
+        try:
+            if self.checkpoint is not None and self.checkpoint.save(
+                self.task.chain, saved, self.made(saved.done), now=now
+            ):
+                self.unsaved = ""
+        except OSError as failed:
+            self.unsaved = f"{type(failed).__name__}: {failed}"
+
+    def close(self, saved: Saved) -> None:
+        """Write all that was made: rows and state."""
+        if self.store is not None and saved.done > self.rows.first:
+            self._write(saved.done, now=True)
+        self.save(saved, now=True)
+
+    def start_of_draws(self, tune: int) -> np.ndarray:
+        """Where the chain stood after warm-up, as far as that is known here."""
+        if self.rows.first < tune <= self.rows.end and len(self.rows.draws):
+            return self.rows.draws[tune - 1 - self.rows.first]
+        return np.full(self.task.model.dim, np.nan) if self.saved is None else self.saved.start_of_draws

@@ -1,0 +1,252 @@
+"""A run as an object: it draws in the background, and says how far it is, what it has drawn, and its result."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from refhmc.core.linear_algebra import one_thread
+from refhmc.sampling.assembly import attached, failure_of, put_draws, put_posterior, put_stored, put_warnings
+from refhmc.sampling.chain_run import ChainRun
+from refhmc.sampling.drawing import Drawing, draw_in_threads
+from refhmc.sampling.executors import draw_in_executor
+from refhmc.sampling.generation import put_generated_or_say
+from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.progress import ProgressReport
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+    from refhmc.sampling.checkpoint import Checkpoint
+    from refhmc.sampling.progress import _Silent
+    from refhmc.sampling.result import Result
+    from refhmc.sampling.store import Store
+
+WATCH_EVERY = 0.05  # seconds between two looks at the chains' counters
+AT_EXIT = 5.0  # seconds that a process which ends waits for chains that nobody waited for
+
+
+class Request(NamedTuple):
+    """What is asked of a run beside its chains."""
+
+    model: Model
+    kernel: Any
+    usual: str  # where chains begin: the attribute ``starts``
+    init: str
+    save_warmup: bool
+    raw: bool
+    generate: Any
+    progressbar: Any
+    jumps: str | None
+    imprecise: str | None
+    executor: Any
+    workers: int
+    max_seconds: float | None
+
+
+class Run:
+    """What :func:`refhmc.start` returns: a run in the background. Its methods can be called from any thread.
+
+    :meth:`wait` gives the result; until then :meth:`progress` says how far they
+    are and :meth:`peek` what they have drawn, and :meth:`stop` ends them. A run that nobody waits for is stopped when the
+    process ends.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        result: Result,
+        drawing: Drawing,
+        display: _Silent,
+        checkpoint: Checkpoint | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self._request, self._result, self._drawing, self._display = request, result, drawing, display
+        self._checkpoint, self._store = checkpoint, store
+        self._begin = time.perf_counter()
+        self._error: BaseException | None = None
+        self._over, self._waiting = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._answer: Any = None
+        self._raised: BaseException | None = None
+
+    def __repr__(self) -> str:
+        report = self.progress()
+        state = (
+            "finished" if report.finished else f"stopped by {self._drawing.stopped_by}" if self.stopped else "running"
+        )
+        done, total = int(report.draws_done.sum()), len(report.draws_done) * self._drawing.tasks[0].total
+        return f"Run of {self._request.model.name!r}: {state}, {done} of {total} iterations"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to stop, or its time is over."""
+        return bool(self._drawing.stopped_by)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all chains have come to their end, or to that of a stop."""
+        return self._over.is_set()
+
+    def progress(self) -> ProgressReport:
+        """How far the chains are: a :class:`refhmc.sampling.progress.ProgressReport`."""
+        return self._drawing.report(self.finished)
+
+    def stop(self) -> None:
+        """Ask the chains to end, each within an evaluation of its model; :meth:`wait` then has what they have drawn."""
+        if not self.finished:
+            self._drawing.stop("stop")
+
+    def peek(self) -> Result:
+        """What is drawn so far, a :class:`refhmc.Result` of copies: the largest rectangle of whole draws, as after a stop.
+
+        Its chains may be at the beginning: there is no review and no warning, and warm-up counts for nothing.
+        """
+        from refhmc.sampling.result import Result
+
+        begun = self._result
+        result = Result({}, dict(begun.attributes), dims=begun.dims, coords=begun.coords)
+        runs = [run._replace(rows=run.rows.copied()) for run in self._drawing.runs()]
+        self._put_draws(result, runs)
+        put_posterior(result, self._request.model)
+        return result
+
+    def _put_draws(self, result: Result, runs: list[ChainRun]) -> None:
+        asked, stopped_by = self._request, self._drawing.stopped_by
+        if self._store is None:
+            put_draws(result, asked.kernel, runs, stopped_by, asked.save_warmup)
+        else:
+            put_stored(result, asked.kernel, runs, stopped_by, self._store)
+
+    def wait(self) -> Any | Result:
+        """The result, as :func:`refhmc.sample` gives it, when the chains have ended; shows progress if that was asked for.
+
+        Ctrl-C and, in the main thread, SIGTERM end the run, and what was drawn is returned; a second Ctrl-C raises. Called
+        again it gives the same, or raises the same. Raises what ``sample`` does.
+        """
+        return self._wait()
+
+    def _wait(self) -> Any | Result:
+        """(As far below the user's call from ``sample`` as from ``wait``: warnings name the user's line.)"""
+        try:
+            with sigterm_as_ctrl_c(), self._waiting:
+                if self._raised is not None:
+                    raise self._raised
+                if self._answer is None:
+                    self._watch_and_assemble()
+                return self._answer
+        except BaseException as error:
+            if error is self._raised:
+                raise
+            self._raised = attached(error, self._result, self._put_together)
+            if self._raised is error:
+                raise
+            raise self._raised from error
+
+    def _begin_drawing(self) -> Run:
+        """Have the chains draw, if they do not yet."""
+        if self._thread is None:
+            _unfinished.add(self)
+            self._thread = threading.Thread(target=self._draw, name="refhmc-run", daemon=True)
+            self._thread.start()
+        return self
+
+    # ------------------------------------------------------------------------------------------------ in the background
+
+    def _draw(self) -> None:
+        """In a thread of its own: all that the chains need until they have ended."""
+        asked, limit = self._request, None
+        try:
+            with one_thread():
+                if asked.executor is not None:
+                    draw_in_executor(self._drawing, asked.executor, asked.max_seconds)
+                    return
+                if asked.max_seconds is not None:
+                    limit = threading.Timer(asked.max_seconds, self._drawing.stop, ("time",))
+                    limit.daemon = True
+                    limit.start()
+                draw_in_threads(self._drawing, asked.workers)
+        except BaseException as error:
+            self._error = error
+        finally:
+            if limit is not None:
+                limit.cancel()
+            with contextlib.suppress(OSError):
+                if self._checkpoint is not None:
+                    self._checkpoint.close()
+            self._over.set()
+            _unfinished.discard(self)
+
+    # ----------------------------------------------------------------------------------------- in the thread that waits
+
+    def _watch(self) -> None:
+        """Show progress until the chains have ended; Ctrl-C stops them, a second one is raised."""
+        with contextlib.closing(self._display):
+            try:
+                over = False
+                while not over:
+                    try:
+                        over = self._over.wait(WATCH_EVERY)
+                        self._display.report(self._drawing.report(finished=over))
+                    except KeyboardInterrupt:
+                        if self._drawing.stopped_by == "interrupt":  # the second one
+                            raise
+                        self._drawing.stop("interrupt")
+                        self._drawing.stopped_by = "interrupt"
+            except BaseException as error:
+                self._drawing.stop("error")
+                if not isinstance(error, KeyboardInterrupt):
+                    self._over.wait()
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def _put_together(self) -> None:
+        asked, result, runs = self._request, self._result, self._drawing.runs()
+        self._put_draws(result, runs)
+        from_usual = [asked.init == "uniform" or bool(run.no_pathfinder) for run in runs]
+        result.attributes["starts"] = [asked.usual if usual else asked.init for usual in from_usual]
+        result.attributes["sampling_time"] = time.perf_counter() - self._begin
+        put_posterior(result, asked.model)
+
+    def _watch_and_assemble(self) -> None:
+        asked, result = self._request, self._result
+        self._begin_drawing()
+        self._watch()
+        self._put_together()
+        runs = self._drawing.runs()
+        to_say = put_warnings(result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress)
+        result.warnings[:0] = [] if asked.imprecise is None else [asked.imprecise]
+        failure = failure_of(runs, "checkpoint" if self._store is None else "store")
+        try:
+            for warning in to_say:
+                warnings.warn(warning, stacklevel=4)
+        finally:
+            if failure is not None:
+                raise failure
+        if self._store is not None:
+            self._store.put_attributes(result.plain_attributes())
+        else:
+            for warning in put_generated_or_say(result, asked.model, asked.generate, asked.progressbar):
+                warnings.warn(warning, stacklevel=4)
+        self._answer = result if asked.raw else result.to_arviz()
+
+
+_unfinished: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Before the process ends: a thread in compiled code must not outlive the code."""
+    left = list(_unfinished)
+    impatient = any(run._drawing.stopped_by == "interrupt" for run in left)  # there was a second Ctrl-C
+    for run in left:
+        run.stop()
+    end = time.monotonic() + (AT_EXIT / 10 if impatient else AT_EXIT)
+    for run in left:
+        if run._thread is not None:
+            run._thread.join(max(0.0, end - time.monotonic()))

@@ -1,0 +1,304 @@
+"""A store: a Zarr hierarchy on disk to which draws and statistics go as they come, so that memory stays flat.
+
+The groups are those of a result, ``posterior``, ``sample_stats``, ``unconstrained_posterior`` and with warm-up the same with
+the prefix ``warmup_``: arrays (chain, draw, ...) with named axes, of Zarr's format 3, each chunk with its CRC-32C. They have
+their whole length from the beginning, NaN, 0 or False where nothing is drawn yet; ``draws_done`` (chain,) says how far each
+chain is. So ``xarray.open_datatree(path, engine="zarr")`` reads a run that is under way. In the folder ``checkpoint`` are
+the states of its chains, and rows that have not filled a chunk (:mod:`refhmc.sampling.checkpoint`): a run goes on from there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pathlib
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refhmc.core.named_axes import SAMPLES, axes_of
+from refhmc.errors import CheckpointError
+from refhmc.kernels.blocks import statistics
+from refhmc.sampling.journal import Rows
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+FORMAT = 1
+CHUNK = 2**24  # bytes of positions and statistics of one chain in a chunk
+LEAST_CHUNK = 1024  # draws in one, of a run that may grow
+STATES = "checkpoint"  # the folder of the chains' states
+
+
+def import_zarr() -> Any:
+    """The library. Raises ImportError, saying what to install."""
+    try:
+        import zarr
+    except ModuleNotFoundError as missing:
+        raise ImportError('store= needs Zarr: pip install "refhmc[store]" (or zarr)') from missing
+    return zarr
+
+
+def states_of(path: Any) -> pathlib.Path:
+    """The folder of the states in a store, new or there.
+
+    Raises CheckpointError where something else lies at ``path``, or a store without them."""
+    path = pathlib.Path(path)
+    if (path / STATES / "run.json").exists() or not path.exists():
+        return path / STATES
+    if not path.is_dir() or (any(path.iterdir()) and [each.name for each in path.iterdir()] != [STATES]):
+        why = (
+            f"has no {STATES}/run.json: it can be read, not gone on with"
+            if (path / "zarr.json").exists()
+            else "is no store"
+        )
+        raise CheckpointError(f"{path} {why}: take another folder")
+    return path / STATES
+
+
+class Store:
+    """The hierarchy at ``path``, made or taken up: for each chain room for ``draws``, and for ``warmup`` iterations.
+
+    ``q`` (d,): a position, to see what the model makes of it.
+
+    Raises CheckpointError where a store of other arrays lies there.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        model: Model,
+        kernel: Any,
+        q: np.ndarray,
+        n_stats: int,
+        chains: int,
+        draws: int,
+        tune: int,
+        warmup: int,
+    ) -> None:
+        self.path, self.model, self.kernel = pathlib.Path(path), model, kernel
+        self.chains, self.draws, self.tune, self.warmup = chains, draws, tune, warmup
+        self._one_at_a_time = threading.Lock()  # the model's ``constrain``, and what is said of all chains
+        row, enough = 8 * (model.dim + n_stats), max(draws, tune, LEAST_CHUNK)
+        self.chunk = 2 ** min(max(0, int(math.log2(CHUNK / row))), math.ceil(math.log2(enough)))
+        self.arrays: dict[str, dict[str, Any]] = {}
+        self._zarr = import_zarr()
+        with warnings.catch_warnings():
+            # Of strings, and of metadata in one place: that they are not in Zarr's format 3 yet.
+            warnings.simplefilter("ignore")
+            # A chunk that is missing was lost: those of zeros are written, too.
+            with self._zarr.config.set({"array.write_empty_chunks": True}):
+                try:
+                    self._open(q[None, None], n_stats)
+                except (CheckpointError, OSError, ArithmeticError):
+                    raise
+                except Exception as error:  # whatever Zarr raises of what it cannot read
+                    text = f"{self.path} cannot be opened as a store: {type(error).__name__}: {error}"
+                    raise CheckpointError(text) from error
+
+    def _open(self, q: np.ndarray, n_stats: int) -> None:
+        there = (self.path / "zarr.json").exists()
+        root = self._zarr.open_group(self.path, mode="a", zarr_format=3, use_consolidated=False)
+        if there:
+            made_by = root.attrs.get("refhmc_store")
+            if made_by != FORMAT:
+                raise CheckpointError(
+                    f"{self.path} is a store of format {made_by!r}; this is refhmc of format {FORMAT}"
+                )
+            self.chunk = int(root.attrs["chunk"])
+        self.done = self._array(root, "draws_done", np.zeros(self.chains, np.int64), (self.chains,), ("chain",))
+        example = {
+            "posterior": self.model.constrain(q),
+            "sample_stats": statistics(self.kernel, np.zeros((1, 1, n_stats))),
+            "unconstrained_posterior": {"q": q},
+        }
+        lengths = {"": self.draws} | ({"warmup_": self.warmup} if self.warmup else {})
+        for (prefix, n), (name, group) in itertools.product(lengths.items(), example.items()):
+            self.arrays[prefix + name] = self._group(root, prefix + name, group, n)
+        root.attrs.update(refhmc_store=FORMAT, chunk=self.chunk)
+        self._zarr.consolidate_metadata(self.path)
+
+    def _group(self, root: Any, name: str, example: Mapping[str, np.ndarray], n: int) -> dict[str, Any]:
+        """A group's arrays, like the example but of ``n`` draws of every chain, and the labels of their axes."""
+        own = name.removeprefix("warmup_") == "posterior"
+        dims, coords = (self.model.dims, self.model.coords) if own else ({}, {})
+        group, arrays = root.require_group(name), {}
+        used: dict[str, int] = {}
+        for key, value in example.items():
+            axes = (*SAMPLES, *axes_of(key, value.ndim - 2, dims))
+            used |= dict(zip(axes[2:], value.shape[2:], strict=True))
+            arrays[key] = self._array(group, key, value[0, 0], (self.chains, n, *value.shape[2:]), axes)
+        for axis, labels in coords.items():
+            if len(labels) == used.get(axis) and axis not in group:
+                group.create_array(axis, data=np.asarray(labels), dimension_names=(axis,))
+        return arrays
+
+    def _array(self, group: Any, name: str, example: np.ndarray, shape: tuple, axes: tuple) -> Any:
+        """The array of that name, made or, where it is as it would be made, taken up; longer where there are more draws."""
+        kind = example.dtype
+        per_axis = {"chain": 1, "draw": self.chunk}
+        described = {
+            "shape": shape,
+            "chunks": tuple(per_axis.get(axis, n) for axis, n in zip(axes, shape, strict=True)),
+            "dtype": kind,
+            "fill_value": np.nan if kind.kind == "f" else kind.type(0),
+            "dimension_names": axes,
+            "compressors": [self._zarr.codecs.Crc32cCodec()],
+        }
+        if name not in group:
+            return group.create_array(name, **described)
+        array = group[name]
+        if len(shape) > 1 and array.shape[1] < shape[1]:
+            array.resize((array.shape[0], shape[1], *array.shape[2:]))
+        described["shape"] = (shape[0], *array.shape[1:2], *shape[2:])
+        here, found = (self._description(each) for each in (self._zarr.create_array({}, **described), array))
+        differ = [f"{key}: here {here[key]}, there {found.get(key)}" for key in here if here[key] != found.get(key)]
+        if differ:
+            raise CheckpointError(f"{self.path / group.path / name} is not as this run has it ({'; '.join(differ)})")
+        return array
+
+    @staticmethod
+    def _description(array: Any) -> dict[str, str]:
+        """What ``zarr.json`` says of an array, but for its attributes. (As text: NaN is not equal to itself.)"""
+        return {key: repr(value) for key, value in array.metadata.to_dict().items() if key != "attributes"}
+
+    def end_of_chunk(self, iteration: int) -> int:
+        """The iteration with which the chunk of this one ends."""
+        begin, end = (0, self.tune) if iteration < self.tune else (self.tune, self.tune + self.draws)
+        return min(begin + (1 + (iteration - begin) // self.chunk) * self.chunk, end)
+
+    def write(self, chain: int, rows: Rows) -> None:
+        """Put rows in their places. OSError leaves what was there before."""
+        if rows.first < self.tune < rows.end:
+            self.write(chain, rows.between(rows.first, self.tune))
+            rows = rows.between(self.tune, rows.end)
+        if not len(rows.draws):
+            return
+        prefix, begin = ("warmup_", 0) if rows.first < self.tune else ("", self.tune)
+        at = slice(rows.first - begin, rows.end - begin)
+        with self._one_at_a_time:
+            constrained = self.model.constrain(rows.draws)
+        groups = {
+            "unconstrained_posterior": {"q": rows.draws},
+            "sample_stats": statistics(self.kernel, rows.stats),
+            "posterior": constrained,
+        }
+        for name, group in groups.items():
+            for key, values in group.items():
+                self.arrays[prefix + name][key][chain, at] = values
+        if not prefix:
+            with self._one_at_a_time:
+                self.done[chain] = rows.end - self.tune
+
+    def check(self, chain: int, done: int, *, whole: bool = False) -> None:
+        """What a chain had put here after ``done`` iterations must be there; the last chunk of each array, which may be written
+        to, is read, or all that is there, the ``whole``. Raises CheckpointError, naming what cannot be read."""
+        counts = {"": max(done - self.tune, 0), "warmup_": min(done, self.warmup)}
+        for name, arrays in self.arrays.items():
+            n = counts["warmup_" if name.startswith("warmup_") else ""]
+            group = StoredGroup(self.path, name, arrays, [chain], n)
+            for key in arrays:
+                for first in range(0, n, self.chunk):
+                    at = slice(first, min(first + self.chunk, n))
+                    group.file_of(key, chain, first // self.chunk)
+                    if whole or at.stop == n:
+                        group.read(key, chain, at)
+
+    def put_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Into every group, as ArviZ's objects have them."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            root = self._zarr.open_group(self.path, mode="a", use_consolidated=False)
+            for name in self.arrays:
+                root[name].attrs.update(attributes)
+            self._zarr.consolidate_metadata(self.path)
+
+    def group(self, name: str, chains: list[int], n: int) -> StoredGroup:
+        """The first ``n`` draws of some chains, read when they are asked for."""
+        return StoredGroup(self.path, name, self.arrays[name], chains, n)
+
+
+class StoredGroup(Mapping[str, np.ndarray]):
+    """The arrays of a group by name, each read from the store when it is asked for."""
+
+    def __init__(self, path: pathlib.Path, name: str, arrays: Mapping[str, Any], chains: list[int], n: int) -> None:
+        self.path, self.name, self.arrays, self.chains, self.n = path, name, arrays, chains, n
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        return self.some(key, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return len(self.chains), self.n, *self.arrays[key].shape[2:]
+
+    def some(self, key: str, first: int, step: int = 1) -> np.ndarray:
+        """Every ``step``-th draw from ``first`` on."""
+        at = slice(first, self.n, step)
+        return np.stack([self.read(key, k, at) for k in self.chains])
+
+    def read(self, key: str, chain: int, at: slice) -> np.ndarray:
+        """Some draws of one chain. Raises CheckpointError where a chunk is missing or damaged."""
+        array = self.arrays[key]
+        for j in range(at.start // array.chunks[1], -(-at.stop // array.chunks[1])):
+            self.file_of(key, chain, j)
+        try:
+            return array[chain, at]
+        except (ValueError, OSError, TypeError) as error:
+            raise self._unreadable(key, chain, f"{error}") from error
+
+    def file_of(self, key: str, chain: int, j: int) -> pathlib.Path:
+        """That of the ``j``-th chunk of a chain. Raises CheckpointError where there is none: Zarr would read NaN."""
+        array = self.arrays[key]
+        file = self.path / self.name / key / array.metadata.encode_chunk_key((chain, j) + (0,) * (array.ndim - 2))
+        if not file.exists():
+            raise self._unreadable(key, chain, f"{file} is missing")
+        return file
+
+    def _unreadable(self, key: str, chain: int, why: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path / self.name / key}, chain {chain}, cannot be read: {why}. refhmc.resume(..., recover=True) draws the "
+            "chain again"
+        )
+
+    def with_rows(self, left: Mapping[int, Rows], kernel: Any, store: Store) -> dict[str, np.ndarray]:
+        """Arrays in memory: what is in the store and, of each chain, rows that did not get there."""
+        warm, kind = self.name.startswith("warmup_"), self.name.removeprefix("warmup_")
+        found = {key: self[key] for key in self}
+        for place, k in enumerate(self.chains):
+            rows = left.get(k)
+            if rows is None:
+                continue
+            begin = 0 if warm else store.tune
+            first, end = max(rows.first, begin), min(rows.end, begin + self.n)
+            if end <= first:
+                continue
+            part = rows.between(first, end)
+            made: Mapping[str, np.ndarray] = {"q": part.draws}
+            if kind == "sample_stats":
+                made = statistics(kernel, part.stats)
+            elif kind == "posterior":
+                try:
+                    made = store.model.constrain(part.draws)
+                except Exception:  # the chain has ended by it, and says so
+                    made = {}
+            for key, values in made.items():
+                found[key][place, first - begin : end - begin] = values
+        return found
+
+    def as_dataset(self) -> Any:
+        """An xarray ``Dataset`` that reads when it is used."""
+        import xarray
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = xarray.open_dataset(self.path, group=self.name, engine="zarr", chunks=None)
+        made = made.isel(chain=self.chains, draw=slice(self.n))
+        return made.assign_coords(chain=np.array(self.chains), draw=np.arange(self.n))

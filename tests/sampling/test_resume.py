@@ -1,0 +1,273 @@
+"""A run goes on from its folder alone; damage is an error that names file and remedy, or is drawn again."""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import refhmc
+from refhmc.errors import CheckpointError, CheckpointWarning
+from refhmc.sampling import checkpoint, journal, store
+from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arrays
+from tests.helpers.random_cases import cases
+from tests.helpers.stopping import stop_after
+
+pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+RUN = {"draws": 200, "tune": 120, "chains": 2, "random_seed": 5, "progressbar": False, "raw": True, "generate": False}
+KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
+QUIET = {"progressbar": False, "raw": True, "generate": False}
+KINDS = ["checkpoint", "store"]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(store, "CHUNK", 2**14)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return refhmc.sample(refhmc.models.Funnel(), KERNEL, **RUN, save_warmup=True)
+
+
+def folder_of(path, kind):
+    return path / "checkpoint" if kind == "store" else path
+
+
+def assert_same(result, whole):
+    for group in whole.groups:
+        for name, values in whole.groups[group].items():
+            there = result.groups[group][name]
+            assert np.array_equal(there, values, equal_nan=values.dtype.kind == "f"), (group, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_goes_on_from_its_folder_alone(whole, tmp_path, kind):
+    if kind == "store":
+        pytest.importorskip("zarr")
+    options = {**RUN, "progressbar": stop_after(150), kind: tmp_path / "run"}
+    refhmc.sample(refhmc.models.Funnel(), KERNEL, **options, save_warmup=True, cores=1)
+    assert_same(refhmc.resume(tmp_path / "run", **QUIET), whole)
+    longer = refhmc.resume(tmp_path / "run", draws=260, **QUIET)
+    same = refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 260}, save_warmup=True)
+    assert_same(longer, same)
+    assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
+    with pytest.raises(CheckpointError, match="has 260 draws, asked for 100"):
+        refhmc.resume(tmp_path / "run", draws=100, **QUIET)
+
+
+KERNELS = [
+    refhmc.NUTS(metric=refhmc.metrics.Diagonal(variances=np.arange(1.0, 12.0))),
+    refhmc.HMC(
+        n_steps=4, metric=refhmc.metrics.SoftAbs(1e3), integrator=refhmc.integrators.ImplicitMidpoint(tolerance=1e-9)
+    ),
+    refhmc.Gibbs({(0,): refhmc.NUTS(), tuple(range(1, 11)): refhmc.HMC(n_steps=3)}),
+    refhmc.HMC(trajectory_length=1.5, length_jitter=0.1, step_size=0.2),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_of_refhmc_s_own_is_made_again(kernel):
+    from refhmc.sampling.assembly import kernel_as_json
+    from refhmc.sampling.resume import own_kernel
+
+    text = kernel_as_json(kernel)
+    assert kernel_as_json(own_kernel({"kernel": text}, "folder")) == text
+    assert type(own_kernel({"kernel": text}, "folder")) is type(kernel)
+
+
+def test_starts_that_were_given_are_kept(tmp_path):
+    model, starts = refhmc.models.Funnel(), np.full((2, refhmc.models.Funnel().dim), 0.25)
+    options = {**RUN, "initvals": starts}
+    whole = refhmc.sample(model, KERNEL, **options)
+    refhmc.sample(model, KERNEL, **{**options, "progressbar": stop_after(20)}, checkpoint=tmp_path, cores=1)
+    assert_same(refhmc.resume(tmp_path, **QUIET), whole)
+
+
+class Mine(refhmc.NUTS):
+    """A kernel of the user's."""
+
+
+def test_what_a_folder_does_not_hold_is_asked_for(tmp_path):
+    model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
+    refhmc.sample(model, refhmc.HMC(n_steps=3), **RUN, checkpoint=tmp_path / "one")
+    with pytest.raises(CheckpointError, match="is of the model 'mine', which it does not hold: give it as model="):
+        refhmc.resume(tmp_path / "one", **QUIET)
+    assert refhmc.resume(tmp_path / "one", model, draws=210, **QUIET).draws.shape[1] == 210
+    refhmc.sample(refhmc.models.Funnel(7), Mine(metric=KERNEL.metric), **RUN, checkpoint=tmp_path / "other")
+    with pytest.raises(CheckpointError, match='of the kernel .*"Mine".* give it as kernel='):
+        refhmc.resume(tmp_path / "other", refhmc.models.Funnel(7), **QUIET)
+    with pytest.raises(CheckpointError, match="dim differs"):  # its arguments are not the default
+        refhmc.resume(tmp_path / "other", kernel=Mine(metric=KERNEL.metric), **QUIET)
+    with pytest.raises(CheckpointError, match="no run was saved there"):
+        refhmc.resume(tmp_path / "nowhere", **QUIET)
+
+
+def test_other_code_is_gone_on_with_if_it_is_forced(tmp_path):
+    def model(scale):
+        return refhmc.Model(
+            2, lambda q, data: -0.5 * scale * float(q @ q), lambda q, data: -scale * q, in_python="a test"
+        )
+
+    kernel = refhmc.HMC(n_steps=3, step_size=0.3)
+    refhmc.sample(model(1.0), kernel, **{**RUN, "draws": 50}, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="scale"):
+        refhmc.resume(tmp_path, model(2.0), draws=60, **QUIET)
+    forced = refhmc.resume(tmp_path, model(2.0), draws=60, force=True, **QUIET)
+    assert any("scale" in text for text in forced.attributes["forced"])
+    assert forced.draws.shape == (2, 60, 2)
+    with pytest.raises(CheckpointError, match="kernel: here"):
+        refhmc.resume(tmp_path, model(2.0), refhmc.HMC(n_steps=4, step_size=0.3), force=True, **QUIET)
+
+
+# ---------------------------------------------------------------------------------------------------- older formats
+
+
+def as_format_2(folder):
+    """The folder as refhmc wrote it before rows had files of their own."""
+    run = json.loads((folder / "run.json").read_text())
+    old = {key: value for key, value in run.items() if key not in ("draws", "checksum")} | {"format": 2}
+    old["checksum"] = checksum_of_run(old)
+    for chain in range(run["chains"]):
+        path = folder / f"chain-{chain}.npz"
+        arrays = read_arrays(path)
+        first, length = int(arrays.pop("first")), int(arrays.pop("length"))
+        rows = folder / f"chain-{chain}.from-{first}.rows"
+        kept = journal.read(rows, length)
+        rows.unlink()
+        arrays |= {"draws": kept.draws, "stats": kept.stats, "run": np.asarray(old["checksum"])}
+        del arrays["checksum"]
+        arrays["checksum"] = np.array(checksum_of_arrays(arrays))
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        path.write_bytes(buffer.getvalue())
+    (folder / "run.json").write_text(json.dumps(old))
+
+
+def test_a_checkpoint_of_format_2_is_migrated(whole, tmp_path):
+    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 100}, save_warmup=True, checkpoint=tmp_path)
+    as_format_2(tmp_path)
+    with pytest.raises(CheckpointError, match="does not say how many draws were asked for: give draws="):
+        refhmc.resume(tmp_path, **QUIET)
+    assert json.loads((tmp_path / "run.json").read_text())["format"] == checkpoint.FORMAT
+    assert_same(refhmc.resume(tmp_path, draws=200, **QUIET), whole)
+
+
+def test_a_damaged_checkpoint_of_format_2_is_left_as_it_is(tmp_path):
+    refhmc.sample(refhmc.models.Funnel(), KERNEL, **{**RUN, "draws": 100}, checkpoint=tmp_path)
+    as_format_2(tmp_path)
+    path = tmp_path / "chain-1.npz"
+    content = path.read_bytes()
+    path.write_bytes(content[:-40])
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match="chain-1.npz"):
+        refhmc.resume(tmp_path, draws=200, **QUIET)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+# ---------------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run of each kind, stopped in the middle, that damage is done to copies of."""
+    made = {}
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setattr(store, "CHUNK", 2**14)
+        for kind in KINDS:
+            if kind == "store":
+                pytest.importorskip("zarr")
+            made[kind] = tmp_path_factory.mktemp("saved") / kind
+            options = {**RUN, "draws": 150, kind: made[kind]}
+            refhmc.sample(refhmc.models.Funnel(), KERNEL, **options, save_warmup=True)
+    return made
+
+
+def damaged(path, choose, how, at):
+    """One file of a folder with a byte changed, cut, emptied, or gone; the file."""
+    files = sorted(each for each in path.rglob("*") if each.is_file() and each.stat().st_size)
+    file = files[choose % len(files)]
+    content = bytearray(file.read_bytes())
+    place = at % len(content)
+    if how == "byte":
+        content[place] ^= 1 + at % 255
+    elif how == "cut":
+        content = content[:place]
+    elif how == "empty":
+        content = bytearray()
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(content))
+    return file
+
+
+damages = {
+    "choose": st.integers(0, 10**6),
+    "how": st.sampled_from(["byte", "cut", "empty", "gone"]),
+    "at": st.integers(0, 10**9),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@cases(15)
+@given(**damages)
+def test_damage_is_an_error_or_nothing(kind, choose, how, at, saved, whole, tmp_path_factory):
+    """Whatever is done to one file of the folder: what is gone on with is right, or the error names the folder's file; with
+    ``recover`` the chains are what they were, unless it is the file that says which run it is, or an array's description."""
+    for recover in (False, True):
+        path = tmp_path_factory.mktemp("damaged") / "run"
+        shutil.copytree(saved[kind], path)
+        file = damaged(path, choose, how, at)
+        refused = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CheckpointWarning)
+            try:
+                assert_same(refhmc.resume(path, recover=recover, draws=200, **QUIET), whole)
+            except CheckpointError as error:
+                refused = str(error)
+        assert refused is None or str(path) in refused
+        assert refused is None or not recover or file.name in ("run.json", "zarr.json"), (file, refused)
+        shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_chain_is_drawn_again(kind, saved, whole, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(saved[kind], path)
+    file = folder_of(path, kind) / "chain-1.npz"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"chain-1.npz cannot be read"):
+        refhmc.resume(path, draws=200, **QUIET)
+    with pytest.warns(CheckpointWarning, match=r"Chain 1 is drawn again from its start: .*chain-1.npz cannot be read"):
+        result = refhmc.resume(path, draws=200, recover=True, **QUIET)
+    assert_same(result, whole)
+
+
+def test_code_in_a_folder_is_never_run(saved, tmp_path):
+    """Objects that would run code when they are unpickled, in the place of arrays."""
+    path, ran = tmp_path / "run", tmp_path / "ran"
+    shutil.copytree(saved["checkpoint"], path)
+
+    class Evil:
+        def __reduce__(self):
+            return pathlib.Path.touch, (ran,)
+
+    arrays = read_arrays(path / "chain-0.npz")
+    for name in ("state", "control", "checksum"):
+        with open(path / "chain-0.npz", "wb") as file:
+            np.savez(file, **{**arrays, name: np.array([Evil()], dtype=object)})
+        ran.unlink(missing_ok=True)
+        with pytest.raises(CheckpointError, match="chain-0.npz cannot be read"):
+            refhmc.resume(path, **QUIET)
+        assert not ran.exists()

@@ -1,0 +1,365 @@
+"""A run in the background: how far it is, what it has drawn, how it ends; and chains by executors, segment by segment."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import multiprocessing.pool
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import SamplingError, SamplingWarning, WorkerDied
+from refhmc.sampling import drawing, executors
+from tests.helpers.stopping import stop_after
+
+RUN = {"draws": 200, "tune": 150, "chains": 3, "random_seed": 20261123, "kernel": refhmc.HMC(n_steps=300)}
+LONG = {**RUN, "draws": 1_000_000, "kernel": refhmc.HMC(n_steps=1000)}  # minutes, if nothing stops it
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are not sent on Windows")
+
+
+@pytest.fixture(scope="module")
+def expected(normal):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return refhmc.sample(normal, progressbar=False, raw=True, **RUN)
+
+
+@pytest.fixture
+def short_segments(monkeypatch):
+    """So that a run of a tenth of a second has many."""
+    monkeypatch.setattr(executors, "LEAST", 0.0002)
+    monkeypatch.setattr(executors, "SHARE", 10.0)
+
+
+# ------------------------------------------------------------------------------------------------- in the background
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_a_run_in_the_background_gives_what_sample_gives(normal, expected):
+    run = refhmc.start(normal, progressbar=False, raw=True, **RUN)
+    result = run.wait()
+    assert np.array_equal(result.draws, expected.draws)
+    assert result.warnings == expected.warnings
+    assert run.wait() is result
+    assert run.finished
+    assert not run.stopped
+    assert run.progress().finished
+    assert "finished, 1050 of 1050 iterations" in repr(run)
+
+
+def test_its_warnings_name_the_line_that_waits(normal):
+    run = refhmc.start(normal, progressbar=False, raw=True, **RUN)
+    with pytest.warns(SamplingWarning) as caught:
+        run.wait()
+    assert {each.filename for each in caught} == {__file__}
+
+
+def wait_for(run, iterations):
+    while run.progress().draws_done.min() < iterations:
+        time.sleep(0.002)
+
+
+def test_what_is_peeked_at_is_the_beginning_of_the_result_and_a_copy(normal):
+    run = refhmc.start(normal, progressbar=False, raw=True, cores=3, **LONG)
+    wait_for(run, 160)
+    peeked = run.peek()
+    kept = peeked.draws.copy()
+    assert "running" in repr(run)
+    run.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = run.wait()
+    n = kept.shape[1]
+    assert 10 <= n <= result.draws.shape[1] < LONG["draws"]
+    assert np.array_equal(peeked.draws, kept)
+    assert np.array_equal(kept, result.draws[:, :n])
+    assert set(peeked.posterior) == set(result.posterior)
+    assert result.attributes["stopped_by"] == "stop"
+    assert result.interrupted
+
+
+def test_peeking_before_the_first_draw_is_empty(normal):
+    run = refhmc.start(normal, progressbar=False, raw=True, cores=3, **{**LONG, "tune": 10**6})
+    peeked = run.peek()
+    run.stop()
+    with pytest.warns(SamplingWarning, match=r"There are no draws: stop\(\) stopped the run in warm-up"):
+        run.wait()
+    assert peeked.draws.shape == (3, 0, 2)
+
+
+def test_an_error_is_raised_whenever_it_is_waited_for():
+    def log_density(q, data):
+        if threading.current_thread() is not threading.main_thread() and abs(q[0]) > 1.0:
+            raise OSError("the licence server is away")
+        return -0.5 * float(q @ q)
+
+    model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
+    run = refhmc.start(model, progressbar=False, **{**RUN, "kernel": refhmc.HMC(n_steps=2)})
+    for _ in range(2):
+        with pytest.raises(SamplingError, match="licence server") as caught:
+            run.wait()
+        assert caught.value.partial.attributes["failed_chains"]
+
+
+@pytest.mark.parametrize("name", ["backend", "shared_step_size", "streamed"])
+def test_start_has_the_options_of_the_core(normal, name):
+    with pytest.raises(ValueError, match=f"{name}=.* is of refhmc.sample"):
+        refhmc.start(normal, **{name: "arrays" if name == "backend" else True})
+    with pytest.raises(TypeError, match="draw"):
+        refhmc.start(normal, draw=3)
+
+
+def test_in_asyncio_other_tasks_go_on_and_stop_it(normal):
+    async def main():
+        run = refhmc.start(normal, progressbar=False, raw=True, cores=3, **LONG)
+        waiting = asyncio.create_task(asyncio.to_thread(run.wait))
+        ticks = 0
+        while run.progress().draws_done.min() < 160:
+            await asyncio.sleep(0.005)
+            ticks += 1
+        run.stop()
+        return ticks, await waiting
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ticks, result = asyncio.run(main())
+    assert ticks > 0
+    assert 10 <= result.draws.shape[1] < LONG["draws"]
+
+
+def in_a_process(text, *arguments, **options):
+    script = textwrap.dedent(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+HANGING = """
+import sys, threading, time
+import numpy as np
+import refhmc
+from refhmc.sampling import drawing
+
+drawing.GRACE = float(sys.argv[1])
+calls = 0
+
+def log_density(q, data):
+    global calls
+    calls += 1
+    if calls == 300:
+        print("hangs", flush=True)
+        time.sleep(1e6)
+    return -0.5 * float(q @ q)
+
+model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
+options = {"draws": 1000, "tune": 0, "chains": 1, "random_seed": 1, "raw": True, "progressbar": False}
+try:
+    result = refhmc.sample(model, refhmc.HMC(step_size=0.3, n_steps=2), **options)
+    print(result.draws.shape[1], any("did not come back" in text for text in result.warnings), flush=True)
+except KeyboardInterrupt as stopped:
+    print("raised", stopped.partial.draws.shape[1], flush=True)
+"""
+
+
+@posix
+@pytest.mark.sweep
+@pytest.mark.parametrize(("grace", "signals"), [("0.5", 1), ("1000", 2)])
+def test_a_model_that_hangs_in_a_call_loses_nothing_and_keeps_nothing_alive(grace, signals):
+    """One Ctrl-C gives what was drawn after the time of grace; a second one raises at once. The process ends by itself."""
+    process = in_a_process(HANGING, grace)
+    assert process.stdout.readline() == "hangs\n"
+    for _ in range(signals):
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    words = out.split()
+    assert words[-1:] == ["True"] if signals == 1 else words[0] == "raised"
+    assert 50 <= int(words[0] if signals == 1 else words[1]) <= 150
+
+
+@pytest.mark.sweep
+def test_a_run_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
+    process = in_a_process(
+        """
+        import refhmc
+        run = refhmc.start(refhmc.models.EightSchools(), refhmc.HMC(n_steps=10**5), draws=10**5, chains=2, progressbar=False)
+        """
+    )
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
+    """What a thread does later, when the model comes back, is not in the result."""
+    monkeypatch.setattr(drawing, "GRACE", 0.2)
+    hangs, release, calls = threading.Event(), threading.Event(), []
+
+    def log_density(q, data):
+        calls.append(1)
+        if len(calls) == 400:
+            hangs.set()
+            release.wait(60)
+        return -0.5 * float(q @ q)
+
+    model = refhmc.Model(2, log_density, lambda q, data: -q, in_python="a test")
+    kernel = refhmc.HMC(step_size=0.3, n_steps=2)
+    run = refhmc.start(model, kernel, draws=10_000, tune=0, chains=1, random_seed=1, progressbar=False, raw=True)
+    assert hangs.wait(60)
+    run.stop()
+    try:
+        with pytest.warns(SamplingWarning, match="Chain 0 did not come back from a call of the model within 0.2 s"):
+            result = run.wait()
+    finally:
+        release.set()
+    n = result.draws.shape[1]
+    assert 50 < n < 250
+    assert np.all(np.isfinite(result.draws))
+
+
+# ------------------------------------------------------------------------------------------------------- executors
+
+
+class Dying(concurrent.futures.Executor):
+    """Runs tasks where they are submitted; of those whose number is in ``lost`` the worker is lost."""
+
+    def __init__(self, lost):
+        self.lost, self.sent = lost, 0
+
+    def submit(self, function, /, *arguments, **options):
+        future = concurrent.futures.Future()
+        self.sent += 1
+        if self.sent in self.lost:
+            future.set_exception(ConnectionError("the worker is gone"))
+        else:
+            try:
+                future.set_result(function(*arguments, **options))
+            except BaseException as error:
+                future.set_exception(error)
+        return future
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+@pytest.mark.parametrize("lost", [{1}, {3, 11}, {1, 2, 3}, {7}])
+def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_segments, lost):
+    executor = Dying(lost)
+    result = refhmc.sample(normal, executor=executor, progressbar=False, raw=True, **RUN)
+    assert np.array_equal(result.draws, expected.draws)
+    for name, values in expected.sample_stats.items():
+        assert np.array_equal(result.sample_stats[name], values, equal_nan=True), name
+    assert result.attributes["n_gradient_evaluations"] == expected.attributes["n_gradient_evaluations"]
+    assert executor.sent >= 3 + len(lost)
+
+
+def test_a_worker_lost_twice_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
+    with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times .* ConnectionError: the worker is gone") as caught:
+        refhmc.sample(normal, executor=Dying({1, 4}), progressbar=False, raw=True, **RUN)
+    assert caught.value.partial.attributes["chains"] == [1, 2]
+    assert np.array_equal(caught.value.partial.draws, expected.draws[1:])
+
+
+@posix
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore")
+def test_a_pool_that_breaks_is_replaced_by_the_function_that_made_it(tmp_path, short_segments):
+    """A process of it ends as by ``kill -9``: the pool is broken, and the function is asked for another."""
+    context = multiprocessing.get_context("fork")
+    made = []
+
+    def pool():
+        made.append(concurrent.futures.ProcessPoolExecutor(2, context))
+        return made[-1]
+
+    gradient = lambda q, data: -q  # noqa: E731
+    run = {**RUN, "kernel": refhmc.HMC(step_size=0.3, n_steps=2)}
+    model = Picklable(str(tmp_path / "died"))
+    result = refhmc.sample(model.model(), executor=pool, progressbar=False, raw=True, **run)
+    plain = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), gradient, in_python="a test")
+    assert len(made) == 2
+    assert np.array_equal(result.draws, refhmc.sample(plain, progressbar=False, raw=True, **run).draws)
+    for each in made:
+        each.shutdown()
+
+
+class Picklable:
+    """A density as a callable object, so that it goes to other processes."""
+
+    def __init__(self, pid_file):
+        self.pid_file, self.calls = pid_file, 0
+
+    def __call__(self, q, data):
+        self.calls += 1
+        if self.calls == 500 and not os.path.exists(self.pid_file) and multiprocessing.parent_process() is not None:
+            pathlib.Path(self.pid_file).write_text("died")
+            os._exit(9)
+        return -0.5 * float(q @ q)
+
+    def gradient(self, q, data):
+        return -q
+
+    def model(self):
+        return refhmc.Model(2, self, self.gradient, in_python="a test")
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_a_pool_of_multiprocessing_and_its_kind_is_an_executor(normal, expected, short_segments):
+    with multiprocessing.pool.ThreadPool(2) as pool:
+        assert np.array_equal(
+            refhmc.sample(normal, executor=pool, progressbar=False, raw=True, **RUN).draws, expected.draws
+        )
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_an_executor_shows_progress_and_keeps_to_the_time(normal, short_segments):
+    told = []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        begin = time.monotonic()
+        result = refhmc.sample(normal, executor=pool, progressbar=told.append, raw=True, max_seconds=0.5, **LONG)
+    assert result.attributes["stopped_by"] == "time"
+    assert time.monotonic() - begin < 30
+    done = np.array([report.draws_done.sum() for report in told])
+    assert len(set(done)) > 2
+    assert np.all(np.diff(done) >= 0)
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_ctrl_c_with_an_executor_keeps_whole_draws(normal, short_segments):
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        stopped = refhmc.sample(normal, executor=pool, progressbar=stop_after(300), raw=True, **LONG)
+        n = stopped.draws.shape[1]
+        same = refhmc.sample(normal, progressbar=False, raw=True, **{**LONG, "draws": n})
+    assert stopped.attributes["stopped_by"] == "interrupt"
+    assert n > 100
+    assert np.array_equal(stopped.draws, same.draws[stopped.attributes["chains"]])
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_a_model_that_cannot_be_sent_is_named():
+    model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
+    words = "model 'mine' cannot be sent to the executor's workers .*in a module"
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context) as pool, pytest.raises(SamplingError, match=words):
+        refhmc.sample(model, executor=pool, progressbar=False, **RUN)
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_a_checkpoint_is_written_where_the_run_is_not_where_its_chains_are(normal, expected, short_segments, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        options = {**RUN, "progressbar": False, "raw": True, "checkpoint": tmp_path, "executor": pool}
+        refhmc.sample(normal, **{**options, "draws": 77})
+        assert np.array_equal(refhmc.sample(normal, **options).draws, expected.draws)
+    assert np.array_equal(refhmc.sample(normal, **{**options, "executor": None}).draws, expected.draws)

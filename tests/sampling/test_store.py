@@ -1,0 +1,271 @@
+"""Draws that go to a store are those of a run in memory; it can be read while it is written, and gone on with."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.errors import CheckpointError, SamplingError, SaveError
+from refhmc.sampling import chain_run, checkpoint, executors, keeper, store
+from tests.helpers.stopping import stop_after
+
+zarr = pytest.importorskip("zarr", minversion="3")
+xarray = pytest.importorskip("xarray")
+
+pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+RUN = {"draws": 300, "tune": 120, "chains": 2, "random_seed": 5, "progressbar": False, "raw": True, "generate": False}
+KERNELS = {
+    "nuts": refhmc.NUTS(metric=refhmc.metrics.Dense()),
+    "gibbs": refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=refhmc.metrics.Dense())}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Of 64 rows or less, so that a run has several; and saved at every occasion."""
+    monkeypatch.setattr(store, "CHUNK", 2**14)
+    monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return refhmc.models.Funnel(3)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def expected(model, request):
+    kernel = KERNELS[request.param]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kernel, refhmc.sample(model, kernel, **RUN, save_warmup=True)
+
+
+def assert_same(result, expected):
+    assert set(result.groups) == set(expected.groups)
+    for group in expected.groups:
+        assert set(result.groups[group]) == set(expected.groups[group])
+        for name, values in expected.groups[group].items():
+            there = result.groups[group][name]
+            assert there.dtype == values.dtype
+            assert np.array_equal(there, values, equal_nan=values.dtype.kind == "f"), (group, name)
+
+
+def test_what_is_in_a_store_is_what_would_be_in_memory(model, expected, tmp_path):
+    kernel, whole = expected
+    result = refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
+    assert isinstance(result.groups["posterior"], store.StoredGroup)
+    assert_same(result, whole)
+    assert result.warnings == whole.warnings
+    for name in ("n_gradient_evaluations", "divergences_per_chain", "draws_per_chain", "adaptation"):
+        assert result.attributes[name] == whole.attributes[name], name
+    assert "2 chains of 300 draws in 4 dimensions" in repr(result)
+
+
+@pytest.mark.parametrize("stops", [(0, 1), (60, 119, 120), (121, 200, 419), (64, 184, 185)])
+def test_stopped_and_taken_up_again_it_is_unbroken(model, expected, tmp_path, stops):
+    kernel, whole = expected
+    for stop in stops:
+        options = {**RUN, "progressbar": stop_after(stop)}
+        refhmc.sample(model, kernel, **options, save_warmup=True, store=tmp_path / "run", cores=1)
+    resumed = refhmc.sample(model, kernel, **{**RUN, "random_seed": None}, save_warmup=True, store=tmp_path / "run")
+    assert_same(resumed, whole)
+
+
+def test_it_grows_with_the_draws(model, expected, tmp_path):
+    kernel, whole = expected
+    for draws in (0, 77, 300):
+        result = refhmc.sample(model, kernel, **{**RUN, "draws": draws}, save_warmup=True, store=tmp_path / "run")
+        assert result.draws.shape == (2, draws, 4)
+    assert_same(result, whole)
+
+
+def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "LEAST", 0.0002)
+    monkeypatch.setattr(executors, "SHARE", 10.0)
+    kernel, whole = expected
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        options = {**RUN, "executor": pool}
+        assert_same(refhmc.sample(model, kernel, **options, save_warmup=True, store=tmp_path / "run"), whole)
+
+
+def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
+    """The draws that ``draws_done`` counts are there, in chunks that are whole; no warning is given."""
+    monkeypatch.setattr(keeper, "STORE_EVERY", 0.05)
+    path = tmp_path / "run"
+    options = {**RUN, "draws": 10**6, "chains": 1}
+    run = refhmc.start(model, refhmc.HMC(n_steps=200), **options, store=path)
+    seen = 0
+    while seen < 200:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tree = xarray.open_datatree(path, engine="zarr")
+            seen = int(tree["draws_done"][0])
+            q = tree["unconstrained_posterior/q"][0, :seen].to_numpy()
+        assert np.all(np.isfinite(q))
+    run.stop()
+    result = run.wait()
+    assert np.array_equal(q, result.draws[0, :seen])
+
+
+def test_its_axes_have_names_and_labels(tmp_path):
+    result = refhmc.sample(refhmc.models.EightSchools(), **{**RUN, "raw": False}, store=tmp_path / "run")
+    theta = result["posterior"]["theta"]
+    assert theta.dims == ("chain", "draw", "school")
+    assert list(theta["school"].to_numpy()) == list(refhmc.models.EightSchools().coords["school"])
+    assert theta.shape == (2, 300, 8)
+    tree = xarray.open_datatree(tmp_path / "run", engine="zarr")
+    assert np.array_equal(tree["posterior/theta"].to_numpy(), theta.to_numpy())
+    assert tree["posterior"].attrs["entropy"] == 5
+
+
+def test_a_stop_leaves_a_rectangle(model, tmp_path):
+    options = {**RUN, "draws": 10**6, "progressbar": stop_after(300), "kernel": refhmc.HMC(n_steps=50)}
+    result = refhmc.sample(model, **options, store=tmp_path / "run", cores=2)
+    n = result.draws.shape[1]
+    same = refhmc.sample(model, **{**options, "progressbar": False, "draws": n})
+    assert 100 < n < 10**6
+    assert_same(result, same)
+
+
+def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
+    """The last draws of each chain, and for R-hat every so many; what is wrong is still said."""
+    from refhmc.sampling import assembly
+
+    monkeypatch.setattr(assembly, "LOOKED_AT", 1)
+    result = refhmc.sample(model, KERNELS["nuts"], **{**RUN, "draws": 3000}, store=tmp_path / "run")
+    assert any("R-hat" in text or "ffective sample size" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("there", "words"), [("file", "is no store"), ("other", "is no store"), ("zarr", "has no checkpoint/run.json")]
+)
+def test_something_else_is_not_written_over(model, tmp_path, there, words):
+    path = tmp_path / "run"
+    if there == "file":
+        path.write_text("mine")
+    elif there == "other":
+        path.mkdir()
+        (path / "thesis.txt").write_text("mine")
+    else:
+        zarr.open_group(path, mode="w")
+    with pytest.raises(CheckpointError, match=words):
+        refhmc.sample(model, KERNELS["nuts"], **RUN, store=path)
+    with pytest.raises(ValueError, match="give store= alone"):
+        refhmc.sample(model, KERNELS["nuts"], **RUN, store=path, checkpoint=tmp_path / "other")
+
+
+def test_another_run_is_refused(model, tmp_path):
+    refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="entropy: here '6', there '5'"):
+        refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, store=tmp_path / "run")
+
+
+# ------------------------------------------------------------------------------------------------------ full disks
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path, monkeypatch):
+    kernel, whole = expected
+    real, tries = store.Store.write, []
+
+    def write(self, chain, rows):
+        tries.append(chain)
+        if len(tries) < 3:
+            full()
+        real(self, chain, rows)
+
+    monkeypatch.setattr(keeper, "TRY_AGAIN", 0.0)
+    monkeypatch.setattr(store.Store, "write", write)
+    assert_same(refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run"), whole)
+    assert len(tries) > 3
+
+
+@pytest.mark.parametrize("checkpoint_too", [False, True])
+def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
+    model, expected, tmp_path, monkeypatch, checkpoint_too
+):
+    kernel, whole = expected
+    real, tries = store.Store.write, []
+
+    def write(self, chain, rows):
+        tries.append(chain)
+        if len(tries) > 3:
+            full()
+        real(self, chain, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "write", write)
+        if checkpoint_too:
+            patch.setattr(checkpoint.Checkpoint, "save", full)
+        with pytest.raises(SaveError, match="the store of chain 0.* could not be written .*No space left") as caught:
+            refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
+    assert_same(caught.value.partial, whole)
+    resumed = refhmc.sample(model, kernel, **RUN, save_warmup=True, store=tmp_path / "run")
+    assert_same(resumed, whole)
+
+
+def test_a_constrain_that_raises_keeps_what_was_stored(tmp_path):
+    """A chain ends where its values cannot be made; positions and statistics are there."""
+
+    def constrain(q):
+        if np.any(np.abs(q) > 2.5):
+            raise ValueError("too far")
+        return {"x": q}
+
+    model = refhmc.Model(
+        2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", constrain=constrain
+    )
+    with pytest.raises(SamplingError, match="too far"):
+        refhmc.sample(model, refhmc.HMC(n_steps=3), **RUN, store=tmp_path / "run")
+
+
+# ------------------------------------------------------------------------------------------------------------ kills
+
+KILLED = """
+import os, sys, threading, time
+import refhmc
+from refhmc.sampling import chain_run, checkpoint, keeper, store
+
+chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, keeper.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
+path, seconds = sys.argv[1], float(sys.argv[2])
+if seconds >= 0:
+    threading.Timer(seconds, os._exit, (9,)).start()
+options = {"draws": 20_000, "tune": 2_000, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
+refhmc.sample(refhmc.models.EightSchools(), refhmc.NUTS(metric=refhmc.metrics.Dense()), **options, save_warmup=True, store=path)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_time_and_run_again_it_is_unbroken(tmp_path):
+    """As at ``kill -9``: in start-up, warm-up, amid writing, and in putting the result together."""
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+
+    def run(name, seconds):
+        command = [sys.executable, "-W", "ignore", str(script), str(tmp_path / name), str(seconds)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 9), done.stderr
+        return done.returncode
+
+    rng = np.random.default_rng(8)
+    ends = [run("broken", seconds) for seconds in rng.uniform(0.6, 2.0, 12)]
+    assert sum(end == 9 for end in ends) >= 6
+    assert run("broken", -1) == 0
+    assert run("unbroken", -1) == 0
+    one, other = (xarray.open_datatree(tmp_path / name, engine="zarr") for name in ("broken", "unbroken"))
+    for group in ("posterior", "sample_stats", "unconstrained_posterior", "warmup_posterior", "warmup_sample_stats"):
+        for name in one[group].data_vars:
+            assert np.array_equal(one[group][name].to_numpy(), other[group][name].to_numpy(), equal_nan=True), name
