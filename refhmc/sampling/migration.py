@@ -36,11 +36,12 @@ def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
             continue
         try:
             arrays = read_arrays(path)
+            checksum = str(arrays.pop("checksum"))
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        if checksum != checksum_of_arrays(arrays):
+            raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum")
         if "draws" in arrays:  # else it was done before
-            if str(arrays.pop("checksum")) != checksum_of_arrays(arrays):
-                raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum")
             found[chain] = arrays
     for chain, arrays in found.items():
         draws, stats = arrays.pop("draws"), arrays.pop("stats")

@@ -270,14 +270,14 @@ class StoredGroup(Mapping[str, np.ndarray]):
 
     def with_rows(self, left: Mapping[int, Rows], kernel: Any, store: Store) -> dict[str, np.ndarray]:
         """Arrays in memory: what is in the store and, of each chain, rows that did not get there."""
-        warm, kind = self.name.startswith("warmup_"), self.name.removeprefix("warmup_")
-        found = {key: self[key] for key in self}
+        kind, begin = self.name.removeprefix("warmup_"), 0 if self.name.startswith("warmup_") else store.tune
+        found = {key: np.full(self.shape(key), each.fill_value, each.dtype) for key, each in self.arrays.items()}
         for place, k in enumerate(self.chains):
-            rows = left.get(k)
-            if rows is None:
-                continue
-            begin = 0 if warm else store.tune
+            rows = left.get(k, Rows(begin + self.n, np.zeros((0, 0)), np.zeros((0, 0))))
             first, end = max(rows.first, begin), min(rows.end, begin + self.n)
+            there = slice(0, min(first - begin, self.n))
+            for key, values in found.items():
+                values[place, there] = self.read(key, k, there)
             if end <= first:
                 continue
             part = rows.between(first, end)

@@ -518,7 +518,8 @@ def test_a_cache_does_not_make_a_run_another_and_what_cannot_be_compared_is_said
             warnings.simplefilter("error", CheckpointWarning)
             with pytest.raises(CheckpointWarning):
                 refhmc.sample(again, STEPS, **few, checkpoint=tmp_path / "another")
-        assert [path.name for path in (tmp_path / "another").iterdir()] == ["run.json"]  # and no lock
+        there = {path.name for path in (tmp_path / "another").iterdir()}
+        assert there == {"run.json", "starts.npz"}  # and no lock
         other = CachingNormal(2.0, file)
         another = refhmc.Model(2, other.log_density, other.gradient, in_python="a test")
         with pytest.raises(CheckpointError, match="`scale` of .* here 2.0, there 1.0"):
@@ -662,7 +663,8 @@ def test_left_over_temporary_files_are_removed_and_others_are_not(tmp_path):
     for name in (*ours, *others):
         (tmp_path / name).write_text("x")
     refhmc.sample(script(), STEPS, **SLOW, checkpoint=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "chain-0.npz", "chain-0.from-0.rows", *others}
+    made = {"run.json", "starts.npz", "chain-0.npz", "chain-0.from-0.rows"}
+    assert {path.name for path in tmp_path.iterdir()} == {*made, *others}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
