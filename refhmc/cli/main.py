@@ -208,6 +208,23 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     sample.set_defaults(run=run_sample)
 
+    resume = commands.add_parser("resume", help="go on with a run that --checkpoint or --store has saved")
+    resume.add_argument("folder", type=pathlib.Path)
+    resume.add_argument("model", nargs="?", help="as it was; needed where it is not a built-in one with its defaults")
+    resume.add_argument("--widths", metavar="N,N,...", help="of a network, as they were")
+    resume.add_argument(
+        "--draws", type=int, help="of each chain, from the beginning; default: as many as were asked for"
+    )
+    resume.add_argument("--recover", action="store_true", help="draw chains whose files are damaged again")
+    resume.add_argument("--force", action="store_true", help="though code or versions have changed since")
+    resume.add_argument("--cores", type=int)
+    resume.add_argument("--max-seconds", type=float)
+    resume.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    resume.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    resume.add_argument("--quiet", action="store_true", help="no progress")
+    resume.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
+    resume.set_defaults(run=run_resume)
+
     models = commands.add_parser("models", help="list the built-in models")
     models.set_defaults(run=run_models)
     add_commands(commands)
@@ -222,7 +239,74 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run_sample(options: Any) -> int:
-    """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth.
+    """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth."""
+    import refhmc
+
+    model = _model(options.model, options.widths)
+    if options.split is not None:
+        model = model.split(options.split)
+    kernel = make_kernel(options, model)
+    if options.generate is not None and options.out is None:
+        raise ValueError("--generate says what --out writes: give --out FILE.nc, too")
+    return deliver(
+        options,
+        model,
+        advice_taken(options, model),
+        lambda: refhmc.sample(
+            model,
+            kernel,
+            draws=options.draws,
+            tune=options.tune,
+            chains=options.chains,
+            cores=options.cores,
+            random_seed=options.seed,
+            init=options.init,
+            max_seconds=options.max_seconds,
+            progressbar=not options.quiet,
+            raw=True,
+            fuse=options.fuse,
+            generate=options.generate if options.out is not None else False,
+            warmup=learned(options.warmup),
+            initvals=options.initvals,
+            checkpoint=options.checkpoint,
+            store=options.store,
+            save_warmup=options.save_warmup,
+            preflight=not options.no_preflight,
+            backend=options.backend,
+            shared_step_size=False if options.own_step_sizes else None,
+            streamed=options.streamed,
+        ),
+    )
+
+
+def run_resume(options: Any) -> int:
+    """``refhmc resume``: go on with a run, or give it more draws; then as ``refhmc sample``."""
+    import refhmc
+    from refhmc.models.recommended import Recommended
+    from refhmc.sampling.resume import model_of
+
+    model = model_of(options.folder) if options.model is None else _model(options.model, options.widths)
+    return deliver(
+        options,
+        model,
+        Recommended(),
+        lambda: refhmc.resume(
+            options.folder,
+            model,
+            draws=options.draws,
+            recover=options.recover,
+            force=options.force,
+            cores=options.cores,
+            max_seconds=options.max_seconds,
+            progressbar=not options.quiet,
+            raw=True,
+            generate=None if options.out is not None else False,
+        ),
+    )
+
+
+def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], Result]) -> int:
+    """Draw, write ``--out`` and ``--plot``, print; the status to end with.
 
     Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
     """
@@ -230,48 +314,19 @@ def run_sample(options: Any) -> int:
 
     import refhmc
 
-    model = _model(options.model, options.widths)
-    if options.split is not None:
-        model = model.split(options.split)
-    kernel = make_kernel(options, model)
     for path in (options.out, options.plot):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
-    if options.generate is not None and options.out is None:
-        raise ValueError("--generate says what --out writes: give --out FILE.nc, too")
     failure = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # printed below, in order
-            result = refhmc.sample(
-                model,
-                kernel,
-                draws=options.draws,
-                tune=options.tune,
-                chains=options.chains,
-                cores=options.cores,
-                random_seed=options.seed,
-                init=options.init,
-                max_seconds=options.max_seconds,
-                progressbar=not options.quiet,
-                raw=True,
-                fuse=options.fuse,
-                generate=options.generate if options.out is not None else False,
-                warmup=learned(options.warmup),
-                initvals=options.initvals,
-                checkpoint=options.checkpoint,
-                store=options.store,
-                save_warmup=options.save_warmup,
-                preflight=not options.no_preflight,
-                backend=options.backend,
-                shared_step_size=False if options.own_step_sizes else None,
-                streamed=options.streamed,
-            )
+            result = draw()
     except BaseException as error:
-        result = getattr(error, "partial", None)
-        if result is None or not result.groups.get("posterior"):
+        partial: Any = getattr(error, "partial", None)
+        if partial is None or not partial.groups.get("posterior"):
             raise
-        failure = error
+        result, failure = partial, error
     try:  # files first: nobody may be left to read what is printed
         if options.out is not None:
             write_netcdf(result, options.out)
@@ -283,7 +338,7 @@ def run_sample(options: Any) -> int:
         if options.json:
             print_json(model, result)
         else:
-            print_result(model, result, advice_taken(options, model))
+            print_result(model, result, advice)
     for what, path in (("result", options.out), ("picture", options.plot)):
         if path is not None and not options.json:
             print(f"{what} written to {path}")
@@ -291,7 +346,7 @@ def run_sample(options: Any) -> int:
         raise failure
     if result.attributes["stopped_by"] == "interrupt":
         return INTERRUPTED
-    if not any(result.attributes["draws_per_chain"]) and options.draws:
+    if not any(result.attributes["draws_per_chain"]) and options.draws != 0:
         print("refhmc: there are no draws: --max-seconds ran out in warm-up", file=sys.stderr)
         return 1
     return 0

@@ -68,6 +68,10 @@ def begin_run(
     kernel, initvals, usual, learned = checked(
         model, kernel, draws, tune, chains, cores, "numba", max_seconds, init, initvals, warmup, generate
     )
+    if store is not None and generate not in (None, False):
+        raise ValueError(
+            "generate= makes groups in memory: with store= call refhmc.generate(result, model) after the run"
+        )
     if store is None:
         check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
     folder = checkpoint if store is None else states_of(store)

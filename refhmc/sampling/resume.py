@@ -57,11 +57,7 @@ def resume(
     CheckpointError : there is no run at ``path``, a file is damaged or of a later format, or this is another run: what
         differs is said. And what ``sample`` raises.
     """
-    folder = pathlib.Path(path)
-    stored = (folder / STATES / "run.json").exists()
-    run = read_run(folder / STATES if stored else folder)
-    if run is None:
-        raise CheckpointError(f"{folder} has neither run.json nor {STATES}/run.json: no run was saved there")
+    folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
     kernel = kernel if kernel is not None else own_kernel(run, folder)
     if draws is None and run.get("draws") is None:  # of an older format
@@ -91,6 +87,22 @@ def resume(
         force=force,
     )
     return asked._wait()
+
+
+def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
+    """The folder, whether it is a store, and what its ``run.json`` says."""
+    folder = pathlib.Path(path)
+    stored = (folder / STATES / "run.json").exists()
+    run = read_run(folder / STATES if stored else folder)
+    if run is None:
+        raise CheckpointError(f"{folder} has neither run.json nor {STATES}/run.json: no run was saved there")
+    return folder, stored, run
+
+
+def model_of(path: Any) -> Model:
+    """The model of a saved run, if it is one of refhmc's own with its default arguments; else a CheckpointError."""
+    folder, _, run = saved_run(path)
+    return own_model(run, folder)
 
 
 def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray | None:

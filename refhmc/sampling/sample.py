@@ -71,7 +71,8 @@ def sample(
         ValueError for a model with coordinates that jump, and with another backend than "numba".
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
-    executor : anything with ``submit``; each chain is one task (no live progress, no ``max_seconds``). Never closed here.
+    executor : anything with ``submit`` or ``apply_async``, or a function that gives one, asked again where one broke; a chain is
+        sent in segments of seconds (:mod:`refhmc.sampling.executors`). Never closed here.
     backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
         CPU, or "cupy", a GPU (DeviceError where there is none), of HMC, NUTS and DHMC. Their streams are another generator's,
         so that their draws differ; chain k has its own whatever ``chains``. A draw has no counts of evaluations, and an
@@ -91,7 +92,7 @@ def sample(
     store : a folder. Draws and statistics go there as they come, a Zarr hierarchy (:mod:`refhmc.sampling.store`), and memory
         holds some 16 MiB of each chain; it is a checkpoint, too, and can be read while the run is under way, by
         ``xarray.open_datatree(store, engine="zarr")``. The result reads from it. Warnings then are of the last draws of each
-        chain, R-hat and effective sample size of every so many of all; ``generate`` makes nothing.
+        chain, R-hat and effective sample size of every so many of all; :func:`refhmc.generate` makes what ``generate`` would.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
         and each derivative that the metric reads, before sampling.
     warmup : "stan": metrics as Stan's warm-up has them, ``Diagonal()`` where the kernel says none. Or a result of this

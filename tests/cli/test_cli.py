@@ -512,3 +512,20 @@ def test_a_run_goes_on_and_another_begins_with_what_it_learned(tmp_path, capsys)
 
     learned, used = (xarray.open_datatree(path, engine="h5netcdf")["adaptation"]["step_size"] for path in (out, again))
     assert used.values.tolist() == learned.values.tolist()
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "store"])
+def test_resume_goes_on_from_a_folder(kind, tmp_path, capsys):
+    if kind == "store":
+        pytest.importorskip("zarr")
+    plain = ["--draws", "30", "--tune", "40", "--chains", "2", "--seed", "7", "--quiet", "--json"]
+    assert main(["sample", "kidscore", *plain, f"--{kind}", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run"), "--draws", "50", "--quiet", "--json"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert main(["sample", "kidscore", *plain, "--draws", "50"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert resumed["summary"] == whole["summary"]
+    assert resumed["attributes"]["draws_per_chain"] == [50, 50]
+    assert main(["resume", str(tmp_path / "nowhere"), "--quiet"]) != 0
+    assert "no run was saved there" in capsys.readouterr().err

@@ -363,3 +363,61 @@ def test_a_checkpoint_is_written_where_the_run_is_not_where_its_chains_are(norma
         refhmc.sample(normal, **{**options, "draws": 77})
         assert np.array_equal(refhmc.sample(normal, **options).draws, expected.draws)
     assert np.array_equal(refhmc.sample(normal, **{**options, "executor": None}).draws, expected.draws)
+
+
+# --------------------------------------------------------------------------------------------------------- Jupyter
+
+
+@pytest.mark.sweep
+def test_stop_and_interrupt_work_in_jupyter():
+    """In a real kernel: the button that interrupts a cell gives what was drawn, and a run in the background goes on while
+    other cells run, one of which stops it."""
+    client = pytest.importorskip("jupyter_client", reason="needs jupyter_client and ipykernel")
+    pytest.importorskip("ipykernel", reason="needs ipykernel")
+    manager, kernel = client.manager.start_new_kernel(
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
+    )
+
+    def run(text, during=lambda: None):
+        told = []
+        sent = kernel.execute(textwrap.dedent(text))
+        during()
+        while True:
+            message = kernel.get_iopub_msg(timeout=120)
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream" and content["name"] == "stdout":
+                told.append(content["text"])
+            if kind == "error":
+                raise AssertionError(content["traceback"])
+            if kind == "status" and content["execution_state"] == "idle":
+                return "".join(told)
+
+    def interrupt():
+        time.sleep(3.0)
+        manager.interrupt_kernel()
+
+    try:
+        run(
+            """
+            import refhmc, time
+            model, kernel = refhmc.models.Banana(), refhmc.HMC(n_steps=1000)
+            options = dict(draws=10**6, chains=2, cores=2, random_seed=1, raw=True, progressbar=False)
+            short = refhmc.sample(model, kernel, **{**options, "draws": 5})
+            """
+        )
+        said = run(
+            """
+            result = refhmc.sample(model, kernel, **options)
+            print(result.attributes["stopped_by"], 0 < result.draws.shape[1] < 10**6)
+            """,
+            interrupt,
+        )
+        assert said.split() == ["interrupt", "True"]
+        assert run("run = refhmc.start(model, kernel, **options); print(run.finished)").split() == ["False"]
+        assert run("time.sleep(1); print(run.peek().draws.shape[1] >= 0, run.finished)").split() == ["True", "False"]
+        assert run("run.stop(); print(run.wait().attributes['stopped_by'])").split() == ["stop"]
+    finally:
+        kernel.stop_channels()
+        manager.shutdown_kernel(now=True)
