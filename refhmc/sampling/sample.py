@@ -71,8 +71,8 @@ def sample(
         ValueError for a model with coordinates that jump, and with another backend than "numba".
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
-    executor : anything with ``submit`` or ``apply_async``, or a function that gives one, asked again where one broke; a chain is
-        sent in segments of seconds (:mod:`refhmc.sampling.executors`). Never closed here.
+    executor : anything with ``submit`` or ``apply_async``, or a function that gives one, asked again where one broke; chains
+        go in segments of seconds (:mod:`refhmc.sampling.executors`). Never closed here.
     backend : "numba", the compiled core, a chain a thread; or many chains at once (:mod:`refhmc.batch`): "arrays", NumPy on the
         CPU, or "cupy", a GPU (DeviceError where there is none), of HMC, NUTS and DHMC. Their streams are another generator's,
         so that their draws differ; chain k has its own whatever ``chains``. A draw has no counts of evaluations, and an
