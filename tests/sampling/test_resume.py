@@ -19,6 +19,7 @@ from refhmc.sampling import checkpoint, journal, store
 from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arrays
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 RUN = {"draws": 200, "tune": 120, "chains": 2, "random_seed": 5, "progressbar": False, "raw": True, "generate": False}
@@ -219,7 +220,7 @@ damages = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["checkpoint", swept("store")])
 @cases(15)
 @given(**damages)
 def test_damage_is_an_error_or_nothing(kind, choose, how, at, saved, whole, tmp_path_factory):

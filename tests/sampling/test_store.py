@@ -17,6 +17,7 @@ import refhmc
 from refhmc.errors import CheckpointError, SamplingError, SaveError
 from refhmc.sampling import chain_run, checkpoint, executors, keeper, store
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import every, swept
 
 zarr = pytest.importorskip("zarr", minversion="3")
 xarray = pytest.importorskip("xarray")
@@ -42,7 +43,7 @@ def model():
     return refhmc.models.Funnel(3)
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module", params=["nuts", swept("gibbs")])
 def expected(model, request):
     kernel = KERNELS[request.param]
     with warnings.catch_warnings():
@@ -71,7 +72,7 @@ def test_what_is_in_a_store_is_what_would_be_in_memory(model, expected, tmp_path
     assert "2 chains of 300 draws in 4 dimensions" in repr(result)
 
 
-@pytest.mark.parametrize("stops", [(0, 1), (60, 119, 120), (121, 200, 419), (64, 184, 185)])
+@pytest.mark.parametrize("stops", every(3, [(60, 119, 185), (0, 1), (121, 200, 419), (64, 120, 184)]))
 def test_stopped_and_taken_up_again_it_is_unbroken(model, expected, tmp_path, stops):
     kernel, whole = expected
     for stop in stops:
@@ -137,6 +138,7 @@ def test_a_stop_leaves_a_rectangle(model, tmp_path):
     assert_same(result, same)
 
 
+@pytest.mark.sweep
 def test_a_long_run_is_reviewed_in_part(model, tmp_path, monkeypatch):
     """The last draws of each chain, and for R-hat every so many; what is wrong is still said."""
     from refhmc.sampling import assembly
@@ -198,7 +200,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path
     assert len(tries) > 3
 
 
-@pytest.mark.parametrize("checkpoint_too", [False, True])
+@pytest.mark.parametrize("checkpoint_too", [True, swept(False)])
 def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
     model, expected, tmp_path, monkeypatch, checkpoint_too
 ):
