@@ -60,6 +60,14 @@ class SamplingError(RuntimeError):
     partial: Any = None
 
 
+class WarmupError(SamplingError):
+    """Every transition of ``chain`` in warm-up diverged: its draws would all be where it began."""
+
+    def __init__(self, text: str, chain: int | None = None) -> None:
+        super().__init__(text)
+        self.chain = chain
+
+
 class WorkerDied(SamplingError):
     """A worker of the executor was lost twice in one segment of ``chain``, after its iteration ``last_iteration``."""
 

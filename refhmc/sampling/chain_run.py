@@ -18,7 +18,8 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STOP
+from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STEP_SIZE, STOP, WARMUP_DIVERGENCES
+from refhmc.errors import WarmupError
 from refhmc.models.base import Model
 from refhmc.sampling.chain import Chain, Plan
 from refhmc.sampling.checkpoint import Saved
@@ -28,6 +29,7 @@ from refhmc.sampling.journal import Rows
 if TYPE_CHECKING:
     from refhmc.sampling.keeper import Keeper
 
+FEWEST_DIVERGENT = 50  # iterations of a warm-up of which all diverging is no chance
 SCRATCH = 2**20  # bytes of iterations that are not kept, made at a time
 SEGMENT = 2**26  # bytes of rows that a segment brings back at most
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
@@ -160,9 +162,24 @@ class LiveChain:
             self.done += self.chain.run(into.draws, into.stats, self.control)
             if self.done == self.task.tune:
                 self.start_of_draws = self.chain.position.copy()
+                self._refuse_divergent_warmup()
             if self.done < end:
                 return False
         return True
+
+    def _refuse_divergent_warmup(self) -> None:
+        """After the last iteration of warm-up: raise WarmupError if each one has diverged."""
+        tune = self.task.tune
+        alone = self.chain.alone  # of several blocks others may move
+        if not alone or tune < FEWEST_DIVERGENT or self.control[WARMUP_DIVERGENCES] < tune:
+            return
+        step = float(self.control.view(float)[STEP_SIZE])
+        raise WarmupError(
+            f"chain {self.task.chain}: all {tune} transitions of warm-up diverged (the step size came to {step:.3g}), so that "
+            "its draws would all be its start. Is the gradient right, and the density finite around the start? A metric "
+            "that is not positive definite there diverges, too: SoftAbs always is",
+            self.task.chain,
+        )
 
     def saved(self) -> Saved:
         """The state, between two iterations: not after a stop, which may come in the middle of one."""

@@ -215,8 +215,9 @@ class Run:
 
     def _watch_and_assemble(self) -> None:
         asked, result = self._request, self._result
-        self._begin_drawing()
-        self._watch()
+        with one_thread():  # here, too: threadpoolctl lets one Python thread say it, and the caller may have
+            self._begin_drawing()
+            self._watch()
         self._put_together()
         runs = self._drawing.runs()
         to_say = put_warnings(result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress)
