@@ -198,7 +198,7 @@ def sampled() -> dict[str, Callable[[], tuple]]:
         "hmc centred schools diagonal": lambda: (models.EightSchools(centered=True), HMC(n_steps=7)),
         "hmc banana dense fixed yoshida": lambda: (
             models.Banana(),
-            hmc(0.6, 5, Dense(covariance), Yoshida(Leapfrog())),
+            hmc(0.1, 5, Dense(covariance), Yoshida(Leapfrog())),
         ),
         "hmc user's compiled suzuki": lambda: (quartic(), hmc(1.1, 4, Identity(), Suzuki(Leapfrog()))),
         "hmc user's python": lambda: (gamma_in_python(), hmc(0.7, 4, DiagonalMetric(), step_jitter=0.2)),
