@@ -54,8 +54,9 @@ def _initial_monotone(gamma: np.ndarray, total: int) -> float:
 
 def e_bfmi(energy: np.ndarray) -> np.ndarray:
     """Energy's Bayesian fraction of missing information of each chain: mean squared change over variance."""
-    changes = np.mean(np.diff(energy, axis=1) ** 2, axis=1)
-    variance = np.var(energy, axis=1)
+    # A chain at a time, for what they take in between.
+    changes = np.array([np.mean(np.diff(of) ** 2) for of in energy])
+    variance = np.array([np.var(of) for of in energy])
     return np.divide(changes, variance, out=np.full(len(energy), np.nan), where=variance > 0)
 
 

@@ -70,6 +70,18 @@ def statistics(kernel: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     return whole
 
 
+def rows_of(kernel: Any, named: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Rows (n, blocks * N_STATS) of which :func:`statistics` makes these, (n,) each; 0 elsewhere."""
+    by_block, of = named_by_block(kernel, named), S.STATS.names or ()
+    rows = np.zeros((len(next(iter(named.values()))), len(by_block), S.N_STATS))
+    for place, values in enumerate(by_block.values()):
+        for name, value in values.items():
+            rows[:, place, of.index(name)] = value
+    if "lp" in named:
+        rows[:, -1, of.index("lp")] = named["lp"]
+    return rows.reshape(len(rows), -1)
+
+
 def named_by_block(kernel: Any, named: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     """What :func:`statistics` has made, by block again; without what it leaves out of blocks."""
     names = list(kernels_of(kernel))

@@ -178,5 +178,8 @@ def mean_of_products(x: np.ndarray) -> np.ndarray:
     """gamma (..., n) of centred x (..., m, n), by Fourier transforms with zeros after x."""
     n = x.shape[-1]
     size = 2 ** math.ceil(math.log2(2 * n))
-    spectrum = np.fft.rfft(x, size)
-    return np.fft.irfft((spectrum.real**2 + spectrum.imag**2).mean(axis=-2), size)[..., :n] / n
+    total = 0.0
+    for chain in range(x.shape[-2]):  # one at a time, since a spectrum takes four times its chain
+        spectrum = np.fft.rfft(x[..., chain, :], size)
+        total = total + (spectrum.real**2 + spectrum.imag**2)
+    return np.fft.irfft(total / x.shape[-2], size)[..., :n] / n

@@ -40,10 +40,11 @@ from refhmc.errors import (
     SaveError,
 )
 from refhmc.integrators.defaults import resolve
-from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, named_by_block, statistics, statistics_of_blocks
+from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, named_by_block
 from refhmc.sampling import discontinuity, drawing
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.memory import Memory, constrained
 from refhmc.sampling.progress import duration
 from refhmc.sampling.result import Result
 from refhmc.sampling.review import failed_evaluations, listed, review, some
@@ -103,7 +104,7 @@ def begun(model: Model, kernel: Any, entropy: int, draws: int, tune: int, prefli
     return Result({}, attributes, dims=model.dims, coords=model.coords)
 
 
-def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
+def put_draws(result: Result, memory: Memory, runs: list[ChainRun], stopped_by: str, save_warmup: bool) -> None:
     """Draws, statistics and counts of the chains: all of them, or the largest rectangle when some are shorter."""
     result.ragged.update({k: run.draws for k, run in enumerate(runs)})  # no copies: there even if memory is short
     lengths = np.array([len(run.draws) for run in runs])
@@ -112,16 +113,13 @@ def put_draws(result: Result, kernel: Any, runs: list[ChainRun], stopped_by: str
         m = min(len(runs[k].warmup_draws) for k in chosen)
         if not n:  # of a run that ended in warm-up
             chosen, m = largest_rectangle(np.array([len(run.warmup_draws) for run in runs]))
-    groups = {
-        "posterior": {},
-        "sample_stats": statistics(kernel, np.stack([runs[k].stats[:n] for k in chosen])),
-        "unconstrained_posterior": {"q": np.stack([runs[k].draws[:n] for k in chosen])},
-    }
+    tune = result.attributes["tuning_steps"]
+    q, stats = memory.cut(chosen, tune, n)
+    groups: dict[str, Any] = {"posterior": {}, "sample_stats": stats, "unconstrained_posterior": {"q": q}}
     if save_warmup:
-        groups["warmup_posterior"] = {}
-        groups["warmup_sample_stats"] = statistics(kernel, np.stack([runs[k].warmup_stats[:m] for k in chosen]))
-        groups["warmup_unconstrained_posterior"] = {"q": np.stack([runs[k].warmup_draws[:m] for k in chosen])}
-    result.attributes.update(counted(runs, stopped_by, result.attributes["tuning_steps"]), chains=chosen)
+        q, stats = memory.cut(chosen, 0, m)
+        groups |= {"warmup_posterior": {}, "warmup_sample_stats": stats, "warmup_unconstrained_posterior": {"q": q}}
+    result.attributes.update(counted(runs, stopped_by, tune), chains=chosen)
     result.attributes.update(learned_lengths(runs))
     result.groups.update(groups)
     put_learned(result, [runs[k].adapted for k in chosen])
@@ -204,7 +202,7 @@ def put_posterior(result: Result, model: Model) -> None:
     if "store" in result.attributes:
         return
     for group in [name for name in result.groups if name.endswith("unconstrained_posterior")]:
-        result.groups[group.replace("unconstrained_", "")] = model.constrain(result.groups[group]["q"])
+        result.groups[group.replace("unconstrained_", "")] = constrained(model, result.groups[group]["q"])
 
 
 class Seen(NamedTuple):
@@ -225,10 +223,7 @@ def look_at(result: Result, kernel: Any, runs: list[ChainRun]) -> Seen:
     starts = np.stack([runs[k].start for k in chosen])
     if not isinstance(draws, StoredGroup):
         q, stats = draws["q"], result.sample_stats
-        if "store" in result.attributes:
-            return Seen(q, stats, named_by_block(kernel, stats), starts, 0, None)
-        rows = np.stack([runs[k].stats[: q.shape[1]] for k in chosen])
-        return Seen(q, stats, statistics_of_blocks(kernel, rows), starts, 0, None)
+        return Seen(q, stats, named_by_block(kernel, stats), starts, 0, None)
     d, n = draws.arrays["q"].shape[2], draws.n
     most = max(1000, LOOKED_AT // (8 * len(chosen) * (d + N_STATS)))
     first, step = max(0, n - most), -(-n // most) or 1

@@ -237,7 +237,9 @@ def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) 
                         keeper.save(saved)
                     whole = live.advance(keeper.rows)
                     control[PAUSE] = 0
-                    if keeper.on_disk and (whole or not control[STOP]):
+                    # Not wherever the rows are full, which is every few milliseconds: when asked to pause, and at the end.
+                    at_pause = not (whole or control[STOP])
+                    if keeper.on_disk and (at_pause or live.done >= task.total):
                         saved = live.saved()
                         keeper.save(saved)
     except BaseException as caught:  # brought to the caller, who raises it with the draws attached

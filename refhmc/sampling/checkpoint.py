@@ -37,6 +37,7 @@ from refhmc.sampling.migration import migrate
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
+    from refhmc.sampling.memory import RowsOfChain
 
 FORMAT = 3
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
@@ -189,7 +190,7 @@ class Checkpoint:
         self._on_disk[chain] = OnDisk(first, rows.end if rows else first, length)
         return saved, rows
 
-    def save(self, chain: int, saved: Saved, rows: Rows, *, now: bool = False) -> bool:
+    def save(self, chain: int, saved: Saved, rows: Rows | RowsOfChain, *, now: bool = False) -> bool:
         """Write the chain, whose ``rows`` are those that only the checkpoint keeps, at most every three seconds unless ``now``.
 
         Whether it was written. Raises OSError if it cannot be.

@@ -16,6 +16,7 @@ import numpy as np
 
 from refhmc.kernels.blocks import blocks_of, indices_of
 from refhmc.models.conditionals import conditional
+from refhmc.sampling.moves import moved
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -122,6 +123,21 @@ def message(model: Any, kernel: Any, names: str, jump: Jump | None, advice: str)
     )
 
 
+def size_of(error: Any) -> Any:
+    """Of an energy error, 0 where it is not finite: nothing can be learned there."""
+    return np.nan_to_num(np.abs(error), posinf=0.0)
+
+
+def largest_of(errors: np.ndarray) -> np.ndarray:
+    """Where the largest are, of all chains: places in the flat array, the first ones among equals."""
+    sizes = size_of(errors).ravel()
+    np.negative(sizes, out=sizes)
+    n = min(SEGMENTS // 2, sizes.size)
+    bound = np.partition(sizes, n - 1)[n - 1]
+    some = np.flatnonzero(sizes <= bound)
+    return some[np.argsort(sizes[some], kind="stable")[:n]]
+
+
 def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, gradients: int) -> str | None:
     """What to say when the log density turns out to jump after a run of a kernel for smooth densities; or None.
 
@@ -137,21 +153,22 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.n
         or "energy_error" not in stats
     ):
         return None
-    errors = [np.nan_to_num(np.abs(stats[name]), posinf=0.0) for name in ("energy_error", "max_energy_error")]
-    largest = np.stack([np.argsort(-e, axis=None, kind="stable")[: SEGMENTS // 2] for e in errors], axis=1).ravel()
+    of_draw, of_trajectory = (largest_of(stats[name]) for name in ("energy_error", "max_energy_error"))
+    largest = np.stack([of_draw, of_trajectory], axis=1).ravel()
     probe = _Probe(model, max(LEAST_EVALUATIONS, int(SHARE_OF_RUN * gradients)))
-    before = np.concatenate([starts[:, None, :], draws[:, :-1, :]], axis=1)
-    steps = np.diff(draws, axis=1)
-    moved = steps[np.any(steps != 0, axis=2)]
+    chains_of, ends = np.nonzero(moved(draws, starts)[:, 1:])  # of the moves from one draw to the next
     for n, flat in enumerate(largest):
-        chain, k = np.unravel_index(flat, errors[1].shape)
-        a, b = before[chain, k], draws[chain, k]
-        if errors[1][chain, k] < LEAST_JUMP or probe.left < PARTS:
+        chain, k = np.unravel_index(flat, draws.shape[:2])
+        a, b = draws[chain, k - 1] if k else starts[chain], draws[chain, k]
+        worst = size_of(stats["max_energy_error"][chain, k])
+        if worst < LEAST_JUMP or probe.left < PARTS:
             continue
         if np.array_equal(a, b):  # rejected: the way it did not get is not known, so another move's, there or back
-            if len(moved) == 0:
+            if len(ends) == 0:
                 continue
-            b = a + (2.0 if n % 4 < 2 else -2.0) * moved[(n * 7919) % len(moved)]
+            j = (n * 7919) % len(ends)
+            other = draws[chains_of[j], ends[j] + 1] - draws[chains_of[j], ends[j]]
+            b = a + (2.0 if n % 4 < 2 else -2.0) * other
         elif n % 2:  # the error was met on the way, which may have led farther, either way
             a, b = a - 2 * (b - a), b + 2 * (b - a)
         try:

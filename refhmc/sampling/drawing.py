@@ -23,6 +23,7 @@ from refhmc.core.records import (
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling.chain_run import ChainRun, ChainTask, run_chain
 from refhmc.sampling.keeper import Keeper
+from refhmc.sampling.memory import Memory
 from refhmc.sampling.progress import Progress, ProgressReport
 from refhmc.sampling.time_left import ENOUGH, QUIET
 
@@ -38,7 +39,8 @@ GRACE = (
 
 class Drawing:
     """Chains on their way. ``control`` (chains, N_CONTROL): their counters; ``keepers``: what is kept of each; ``finished``:
-    what came back; ``stopped_by``: "interrupt", "time", "stop", "error" or nothing; ``workers``: how many run at a time.
+    what came back; ``memory``: the arrays they fill, without a store;
+    ``stopped_by``: "interrupt", "time", "stop", "error" or nothing; ``workers``: how many run at a time.
 
     Raises CheckpointError if what a checkpoint has of a chain is damaged, or longer than the run.
     """
@@ -58,7 +60,13 @@ class Drawing:
         if recover and checkpoint is not None:
             for task in tasks:
                 discard_if_damaged(task, plan.n_stats, checkpoint, store)
-        self.keepers = [Keeper(task, plan.n_stats, checkpoint, store) for task in tasks]
+        one = tasks[0]
+        self.memory = (
+            None
+            if store is not None
+            else Memory(one.kernel, len(tasks), one.model.dim, plan.n_stats, one.first, one.total)
+        )
+        self.keepers = [Keeper(task, plan.n_stats, checkpoint, store, self.memory) for task in tasks]
         for k, keeper in enumerate(self.keepers):
             if keeper.saved is not None:
                 self.control[k, DRAWS_DONE:] = keeper.saved.control[DRAWS_DONE:]

@@ -1,8 +1,8 @@
 """What is kept of one chain: its rows in memory, in a checkpoint's folder, in a store.
 
-Without a store the rows of a whole run are in memory, and a checkpoint has them too. With one, memory holds those of a chunk
-of the store: when they are full they go there, and what lies behind them in the checkpoint begins anew. Where the disk
-refuses, the rows stay in memory, which grows, and each later occasion tries again.
+Without a store they are in memory, in the result's own arrays (:mod:`refhmc.sampling.memory`), and a checkpoint has them too.
+With one, memory holds those of a chunk of the store: when they are full they go there, and what lies behind them in the
+checkpoint begins anew. Where the disk refuses, the rows stay in memory, which grows, and each later occasion tries again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import numpy as np
 
 from refhmc.errors import CheckpointError
 from refhmc.sampling.journal import Rows
+from refhmc.sampling.memory import RowsOfChain
 
 if TYPE_CHECKING:
     from refhmc.sampling.chain_run import ChainTask
     from refhmc.sampling.checkpoint import Checkpoint, Saved
+    from refhmc.sampling.memory import Memory
     from refhmc.sampling.store import Store
 
 STORE_EVERY = 10.0  # seconds after which what does not fill a chunk goes to the store, to be read there
@@ -28,7 +30,9 @@ class Keeper:
     """The rows of one chain. ``rows``: those in memory, room for what is to come included; ``saved``: where an earlier session
     has left the chain; ``unsaved``, ``unstored``: why checkpoint and store are older than what was drawn, or nothing.
 
-    ``whole``: the memory for all rows, where it was taken before. Raises CheckpointError if what was saved is damaged.
+    ``memory``: the arrays of all chains, without which a run without a store keeps its rows as they come.
+
+    Raises CheckpointError if what was saved is damaged.
     """
 
     def __init__(
@@ -37,9 +41,9 @@ class Keeper:
         n_stats: int,
         checkpoint: Checkpoint | None = None,
         store: Store | None = None,
-        whole: tuple[np.ndarray, np.ndarray] | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        self.task, self.checkpoint, self.store = task, checkpoint, store
+        self.task, self.checkpoint, self.store, self.memory = task, checkpoint, store, memory
         self.unsaved = self.unstored = ""
         self._try_at, self._stored_at = 0.0, time.monotonic()
         found = None if checkpoint is None else checkpoint.load(task.chain)
@@ -52,10 +56,14 @@ class Keeper:
             text = f"chain {task.chain} of the checkpoint has {done - task.tune} draws, asked for {task.draws}"
             raise CheckpointError(text)
         first = max(task.first, done if there is None else there.first) if store else task.first
+        if memory is not None:
+            self.rows = memory.none(task.chain, first)
+            if there is not None:
+                self.add(there)
+            return
         room = store.end_of_chunk(first) - first if store else task.total - first
         room = max(room, 0 if there is None else len(there.draws))
-        draws, stats = whole or (np.zeros((room, task.model.dim)), np.zeros((room, n_stats)))
-        self.rows = Rows(first, draws, stats)
+        self.rows = Rows(first, np.zeros((room, task.model.dim)), np.zeros((room, n_stats)))
         if there is not None:
             at = self.rows.between(there.first, there.end)
             at.draws[:], at.stats[:] = there.draws, there.stats
@@ -72,7 +80,16 @@ class Keeper:
         return self.checkpoint is not None
 
     def made(self, done: int) -> Rows:
-        """The rows in memory after ``done`` iterations."""
+        """The rows in memory after ``done`` iterations; where there is a ``memory``, it has their statistics."""
+        if self.memory is not None:
+            chain, first = self.task.chain, self.task.first
+            with self.memory.lock(chain):
+                rows = self.rows
+                if done > rows.first:
+                    self.memory.take(chain, rows.between(rows.first, done))
+                if done == self.task.total and len(rows.draws):
+                    self.rows = self.memory.none(chain, done)
+            return Rows(first, self.memory.q[chain, : max(done - first, 0)], np.zeros((0, self.memory.n_stats)))
         return self.rows.between(self.rows.first, max(done, self.rows.first))
 
     def add(self, rows: Rows) -> None:
@@ -87,14 +104,19 @@ class Keeper:
             at = end
 
     def make_room(self, done: int) -> bool:
-        """Where memory is full after ``done`` iterations, write it to the store, or take more; whether there was need."""
+        """Where the rows are full after ``done`` iterations, write them to the store, or take more; whether this is an occasion
+        to write the state."""
         full = done == self.rows.end < self.task.total
         if full:
             self._move_on(done)
-        return full
+        return full and self.store is not None
 
     def _move_on(self, done: int) -> None:
-        if not self._write(done):
+        if self.memory is not None:
+            with self.memory.lock(self.task.chain):
+                self.memory.take(self.task.chain, self.rows)
+                self.rows = self.memory.window(self.task.chain, done, self.rows.stats)
+        elif not self._write(done):
             room = min(2 * len(self.rows.draws) + 1, self.task.total - self.rows.first)
             draws, stats = (np.zeros((room, each.shape[1])) for each in self.rows[1:])
             draws[: len(self.rows.draws)], stats[: len(self.rows.stats)] = self.rows.draws, self.rows.stats
@@ -123,11 +145,16 @@ class Keeper:
             self._write(saved.done)
         try:
             if self.checkpoint is not None and self.checkpoint.save(
-                self.task.chain, saved, self.made(saved.done), now=now
+                self.task.chain, saved, self._not_stored(saved.done), now=now
             ):
                 self.unsaved = ""
         except OSError as failed:
             self.unsaved = f"{type(failed).__name__}: {failed}"
+
+    def _not_stored(self, done: int) -> Rows | RowsOfChain:
+        """The rows that a checkpoint has to have."""
+        rows = self.made(done)
+        return rows if self.memory is None else RowsOfChain(self.memory, self.task.chain, self.task.first)
 
     def close(self, saved: Saved) -> None:
         """Write all that was made: rows and state."""
@@ -137,6 +164,7 @@ class Keeper:
 
     def start_of_draws(self, tune: int) -> np.ndarray:
         """Where the chain stood after warm-up, as far as that is known here."""
-        if self.rows.first < tune <= self.rows.end and len(self.rows.draws):
-            return self.rows.draws[tune - 1 - self.rows.first]
+        rows = self.rows if self.memory is None else self.made(0)._replace(draws=self.memory.q[self.task.chain])
+        if rows.first < tune <= rows.end and len(rows.draws):
+            return rows.draws[tune - 1 - rows.first]
         return np.full(self.task.model.dim, np.nan) if self.saved is None else self.saved.start_of_draws

@@ -14,6 +14,7 @@ from refhmc.integrators.defaults import resolve
 from refhmc.kernels.watched import MAX_STEPS
 from refhmc.metrics import DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.metrics.base import FROM_PAIRS
+from refhmc.sampling.moves import moved, starts_of
 
 MIN_DRAWS, MIN_CHAINS = 100, 4
 MAX_RHAT, MIN_ESS_PER_CHAIN, MIN_BFMI, MAX_DEPTH_SHARE = 1.01, 100, 0.3, 0.05
@@ -27,6 +28,7 @@ MIN_NO_FLIP = 0.3
 FEW_UNSOLVED = 0.005
 MAX_NAMED = 8  # chains that a sentence names
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # of more coordinates or chains, R-hat and ESS are taken of an even selection
+MAX_VALUES = 2**20  # of a coordinate: of more draws, R-hat and ESS are taken of every so many
 
 
 def review(
@@ -49,14 +51,14 @@ def review(
     if n == 0:
         return []
     said = np.zeros((chains, n), bool) if unevaluated is None else unevaluated
-    before = np.concatenate([starts[:, None, :], draws[:, :-1, :]], axis=1)  # where each transition starts
+    changed = moved(draws, starts)
     found = []
     for block, stats in blocks.items():
         kernel = kernels[block]
         fixed = tune == 0 or kernel.step_size is not None  # type: ignore[attr-defined]
-        of_block = _divergences(names, draws, before, stats, said, kernel, fixed)
+        of_block = _divergences(names, draws, starts, stats, said, kernel, fixed)
         of_block += _unsolved(stats, kernel)
-        of_block += _stuck(draws, before, stats, fixed)
+        of_block += _stuck(changed, stats, fixed)
         of_block += _max_depth(stats, kernel)
         of_block += _cut_short(stats, kernel)
         of_block += _flips(stats, fixed)
@@ -101,7 +103,7 @@ def _per_chain(flags: np.ndarray) -> str:
 def _divergences(
     names: list[str],
     draws: np.ndarray,
-    before: np.ndarray,
+    starts: np.ndarray,
     stats: dict[str, np.ndarray],
     unevaluated: np.ndarray,
     kernel: Any,
@@ -112,14 +114,11 @@ def _divergences(
     if not count:
         return []
     # Where do the diverging transitions start, against the rest?
-    there, everywhere = before[diverging], draws.reshape(-1, draws.shape[2])
-    spread = everywhere.std(axis=0)
-    distance = np.abs(there.mean(axis=0) - everywhere.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+    there, everywhere = starts_of(draws, starts, diverging), draws.mean(axis=(0, 1))
+    spread = np.array([draws[:, :, j].std() for j in range(draws.shape[2])])
+    distance = np.abs(there.mean(axis=0) - everywhere) / np.where(spread > 0, spread, np.inf)
     k = int(np.argmax(distance))
-    where = (
-        f"They start near {names[k]} = {there[:, k].mean():.3g} "
-        f"(all draws: {everywhere[:, k].mean():.3g} +- {spread[k]:.3g})"
-    )
+    where = f"They start near {names[k]} = {there[:, k].mean():.3g} (all draws: {everywhere[k]:.3g} +- {spread[k]:.3g})"
     said = int((diverging & unevaluated).sum())
     is_nan = stats["outcome"] == OUTCOMES.index("nan")
     nan = int((is_nan & ~unevaluated).sum())
@@ -238,14 +237,10 @@ def _cut_short(stats: dict[str, np.ndarray], kernel: Any) -> list[str]:
     ]
 
 
-def _stuck(draws: np.ndarray, before: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
+def _stuck(changed: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> list[str]:
     accepted = stats["is_accepted"]
-    moved = accepted & np.any(draws != before, axis=2)
     found: list[str] = []
-    number = np.arange(1, moved.shape[1] + 1)
-    since = number - np.maximum.accumulate(np.where(moved, number, 0), axis=1)  # draws since the last move
-    for k in map(int, np.flatnonzero(since.max(axis=1, initial=0) >= min(NEVER_MOVED_DRAWS, STUCK_DRAWS))):
-        row = moved[k]
+    for k, row in enumerate(accepted & changed):
         ends = np.flatnonzero(np.concatenate([[True], row, [True]]))  # a stretch of rejections lies between two of them
         lengths = np.diff(ends) - 1
         still, begin = int(lengths.max()), int(ends[lengths.argmax()])
@@ -326,7 +321,7 @@ def _energy(stats: dict[str, np.ndarray]) -> list[str]:
 def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
     chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
-    x = draws
+    x = draws[:, :: -(-draws.shape[1] * chains // MAX_VALUES)]
     if chains < len(x):
         x = x[np.linspace(0, len(x) - 1, chains).astype(int)]
     if len(columns) < d:

@@ -110,15 +110,18 @@ class Run:
 
         begun = self._result
         result = Result({}, dict(begun.attributes), dims=begun.dims, coords=begun.coords)
-        runs = [run._replace(rows=run.rows.copied()) for run in self._drawing.runs()]
-        self._put_draws(result, runs)
+        self._put_draws(result, self._drawing.runs())
+        for name in [] if self._store is not None else list(result.groups):
+            result.groups[name] = {key: values.copy() for key, values in result.groups[name].items()}
+        result.ragged.update({k: draws.copy() for k, draws in result.ragged.items()})
         put_posterior(result, self._request.model)
         return result
 
     def _put_draws(self, result: Result, runs: list[ChainRun]) -> None:
         asked, stopped_by = self._request, self._drawing.stopped_by
         if self._store is None:
-            put_draws(result, asked.kernel, runs, stopped_by, asked.save_warmup)
+            assert self._drawing.memory is not None
+            put_draws(result, self._drawing.memory, runs, stopped_by, asked.save_warmup)
         else:
             put_stored(result, asked.kernel, runs, stopped_by, self._store)
 

@@ -83,7 +83,7 @@ def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path_factory):
         )
         for chain in stopped.attributes["chains"]:  # all that was drawn is saved
             drawn = stopped.groups["warmup_unconstrained_posterior"]["q"].shape[1] + stopped.draws.shape[1]
-            assert done_there(folder, chain) >= drawn
+            assert drawn == 0 or done_there(folder, chain) >= drawn
         assert {path.name for path in folder.iterdir()} <= FILES
     resumed = refhmc.sample(model, KERNEL, **{**RUN, "random_seed": None}, save_warmup=True, checkpoint=folder)
     assert resumed.attributes["entropy"] == RUN["random_seed"]

@@ -105,7 +105,7 @@ def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monke
 
 
 def test_arrays_that_do_not_fit_leave_the_chains_themselves(normal, sample, expected, monkeypatch):
-    monkeypatch.setattr(assembly, "statistics", raising(MemoryError()))
+    monkeypatch.setattr(assembly, "largest_rectangle", raising(MemoryError()))
     with pytest.raises(MemoryError) as caught:
         sample(normal, **RUN)
     assert caught.value.partial.groups == {}

@@ -1,0 +1,26 @@
+"""Where transitions start and which of them change the position, without a copy of all draws."""
+
+from __future__ import annotations
+
+import numpy as np
+
+BLOCK = 2**19  # numbers that are compared at a time
+
+
+def starts_of(draws: np.ndarray, starts: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """(k, d): where the transitions started that are True in ``which`` (chain, draw), whose ends are ``draws``; ``starts``
+    (chain, d) of the first ones."""
+    chain, i = np.nonzero(which)
+    return np.where((i == 0)[:, None], starts[chain], draws[chain, i - 1])
+
+
+def moved(draws: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """(chain, draw): whether the transition ended elsewhere than it started."""
+    chains, n, d = draws.shape
+    found = np.empty((chains, n), bool)
+    found[:, :1] = np.any(draws[:, :1] != starts[:, None], axis=2)
+    width = max(1, BLOCK // max(1, chains * d))
+    for i in range(1, n, width):
+        end = min(i + width, n)
+        found[:, i:end] = np.any(draws[:, i:end] != draws[:, i - 1 : end - 1], axis=2)
+    return found

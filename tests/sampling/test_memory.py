@@ -1,0 +1,98 @@
+"""A run without a store takes little more than its result, and windows of rows change nothing in it."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, STATS
+from refhmc.kernels.blocks import rows_of, statistics
+from refhmc.sampling import chain_run, checkpoint, memory, moves
+from tests.helpers.stopping import stop_after
+
+pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+RUN = {"draws": 400, "tune": 120, "chains": 3, "random_seed": 5, "progressbar": False, "raw": True, "save_warmup": True}
+KERNELS = {
+    "nuts": refhmc.NUTS(metric=refhmc.metrics.Dense()),
+    "gibbs": refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=refhmc.metrics.Dense())}),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return refhmc.models.Funnel(3)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def expected(model, request):
+    kernel = KERNELS[request.param]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kernel, refhmc.sample(model, kernel, **RUN)
+
+
+def assert_same(result, expected):
+    for group in expected.groups:
+        for name, values in expected.groups[group].items():
+            assert result.groups[group][name].dtype == values.dtype
+            assert np.array_equal(result.groups[group][name], values), (group, name)
+    assert result.warnings == expected.warnings
+
+
+@pytest.mark.parametrize("bytes_of_window", [1, 8 * 2 * N_STATS * 7, 8 * 2 * N_STATS * 130])
+def test_the_size_of_windows_and_blocks_is_in_no_result(model, expected, monkeypatch, bytes_of_window):
+    """Windows of one row, of seven, and across the end of warm-up; values of a few draws, or chains, at a time."""
+    monkeypatch.setattr(memory, "WINDOW", bytes_of_window)
+    monkeypatch.setattr(memory, "BLOCK", bytes_of_window)
+    monkeypatch.setattr(moves, "BLOCK", bytes_of_window)
+    kernel, whole = expected
+    assert_same(refhmc.sample(model, kernel, **RUN), whole)
+
+
+def test_a_checkpoint_has_the_rows_of_windows_that_are_gone(model, expected, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "WINDOW", 5000)
+    monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
+    kernel, whole = expected
+    for stop in (50, 121, 300):
+        options = {**RUN, "progressbar": stop_after(stop)}
+        refhmc.sample(model, kernel, **options, checkpoint=tmp_path / "run", cores=1)
+    assert_same(refhmc.sample(model, kernel, **RUN, checkpoint=tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_rows_are_made_of_statistics(kernel):
+    """What `statistics` makes of them again is the same, whatever the numbers."""
+    rng = np.random.default_rng(3)
+    blocks = len(getattr(kernel, "blocks", [0]))
+    rows = rng.normal(size=(50, blocks, N_STATS))
+    for names, values in ((COUNTS, rng.integers(-9, 9, rows.shape)), (FLAGS, rng.integers(0, 2, rows.shape))):
+        for name in names:
+            i = STATS.names.index(name)
+            rows[..., i] = values[..., i]
+    named = statistics(kernel, rows.reshape(50, -1))
+    again = statistics(kernel, rows_of(kernel, named))
+    assert again.keys() == named.keys()
+    assert all(np.array_equal(again[name], named[name]) for name in named)
+
+
+def test_the_peak_is_at_most_one_and_a_half_results(monkeypatch):
+    """Of what NumPy takes, with windows as small beside this result as they are beside a large one."""
+    monkeypatch.setattr(memory, "WINDOW", 2**14)
+    monkeypatch.setattr(memory, "BLOCK", 2**17)
+    model, kernel = refhmc.models.EightSchools(), refhmc.HMC(step_size=0.2, n_steps=1)
+    options = {"tune": 0, "chains": 2, "random_seed": 1, "progressbar": False, "raw": True, "generate": False}
+    refhmc.sample(model, kernel, draws=10, **options)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        result = refhmc.sample(model, kernel, draws=100_000, **options)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    size = sum(values.nbytes for group in result.groups.values() for values in group.values())
+    assert size <= peak <= 1.5 * size
