@@ -301,7 +301,7 @@ if os.environ["KILL_AT"] == "in a write":
     def dying(*names):
         left[0] -= 1
         os._exit(9) if left[0] == 0 else replace(*names)
-    checkpoint.os.replace = dying
+    os.replace = dying
 
 model = refhmc.Model(3, log_density, gradient, in_python="a test")
 options = {"draws": 150, "tune": 120, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
