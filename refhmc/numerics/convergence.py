@@ -178,7 +178,7 @@ def mean_of_products(x: np.ndarray) -> np.ndarray:
     """gamma (..., n) of centred x (..., m, n), by Fourier transforms with zeros after x."""
     n = x.shape[-1]
     size = 2 ** math.ceil(math.log2(2 * n))
-    total = 0.0
+    total = np.zeros(size // 2 + 1)
     for chain in range(x.shape[-2]):  # one at a time, since a spectrum takes four times its chain
         spectrum = np.fft.rfft(x[..., chain, :], size)
         total = total + (spectrum.real**2 + spectrum.imag**2)
