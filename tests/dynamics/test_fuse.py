@@ -99,6 +99,7 @@ MORE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.sweep) for name in MORE)])
 def test_fused_draws_are_those_by_pointer(case):
     model, kernel, tolerance = (CASES | MORE)[case]

@@ -105,6 +105,7 @@ def indefinite():
 # ------------------------------------------------------------------------------------------------ conditionals
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(["funnel", "banana", "python"], ["funnel"]))
 def test_conditionals_follow_from_the_joint_model(name):
     model = {"funnel": lambda: FUNNEL, "banana": refhmc.models.Banana, "python": python_funnel}[name]()

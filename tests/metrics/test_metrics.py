@@ -360,6 +360,7 @@ SOME = [Fisher(), SoftAbs()]
 OTHERS = [DiagonalSoftAbs(), OuterProductSoftAbs(), DiagonalOuterProductSoftAbs()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("metrics", [SOME, swept(OTHERS)], ids=["full", "others"])
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning", "ignore:overflow:RuntimeWarning")
 def test_a_users_model_runs_compiled_or_as_python_with_the_same_draws(metrics, sample):

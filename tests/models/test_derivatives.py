@@ -308,7 +308,7 @@ def test_the_fisher_metric_comes_with_its_derivatives(name):
     assert any(fisher) != (name in without or len(model.discontinuous) > 0)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", every(3, MODELS))
 def test_fisher_metric_is_positive_definite(name):
     model = model_of(name)
     if not model.has("fisher"):

@@ -206,6 +206,7 @@ def test_a_run_from_a_checkpoint_keeps_how_its_chains_began(tmp_path):
         refhmc.sample(model, **{**options, "init": "uniform"}, **RUN)
 
 
+@pytest.mark.sweep
 def test_a_time_limit_ends_the_path():
     """Of hundreds of iterates with 26 evaluations each; the first are evaluated when the time is over."""
     covariance = np.diag(np.geomspace(1e-2, 1e2, 20))

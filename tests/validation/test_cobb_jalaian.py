@@ -51,6 +51,7 @@ def by_hand(scheme: str, rule: str, start: np.ndarray, draws: int, seed: int) ->
     return np.array(ends), np.array(accepted)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("scheme", "rule"), one_in(2, [schemes.RANDOM, schemes.SYMMETRIC], [schemes.RESET, schemes.NOT_RESTORED])
 )
