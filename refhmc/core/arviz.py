@@ -7,6 +7,7 @@ imported when a result is made, since ArviZ 0.x takes seconds.
 from __future__ import annotations
 
 import importlib
+import pathlib
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,11 @@ def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:
     if az is not None:
         return az.InferenceData(**groups)
     return _imported("xarray").DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+
+
+def read_tree(path: pathlib.Path) -> xarray.DataTree:
+    """What a netCDF file, as ``to_netcdf`` writes it, or a Zarr store holds. Raises OSError, ValueError, ImportError."""
+    return _imported("xarray").open_datatree(path, engine="zarr" if path.is_dir() else "h5netcdf")
 
 
 def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:
