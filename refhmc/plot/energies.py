@@ -43,7 +43,8 @@ def energy_transitions(result: Any, *, ax: Any = None) -> Any:
         with np.errstate(all="ignore"):
             fractions = ", ".join(f"{each:.2f}" for each in e_bfmi(energies))
         ax.plot([], [], " ", label=f"E-BFMI {fractions}")
-    legend(ax)
+    ax.set_ylim(top=1.4 * ax.get_ylim()[1])  # room for the legend
+    legend(ax, loc="upper right")
     return ax
 
 

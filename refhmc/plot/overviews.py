@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.plot.canvas import axes, colour, new_figure, panels, plain
+from refhmc.plot.canvas import colour, legend, new_figure, panels, plain
 from refhmc.plot.energies import energy_or_step, energy_transitions
 from refhmc.plot.predictive import predictive_band, regression_data
 from refhmc.plot.runs import Run, run_of, scalars
@@ -37,6 +37,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
         figure, grid = panels(figure, rows, 2, 10, 1.8 * rows, gridspec_kw={"width_ratios": [3, 1]})
         for (name, values), row in zip(shown.items(), grid, strict=False):
             draw_scalar(row[0], row[1], name, values, truth.get(name), run)
+        legend(grid[0, 1])
         draw_energies(grid[-1, 0], run)
         energy_transitions(run, ax=grid[-1, 1])
     diverged = run.statistic("diverging")
@@ -58,12 +59,10 @@ def truth_of(model: Model) -> dict[str, tuple[float, float | None]]:
     return {name: (float(mean), None if each is None else float(each)) for name, mean, each in rows}
 
 
-def draw_energies(ax: Any, run: Run) -> Any:
+def draw_energies(ax: Any, run: Run) -> None:
     """Along each chain, with a mark where a transition diverged."""
     what, energies = energy_or_step(run)
-    ax = axes(ax)
     for chain, of_chain in enumerate(() if energies is None else energies):
         ax.plot(np.where(np.isfinite(of_chain), of_chain, np.nan), lw=0.5, color=colour(chain))
     mark_divergences(ax, run)
     ax.set(xlabel="draw", ylabel=what)
-    return ax

@@ -43,9 +43,9 @@ body { font: 1rem/1.5 system-ui, sans-serif; color: var(--text); background: var
 h1 { font-size: 1.6rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-.facts th, .facts td { text-align: left; vertical-align: top; overflow-wrap: anywhere; } .facts th { white-space: nowrap; }
+.facts th, .facts td { text-align: left; vertical-align: top; } .facts td { white-space: normal; overflow-wrap: anywhere; }
 .mark { color: var(--mark); font-weight: 600; }
 .warnings li { margin-bottom: .6rem; padding-left: .3rem; overflow-wrap: anywhere; }
 figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; }
@@ -171,7 +171,7 @@ def told(said: Any) -> str:
 
 def facts_table(rows: Iterator[tuple[str, str]]) -> str:
     lines = [f'<tr><th scope="row">{escaped(key)}</th><td>{escaped(value)}</td></tr>' for key, value in rows]
-    return '<div class="wide"><table class="facts">\n' + "\n".join(lines) + "\n</table></div>"
+    return '<table class="facts">\n' + "\n".join(lines) + "\n</table>"
 
 
 def warnings_list(texts: list[str]) -> str:
@@ -204,8 +204,11 @@ def summary(run: Run, truth: dict[str, tuple[float, float | None]]) -> str:
         + ("; off by: from the true mean, in standard errors." if truth else ".")
         + "</p>"
     )
-    body, end = "\n".join(lines), "</tbody></table></div>"
-    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n{end}\n{note}{more}'
+    scrolled = '<div class="wide" role="region" aria-label="summary" tabindex="0">'  # by keys, too
+    body = "\n".join(lines)
+    return (
+        f"{scrolled}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{note}{more}"
+    )
 
 
 def row_of(name: str, values: np.ndarray, rhat: float, ess: float, truth: dict) -> str:

@@ -42,7 +42,7 @@ def pairs(result: Any, x: str | None = None, y: str | None = None, *, ax: Any = 
     if diverging is not None and diverging.any():
         start_x = before(run, xs, names[0], diverging)
         start_y = before(run, ys, names[1], diverging) if len(names) > 1 else np.nonzero(diverging)[1] - 1.0
-        label = f"starts of {int(diverging.sum())} divergences"
+        label = f"starts of divergences: {int(diverging.sum())}"
         ax.plot(start_x, start_y, "X", color=RED, mec=BLACK, mew=0.4, ms=6, label=label)
     ax.set(xlabel=plain(names[0]), ylabel=plain(names[1]) if len(names) > 1 else "draw")
     legend(ax)

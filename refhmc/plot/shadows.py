@@ -46,7 +46,9 @@ def shadow_energy(H: Hamiltonian, q: Any, p: Any, *, step_size: float, n_steps: 
     ax.plot(shadow - shadow[0], "-", color=ORANGE, lw=1.8, label=f"shadow Hamiltonian, {name}")
     ax.axhline(0, color=BLACK, lw=0.6)
     ax.set(xlabel="step", ylabel="change since the start")
-    legend(ax)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
+    legend(ax, loc="upper right")
     return ax
 
 

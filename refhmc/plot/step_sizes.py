@@ -49,7 +49,10 @@ def energy_error(
         k = int(np.flatnonzero(there)[np.argmin(sizes[there])])
         slope = errors[k] * (sizes / sizes[k]) ** integrator.order
         ax.plot(sizes, slope, "--", color=GREY, lw=0.8, label=f"slope {integrator.order}")
-    ax.set(xscale="log", yscale="log", xlabel="step size", ylabel=f"largest |H − H₀| in time {time:g}")
+    ax.set(xscale="log", yscale="log")
+    ax.set_xticks(sizes, [f"{size:.3g}" for size in sizes], minor=False)
+    ax.set_xticks([], minor=True)
+    ax.set(xlabel="step size", ylabel=f"largest |H − H₀| in time {time:g}")
     legend(ax)
     return ax
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.plot.canvas import BLACK, RED, colour, panels, plain
+from refhmc.plot.canvas import BLACK, RED, colour, legend, panels, plain
 from refhmc.plot.runs import Run, run_of, scalars
 
 MOST = 6  # rows
@@ -32,6 +32,7 @@ def trace(result: Any, variables: Any = None, *, truth: Any = None, figure: Any 
     figure, grid = panels(figure, rows, 2, 10, 1.8 * rows + 0.6, gridspec_kw={"width_ratios": [3, 1]})
     for (name, values), row in zip(shown.items(), grid, strict=False):
         draw_scalar(row[0], row[1], name, values, (truth or {}).get(name), run)
+    legend(grid[0, 1])
     grid[-1, 0].set_xlabel("draw")
     return figure
 
@@ -51,7 +52,6 @@ def draw_scalar(along: Any, beside: Any, name: str, values: np.ndarray, truth: t
         beside.axvline(mean, color=BLACK, lw=0.8, label="true mean")
         if sd is not None:
             beside.axvspan(mean - sd, mean + sd, color=BLACK, alpha=0.08, label="true sd")
-        beside.legend(fontsize=7)
     along.set_ylabel(plain(name))
     beside.set_yticks([])
     mark_divergences(along, run)

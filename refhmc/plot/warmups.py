@@ -114,7 +114,7 @@ def draw_windows(ax: Any, run: Run) -> None:
     if noted:
         ax.plot([], [], "o:", mfc="none", color=GREY, label="diagonal metric")
         ax.plot([], [], "o-", color=GREY, ms=3.5, label="metric taken; number: its directions")
-        ax.set_yscale("log")
+        ax.set_ylim(0, 1.3 * ax.get_ylim()[1])  # room for the legend
     else:
         say(ax, "no metric was learned\nfrom windows of warm-up")
     legend(ax)
