@@ -15,20 +15,16 @@ if TYPE_CHECKING:
 PLACES = (("refhmc", kernels), ("refhmc.metrics", metrics), ("refhmc.integrators", integrators))
 
 
-def known_model(run: Run) -> Model | None:
-    """refhmc's own model with its default arguments that the run is of, by name and fingerprint; None if it is another."""
-    found = constructor(run)
-    return None if found is None else found()
-
-
-def constructor(run: Run) -> Any:
-    """Of that model; None if it is another."""
+def known_model(run: Run) -> tuple[str, Model] | None:
+    """Of refhmc's own models with their canonical data the one that the run is of, by its fingerprint, and what the command line
+    calls it; None if it is another."""
     from refhmc import models
 
-    kind = models.by_name().get(str(run.attributes.get("model", "")).replace(" ", "-"))
-    if kind is None or kind().fingerprint() != run.attributes.get("model_fingerprint"):
-        return None
-    return kind
+    for word, make in models.by_name().items():
+        model = make()
+        if (model.name, model.fingerprint()) == tuple(map(run.attributes.get, ("model", "model_fingerprint"))):
+            return word, model
+    return None
 
 
 def repeated(run: Run) -> str:
@@ -36,16 +32,16 @@ def repeated(run: Run) -> str:
 
     What the run does not hold, a model or kernel that is not refhmc's own, is left as a word with a remark.
     """
-    about, kind = run.attributes, constructor(run)
+    about, known = run.attributes, known_model(run)
     remarks = []
-    if kind is None:
+    if known is None:
         model = "model"
         remarks.append(
             f"# model: {about.get('model', 'the model')!r} as it was; model.fingerprint() is "
             f"{about.get('model_fingerprint', 'not known')!r}"
         )
     else:
-        model = f"refhmc.models.{kind.__name__}()"
+        model = f"refhmc.models.by_name()[{known[0]!r}]()"
     try:
         kernel = in_python(json.loads(about["kernel"]))
     except (KeyError, TypeError, ValueError):
@@ -55,7 +51,7 @@ def repeated(run: Run) -> str:
         "draws": about.get("draws", run.shape[1]),
         "tune": about.get("tuning_steps"),
         "chains": len(about.get("iterations_per_chain", run.chains)),
-        "random_seed": about.get("entropy"),
+        "random_seed": seed_of(about),
         "init": "pathfinder" if "pathfinder" in about.get("starts", ()) else None,
         "backend": None if about.get("backend") in (None, "numba") else about["backend"],
         "fuse": True if about.get("fused") else None,
@@ -68,6 +64,11 @@ def repeated(run: Run) -> str:
     options = "".join(f"    {key}={value!r},\n" for key, value in given.items() if value is not None)
     notes = "".join(" ".join(remark.split()) + "\n" for remark in remarks)
     return f"import refhmc\n\n{notes}result = refhmc.sample(\n    {model},\n    {kernel},\n{options})\n"
+
+
+def seed_of(about: dict[str, Any]) -> int | None:
+    """A seed that is larger than a file's integers is text there."""
+    return None if "entropy" not in about else int(about["entropy"])
 
 
 def in_python(said: Any, name: str = "") -> str:

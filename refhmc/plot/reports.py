@@ -75,7 +75,8 @@ def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
     """
     import_matplotlib()
     run, path = run_of(result), pathlib.Path(path)
-    text = page(run, known_model(run) if model is None else model)
+    known = known_model(run) if model is None else None
+    text = page(run, known[1] if known else model)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -206,9 +207,7 @@ def summary(run: Run, truth: dict[str, tuple[float, float | None]]) -> str:
     )
     scrolled = '<div class="wide" role="region" aria-label="summary" tabindex="0">'  # by keys, too
     body = "\n".join(lines)
-    return (
-        f"{scrolled}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{note}{more}"
-    )
+    return f"{scrolled}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{note}{more}"
 
 
 def row_of(name: str, values: np.ndarray, rhat: float, ess: float, truth: dict) -> str:

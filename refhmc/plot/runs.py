@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -126,7 +127,8 @@ def scalars(run: Run, wanted: Any = None, most: int | None = None) -> dict[str, 
     for key, value in run.values.items():
         if asked is not None and not any(name == key or name.startswith(f"{key}[") for name in asked):
             continue
-        columns = np.asarray(value).reshape(*np.shape(value)[:2], -1)
+        chains, draws, *shape = np.shape(value)
+        columns = np.asarray(value).reshape(chains, draws, math.prod(shape))
         for k, name in enumerate(names_of(key, value)):
             if most is not None and len(found) == most:
                 return found

@@ -31,7 +31,7 @@ def pairs(result: Any, x: str | None = None, y: str | None = None, *, ax: Any = 
     names = [name for name in (x or next(iter(some), None), y or next(iter(list(some)[1:]), None)) if name is not None]
     found = scalars(run, names) if names else {}
     if any(name not in found for name in names):
-        raise ValueError(f"x and y are scalars; {', '.join(names)} means {', '.join(found)}")
+        raise ValueError(f"x and y must be scalars, got {' and '.join(names)}; there are {', '.join(found)}")
     if not names or not found[names[0]].size:
         return ax
     count = np.broadcast_to(np.arange(run.shape[1], dtype=float), run.shape)

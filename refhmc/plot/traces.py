@@ -43,8 +43,8 @@ def draw_scalar(along: Any, beside: Any, name: str, values: np.ndarray, truth: t
     low, high = np.quantile(finite, [0.001, 0.999]) if finite.size else (0.0, 0.0)
     for chain, of_chain in enumerate(values):
         along.plot(of_chain, lw=0.5, marker="." if len(of_chain) == 1 else "", color=colour(chain))
-        if high > low:
-            there = of_chain[np.isfinite(of_chain)]
+        there = of_chain[(low <= of_chain) & (of_chain <= high)]
+        if high > low and there.size:
             beside.hist(there, bins=BINS, range=(low, high), histtype="step", density=True, color=colour(chain))
     if truth is not None:
         mean, sd = truth

@@ -12,7 +12,9 @@ from refhmc.core.sample_stats import NOT_REVERSIBLE, SOLVER_FAILED
 from refhmc.metrics import Diagonal
 
 
-def made_run(chains=2, draws=30, d=2, *, warmup=0, diverging=(), implicit=False, warnings=(), model="a model", name="x"):
+def made_run(
+    chains=2, draws=30, d=2, *, warmup=0, diverging=(), implicit=False, warnings=(), model="a model", name="x"
+):
     """A Result of standard normals, value ``name`` (chains, draws, d). ``diverging``: (chain, draw), or "all"."""
     rng = np.random.default_rng(5)
 

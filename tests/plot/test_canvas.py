@@ -26,7 +26,11 @@ def test_without_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = made_run(implicit=True)
     drawn = [refhmc.plot.trace, refhmc.plot.overview, refhmc.plot.pairs, refhmc.plot.energy_transitions]
-    drawn += [refhmc.plot.solver_iterations, refhmc.plot.adaptation, lambda run: refhmc.plot.report(run, tmp_path / "r")]
+    drawn += [
+        refhmc.plot.solver_iterations,
+        refhmc.plot.adaptation,
+        lambda run: refhmc.plot.report(run, tmp_path / "r"),
+    ]
     for draw in drawn:
         with pytest.raises(ImportError, match=r"refhmc\[plot\]"):
             draw(run)
