@@ -341,9 +341,7 @@ def run_report(options: Any) -> int:
             f"{given} is a folder: refhmc resume {given} --draws N --report FILE.html, N as many as it has"
         )
     if given.is_file() and given.suffix != ".py":
-        from refhmc.core.arviz import read_tree
-
-        result: Any = read_tree(given)
+        result: Any = given
         model = None if options.model is None else _model(options.model, None)
         out = options.out or given.with_suffix(".html")
     else:

@@ -53,8 +53,12 @@ def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:
 
 
 def read_tree(path: pathlib.Path) -> xarray.DataTree:
-    """What a netCDF file, as ``to_netcdf`` writes it, or a Zarr store holds. Raises OSError, ValueError, ImportError."""
-    return _imported("xarray").open_datatree(path, engine="zarr" if path.is_dir() else "h5netcdf")
+    """What a netCDF file holds that ``to_netcdf`` of an ArviZ object has written. Raises OSError, naming the file, and
+    ImportError."""
+    try:
+        return _imported("xarray").open_datatree(path, engine="h5netcdf")
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as netCDF: {error}") from error
 
 
 def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:

@@ -16,8 +16,8 @@ PLACES = (("refhmc", kernels), ("refhmc.metrics", metrics), ("refhmc.integrators
 
 
 def known_model(run: Run) -> tuple[str, Model] | None:
-    """Of refhmc's own models with their canonical data the one that the run is of, by its fingerprint, and what the command line
-    calls it; None if it is another."""
+    """Of refhmc's own models with their canonical data the one that the run is of, by its fingerprint, and what the command
+    line calls it; None if it is another."""
     from refhmc import models
 
     for word, make in models.by_name().items():

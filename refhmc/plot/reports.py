@@ -67,8 +67,7 @@ def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
     pictures, and how to repeat it.
 
     result : a :class:`refhmc.Result`, ArviZ's object of either version, or a netCDF file of it.
-    model : for the known truth; default refhmc's own model of that name with its default arguments, if its fingerprint is
-        the run's.
+    model : for the known truth; default refhmc's own model with its canonical data that has the run's fingerprint.
 
     Returns the path. The file is written beside its place and renamed. Raises ImportError without matplotlib, TypeError
     for what is no result, OSError.

@@ -1,4 +1,4 @@
-"""A run, however it is held: a :class:`refhmc.Result`, ArviZ's object of either version, or a file or a store on disk."""
+"""A run, however it is held: a :class:`refhmc.Result`, ArviZ's object of either version, or a netCDF file of it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from refhmc.core.arviz import read_tree
 from refhmc.sampling.result import Result
 
 Group = Mapping[str, np.ndarray]
+OF_DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
+READ = (*OF_DRAWS, *(f"warmup_{name}" for name in OF_DRAWS), "predictions")  # there may be others, and large ones
 
 
 class Run(NamedTuple):
@@ -64,12 +66,11 @@ def run_of(result: Any) -> Run:
         learned = [each for each in result.adapted if isinstance(each, Adapted)]
         return Run(result.groups, result.attributes, list(result.warnings), learned)
     if isinstance(result, str | os.PathLike):
-        return run_of(read_tree(pathlib.Path(result)))
-    names = group_names(result)
-    if not {"posterior", "sample_stats", "unconstrained_posterior"} & set(names):
-        raise TypeError(
-            f"expected what refhmc.sample returns, a file of it or a store, got {type(result).__name__} with the groups {names}"
-        )
+        with read_tree(pathlib.Path(result)) as tree:
+            return run_of(tree)
+    names = [name for name in group_names(result) if name in READ]
+    if not names:
+        raise TypeError(f"expected what refhmc.sample returns, or a netCDF file of it, got {type(result).__name__}")
     datasets = {name: as_dataset(result[name]) for name in names}
     groups = {
         name: {str(key): np.asarray(value.values) for key, value in data.data_vars.items()}
