@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from refhmc.core.matplotlib import import_matplotlib
 from refhmc.core.registry import Registry, required
 from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
@@ -109,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, which is no fault
         with contextlib.suppress(OSError, ValueError):  # what is left to print goes nowhere, so that the end is quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, TypeError, RuntimeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, ImportError) as error:
         print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return status
@@ -375,6 +376,8 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
     for path in (options.out, options.plot, options.report):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    if options.plot is not None or options.report is not None:
+        import_matplotlib()  # what is missing is said before the run
     failure = None
     try:
         with warnings.catch_warnings():

@@ -11,6 +11,7 @@ from refhmc.plot.canvas import BLUE, ORANGE, axes, legend
 from refhmc.plot.runs import Run, run_of
 
 BINS = 40
+NAMED = 8  # chains whose E-BFMI are said one by one
 
 
 def energy_transitions(result: Any, *, ax: Any = None) -> Any:
@@ -41,8 +42,10 @@ def energy_transitions(result: Any, *, ax: Any = None) -> Any:
             )
     if what == "energy":
         with np.errstate(all="ignore"):
-            fractions = ", ".join(f"{each:.2f}" for each in e_bfmi(energies))
-        ax.plot([], [], " ", label=f"E-BFMI {fractions}")
+            fractions = e_bfmi(energies)
+        each = ", ".join(f"{one:.2f}" for one in fractions)
+        words = each if len(fractions) <= NAMED else f"{np.nanmin(fractions):.2f} to {np.nanmax(fractions):.2f}"
+        ax.plot([], [], " ", label=f"E-BFMI {words}")
     ax.set_ylim(top=1.4 * ax.get_ylim()[1])  # room for the legend
     legend(ax, loc="upper right")
     return ax

@@ -9,7 +9,7 @@ import numpy as np
 from refhmc.plot.canvas import colour, legend, new_figure, panels, plain
 from refhmc.plot.energies import energy_or_step, energy_transitions
 from refhmc.plot.predictive import predictive_band, regression_data
-from refhmc.plot.runs import Run, run_of, scalars
+from refhmc.plot.runs import Run, of_few_chains, run_of, scalars
 from refhmc.plot.traces import MOST, draw_scalar, mark_divergences
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
 
     Returns the Figure, which is ``figure`` if one is given.
     """
-    run, data = run_of(result), None if model is None else regression_data(model)
+    whole, data = run_of(result), None if model is None else regression_data(model)
+    run = of_few_chains(whole)
     if model is not None and data is not None and data[0].shape[1:] == (1,) and 0 not in run.shape:
         figure = new_figure(8, 7) if figure is None else figure
         band, below = figure.subplots(2, height_ratios=[3, 1])
@@ -39,12 +40,13 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
             draw_scalar(row[0], row[1], name, values, truth.get(name), run)
         legend(grid[0, 1])
         draw_energies(grid[-1, 0], run)
-        energy_transitions(run, ax=grid[-1, 1])
-    diverged = run.statistic("diverging")
+        energy_transitions(whole, ax=grid[-1, 1])
+    diverged = whole.statistic("diverging")
     words = "" if diverged is None else f"; {int(np.sum(diverged))} divergences (red)"
     name = run.attributes.get("model", "" if model is None else model.name)
-    chains, draws = run.shape
-    figure.suptitle(plain(f"{name}: {chains} chains of {draws} draws{words}"))
+    chains, draws = whole.shape
+    some = f" ({run.shape[0]} are drawn)" if run.shape[0] < chains else ""
+    figure.suptitle(plain(f"{name}: {chains} chains{some} of {draws} draws{words}"))
     return figure
 
 

@@ -16,6 +16,7 @@ from refhmc.core.arviz import read_tree
 from refhmc.sampling.result import Result
 
 Group = Mapping[str, np.ndarray]
+FEW_CHAINS = 16
 OF_DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
 READ = (*OF_DRAWS, *(f"warmup_{name}" for name in OF_DRAWS), "predictions")  # there may be others, and large ones
 
@@ -86,6 +87,14 @@ def run_of(result: Any) -> Run:
     except (ValueError, KeyError, TypeError):
         learned = []
     return Run(groups, attributes, warnings if isinstance(warnings, list) else [], learned)
+
+
+def of_few_chains(run: Run) -> Run:
+    """The run with its first 16 chains at most: more lines than these nobody tells apart."""
+    if run.shape[0] <= FEW_CHAINS:
+        return run
+    groups = {name: {key: value[:FEW_CHAINS] for key, value in group.items()} for name, group in run.groups.items()}
+    return Run(groups, run.attributes, run.warnings, run.adapted[:FEW_CHAINS])
 
 
 def group_names(result: Any) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from refhmc.core.sample_stats import NOT_REVERSIBLE, SOLVER_FAILED
 from refhmc.plot.canvas import BLUE, PURPLE, RED, colour, legend, panels
-from refhmc.plot.runs import run_of
+from refhmc.plot.runs import FEW_CHAINS, run_of
 
 FAILURES = ((SOLVER_FAILED, "solver failed", "X", RED), (NOT_REVERSIBLE, "not reversible", "v", PURPLE))
 
@@ -19,7 +19,7 @@ def solver_iterations(result: Any, *, figure: Any = None) -> Any:
     ``solver_iterations / n_steps`` (chain, draw): all the solves of a transition, those of the way back and those that
     failed included, over its integrator steps (:mod:`refhmc.core.sample_stats`). Crosses are transitions in which a solve
     did not converge (outcome ``solver_failed``), triangles those in which a step did not return (``not_reversible``): both
-    were rejected.
+    were rejected. Of very many chains the first 16 have points; all are in the histogram, and have their failures marked.
 
     result : a :class:`refhmc.Result`, ArviZ's object, or a file of it. Returns the Figure, which is ``figure`` if one is
         given.
@@ -32,7 +32,7 @@ def solver_iterations(result: Any, *, figure: Any = None) -> Any:
     outcome = run.statistic("outcome")
     a_step = iterations / np.maximum(steps, 1)
     figure, ((along, beside),) = panels(figure, 1, 2, 10, 3.6, gridspec_kw={"width_ratios": [3, 1]}, sharey=True)
-    for chain, of_chain in enumerate(a_step):
+    for chain, of_chain in enumerate(a_step[:FEW_CHAINS]):
         along.plot(of_chain, ".", ms=2, color=colour(chain), alpha=0.6)
     for code, words, marker, shade in FAILURES if outcome is not None else ():
         chains, draws = np.nonzero(np.asarray(outcome) == code)

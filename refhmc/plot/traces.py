@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.plot.canvas import BLACK, RED, colour, legend, panels, plain
-from refhmc.plot.runs import Run, run_of, scalars
+from refhmc.plot.runs import Run, of_few_chains, run_of, scalars
 
 MOST = 6  # rows
 MARKED = 200  # divergences that are marked
@@ -23,10 +23,10 @@ def trace(result: Any, variables: Any = None, *, truth: Any = None, figure: Any 
     truth : means and standard deviations by name, ``{"theta[0]": (mean, sd)}``: a line, and a band of one standard
         deviation to each side.
 
-    Small red ticks are transitions that diverged. Returns the Figure, which is ``figure`` if one is given. Raises
-    ValueError for a name that the result has not.
+    Of very many chains the first 16 are drawn. Small red ticks are transitions that diverged. Returns the Figure, which is
+    ``figure`` if one is given. Raises ValueError for a name that the result has not.
     """
-    run = run_of(result)
+    run = of_few_chains(run_of(result))
     shown = scalars(run, variables, MOST if variables is None else None)
     rows = max(1, len(shown))
     figure, grid = panels(figure, rows, 2, 10, 1.8 * rows + 0.6, gridspec_kw={"width_ratios": [3, 1]})

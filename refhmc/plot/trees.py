@@ -45,8 +45,8 @@ class Tree(NamedTuple):
     move: nuts.Move
 
     def intervals(self) -> list[tuple[int, int, int]]:
-        """The intervals that were joined (first time, last time, depth), of 2^depth states, those of single states included; of
-        the doublings that were kept the whole tree, too."""
+        """The intervals that were joined (first time, last time, depth), of 2^depth states, those of single states
+        included; of the doublings that were kept the whole tree, too."""
         found = [(0, 0, 0)]
         for k, half in enumerate(self.halves):
             times, kept = self.time[half], k < self.move.tree_depth

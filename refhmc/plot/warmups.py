@@ -9,7 +9,7 @@ import numpy as np
 
 from refhmc.adaptation.from_pairs import HISTORY
 from refhmc.plot.canvas import BLACK, GREY, colour, legend, panels
-from refhmc.plot.runs import Run, run_of
+from refhmc.plot.runs import Run, of_few_chains, run_of
 
 AVERAGED = 50  # iterations of a running mean
 NOT_SAVED = "warm-up was not saved:\nsample(..., save_warmup=True)"
@@ -30,7 +30,7 @@ def adaptation(result: Any, *, figure: Any = None) -> Any:
         panel says
     so where there is nothing to draw. Returns the Figure, which is ``figure`` if one is given.
     """
-    run = run_of(result)
+    run = of_few_chains(run_of(result))
     figure, ((steps, accepted), (windows, variances)) = panels(figure, 2, 2, 10, 6.4)
     draw_step_sizes(steps, run)
     draw_acceptance(accepted, run)

@@ -81,6 +81,13 @@ def test_a_report_beside_the_run_and_of_its_file(tmp_path, capsys):
     assert page.exists()
 
 
+def test_a_picture_without_matplotlib_is_refused_before_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for option in ("--plot", "--report"):
+        assert main(["sample", "funnel", "--draws", "1000000000", option, str(tmp_path / "r")]) == 1
+        assert 'python -m pip install "refhmc[plot]"' in capsys.readouterr().err
+
+
 @pytest.mark.sweep
 def test_a_report_of_a_model(tmp_path, capsys):
     out = tmp_path / "r.html"

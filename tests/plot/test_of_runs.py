@@ -18,6 +18,7 @@ SIZES = {
     "one dimension": made_run(d=1, diverging=[(0, 0), (1, 4)], implicit=True),
     "all diverging": made_run(diverging="all", implicit=True),
     "warm-up alone": made_run(draws=0, warmup=20, implicit=True),
+    "many chains": made_run(chains=40, draws=8, warmup=8, implicit=True),
 }
 PICTURES = ("trace", "overview", "pairs", "energy_transitions", "solver_iterations", "adaptation")
 
@@ -42,6 +43,16 @@ def test_the_arviz_object_is_drawn_as_the_arrays_are(picture, tmp_path):
     for other in others:
         for mine, theirs in zip(first, other, strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_of_many_chains_some_are_lines():
+    run = made_run(chains=40, draws=8, warmup=8, diverging=[(39, 1)], implicit=True)
+    figure = refhmc.plot.overview(run)
+    assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergences (red)"
+    assert len(figure.axes[0].get_lines()) == 16
+    assert "to" in refhmc.plot.energy_transitions(run).get_legend().get_texts()[-1].get_text()
+    _, beside = refhmc.plot.solver_iterations(run).axes
+    assert sum(bar.get_width() for bar in beside.patches) == 320
 
 
 def test_traces():

@@ -52,7 +52,7 @@ def test_the_recorded_tree_is_the_transition(name):
             assert candidate in made.time[: 2**k]
 
 
-def may_be_joined(made, a, b, whole):
+def may_be_joined(made, a, b):
     """The three parts of the criterion, for the times a..b and their two halves; with a unit metric v = p."""
     p = {int(time): made.p[k] for k, time in enumerate(made.time)}
     rho = np.cumsum([np.zeros(2)] + [p[t] for t in range(a, b + 1)], axis=0)
@@ -70,15 +70,15 @@ def test_where_it_turned():
     seen = collections.Counter()
     for made, _ in transitions("turns", 40):
         whole = int(made.time.min()), int(made.time.max())
-        assert not may_be_joined(made, *made.turned, whole)
+        assert not may_be_joined(made, *made.turned)
         kept = len(made.halves) == made.move.tree_depth
         assert (made.turned == whole) == kept
         seen["whole" if kept else "half"] += 1
         joined = {(a, b) for a, b, depth in made.intervals() if depth}
         assert (made.turned in joined) == kept
         for a, b in joined - {made.turned}:
-            assert may_be_joined(made, a, b, whole)
-        # As many joins as the recursion makes: 2^k - 1 of 2^k states; in a broken half one for each carry before the turn.
+            assert may_be_joined(made, a, b)
+        # As many joins as the recursion makes: 2^k - 1 of 2^k states.
         if kept:
             assert len(joined) == made.move.n_steps
     assert seen["whole"] > 3
@@ -87,10 +87,9 @@ def test_where_it_turned():
 
 def test_what_is_drawn():
     """Two panels with the same marks; thrown away states are hollow, the turned interval is named."""
-    made = next(made for made, _ in transitions("turns", 40) if len(made.halves) > made.move.tree_depth > 1)
     model, kernel = CASES["turns"]
-    for momentum_rng in range(40):
-        rng = np.random.default_rng(momentum_rng)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
         q, momentum, uniforms = rng.standard_normal(2), rng.standard_normal(2), rng.random(500)
         made = refhmc.plot.tree(model, kernel, q, momentum=momentum, uniforms=uniforms)
         if len(made.halves) > made.move.tree_depth > 1:
