@@ -25,8 +25,9 @@ def energy_transitions(result: Any, *, ax: Any = None) -> Any:
     to energy, and tails are explored slowly.
 
     result : a :class:`refhmc.Result`, ArviZ's object, or a file of it; energies (chain, draw), of a kernel that has none
-        (SGLD and
-    its like) the log density or the step size. Returns the Axes.
+        (SGLD and its like) the log density or the step size.
+
+    Returns the Axes.
     """
     ax, (what, energies) = axes(ax, 5.6, 4.2), energy_or_step(run_of(result))
     ax.set(xlabel=what, yticks=[])

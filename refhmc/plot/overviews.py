@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> Any:
     """For up to six scalars the draws of each chain and their histograms, beside the known truth; the energies below.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it. model : for the truth (``model.reference``), and
-        for a
-    regression network on one input, of which the predictive band is drawn in place of its weights.
+    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it.
+    model : for the truth (``model.reference``), and for a regression network on one input, of which the predictive band is
+        drawn in place of its weights.
 
-    Returns the Figure, which is ``figure`` if one is given.
+    Of very many chains the first 16 are lines. Returns the Figure, which is ``figure`` if one is given.
     """
     whole, data = run_of(result), None if model is None else regression_data(model)
     run = of_few_chains(whole)

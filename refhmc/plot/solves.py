@@ -21,9 +21,9 @@ def solver_iterations(result: Any, *, figure: Any = None) -> Any:
     did not converge (outcome ``solver_failed``), triangles those in which a step did not return (``not_reversible``): both
     were rejected. Of very many chains the first 16 have points; all are in the histogram, and have their failures marked.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it. Returns the Figure, which is ``figure`` if one is
-        given.
-    Raises ValueError where the integrator is explicit.
+    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it.
+
+    Returns the Figure, which is ``figure`` if one is given. Raises ValueError where the integrator is explicit.
     """
     run = run_of(result)
     iterations, steps = run.statistic("solver_iterations"), run.statistic("n_steps")

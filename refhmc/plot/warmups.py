@@ -16,8 +16,8 @@ NOT_SAVED = "warm-up was not saved:\nsample(..., save_warmup=True)"
 
 
 def adaptation(result: Any, *, figure: Any = None) -> Any:
-    """Warm-up in four panels, a colour a chain: step size; acceptance; what the metric was at the end of each window; and
-    is.
+    """Warm-up in four panels, a colour a chain: step size, acceptance, and the metric, at the end of each window and
+    as adapted.
 
     Upper left: the step size of each iteration of warm-up (dual averaging, Hoffman and Gelman 2014, eq. 6), the adapted
     one, their weighted mean, dashed; discs are the ends of the windows. Upper right: the mean acceptance of 50 iterations
@@ -26,9 +26,10 @@ def adaptation(result: Any, *, figure: Any = None) -> Any:
     distribution without spread: on the diagonal metric (open) and on the metric taken (full), with the number of its
     directions. Lower right: the variances of the adapted metric, the diagonal of a dense one, by coordinate.
 
-    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it, with ``save_warmup=True`` for the upper panels. A
-        panel says
-    so where there is nothing to draw. Returns the Figure, which is ``figure`` if one is given.
+    result : a :class:`refhmc.Result`, ArviZ's object, or a file of it, with ``save_warmup=True`` for the upper panels.
+
+    A panel says so where there is nothing to draw. Of very many chains the first 16 are drawn. Returns the Figure, which is
+    ``figure`` if one is given.
     """
     run = of_few_chains(run_of(result))
     figure, ((steps, accepted), (windows, variances)) = panels(figure, 2, 2, 10, 6.4)
