@@ -9,6 +9,7 @@ import xarray
 import refhmc
 from refhmc.plot import canvas
 from tests.helpers.made_runs import made_run
+from tests.helpers.sweeps import representatives
 
 RUN = made_run(chains=3, draws=25, d=2, warmup=60, diverging=[(0, 3), (2, 0), (2, 11)], implicit=True)
 SIZES = {
@@ -23,7 +24,7 @@ SIZES = {
 PICTURES = ("trace", "overview", "pairs", "energy_transitions", "solver_iterations", "adaptation")
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", representatives(SIZES, ["no draws", "all diverging"]))
 @pytest.mark.parametrize("picture", PICTURES)
 def test_every_size(picture, size):
     made = getattr(refhmc.plot, picture)(SIZES[size])

@@ -124,9 +124,9 @@ def test_the_known_truth_is_beside_the_means(tmp_path):
     "run",
     [
         made_run(draws=0),
-        made_run(draws=1),
-        made_run(chains=1, d=1),
-        made_run(diverging="all", implicit=True),
+        pytest.param(made_run(draws=1), marks=pytest.mark.sweep),
+        pytest.param(made_run(chains=1, d=1), marks=pytest.mark.sweep),
+        pytest.param(made_run(diverging="all", implicit=True), marks=pytest.mark.sweep),
         refhmc.Result({"posterior": {}, "sample_stats": {}, "unconstrained_posterior": {}}, {}),
         refhmc.Result({"posterior": {"x": np.full((2, 9), np.nan)}}, {"model": "m"}),
     ],
@@ -137,6 +137,7 @@ def test_every_size(run, tmp_path):
     assert "To repeat it" in page.text
 
 
+@pytest.mark.sweep
 def test_of_many_values_the_first_are_shown(tmp_path):
     text, page = page_of(made_run(d=230, draws=8), tmp_path)
     assert "The first 200 of 230 values." in page.text
