@@ -28,10 +28,14 @@ const integrator = {
   "explicit-tao": () => integrators.ExplicitTao(10),
   "projected-tao": () => integrators.ProjectedTao(0, TOLERANCE, 1000),
 }[integratorName]();
-if (halfDrift) {
-  const { velocity } = H.at(new Array(target.dim).fill(0));
-  H.at = (q) => ({ velocity: (p) => velocity(p).map((v) => v / 2) });
-}
+/** What the step is made with: H itself, or one whose drift goes half as far. */
+const forSteps = {
+  ...H,
+  at(q) {
+    const here = H.at(q);
+    return halfDrift && here ? { ...here, velocity: (p) => here.velocity(p).map((v) => v / 2) } : here;
+  },
+};
 
 const CAPABILITIES = {
   name: `client.js, ${integratorName} on ${metricName}`,
@@ -40,7 +44,7 @@ const CAPABILITIES = {
   target: targetName,
   args: targetName === "funnel" ? { n: 2 } : {},
   metric: metricName === "softabs" ? "softabs(10)" : metricName,
-  eps: metricName === "identity" ? 0.02 : 0.1,
+  eps: metricName === "fisher" ? 0.1 : 0.02,
   n: 5,
   claims: integratorName === "explicit-tao" ? "order=2" : "symplectic reversible order=2",
   ...(integrator.solver ? { tolerance: TOLERANCE } : {}),
@@ -64,7 +68,7 @@ function answer({ op, q: position, p: momentum, eps, n }) {
     return { H: spelled(H.energy(q, p)), dHdq: spelled(field.dH_dq), dHdp: spelled(field.dH_dp) };
   }
   if (op === "step") {
-    const { states, complete } = trajectory.follow(H, integrator, q, p, number(eps), n);
+    const { states, complete } = trajectory.follow(forSteps, integrator, q, p, number(eps), n);
     if (!complete) return refusal("failed", "a step has no solution");
     return { q: spelled(states.at(-1).q), p: spelled(states.at(-1).p) };
   }

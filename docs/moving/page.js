@@ -83,7 +83,7 @@
     };
     return Array.from({ length: count }, () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
   }
-  const NORMALS = Array.from({ length: POINTS }, (_, i) => normals(4 * POINTS).slice(4 * i, 4 * i + 4));
+  const DRAWS = normals(4 * POINTS), NORMALS = Array.from({ length: POINTS }, (_, i) => DRAWS.slice(4 * i, 4 * i + 4));
 
   const stepped = (z) => z && chosen.integrator.step(chosen.H, z, state.eps);
 
@@ -173,7 +173,6 @@
     const begins = playing && !moving.playing;
     moving.playing = playing;
     $("play").textContent = playing ? "Pause" : "Play";
-    $("play").setAttribute("aria-pressed", String(playing));
     if (begins) requestAnimationFrame(frame);
   }
 
