@@ -13,12 +13,13 @@ pytestmark = pytest.mark.sweep
 
 FAILURES = ("step", "tao", "solver", "curved", "jump")
 STILL = {"reduced_motion": "reduce"}
-CONTROLS = ("failure-step", "failure-jump", "start", "momentum", "play", "speed", "target", "metric", "integrator", "eps", "n")
+CONTROLS = ("failure-step", "failure-jump", "start", "momentum", "play", "one-step", "speed", "target", "metric", "integrator", "eps", "n")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chromium():
-    return browser.skip_without_browser()
+    with browser.launched(browser.skip_without_browser()) as started:
+        yield started
 
 
 def figure(page, name: str) -> str:
@@ -137,6 +138,8 @@ def test_nothing_moves_where_motion_is_not_wanted(chromium):
     with browser.opened(chromium, **STILL) as page:
         page.wait_for_timeout(300)
         assert page.evaluate("refhmc.page.moving.frames") == 0
+        page.click("#one-step")
+        assert page.evaluate("[refhmc.page.moving.step, refhmc.page.moving.frames]") == [1, 0]
         page.click("#play")
         page.wait_for_function("refhmc.page.moving.frames > 2")
     with browser.opened(chromium) as page:

@@ -3,7 +3,7 @@
 (function (refhmc) {
   const { DEFAULTS, FAILURES, TARGETS, isCurved, isImplicit, made } = refhmc.settings;
   const { follow, largestEnergyError, volumes, wayBack } = refhmc.trajectory;
-  const { View, arrow, bands, cloud, colours, context, dot, line, series } = refhmc.picture;
+  const { View, arrow, bands, cloud, colours, context, dot, label, line, series } = refhmc.picture;
   const { isFinite, plus } = refhmc.arrays;
 
   const POINTS = 200;
@@ -128,11 +128,6 @@
     const key = [state.target, width, height, colour.density].join();
     if (background?.key !== key) background = { key, image: bands(TARGETS[state.target].make(), view, colour.density) };
     pen.drawImage(background.image, 0, 0, width, height);
-    const [first, second] = TARGETS[state.target].names;
-    pen.font = "italic 14px Georgia, serif";
-    pen.fillStyle = colour.ink;
-    pen.fillText(first, width - 22, height - 10);
-    pen.fillText(second, 10, 20);
     cloud(pen, view, cloudNow(), colour.cloud);
     line(pen, view, seen.there.states.map((z) => z.q), colour.path, { width: 2, dots: 2.5 });
     line(pen, view, seen.back.states.map((z) => z.q), colour.back, { width: 2, dash: [6, 5] });
@@ -141,6 +136,9 @@
     dot(pen, last, 5);
     const from = view.toScreen(state.q), to = view.toScreen(tip());
     arrow(pen, from, to, colour.path);
+    const [first, second] = TARGETS[state.target].names;
+    label(pen, first, [width - 16, height - 14], colour);
+    label(pen, second, [16, 16], colour);
     for (const [id, [x, y]] of [["start", from], ["momentum", to]]) {
       $(id).style.left = `${Math.min(Math.max(x, 12), width - 12)}px`;
       $(id).style.top = `${Math.min(Math.max(y, 12), height - 12)}px`;
@@ -167,6 +165,15 @@
     draw();
     if (moving.step !== before) plots();
     requestAnimationFrame(frame);
+  }
+
+  /** The cloud one step further, and no more until it is told to. */
+  function oneStep() {
+    play(false);
+    moving.time = moving.step < state.n ? moving.step + 1 : Infinity;
+    advance(0);
+    draw();
+    plots();
   }
 
   function play(playing) {
@@ -254,6 +261,7 @@
     }
     $("controls").addEventListener("submit", (event) => event.preventDefault());
     $("play").addEventListener("click", () => play(!moving.playing));
+    $("one-step").addEventListener("click", oneStep);
     still.addEventListener("change", () => play(!still.matches));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (draw(), plots()));
     new ResizeObserver(() => (draw(), plots())).observe($("plane"));

@@ -25,7 +25,7 @@
 
   function colours(element) {
     const style = getComputedStyle(element), of = (name) => style.getPropertyValue(`--${name}`).trim();
-    return Object.fromEntries(["ink", "faint", "density", "path", "back", "cloud", "bad"].map((name) => [name, of(name)]));
+    return Object.fromEntries(["ink", "paper", "faint", "density", "path", "back", "cloud"].map((name) => [name, of(name)]));
   }
 
   const DROPS = [0.25, 1, 2.25, 4, 6.25, 9]; // of L below its largest value: r^2/2 of a Gaussian for r = .7, 1.4, ...
@@ -98,6 +98,18 @@
     pen.stroke();
   }
 
+  /** A name that is legible on any ground. */
+  function label(pen, text, [x, y], { ink, paper }) {
+    pen.font = "italic 15px Georgia, serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    pen.lineWidth = 4;
+    pen.strokeStyle = paper;
+    pen.strokeText(text, x, y);
+    pen.fillStyle = ink;
+    pen.fillText(text, x, y);
+  }
+
   /** Numbers along the steps, 0 or 1 as a line of its own; `log` for a scale of powers of ten. */
   function series(canvas, values, { colour, ink, faint, reference, log = false, mark = null, steps }) {
     const on = context(canvas);
@@ -136,5 +148,5 @@
 
   const short = (x) => (x !== 0 && (Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3) ? x.toExponential(0) : `${Number(x.toPrecision(2))}`);
 
-  refhmc.picture = { View, arrow, bands, cloud, colours, context, dot, line, series };
+  refhmc.picture = { View, arrow, bands, cloud, colours, context, dot, label, line, series };
 })((globalThis.refhmc ??= {}));

@@ -16,30 +16,44 @@ PAGE = ROOT / "docs" / "moving" / "index.html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
+def found() -> str | None:
+    """The path of a Chromium; None where there is none."""
+    return os.environ.get("REFHMC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
 def skip_without_browser() -> str:
-    """The path of a browser; skips the test, with what is missing, where there is none."""
+    """The path of a Chromium; skips the test, with what is missing, where there is none."""
     pytest.importorskip("playwright.sync_api", reason="Playwright is not here: pip install 'refhmc[browser]'")
-    found = os.environ.get("REFHMC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = found()
+    if path is None:
         pytest.skip("no Chromium is here: install it, or say where it is in REFHMC_CHROMIUM")
-    return found
+    return path
 
 
 @contextlib.contextmanager
-def opened(browser: str, **settings: Any) -> Iterator[Any]:
-    """The page, opened as a file; on the way out it must have written nothing to its console and asked for nothing but files."""
+def launched(path: str) -> Iterator[Any]:
+    """The browser, started."""
     from playwright.sync_api import sync_playwright
 
-    said: list[str] = []
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = chromium.new_page(**settings)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or said.append(request.url))
-        page.goto(PAGE.as_uri())
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
-            yield page
+            yield chromium
         finally:
             chromium.close()
+
+
+@contextlib.contextmanager
+def opened(chromium: Any, **settings: Any) -> Iterator[Any]:
+    """The page, opened as a file; on the way out it must have written nothing to its console and asked for nothing but files."""
+    said: list[str] = []
+    page = chromium.new_page(**settings)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: request.url.startswith(("file:", "data:")) or said.append(request.url))
+    page.goto(PAGE.as_uri())
+    try:
+        yield page
+    finally:
+        page.close()
     assert said == []
