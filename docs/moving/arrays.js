@@ -6,28 +6,54 @@
  * scripts only. Node reads the same files with `require`.
  */
 (function (refhmc) {
-  const dot = (x, y) => x.reduce((sum, x_i, i) => sum + x_i * y[i], 0);
+  // Loops, and not reduce and map: a frame of the page is some 10,000 of these.
+  function dot(x, y) {
+    let sum = 0;
+    for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
+    return sum;
+  }
 
   /** x + h y */
-  const plus = (x, h, y) => x.map((x_i, i) => x_i + h * y[i]);
+  function plus(x, h, y) {
+    const sum = new Array(x.length);
+    for (let i = 0; i < x.length; i++) sum[i] = x[i] + h * y[i];
+    return sum;
+  }
 
   /** A x */
-  const times = (A, x) => A.map((row) => dot(row, x));
+  function times(A, x) {
+    const product = new Array(A.length);
+    for (let i = 0; i < A.length; i++) product[i] = dot(A[i], x);
+    return product;
+  }
 
-  const transpose = (A) => A[0].map((_, j) => A.map((row) => row[j]));
+  /** A' x */
+  function transposedTimes(A, x) {
+    const product = new Array(A[0].length).fill(0);
+    for (let i = 0; i < A.length; i++) for (let j = 0; j < product.length; j++) product[j] += A[i][j] * x[i];
+    return product;
+  }
 
-  const product = (A, B) => {
-    const columns = transpose(B);
-    return A.map((row) => columns.map((column) => dot(row, column)));
-  };
+  /** The matrix of entry(i, j). */
+  function matrix(d, entry) {
+    const A = new Array(d);
+    for (let i = 0; i < d; i++) {
+      A[i] = new Array(d);
+      for (let j = 0; j < d; j++) A[i][j] = entry(i, j);
+    }
+    return A;
+  }
 
-  const zeros = (d) => Array.from({ length: d }, () => new Array(d).fill(0));
+  const zeros = (d) => matrix(d, () => 0);
 
-  const diagonal = (x) => x.map((x_i, i) => x.map((_, j) => (i === j ? x_i : 0)));
+  const diagonal = (x) => matrix(x.length, (i, j) => (i === j ? x[i] : 0));
 
   const largest = (x) => x.reduce((most, x_i) => (Math.abs(x_i) > most ? Math.abs(x_i) : most), 0);
 
-  const isFinite = (x) => x.every(Number.isFinite);
+  function isFinite(x) {
+    for (let i = 0; i < x.length; i++) if (!Number.isFinite(x[i])) return false;
+    return true;
+  }
 
   /** A = C C', C lower triangular; null where A is not positive definite. */
   function cholesky(A) {
@@ -97,8 +123,8 @@
   }
 
   /** det A, by elimination with the largest pivot. */
-  function determinant(matrix) {
-    const A = matrix.map((row) => row.slice());
+  function determinant(square) {
+    const A = square.map((row) => row.slice());
     let det = 1;
     for (let k = 0; k < A.length; k++) {
       let pivot = k;
@@ -115,6 +141,6 @@
   }
 
   refhmc.arrays = {
-    cholesky, determinant, diagonal, dot, eigen, inverse, isFinite, largest, plus, product, solve, times, transpose, zeros,
+    cholesky, determinant, diagonal, dot, eigen, inverse, isFinite, largest, matrix, plus, solve, times, transposedTimes, zeros,
   };
 })((globalThis.refhmc ??= {}));

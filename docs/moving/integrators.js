@@ -12,8 +12,12 @@
 
   function Solver(tolerance, maxIterations) {
     const solver = { iterations: 0, solve };
-    const close = (image, x) =>
-      image.every((y, i) => Math.abs(y - x[i]) <= Math.max(tolerance, LAST_BITS * Math.abs(x[i])));
+    function close(image, x) {
+      for (let i = 0; i < x.length; i++) {
+        if (!(Math.abs(image[i] - x[i]) <= Math.max(tolerance, LAST_BITS * Math.abs(x[i])))) return false;
+      }
+      return true;
+    }
     function solve(equation, x) {
       for (let n = 0; n < maxIterations; n++) {
         const image = equation(x);

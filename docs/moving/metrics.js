@@ -14,7 +14,7 @@
  * `at(q)` is null where there is no metric: G not finite, or not positive definite.
  */
 (function (refhmc) {
-  const { cholesky, diagonal, dot, eigen, inverse, isFinite, plus, solve, times, transpose } = refhmc.arrays;
+  const { cholesky, diagonal, dot, eigen, inverse, isFinite, matrix, plus, solve, times, transposedTimes, zeros } = refhmc.arrays;
 
   function Hamiltonian(target, at, curved) {
     let last = null, q_last = null; // the last evaluation of a step is the first one of the next
@@ -61,14 +61,16 @@
     function at(q) {
       const mass = target.fisher(q), C = mass.every(isFinite) ? cholesky(mass) : null;
       if (C === null) return null;
-      const G_inverse = inverse(C), velocity = (p) => solve(C, p);
+      const velocity = (p) => solve(C, p);
       return {
         mass,
-        logDet: 2 * C.reduce((sum, row, i) => sum + Math.log(row[i]), 0),
+        get logDet() {
+          return 2 * C.reduce((sum, row, i) => sum + Math.log(row[i]), 0);
+        },
         velocity,
         force(p, phi, tau) {
-          const v = velocity(p);
-          const M = G_inverse.map((row, i) => row.map((G_ij, j) => 0.5 * (phi * G_ij - tau * v[i] * v[j])));
+          const v = velocity(p), G_inverse = phi === 0 ? zeros(p.length) : inverse(C);
+          const M = matrix(p.length, (i, j) => 0.5 * (phi * G_inverse[i][j] - tau * v[i] * v[j]));
           return plus(target.fisherTrace(q, M), -phi, target.gradient(q));
         },
       };
@@ -92,23 +94,26 @@
     function at(q) {
       const hessian = target.hessian(q);
       if (!hessian.every(isFinite)) return null;
-      const { values, Q } = eigen(hessian), f = values.map((x) => soft(x, alpha)), Q_transposed = transpose(Q);
-      let J = null;
-      const divided = () => (J ??= values.map((x, i) => values.map((y, j) => dividedDifference(x, y, f[i], f[j], alpha))));
+      const { values, Q } = eigen(hessian), d = q.length, f = values.map((x) => soft(x, alpha));
+      let divided = null; // J, for as many forces as are asked for here
+      /** Q inner Q' of a symmetric matrix */
       const inBasis = (inner) => {
-        const half = inner.map((row) => times(Q, row)); // inner Q', the inner matrix being symmetric
-        const columns = transpose(half);
-        return Q.map((row) => columns.map((column) => dot(row, column)));
+        const half = inner.map((row) => times(Q, row)); // inner Q'
+        return matrix(d, (i, j) => half.reduce((sum, row, k) => sum + Q[i][k] * row[j], 0));
       };
-      const a_of = (p) => times(Q_transposed, p).map((x, i) => x / f[i]);
+      const a_of = (p) => transposedTimes(Q, p).map((x, i) => x / f[i]);
       return {
-        mass: inBasis(diagonal(f)),
-        logDet: f.reduce((sum, f_i) => sum + Math.log(f_i), 0),
+        get mass() {
+          return inBasis(diagonal(f));
+        },
+        get logDet() {
+          return f.reduce((sum, f_i) => sum + Math.log(f_i), 0);
+        },
         velocity: (p) => times(Q, a_of(p)),
         force(p, phi, tau) {
-          const a = a_of(p), J = divided();
-          const inner = J.map((row, i) => row.map((J_ij, j) => -0.5 * tau * a[i] * J_ij * a[j]));
-          f.forEach((f_i, i) => (inner[i][i] += (0.5 * phi * J[i][i]) / f_i));
+          const a = a_of(p);
+          const J = (divided ??= matrix(d, (i, j) => dividedDifference(values[i], values[j], f[i], f[j], alpha)));
+          const inner = matrix(d, (i, j) => -0.5 * tau * a[i] * J[i][j] * a[j] + (i === j ? (0.5 * phi * J[i][i]) / f[i] : 0));
           return plus(target.trace(q, inBasis(inner)), -phi, target.gradient(q));
         },
       };

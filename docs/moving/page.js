@@ -126,7 +126,7 @@
     if (on === null) return;
     const { pen, width, height } = on, view = View(TARGETS[state.target].window, width, height), colour = colours(document.body);
     const key = [state.target, width, height, colour.density].join();
-    if (background?.key !== key) background = { key, image: bands(TARGETS[state.target].make(), view, colour.density) };
+    if (background?.key !== key) background = { key, image: bands(TARGETS[state.target].make(), view, $("picture").width, $("picture").height, colour.density) };
     pen.drawImage(background.image, 0, 0, width, height);
     cloud(pen, view, cloudNow(), colour.cloud);
     line(pen, view, seen.there.states.map((z) => z.q), colour.path, { width: 2, dots: 2.5 });

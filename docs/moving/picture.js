@@ -30,25 +30,35 @@
 
   const DROPS = [0.25, 1, 2.25, 4, 6.25, 9]; // of L below its largest value: r^2/2 of a Gaussian for r = .7, 1.4, ...
 
-  /** The density in bands, each a step of DROPS below the last, as an image of the view's size. */
-  function bands(target, view, colour) {
-    const scale = 2, w = Math.round(view.width * scale), h = Math.round(view.height * scale);
-    const L = new Float64Array(w * h);
+  /**
+   * The density in bands, each a step of DROPS below the last, as an image of w x h pixels. With u = max L - L, a band covers a pixel by
+   * as much as its edge is away in pixels, (drop - u) / |du|, and the edge is drawn where that is less than one.
+   */
+  function bands(target, view, w, h, colour) {
+    const u = new Float64Array(w * h);
+    let most = -Infinity;
     for (let y = 0; y < h; y++) {
-      for (let x = 0; x < w; x++) L[y * w + x] = target.logDensity(view.toPlane([(x + 0.5) / scale, (y + 0.5) / scale]));
+      for (let x = 0; x < w; x++) {
+        const L = target.logDensity(view.toPlane([((x + 0.5) / w) * view.width, ((y + 0.5) / h) * view.height]));
+        most = Math.max(most, L);
+        u[y * w + x] = -L;
+      }
     }
-    const most = L.reduce((a, b) => Math.max(a, b), -Infinity);
-    const level = Uint8Array.from(L, (L_q) => DROPS.filter((drop) => most - L_q < drop).length);
     const image = document.createElement("canvas");
     [image.width, image.height] = [w, h];
     const pen = image.getContext("2d");
     pen.fillStyle = colour;
     pen.fillRect(0, 0, 1, 1);
-    const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
-    const data = pen.createImageData(w, h);
+    const [r, g, b] = pen.getImageData(0, 0, 1, 1).data, data = pen.createImageData(w, h);
     for (let i = 0; i < w * h; i++) {
-      const onEdge = (i % w > 0 && level[i] !== level[i - 1]) || (i >= w && level[i] !== level[i - w]);
-      data.data.set([r, g, b, level[i] * 26 + (onEdge ? 60 : 0)], 4 * i);
+      const drop_here = u[i] + most, change = Math.hypot(u[i] - u[i % w > 0 ? i - 1 : i], u[i] - u[i >= w ? i - w : i]) || 1e-9;
+      let alpha = 0;
+      for (const drop of DROPS) {
+        const pixels = change < Infinity ? (drop - drop_here) / change : drop > drop_here ? 1 : -1;
+        alpha += 26 * Math.min(Math.max(pixels + 0.5, 0), 1) + 50 * Math.max(1 - Math.abs(pixels), 0);
+      }
+      const at = 4 * i;
+      [data.data[at], data.data[at + 1], data.data[at + 2], data.data[at + 3]] = [r, g, b, alpha];
     }
     pen.putImageData(data, 0, 0);
     return image;
