@@ -101,8 +101,15 @@
       step(H, { q, p }, eps) {
         const d = q.length, z = [...q, ...p];
         const end = solver.solve((x) => {
-          const m = x.map((x_i, i) => (z[i] + x_i) / 2), field = H.field(m.slice(0, d), m.slice(d));
-          return field && z.map((z_i, i) => z_i + eps * (i < d ? field.dH_dp[i] : -field.dH_dq[i - d]));
+          const m_q = new Array(d), m_p = new Array(d), image = new Array(2 * d);
+          for (let i = 0; i < d; i++) [m_q[i], m_p[i]] = [(z[i] + x[i]) / 2, (z[d + i] + x[d + i]) / 2];
+          const field = H.field(m_q, m_p);
+          if (field === null) return null;
+          for (let i = 0; i < d; i++) {
+            image[i] = z[i] + eps * field.dH_dp[i];
+            image[d + i] = z[d + i] - eps * field.dH_dq[i];
+          }
+          return image;
         }, z);
         return end && { q: end.slice(0, d), p: end.slice(d) };
       },

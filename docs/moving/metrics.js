@@ -19,7 +19,12 @@
   function Hamiltonian(target, at, curved) {
     let last = null, q_last = null; // the last evaluation of a step is the first one of the next
     const here = (q) => {
-      if (q_last === null || q.some((q_i, i) => q_i !== q_last[i])) [q_last, last] = [q.slice(), at(q)];
+      let same = q_last !== null;
+      for (let i = 0; same && i < q.length; i++) same = q[i] === q_last[i];
+      if (!same) {
+        q_last = q.slice();
+        last = at(q);
+      }
       return last;
     };
     return {

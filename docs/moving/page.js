@@ -7,6 +7,7 @@
   const { isFinite, plus } = refhmc.arrays;
 
   const POINTS = 200;
+  const BUDGET = 8; // milliseconds
   const WAIT = 0.8; // seconds at the end of the trajectory
   const NUMBERS = ["eps", "n", "tolerance", "maxIterations", "alpha", "omega"];
   const $ = (id) => document.getElementById(id);
@@ -94,9 +95,12 @@
     moving.next = moving.points.map(stepped);
   }
 
-  /** The cloud after `seconds` more: whole steps of the map, straight lines between them. */
+  /**
+   * The cloud after `seconds` more: whole steps of the map, straight lines between them. Where the steps of a frame take
+   * longer than BUDGET, the rest is left out: the cloud is late, but it moves.
+   */
   function advance(seconds) {
-    const speed = Number($("speed").value);
+    const speed = Number($("speed").value), begin = performance.now();
     moving.time += seconds * speed;
     if (moving.time > state.n + WAIT * speed) restart();
     while (moving.step < Math.min(Math.floor(moving.time), state.n)) {
@@ -104,6 +108,7 @@
       moving.next = moving.points.map(stepped);
       moving.step++;
       moving.steps++;
+      if (performance.now() - begin > BUDGET) moving.time = Math.min(moving.time, moving.step + 0.999);
     }
   }
 

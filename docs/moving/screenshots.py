@@ -1,6 +1,7 @@
 """Makes the pictures of the page in ``screenshots/``: ``python docs/moving/screenshots.py``.
 
-Needs Playwright (the extra ``browser``), Pillow (which comes with matplotlib) and a Chromium, on the PATH or named in REFHMC_CHROMIUM.
+Needs Playwright (the extra ``browser``), Pillow (which comes with matplotlib) and a Chromium, on the PATH or named in the
+environment as REFHMC_CHROMIUM.
 """
 
 from __future__ import annotations

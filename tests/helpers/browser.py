@@ -45,7 +45,7 @@ def launched(path: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def opened(chromium: Any, **settings: Any) -> Iterator[Any]:
-    """The page, opened as a file; on the way out it must have written nothing to its console and asked for nothing but files."""
+    """The page, opened as a file; it must write nothing to its console and ask for nothing but files."""
     said: list[str] = []
     page = chromium.new_page(**settings)
     page.on("console", lambda message: said.append(message.text))

@@ -45,9 +45,7 @@ def by_refhmc(state: dict) -> Figures:
         [np.concatenate(states(*np.split(z + sign * h, 2))[-1]) for sign in (1, -1)] for h in FRAME * np.eye(len(z))
     ]
     columns = [(ahead - behind) / (2 * FRAME) for ahead, behind in ends]
-    return Figures(
-        errors[-1], np.abs(errors).max(), abs(np.linalg.det(columns)), np.abs(back - np.stack([q, p])).max()
-    )
+    return Figures(errors[-1], np.abs(errors).max(), abs(np.linalg.det(columns)), np.abs(back - np.stack([q, p])).max())
 
 
 def made(state: dict) -> tuple[Callable, Callable]:

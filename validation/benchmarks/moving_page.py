@@ -1,9 +1,9 @@
 """How fast the page that moves is, in headless Chromium: ``python -m validation.benchmarks.moving_page [--seconds 5]``.
 
-Loading is from the request of the file to the event ``load``, and to the first picture on the screen, each in a new context.
+Loading is from the request of the file to the event ``load``, and to the first picture on the screen, in a new context each.
 Frames and steps a second are counted while the cloud of 200 points makes 60 steps a second, one by one, with nothing
-kept of an earlier round. "CPU ms a frame" is the processor time of the page's thread: below 16.7, 60 frames a second are in reach of
-a machine that does nothing else.
+kept of an earlier round. "CPU ms a frame" is the processor time of the page's thread: below 16.7, 60 frames a
+second are in reach of a machine that does nothing else.
 """
 
 from __future__ import annotations
