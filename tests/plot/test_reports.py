@@ -144,6 +144,7 @@ def test_of_many_values_the_first_are_shown(tmp_path):
     assert text.count('<th scope="row">x[') == 200
 
 
+@pytest.mark.sweep
 def test_the_report_of_a_file_is_that_of_the_run(tmp_path):
     run = made_run(warmup=20, diverging=[(1, 3)], warnings=["Do this."])
     (tmp_path / "a").mkdir()
