@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -54,7 +53,6 @@ class Lines(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = False
-    option_spec = {"without-docstring": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         file, _, name = self.arguments[0].partition(":")
