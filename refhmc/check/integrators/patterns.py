@@ -100,6 +100,11 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
         return ["the trapezoidal rule, or a force or metric derivative that is not the derivative of H"]
     if "reversible" in failed and "energy" in failed and "energy" in test.claims:
         return ["where the potential jumps, energy is not exchanged with the momentum in both directions"]
+    if "reversible" in failed and "energy" in test.claims:
+        return [
+            "where it is turned back its momentum is not turned round, or coordinates are moved in an order that the way back "
+            "does not take"
+        ]
     if "reversible" in failed:
         return ["the momentum's sign, or a stage at the wrong end"]
     return []
