@@ -84,7 +84,8 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
         return ["an order that is not drawn anew for each step, or whose reverse is not as probable"]
     if "reversible" in failed and "symplectic" not in failed and symplectic:
         return [
-            "one kick missing or at the wrong end: a symplectic map of order 1 (symplectic Euler)"
+            "one kick missing or at the wrong end (symplectic Euler), or parts in an order that does not read the same "
+            "backwards: a symplectic map of order 1"
             if first
             else "a symplectic composition that does not read the same backwards"
         ]
