@@ -29,6 +29,8 @@ def pytest_cmdline_main(config):
     if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if cores > 1 and not (config.option.collectonly or config.option.usepdb):
+            # A process a core: each with one thread of linear algebra, or they wait for one another's.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             config.option.numprocesses = cores
             config.option.dist = "worksteal"
 

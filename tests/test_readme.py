@@ -99,6 +99,7 @@ def cycles():
     return names["cycles"], [line for line in example.splitlines() if line.strip()]
 
 
+@pytest.mark.sweep
 def test_lynxes_and_hares_are_thirty_lines():
     """The density by SciPy's solver and its law of log-normal errors; the gradient by differences."""
     model, lines = cycles()

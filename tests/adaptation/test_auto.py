@@ -131,6 +131,7 @@ def test_a_result_is_taken_as_it_is(learned):
     assert not np.array_equal(again.draws[1], given.draws[1])  # chain 1 has its own
 
 
+@pytest.mark.sweep
 def test_the_group_in_arviz_holds_the_same(learned, tmp_path):
     model = refhmc.models.by_name()["kidscore"]()
     tree = learned.to_arviz()
@@ -196,6 +197,7 @@ def test_in_a_block_the_metric_is_diagonal():
             make_plan(model, refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=3, metric=metric)}), 100)
 
 
+@pytest.mark.sweep
 def test_many_chains_at_once_learn_a_diagonal():
     model, options = gaussian(3, 4.0), {"backend": "arrays", "draws": 120, "tune": 60, "random_seed": 1, **QUIET}
     auto = refhmc.sample(model, refhmc.NUTS(), **options)

@@ -31,7 +31,7 @@ def starts_of(model, n, spread=0.1):
     return center + spread * np.random.default_rng(2).normal(size=(n, model.dim))
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", every(3, CASES))
 def test_transition_for_transition(name):
     """The textbook's end, and the compiled kernel's statistics (to the rounding of changes added up)."""
     model, kernel = CASES[name]
@@ -168,6 +168,7 @@ def assert_adapted(many, shared):
     assert (len(np.unique(sizes)) == 1) == shared
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shared", [False, True])
 def test_sample_adapts_steps_and_jumps(shared):
     """To the targets of acceptance and of the no-flip rate."""

@@ -124,7 +124,7 @@ def midpoint(q, p, eps, n):
     ("plant", "subject", "row"),
     [
         (one_uniform, "hmc", "decisions independent"),
-        (goes_on, midpoint, "alone equals batch"),
+        swept(goes_on, midpoint, "alone equals batch"),
         (spreads, "hmc", "divergent neighbour"),
         (by_place, "nuts", "order of chains"),
     ],
@@ -141,6 +141,7 @@ def test_faults_planted_in_the_batch_are_found(plant, subject, row, monkeypatch)
     assert statuses(look())[row] == "FAIL", look()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(["hmc", "nuts", "dhmc"], ["hmc"]))
 def test_sampler(name):
     """The kit's own false alarm: one in a million a report."""

@@ -87,13 +87,7 @@ def equal(a, b):
 
 
 # All kinds of kernels and metrics; of the splits and the projection, which are compiled for seconds, the rest.
-SOME = [
-    "dhmc",
-    "nuts, fisher",
-    "hmc, softabs",
-    "hmc, generalised",
-    "hmc, network",
-]
+SOME = ["dhmc", "nuts, fisher", "hmc, generalised"]
 
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME))
@@ -153,6 +147,7 @@ def test_a_run_that_is_stopped_on_the_device(sample, device, monkeypatch):
 # Synchronisations and transfers of a turn, a step of every chain, at most: HMC asks who has ended; NUTS who has a valid leaf,
 # who is chosen, who joins (once a level of the tree and once more), who has grown (on which side), who goes on, who has ended.
 # Measured, with 4 and with 12 chains: HMC 1.1 and 1.1, NUTS 8.6 and 10.4.
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("kernel", "most"),
     [(HMC(step_size=0.2, n_steps=8), 1.2), (NUTS(step_size=0.3, max_treedepth=4), 10.5)],

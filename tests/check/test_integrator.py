@@ -110,6 +110,7 @@ def test_a_jittered_step_passes_and_its_time_is_told():
     assert "its time is" in report.row("elapsed time").basis
 
 
+@pytest.mark.sweep
 def test_a_solver_of_unknown_tolerance_is_not_called_wrong():
     report = rc.integrator(foreign.midpoint(1e-6, 100, True), foreign.curved, dim=2)
     assert not report.failures, str(report)
@@ -119,6 +120,7 @@ def test_a_solver_of_unknown_tolerance_is_not_called_wrong():
     assert told.row("symplectic").status == "PASS"
 
 
+@pytest.mark.sweep
 def test_a_solver_that_can_be_tightened_is_judged_by_how_its_defect_falls():
     report = rc.integrator(
         foreign.midpoint(1e-6, 100, True),
@@ -196,6 +198,7 @@ def of_jumps(step, *points):
     )
 
 
+@pytest.mark.sweep
 def test_a_point_on_a_jump_of_the_map_decides_nothing():
     step = foreign.laplace_step(True)
     only_there = of_jumps(step, ON_A_JUMP)
@@ -203,6 +206,7 @@ def test_a_point_on_a_jump_of_the_map_decides_nothing():
     assert of_jumps(step, ON_A_JUMP, OFF_THE_JUMPS).row("volume").status == "PASS"
 
 
+@pytest.mark.sweep
 def test_a_map_with_jumps_that_loses_volume_is_found_among_points_on_jumps():
     right = foreign.laplace_step(True)
 
@@ -253,6 +257,7 @@ def test_a_wrong_force_is_found_at_a_step_of_any_length(eps):
     assert {"order", "shadow energy"} <= failed(report), str(report)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_a_solve_that_fails_at_a_multiple_of_eps_is_graded_as_such_whatever_the_seed(seed):
     # BlackJAX's implicit midpoint rule: the last of at most 100 iterates to 1e-6, and not a word.
@@ -266,6 +271,7 @@ def test_a_solve_that_fails_at_a_multiple_of_eps_is_graded_as_such_whatever_the_
     assert float(re.search(r"eps=([\d.]+)", row.case)[1]) == pytest.approx(0.1 * float(row.basis.split()[1]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_a_solve_that_fails_at_eps_itself_is_a_wrong_law(seed):
     report = foreign.curved_check(foreign.midpoint(1e-12, 60, False), seed, tolerance=1e-12, eps=0.5)
@@ -274,6 +280,7 @@ def test_a_solve_that_fails_at_eps_itself_is_a_wrong_law(seed):
         assert report.row("solver failure").basis.startswith("at eps itself: ")
 
 
+@pytest.mark.sweep
 def test_in_many_dimensions_derivatives_are_taken_along_a_few_directions():
     d, calls = 200, []
 
@@ -341,6 +348,7 @@ def test_all_of_refhmc_s_integrators_pass(name):
     assert report.ok, str(report)
 
 
+@pytest.mark.sweep
 def test_tao_s_explicit_integrator_is_neither_reversible_nor_volume_preserving_on_the_diagonal():
     H = refhmc.Hamiltonian(refhmc.models.Banana(), Fisher())
     points = [([0.3, 0.2], [0.5, -0.8]), ([-0.4, 0.6], [1.0, 0.3])]

@@ -142,6 +142,7 @@ def test_right_but_odd_kernels_pass(name):
     assert report.ok, str(report)
 
 
+@pytest.mark.sweep
 def test_a_one_sided_limit_fails_where_it_is_asked_for():
     report = BY_ID["M20"].wrong(1)
     assert report.row("divergence threshold").status == "FAIL"
@@ -173,6 +174,7 @@ def test_a_one_sided_limit_is_only_mentioned_where_it_is_not():
     assert report.ok
 
 
+@pytest.mark.sweep
 def test_the_failing_orbit_can_be_given_back():
     report = BY_ID["M11a"].wrong(1)
     sampler = cases.MultinomialNUTS(*cases.GAUSSIAN, 0.6, 2, weight_lost_on_reject=True)

@@ -283,6 +283,7 @@ SPLIT = {"target": "diabetes", "q": [0.1] * 9, "p": [1.0] * 9, "eps": 0.01, "n":
 BATCHES = [list(range(0, 468, 2)), list(range(1, 468, 4)), list(range(3, 468, 4))]
 
 
+@pytest.mark.sweep
 def test_a_target_is_split_into_parts(ask):
     q, model = np.full(9, 0.1), refhmc.models.by_name()["diabetes"]()
     for parts, M in ((4, 4), (BATCHES, 3)):
@@ -469,6 +470,7 @@ def test_an_answer_in_a_batch_has_an_id_that_can_be_sent_back():
 SERVE = [sys.executable, "-c", "import sys; from refhmc.check.protocol.oracle import serve; sys.exit(serve())"]
 
 
+@pytest.mark.sweep
 def test_the_oracle_is_a_program_that_ends_with_its_input():
     with Program(SERVE, seconds=60.0) as program:
         assert program.ask("logp", target="normal-2", q=["1", "0x1p+0"])["logp"] == "-1"
@@ -597,6 +599,7 @@ for text in sys.stdin:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
@@ -634,6 +637,7 @@ def test_capabilities_that_make_no_sense_are_refused(tmp_path, says):
         check_program([sys.executable, "-I", str(tmp_path / "says.py"), says], what=["integrator"])
 
 
+@pytest.mark.sweep
 def test_a_transition_that_asks_for_its_randomness_is_enumerated(stranger):
     right = check_program(stranger("tree"), what=["orbit"], eps=0.4, depth=1, seconds=20)
     assert right.status() == 0, str(right)
@@ -782,6 +786,7 @@ def test_the_shipped_clients_answer_as_the_oracle_does(compiled, ask, source):
             )
 
 
+@pytest.mark.sweep
 def test_the_planted_faults_of_the_client_in_cpp_are_found(compiled):
     program = compiled("client.cpp")
     wrong = check_program([program, "--bug", "half-drift"], what=["integrator"])

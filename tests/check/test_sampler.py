@@ -274,6 +274,7 @@ def test_a_planted_bug_is_found_and_called_a_wrong_law(id):
     assert all(row.case for row in report.failures)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", representatives([1, 2], [1]))
 def test_a_wrong_second_try_is_found_from_as_few_starts_as_the_whole_path_allows(seed):
     """When only the ends of paths were bet on, 32,000 starts were a PASS for either seed."""

@@ -18,6 +18,7 @@ PAIRS = {pair.id: pair for pair in cases.PAIRS}
 QUICK = ("split-unmerged",)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep) for name in PAIRS]
 )

@@ -38,7 +38,7 @@ def few_weighted_moves(monkeypatch):
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
-@pytest.mark.parametrize("name", representatives(QUICK, ["P16", "refresh first"]))
+@pytest.mark.parametrize("name", representatives(QUICK, ["P16"]))
 def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
@@ -60,6 +60,7 @@ def test_correct_but_odd_kernels_are_in_detailed_balance(name, few_weighted_move
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "seed", [swept(4), swept(23), swept(32), 55]
 )  # eight starts near the middle missed a way back at these
@@ -72,6 +73,7 @@ ALSO_QUICK = ["floor .02"]
 SWEPT = ["noise after acceptance", "clipped in parts", "slow Langevin"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name",
     [
@@ -87,7 +89,7 @@ def test_a_kernel_that_is_nearly_right_is_no_pass(name, few_weighted_moves):
     assert any(name in report.verdict for name in ("detailed balance", "WRONG LAW")), report
 
 
-@pytest.mark.parametrize(("order", "more"), one_in(3, ["first", "last", "both"], [{}, {"turn": True}, {"alpha": 0.99}]))
+@pytest.mark.parametrize(("order", "more"), one_in(9, ["first", "last", "both"], [{}, {"turn": True}, {"alpha": 0.99}]))
 def test_a_momentum_that_is_kept_rightly_passes(order, more, few_weighted_moves):
     report = mutants.report(mutants.refreshed(order, **more), 6, H=mutants.energy)
     assert report.ok, report
@@ -139,6 +141,7 @@ WRONG_TURNS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [*RIGHT_TURNS, *WRONG_TURNS])
 def test_rules_that_take_turns_are_not_called_stateless_and_not_judged(name):
     report = mutants.report({**RIGHT_TURNS, **WRONG_TURNS}[name], 2)
@@ -155,6 +158,7 @@ def test_correct_but_odd_kernels_do_not_fail_for_any_seed(name, seed):
     assert not report.failures, report
 
 
+@pytest.mark.sweep
 def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_weighted_moves):
     """exp of an energy's rise overflows at this seed, on normals of size 7."""
     report = mutants.report(mutants.ODD["Barker's rule"], 31)
@@ -162,6 +166,7 @@ def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_
     assert any("OverflowError" in note for note in report.notes)
 
 
+@pytest.mark.sweep
 def test_barkers_rule_is_named_and_not_taken_for_metropolis(few_weighted_moves):
     report = mutants.report(mutants.ODD["Barker's rule"], 1)
     assert "Barker" in report.row("acceptance").basis
@@ -169,6 +174,7 @@ def test_barkers_rule_is_named_and_not_taken_for_metropolis(few_weighted_moves):
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("accept", "words"), [(mutants.other_sign, "sign"), swept(mutants.without_kinetic, "kinetic")])
 def test_the_pattern_of_a_wrong_acceptance_is_named(accept, words, few_weighted_moves):
     report = rc.transition(mutants.with_rule(accept), mutants.logp, dim=2, n_points=3, seed=1)
@@ -178,6 +184,7 @@ def test_the_pattern_of_a_wrong_acceptance_is_named(accept, words, few_weighted_
 # --------------------------------------------------------------------------------------------------- the author's shapes
 
 
+@pytest.mark.sweep
 def test_a_momentum_and_a_uniform_may_be_handed_over(few_weighted_moves):
     """With an energy of a mass that is not one; the kernel returns its momentum too."""
     mass = np.array([2.0, 0.5])
@@ -235,6 +242,7 @@ def test_a_kernel_whose_randomness_cannot_be_recorded_is_judged_by_its_law_alone
     assert "recorded" in report.row("detailed balance").basis
 
 
+@pytest.mark.sweep
 def test_a_step_of_next_to_no_length_must_be_accepted(few_weighted_moves):
     def kernel(draws, q, eps=0.5):
         p = draws.normal(2)
@@ -256,6 +264,7 @@ def gaussian():
     return refhmc.models.Gaussian(np.zeros(2), [[1.0, 0.5], [0.5, 2.0]])
 
 
+@pytest.mark.sweep
 def test_a_direction_is_a_decision_though_both_proposals_may_be_refused(few_weighted_moves):
     """At this seed the flips after it turn both down by themselves, at a point on the way there and not on the way back."""
     report = mutants.report(mutants.ODD["a random direction"], 4, seconds=6.0)
@@ -280,6 +289,7 @@ def test_refhmc_s_hmc_kernels_pass(name):
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "step_size"), [swept(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)]
 )
@@ -400,6 +410,7 @@ def test_the_position_s_law_of_an_energy_has_the_momentum_integrated_out():
     np.testing.assert_allclose(inverse_mass(H.energy, points[0]), np.linalg.inv(H.mass(points[0])), rtol=1e-8)
 
 
+@pytest.mark.sweep
 def test_the_report_is_the_same_for_the_same_seed(few_weighted_moves):
     first, second = (mutants.report(mutants.hmc, 8, seconds=100.0).to_json() for _ in range(2))
     assert first == second

@@ -15,6 +15,7 @@ import pytest
 
 import refhmc
 from refhmc.cli.main import main
+from tests.helpers.sweeps import swept
 
 
 def run(*arguments, **environment):
@@ -64,6 +65,7 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         assert posterior["x"].shape == (4, 300, 10)
 
 
+@pytest.mark.sweep
 def test_groups_and_labels_of_a_model(tmp_path, capsys):
     """The summary has the schools' names; the file what the model generates, or what was asked for."""
     import xarray as xr
@@ -162,14 +164,14 @@ def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("kernel", "options", "expected", "below"),
     [
-        (
+        swept(
             "sgd",
             "--momentum 0.9 --decay 100,0.55",
             {"name": "SGD", "momentum": 0.9, "decay": [100.0, 0.55]},
             "step size",
         ),
         ("sgld", "--evaluate-lp --n-steps 3", {"name": "SGLD", "n_steps": 3, "evaluate_lp": True}, "lp"),
-        (
+        swept(
             "sghmc",
             "--friction 0.2 --noise-estimate 0.1 --cycle 8 --exploration 0.5 --metric identity",
             {
@@ -208,6 +210,7 @@ def test_the_stochastic_gradients_by_name(kernel, options, expected, below, tmp_
         np.testing.assert_array_equal(shown, stats[below.replace(" ", "_")])
 
 
+@pytest.mark.sweep
 def test_a_picture_of_a_kernel_without_an_energy(tmp_path, capsys):
     plot = tmp_path / "r.png"
     sizes = f"--draws 20 --tune 0 --chains 2 --seed 1 --quiet --plot {plot}"
@@ -500,6 +503,7 @@ def test_words_that_cannot_be_read_are_named(capsys, words, said):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.sweep
 def test_a_run_goes_on_and_another_begins_with_what_it_learned(tmp_path, capsys):
     folder, out = str(tmp_path / "run"), str(tmp_path / "r.nc")
     plain = ["--kernel", "nuts", "--metric", "diagonal", *FEW]

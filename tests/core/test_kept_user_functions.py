@@ -84,8 +84,8 @@ def test_the_same_text_is_loaded():
         swept({"globals": "scale = 2.5"}),
         {"globals": "scale = np.float32(2.0)"},
         swept({"data": np.array([1.0, 2.0])}),
-        {"data": np.array([1, 2, 4])},
-        {"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"},
+        swept({"data": np.array([1, 2, 4])}),
+        swept({"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"}),
     ],
 )
 def test_what_its_values_depend_on_is_in_its_name(words):
@@ -95,6 +95,7 @@ def test_what_its_values_depend_on_is_in_its_name(words):
     assert from_cache(model_of())
 
 
+@pytest.mark.sweep
 def test_code_with_an_address_in_it_is_not_kept():
     """Numba keeps a large array by its address in the process."""
     words = {"globals": "scale = 2.0\nlarge = np.full(200_000, 2.0)", "helper": "large[7] * x"}
@@ -102,6 +103,7 @@ def test_code_with_an_address_in_it_is_not_kept():
         assert not from_cache(model_of(**words))
 
 
+@pytest.mark.sweep
 def test_what_runs_as_python_within_compiled_code_is_not_kept():
     """It may read names of its module, which another process may not have."""
     boxed = "@njit\ndef boxed(x):\n    with objmode(v='float64'):\n        v = 2.0 * x\n    return v\n"
@@ -126,6 +128,7 @@ def test_those_used_last_are_left(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3", "4", "5"]
 
 
+@pytest.mark.sweep
 def test_only_so_many_are_left(folder, monkeypatch):
     monkeypatch.setattr(compile_cache, "MOST", 3)
     for scale in range(3):
@@ -171,6 +174,7 @@ print(values, all(each.from_cache for each in compiled.log))
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("home", representatives(HOMELESS, ["exec"]))
 def test_functions_of_no_module_are_loaded_in_another_process(folder, home):
     """Without a warning, with the same values, and with what they raise."""

@@ -229,6 +229,7 @@ def test_a_part_prints_and_raises_as_the_whole_does(capfd):
     ]
 
 
+@pytest.mark.sweep
 @compiles
 def test_a_part_is_kept_and_loaded(tmp_path):
     """By a process whose own function it is to be linked with."""

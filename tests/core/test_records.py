@@ -125,6 +125,7 @@ for model, kernel in runs:
 """
 
 
+@pytest.mark.sweep
 def test_the_invariants_hold_where_the_text_is_plain_python():
     """And the draws are those of the compiled text, but for the order of sums."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}

@@ -98,6 +98,7 @@ def gradient_first(scale, q, y):
     return gradient_at_scale(q, y, scale)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", [True, False])
 def test_a_partial_is_compiled_with_what_it_binds(words):
     density = functools.partial(density_at_scale, scale=0.5) if words else functools.partial(density_first, 0.5)
@@ -142,6 +143,7 @@ def test_methods_and_objects_run_as_python():
     np.testing.assert_array_equal(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("in_python", "in_place"), one_in(2, ["", "to be seen"], [False, True]))
 def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
     """The standard normal in two dimensions, to third order: all that a metric reads."""

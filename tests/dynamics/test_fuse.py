@@ -99,6 +99,7 @@ MORE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.sweep) for name in MORE)])
 def test_fused_draws_are_those_by_pointer(case):
     model, kernel, tolerance = (CASES | MORE)[case]
@@ -125,6 +126,7 @@ def test_a_fused_trajectory_is_that_by_pointer():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.sweep
 def test_chains_in_an_executor_are_fused_too():
     with ThreadPoolExecutor(2) as pool:
         one, other = (

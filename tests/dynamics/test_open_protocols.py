@@ -239,6 +239,7 @@ def test_a_kernel():
     rc.transition(kern, refhmc.Hamiltonian(GAUSSIAN), dim=2).assert_ok()
 
 
+@pytest.mark.sweep
 def test_a_kernel_of_blocks():
     """It is sampled as the Gibbs kernel of its blocks; one of no partition is refused by its name."""
     options = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 3, "progressbar": False, "raw": True}

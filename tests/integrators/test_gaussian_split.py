@@ -54,6 +54,7 @@ KIT = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(KIT, ["dense"]))
 def test_the_kit_finds_what_it_claims(name):
     make, metric, eps, order = KIT[name]

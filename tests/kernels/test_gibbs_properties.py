@@ -68,6 +68,7 @@ def plain_draw(model, blocks, settings, q, rng):
     return q, margin
 
 
+@pytest.mark.sweep
 @cases(20)
 @given(name=st.sampled_from(NAMES), seed=SEEDS)
 def test_the_draws_are_those_of_blocks_moved_one_after_the_other(name, seed):

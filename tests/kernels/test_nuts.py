@@ -406,7 +406,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(WRONG))
+@pytest.mark.parametrize(
+    "name",
+    [
+        swept(name) if name == "a joined interval keeps the last state of its first half" else name
+        for name in sorted(WRONG)
+    ],
+)
 def test_wrong_kernels_are_caught(name):
     assert any(defect > 1e-3 for defect in defects_of(WRONG[name]))
 

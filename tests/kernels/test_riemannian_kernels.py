@@ -114,7 +114,7 @@ N_LAW_TESTS = 4 * len(COMBINATIONS) * 7
 N_SLOW_TESTS = 4 * len(RIEMANNIAN) * len(INTEGRATORS) * 7
 
 
-@pytest.mark.parametrize(("combination", "target"), one_in(8, COMBINATIONS, TARGETS))
+@pytest.mark.parametrize(("combination", "target"), one_in(16, COMBINATIONS, TARGETS))
 def test_transitions_keep_the_exact_law(combination, target):
     (integrator, metric), (name, kind) = combination, target
     least, _, moved = least_p_value(name, kernel_of(kind, name, RIEMANNIAN[metric], INTEGRATORS[integrator]), n=2000)
@@ -175,6 +175,7 @@ def test_a_kernel_without_the_log_det_is_caught():
     assert scipy.stats.kstest(back(ends)[:, 0], "norm").pvalue < FAMILY_ALPHA / 3 / N_LAW_TESTS / 1000
 
 
+@pytest.mark.sweep
 def test_the_explicit_integrator_is_caught():
     """Tao's explicit map at a coarse step: its transitions change the law. The implicit midpoint's do not."""
     kernels = [
@@ -310,6 +311,7 @@ def test_the_explicit_integrator_is_marked_as_approximate(sample):
 # ------------------------------------------------------------------------------------------- the same draws
 
 
+@pytest.mark.sweep
 def test_draws_do_not_depend_on_cores_or_progress(sample):
     kernel = refhmc.NUTS(metric=SoftAbs(), integrator=GeneralizedLeapfrog(solver="anderson"))
     options = {"draws": 40, "tune": 60, "chains": 3, "random_seed": 4}

@@ -232,6 +232,7 @@ def law_of(parts: np.ndarray, orders: list, h: float, a: float, c: float) -> tup
     return mean, np.linalg.solve(np.eye(n * n) - kept, added.ravel()).reshape(n, n)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [swept("sgld"), "sghmc"])
 def test_the_bias_of_minibatches_is_what_the_theory_says(name):
     """Means and variances along four directions after passes through four parts, each pass in a new order, from 20,000 starts:

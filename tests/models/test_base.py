@@ -58,6 +58,7 @@ gradient_compiled = numba.njit(gradient)
 q0 = np.array([0.3, -1.0, 0.7])
 
 
+@pytest.mark.sweep
 def test_plain_functions_are_compiled_with_named_data():
     model = refhmc.Model(3, log_density, gradient, hessian, data=DATA)
     assert model.runs_as_python is None

@@ -16,6 +16,7 @@ import scipy.stats as st
 
 import refhmc
 from refhmc.models.densities import log_binomial, log_normal, log_poisson
+from tests.helpers.sweeps import every
 
 ALPHA = 1e-6 / 60  # of each of the 60 random checks below
 N = 1500  # draws of each
@@ -249,7 +250,7 @@ def log_of(law, y):
     return law.logpmf(y) if hasattr(law, "logpmf") else law.logpdf(y)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", every(3, sorted(MODELS)))
 def test_pointwise_log_likelihoods_and_the_log_density(name):
     _, law_of, prior_of, jacobian_of = MODELS[name]
     model = model_of(name)
@@ -292,7 +293,7 @@ def uniform_of(law, y, u):
     return below - u * law.pmf(y) if hasattr(law, "pmf") else below
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", every(3, sorted(MODELS)))
 def test_predictive_draws_have_the_law(name):
     """Kolmogorov-Smirnov, 16 checks at ALPHA."""
     law_of, model = MODELS[name][1], model_of(name)

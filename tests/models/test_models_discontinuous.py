@@ -20,6 +20,7 @@ from refhmc.models.change_point import ChangePoint
 from refhmc.models.datasets import diabetes, load_json
 from refhmc.models.jolly_seber import JollySeber
 from refhmc.models.pac_bayes_classifier import PACBayesClassifier
+from tests.helpers.sweeps import swept
 
 mp.mp.dps = 40
 
@@ -99,7 +100,7 @@ CASES = {
         lambda q: classifier_text(q, TABLE, LABELS, mp.mpf(0.7), 2),
     ),
 }
-each = pytest.mark.parametrize("name", CASES)
+each = pytest.mark.parametrize("name", [swept(name) if name == "capsid" else name for name in CASES])
 
 
 def positions(model, count=6, spread=0.5):

@@ -13,7 +13,7 @@ from refhmc.errors import MissingDerivativeError, ModelError, ShapeError
 from refhmc.models.networks.expansion import constant
 from refhmc.models.networks.likelihoods import slope
 from refhmc.models.networks.network import backward, forward, stacked
-from tests.helpers.sweeps import swept
+from tests.helpers.sweeps import representatives, swept
 
 STEP = 1e-30
 SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -259,7 +259,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("M", [swept(1), swept(2), 4, swept(11)])
-@pytest.mark.parametrize("name", [swept(name) if name in ("mixture", "banana") else name for name in sorted(SPLIT)])
+@pytest.mark.parametrize("name", representatives(sorted(SPLIT), ["cnn"]))
 def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
     """Remainders included; each part has its own rows and 1/M of the prior."""
     whole = SPLIT[name]()
@@ -279,6 +279,7 @@ def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
         }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["linear", swept("mixture")])
 def test_where_the_prior_overflows_a_split_model_is_where_the_whole_is(name):
     whole = SPLIT[name]()
@@ -290,7 +291,7 @@ def test_where_the_prior_overflows_a_split_model_is_where_the_whole_is(name):
             assert value == pytest.approx(whole.log_density(q), rel=1e-12), far
 
 
-@pytest.mark.parametrize("name", ["linear", "mixture", "mlp"])
+@pytest.mark.parametrize("name", [swept("linear"), swept("mixture"), "mlp"])
 def test_a_part_of_a_part(name):
     whole = SPLIT[name]()
     q = np.random.default_rng(0).normal(size=whole.dim) * 0.3
@@ -333,6 +334,7 @@ def test_parts_with_the_same_functions_are_compiled_once():
         assert first.core.tuple_for_changes[1] is second.core.tuple_for_changes[1]
 
 
+@pytest.mark.sweep
 def test_parts_of_several_kinds():
     """Compiled, compiled from a user's text, and Python, in one sum."""
     gaussian = refhmc.models.Gaussian(np.zeros(2), np.eye(2))

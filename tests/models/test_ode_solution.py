@@ -98,6 +98,7 @@ def solution():
     return made(events=EVENTS)
 
 
+@pytest.mark.sweep
 def test_states_and_sensitivities_through_events(solution):
     x, S, W = solution.second(THETA)
     assert far(x, by_scipy(THETA, EVENTS)) < 1e-10
@@ -111,6 +112,7 @@ def test_states_and_sensitivities_through_events(solution):
     np.testing.assert_allclose(solution.first(THETA)[1], S, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.sweep
 def test_compiled_code_and_python_have_the_same_numbers(solution):
     whole = solution.solve(THETA, 2)
     x, S, W = solution.second(THETA)
@@ -183,6 +185,7 @@ def explosion(**changes):
     return ODESolution(square, square_jacobian, **{**arguments, **changes})
 
 
+@pytest.mark.sweep
 def test_where_there_is_no_solution():
     theta, solution = np.array([1.5]), explosion()
     with pytest.raises(EvaluationError, match=r"runge_kutta: the step went to zero at t = 0.666667"):
@@ -208,6 +211,7 @@ def stiff_jacobian(t, x, theta):
     return np.array([[-1e5, 1e5 * np.cos(t)]])
 
 
+@pytest.mark.sweep
 def test_stiff_equations_are_those_of_lsoda():
     """Explicit steps are bounded by 6 / 1e5: a solver that tells so, and one that takes the other."""
     solution = ODESolution(stiff, stiff_jacobian, parameters=1, initial_state=[0.0], times=[0.0, 1.0], tolerance=1e-8)
@@ -221,6 +225,7 @@ def test_stiff_equations_are_those_of_lsoda():
         np.testing.assert_allclose(found.first[1, 0], exact, rtol=1e-7)
 
 
+@pytest.mark.sweep
 def test_equations_that_numba_cannot_compile():
     with pytest.warns(PythonModelWarning, match="the ODE of 'ode' runs as Python"):
         python = ODESolution(

@@ -16,6 +16,7 @@ from refhmc.metrics import Fisher, Tridiagonal
 from refhmc.models.stochastic_volatility import StochasticVolatility, simulate, unconstrain
 from tests.helpers.derivatives import SERIES, assert_close, call_plain, complex_step
 from tests.helpers.posteriors import plain_ess
+from tests.helpers.sweeps import representatives
 
 BLOCKS = {"x": ["x"], "parameters": ["beta", "sigma", "phi"]}
 Y = SERIES[:6]
@@ -57,7 +58,7 @@ def position(rng):
     return np.append(rng.normal(size=len(Y)), rng.normal(size=3) * [0.5, 0.5, 1.0])
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", representatives(BLOCKS, ["parameters"]))
 def test_conditionals_are_the_joint_model(block):
     model, rng = StochasticVolatility(Y), np.random.default_rng(2)
     for _ in range(5):
@@ -122,6 +123,7 @@ def test_parameter_metric_is_the_expected_hessian():
         assert np.linalg.eigvalsh(part.fisher([u, g, a]))[0] > 0
 
 
+@pytest.mark.sweep
 def test_latent_metric_is_the_prior_precision_and_half():
     """Minus the Hessian with w, of expectation 1, replaced by 1; as bands for the tridiagonal metric, too."""
     model, rng = StochasticVolatility(Y), np.random.default_rng(6)

@@ -24,6 +24,7 @@ from tests.helpers.named_models import (
     schools_gradient,
     schools_log_density,
 )
+from tests.helpers.sweeps import swept
 
 compiled = functools.cache(one_of_each)
 
@@ -48,7 +49,7 @@ def test_eight_schools_by_name_are_the_model_written_by_hand():
         np.testing.assert_allclose(by_name.fisher_trace(q, M)[order], trace, rtol=1e-12, atol=1e-12 * abs(trace).max())
 
 
-@pytest.mark.parametrize("make", [eight_schools, one_of_each])
+@pytest.mark.parametrize("make", [swept(eight_schools), one_of_each])
 def test_the_kit_finds_nothing_wrong(make):
     model = make(in_python=FEW_CALLS)
     report = refhmc.check.model(model, metric=model.fisher, metric_trace=model.fisher_trace)
@@ -58,6 +59,7 @@ def test_the_kit_finds_nothing_wrong(make):
     )
 
 
+@pytest.mark.sweep
 def test_the_kit_finds_the_jacobian_there():
     model = eight_schools(in_python=FEW_CALLS)
 
@@ -95,6 +97,7 @@ def test_a_third_derivative_is_as_good_as_a_trace():
     assert model.has("trace")
 
 
+@pytest.mark.sweep
 def test_compiled_and_python_are_the_same():
     model, python = compiled(), one_of_each(in_python=FEW_CALLS)
     assert model.runs_as_python is None
@@ -117,6 +120,7 @@ def test_compiled_second_and_third_derivatives_are_the_same():
         np.testing.assert_allclose(model.trace(q, M), python.trace(q, M), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sweep
 def test_draws_have_the_law_of_the_values():
     """23 z-scores beyond 5 at a rate of 1e-5 together, 4 standard errors being known to a few per cent."""
     result = refhmc.sample(compiled(), random_seed=20261123, draws=1500, raw=True, progressbar=False)
@@ -192,6 +196,7 @@ def test_copies_and_pickles_are_the_same_model():
     )
 
 
+@pytest.mark.sweep
 def test_what_numba_cannot_compile_runs_as_python():
     def log_density(values, data):
         return -0.5 * {"x": values.x}["x"].__pow__(2)

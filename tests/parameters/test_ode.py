@@ -18,6 +18,7 @@ from refhmc.errors import GradientError, InitError, ModelError, ShapeError
 from refhmc.models import error_laws, priors
 from refhmc.numerics import differences
 from refhmc.parameters import Positive, Real
+from tests.helpers.sweeps import swept
 
 # ------------------------------------------------------------------------- a drug in two compartments, seen as a sum
 
@@ -362,7 +363,7 @@ def test_a_law_and_a_prior_of_ones_own(sample):
             ModelError,
             r"observe: expected g\(t, x, theta\) and 3 derivatives, got 2",
         ),
-        (
+        swept(
             {"observe": (seen, nothing, nothing, nothing)},
             GradientError,
             r"jacobian of observe\[.* where differences give",

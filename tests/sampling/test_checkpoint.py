@@ -36,6 +36,7 @@ from refhmc.sampling.journal import Rows
 from refhmc.sampling.keeper import Keeper
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import representatives
 
 KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
 RUN = {"draws": 700, "tune": 600, "chains": 2, "random_seed": 9, "progressbar": False, "raw": True}
@@ -111,7 +112,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("which", KERNELS)
+@pytest.mark.parametrize("which", representatives(KERNELS, ["softabs", "dhmc"]))
 def test_every_kind_of_chain_goes_on_as_if_unbroken(which, tmp_path, monkeypatch):
     """Every draw, statistic and count; in pieces that end in warm-up, at its end, and after it, with pauses in each."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
@@ -259,6 +260,7 @@ def test_a_time_limit_leaves_every_whole_draw_saved(tmp_path):
     assert done_there(tmp_path, 0) == stopped.draws.shape[1]
 
 
+@pytest.mark.sweep
 def test_draws_are_not_lost_to_a_full_disk(tmp_path, monkeypatch, unbroken):
     def full(path, content):
         if path.name.startswith("chain"):

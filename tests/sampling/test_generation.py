@@ -16,6 +16,7 @@ from refhmc.errors import ModelError, SamplingWarning, ShapeError
 from refhmc.sampling import generation
 from refhmc.sampling.progress import Counter
 from tests.helpers.models import FEW_CALLS
+from tests.helpers.sweeps import swept
 
 RUN = {"draws": 60, "tune": 60, "chains": 2, "random_seed": 3, "progressbar": False}
 Y = np.array([1.0, 2.5, -0.5])
@@ -213,7 +214,7 @@ def test_ctrl_c_leaves_out_what_is_not_finished(result):
     assert same_groups(refhmc.generate(model_with(), raw), result)
 
 
-@pytest.mark.parametrize("backend", ["numba", "arrays"])
+@pytest.mark.parametrize("backend", ["numba", swept("arrays")])
 def test_what_is_large_is_left_out_and_said(model, result, backend, monkeypatch):
     """Of 120 draws of 3 numbers of 8 bytes, and 60 of the prior's: one group fits, and all the others that are small."""
     monkeypatch.setattr(generation, "ROOM", 120 * 3 * 8 + 60 * 4 * 8)
@@ -296,6 +297,7 @@ def test_predictions_have_the_names_of_the_model():
         assert tree["predictions"]["draw"].values.tolist() == list(range(0, 60, 2))
 
 
+@pytest.mark.sweep
 def test_functions_of_arviz(model, result):
     """loo and compare of two models, the predictive check, traces by labels, names in the summary."""
     az = pytest.importorskip("arviz")

@@ -488,6 +488,7 @@ def test_a_text_that_is_wrong(method, error, words, sample):
             sample(with_text(broken(value_and_gradient=method)), FIXED, **SHORT, initvals=[0.3, -0.4], preflight=False)
 
 
+@pytest.mark.sweep
 def test_a_matrix_of_a_text_that_is_wrong(sample):
     def model(fisher):
         text = broken(fisher=fisher, fisher_trace=lambda self, q, M: 0 * q)
@@ -521,6 +522,7 @@ def test_means_of_a_gaussian(kernel, sample):
     assert np.all(np.abs(both.mean(axis=(0, 1)) - truth) < 5 * error)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shared", [True, swept(False)])
 def test_means_of_eight_schools(shared, sample):
     """10 means against posteriordb's draws, whose own error is counted, within 5 standard errors: false alarm 6e-6."""

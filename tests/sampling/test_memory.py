@@ -13,6 +13,7 @@ from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, STATS
 from refhmc.kernels.blocks import rows_of, statistics
 from refhmc.sampling import chain_run, checkpoint, memory, moves
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 RUN = {"draws": 400, "tune": 120, "chains": 3, "random_seed": 5, "progressbar": False, "raw": True, "save_warmup": True}
@@ -43,7 +44,7 @@ def assert_same(result, expected):
     assert result.warnings == expected.warnings
 
 
-@pytest.mark.parametrize("bytes_of_window", [1, 8 * 2 * N_STATS * 7, 8 * 2 * N_STATS * 130])
+@pytest.mark.parametrize("bytes_of_window", [1, swept(8 * 2 * N_STATS * 7), swept(8 * 2 * N_STATS * 130)])
 def test_the_size_of_windows_and_blocks_is_in_no_result(model, expected, monkeypatch, bytes_of_window):
     """Windows of one row, of seven, and across the end of warm-up; values of a few draws, or chains, at a time."""
     monkeypatch.setattr(memory, "WINDOW", bytes_of_window)
@@ -80,6 +81,7 @@ def test_rows_are_made_of_statistics(kernel):
     assert all(np.array_equal(again[name], named[name]) for name in named)
 
 
+@pytest.mark.sweep
 def test_the_peak_is_at_most_one_and_a_half_results(monkeypatch):
     """Of what NumPy takes, with windows as small beside this result as they are beside a large one."""
     monkeypatch.setattr(memory, "WINDOW", 2**14)

@@ -54,6 +54,7 @@ def test_means_and_variances(name, sample):
     assert (rhat < 1.02).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["diabetes", "gaussian-mixture"])
 def test_the_z_test_sees_a_posterior_that_is_a_little_wrong(name, sample):
     """Power: the same draws scaled by a tenth about their mean, or shifted by a tenth of a standard deviation, fail."""

@@ -420,6 +420,7 @@ def test_sample_refuses_a_wrong_third_derivative(sample, in_python):
     assert sample(right, kernel, **options).draws.shape == (1, 5, 3)
 
 
+@pytest.mark.sweep
 def test_each_block_of_gibbs_sampling():
     blocks = refhmc.Gibbs({(0, 2): refhmc.HMC(n_steps=1, metric=SOFTABS), (1,): refhmc.NUTS()})
     right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)

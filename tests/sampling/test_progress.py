@@ -15,7 +15,7 @@ import pytest
 
 import refhmc
 from refhmc.sampling import progress
-from tests.helpers.sweeps import swept
+from tests.helpers.sweeps import representatives, swept
 
 RUN = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 1}
 
@@ -62,7 +62,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", representatives(KERNELS, ["numba", "gibbs"]))
 def test_divergences_of_warm_up_and_of_draws_are_counted_apart(sample, name):
     """Against the statistics of each iteration; also what the draws cost, and the step size."""
     reports, backend = [], "arrays" if name == "arrays" else "numba"
@@ -176,6 +176,7 @@ def test_a_terminal_has_a_live_bar_for_each_chain():
     assert "\x1b[" in text
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("processes", [1, swept(2)])
 def test_chains_can_run_in_other_processes(processes, sample):
     context = multiprocessing.get_context("spawn")

@@ -82,6 +82,7 @@ def test_stopped_and_taken_up_again_it_is_unbroken(model, expected, tmp_path, st
     assert_same(resumed, whole)
 
 
+@pytest.mark.sweep
 def test_it_grows_with_the_draws(model, expected, tmp_path):
     kernel, whole = expected
     for draws in (0, 77, 300):
@@ -202,6 +203,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path
     assert len(tries) > 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("checkpoint_too", [True, swept(False)])
 def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
     model, expected, tmp_path, monkeypatch, checkpoint_too

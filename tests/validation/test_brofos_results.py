@@ -198,6 +198,7 @@ def test_raetschs_test_rows_are_a_model_of_their_own():
     np.testing.assert_allclose((y[:, None] * X)[:, 1:].std(axis=0), 1, rtol=1e-13)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", INTEGRATORS)
 @pytest.mark.parametrize("h", STEPS)
 def test_figure_1s_iterates_are_the_formulas(name, h):

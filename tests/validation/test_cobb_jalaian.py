@@ -51,6 +51,7 @@ def by_hand(scheme: str, rule: str, start: np.ndarray, draws: int, seed: int) ->
     return np.array(ends), np.array(accepted)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("scheme", "rule"), one_in(2, [schemes.RANDOM, schemes.SYMMETRIC], [schemes.RESET, schemes.NOT_RESTORED])
 )
@@ -105,6 +106,7 @@ def softmax_of(variant, X: np.ndarray, y: np.ndarray):
     return refhmc.models.SoftmaxRegression(X * scale + shift, y, n_classes=10, prior_precision=variant.precision)
 
 
+@pytest.mark.sweep
 def test_the_variants_of_table_1_are_softmax_regressions():
     """Each row of the array against refhmc's own model on the scaled pixels: density, gradient, Fisher metric, trajectories."""
     X, y = some_digits()

@@ -18,6 +18,7 @@ def by_hand():
     return model_of("by_hand")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", ["by_sympy", *SLOW])
 def test_each_way_is_the_model_by_hand(by_hand, way):
     """Density up to its constant, gradient, Hessian and trace to 1e-10 of the largest entry; the values that users see."""
@@ -43,6 +44,7 @@ def test_each_way_is_the_model_by_hand(by_hand, way):
         np.testing.assert_allclose(values[name], each, rtol=1e-12)
 
 
+@pytest.mark.sweep
 def test_the_model_by_hand_is_the_built_in_one(by_hand):
     import refhmc
 
