@@ -63,6 +63,10 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
         return ["the drift uses eps/2 in place of eps"]
     if near(drift, 1) and near(kick, 0.5):
         return ["a half kick is missing, or kicks use eps/4 in place of eps/2"]
+    if near(drift, 1) and near(kick, 1.5):
+        return ["one of the two kicks uses eps in place of eps/2: momenta get 3/2 of the force"]
+    if near(drift, 1) and near(kick, 2):
+        return ["both kicks use eps in place of eps/2: momenta get twice the force"]
     if near(drift, 1) and near(kick, 1) and test.power != 1:
         return []
     if near(drift, 1):
@@ -75,12 +79,13 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
 def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamination) -> list[str]:
     reversible = rows["reversible"].status == PASS if "reversible" in rows else False
     symplectic = rows["symplectic"].status == PASS if "symplectic" in rows else False
-    first = bool(test.orders) and min(test.orders) < 1.5
+    first = bool(test.orders) and 0.5 < min(test.orders) < 1.5  # below: another flow, which the rates tell of
     if "reversible" in failed and test.step.random:
         return ["an order that is not drawn anew for each step, or whose reverse is not as probable"]
     if "reversible" in failed and "symplectic" not in failed and symplectic:
         return [
-            "one kick missing or at the wrong end: a symplectic map of order 1 (symplectic Euler)"
+            "one kick missing or at the wrong end (symplectic Euler), or parts in an order that does not read the same "
+            "backwards: a symplectic map of order 1"
             if first
             else "a symplectic composition that does not read the same backwards"
         ]
@@ -96,6 +101,11 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
         return ["the trapezoidal rule, or a force or metric derivative that is not the derivative of H"]
     if "reversible" in failed and "energy" in failed and "energy" in test.claims:
         return ["where the potential jumps, energy is not exchanged with the momentum in both directions"]
+    if "reversible" in failed and "energy" in test.claims:
+        return [
+            "where it is turned back its momentum is not turned round, or coordinates are moved in an order that the way back "
+            "does not take"
+        ]
     if "reversible" in failed:
         return ["the momentum's sign, or a stage at the wrong end"]
     return []
