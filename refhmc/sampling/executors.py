@@ -26,10 +26,10 @@ A segment is overdue when its clock says more than
 A worker gives up an iteration that takes longer than it may, ten seconds, and twice that the next time; so this bound does not
 depend on the model. The clock is set to zero when the segment is sent, and whenever one that was sent before it comes back.
 Then to wait behind the run's own segments is never taken for loss, however many they are. For let each worker take its tasks
-in the order in which they were sent, from one queue or from a queue of its own. While a segment waits, the worker that will take it
-(of one queue, every worker) runs one that was sent before it. That one comes back within the time it may take, and sets the
-clock to zero. The segment itself, once taken, comes back within such a time, too. (Twice, since to some executors a task runs
-when it is the next of a worker.)
+in the order in which they were sent, from one queue or from a queue of its own. While a segment waits, the worker that will
+take it (of one queue, every worker) runs one that was sent before it. That one comes back within the time it may take, and
+sets the clock to zero. The segment itself, once taken, comes back within such a time, too. (Twice, since to some executors a
+task runs when it is the next of a worker.)
 
 Behind tasks of others it may wait for longer. A future that by its own word has not begun has no clock, if futures of this
 executor have been seen to run. Where there is no such word, HEARTBEAT is for a segment which one that was sent later has
@@ -101,7 +101,7 @@ _here: dict[str, OfThisProcess] = {}
 
 class Job(NamedTuple):
     """A segment as it is sent. ``run``, ``process``: which run of which process; ``turn``: which segment of its chain;
-    ``number`` makes one that is sent again another task; ``task`` is without model and kernel; the rest as in ``run_segment``."""
+    ``number`` makes one that is sent again another task; ``task`` is without model and kernel; else as in ``run_segment``."""
 
     run: str
     process: int
