@@ -297,8 +297,11 @@ def run_segment(
             if live.begin(saved):
                 before, since = live.saved(), time.perf_counter()
                 with after(seconds, control, PAUSE):
-                    while not live.advance(rows) and live.done == before.done and not control[STOP]:
-                        control[PAUSE] = 0
+                    live.advance(rows)
+                if live.done == before.done:  # one iteration, where the time was over before the first had begun
+                    control[PAUSE] = 0
+                    not_kept = Rows(live.done + 1, rows.draws[:0], rows.stats[:0])
+                    live.advance(not_kept if live.done < first else rows.between(first, first + 1))
                 sampled = time.perf_counter() - since
                 paused = not control[STOP]
                 control[PAUSE] = 0

@@ -182,13 +182,23 @@ def is_executor(value: Any) -> bool:
     return callable(getattr(value, "submit", None)) or callable(getattr(value, "apply_async", None))
 
 
+class Promise(concurrent.futures.Future):
+    """Of a pool, whose task cannot be taken back, and does not say that it has begun. (A result for a future that was
+    cancelled would be an error in the pool's own thread, and end it.)"""
+
+    running = None  # type: ignore[assignment]
+
+    def cancel(self) -> bool:
+        return False
+
+
 def as_submit(executor: Any) -> Callable:
     """Its ``submit``, or one by ``apply_async``, as the pools of ``multiprocessing`` and Ray have it."""
     if callable(getattr(executor, "submit", None)):
         return executor.submit
 
-    def submit(function: Callable, *arguments: Any) -> concurrent.futures.Future:
-        future: concurrent.futures.Future = concurrent.futures.Future()
+    def submit(function: Callable, *arguments: Any) -> Promise:
+        future = Promise()
         executor.apply_async(function, arguments, callback=future.set_result, error_callback=future.set_exception)
         return future
 
