@@ -13,7 +13,7 @@ import pytest
 import refhmc
 from refhmc.errors import WorkerDied
 from refhmc.sampling import executors
-from tests.helpers.executors import OneThread, Workers
+from tests.helpers.executors import OneThread, Workers, threads_of_linear_algebra
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RUN = {"draws": 60, "tune": 60, "chains": 20, "random_seed": 20261125, "raw": True, "progressbar": False}
@@ -241,9 +241,18 @@ def test_an_executor_that_was_given_is_neither_closed_nor_entered_nor_made_again
 
 
 @pytest.mark.sweep
-def test_workers_have_one_thread_of_linear_algebra():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_workers_have_one_thread_of_linear_algebra(threads):
+    """Also where the environment asks for two; the model looks, in its worker."""
     options = {**RUN, "chains": 2, "kernel": refhmc.HMC(n_steps=3), "draws": 20, "tune": 20}
     model = OneThread().model()
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        there = refhmc.sample(model, executor=pool, **options)
+    context = multiprocessing.get_context("spawn")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            patch.setenv(name, str(threads))
+        with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+            before = pool.submit(threads_of_linear_algebra).result()
+            there = refhmc.sample(model, executor=pool, **options)
+            assert pool.submit(threads_of_linear_algebra).result() == before
+    assert max(before) == threads
     assert np.array_equal(there.draws, refhmc.sample(model, **options).draws)
