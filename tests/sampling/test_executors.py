@@ -14,9 +14,10 @@ import refhmc
 from refhmc.errors import WorkerDied
 from refhmc.sampling import executors
 from tests.helpers.executors import OneThread, Workers, threads_of_linear_algebra
+from tests.helpers.sweeps import one_in, representatives
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-RUN = {"draws": 60, "tune": 60, "chains": 20, "random_seed": 20261125, "raw": True, "progressbar": False}
+RUN = {"draws": 60, "tune": 60, "chains": 12, "random_seed": 20261125, "raw": True, "progressbar": False}
 SCHOOLS = refhmc.models.EightSchools()
 
 
@@ -51,20 +52,19 @@ def simulated(monkeypatch, short_segments):
 LASTS = 9.0  # seconds of a task: as long as a segment may take where an iteration takes ten
 
 
-@pytest.mark.parametrize("own_queues", [False, True])
-@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize(("own_queues", "tells"), one_in(2, [False, True], [False, True]))
 def test_to_wait_behind_the_run_s_own_segments_is_not_loss(simulated, expected, own_queues, tells):
-    """Twenty chains on one or two workers wait for minutes: longer than what a lost segment is given."""
+    """Twelve chains on one or two workers wait for minutes: longer than what a lost segment is given."""
     for n in (1, 2):
         workers = Workers(n, LASTS, own_queues=own_queues, tells=tells)
         result = simulated(workers)
         assert np.array_equal(result.draws, expected.draws)
         assert workers.copies() == 0
-        assert workers.now > 20 / n * LASTS > executors.HEARTBEAT + 2 * LASTS
+        assert workers.now > 12 / n * LASTS > executors.HEARTBEAT + 2 * LASTS
 
 
 @pytest.mark.parametrize("own_queues", [False, True])
-@pytest.mark.parametrize("at", [1.0, 30.0, 70.0])
+@pytest.mark.parametrize("at", representatives([1.0, 20.0, 40.0], [20.0]))
 def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated, expected, own_queues, at):
     """One of three says nothing any more. Tasks in a queue of its own are lost, too, some of them twice."""
     workers = Workers(3, LASTS, own_queues=own_queues, gone_at={1: at})
@@ -73,7 +73,7 @@ def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated,
     except WorkerDied as died:
         assert own_queues
         result = died.partial
-        assert 0 < len(result.attributes["chains"]) < 20
+        assert 0 < len(result.attributes["chains"]) < 12
     else:
         assert workers.copies() >= 1
     assert own_queues or workers.copies() == 1
@@ -162,7 +162,7 @@ def test_an_iteration_that_takes_longer_than_it_may_begins_anew_and_is_given_mor
 # ----------------------------------------------------------------------------------------------------- what is sent
 
 
-@pytest.mark.parametrize(("n", "chains"), [(1, 8), (3, 3), (3, 8)])
+@pytest.mark.parametrize(("n", "chains"), representatives([(1, 8), (3, 3), (3, 8)], [(3, 8)]))
 @pytest.mark.parametrize("own_queues", [False, True])
 def test_the_model_is_sent_once_to_each_worker(simulated, n, chains, own_queues):
     rng = np.random.default_rng(1)
