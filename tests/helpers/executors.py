@@ -47,8 +47,10 @@ class Workers:
 
     def submit(self, function, job, *shared):
         future = concurrent.futures.Future()
-        message = pickle.dumps((job._replace(process=-1), *shared))
-        self.bytes.append(len(message))
+        buffers = []
+        text = pickle.dumps((job._replace(process=-1), *shared), protocol=5, buffer_callback=buffers.append)
+        message = text, [bytes(each.raw()) for each in buffers]  # arrays arrive read-only, as Ray has it
+        self.bytes.append(len(text) + sum(map(len, message[1])))
         self.queues[len(self.jobs) % len(self.queues)].append((future, function, message))
         self.jobs.append(job)
         self.models += len(shared)
@@ -98,7 +100,7 @@ class Workers:
                 if self.tells:
                     future.set_running_or_notify_cancel()
                 with as_process(self.kept[worker], str(worker)):
-                    answer = function(*pickle.loads(message))
+                    answer = function(*pickle.loads(message[0], buffers=message[1]))
                 self.under_way[worker] = self.now + (0 if answer.lacks_model else self.lasts), future, answer
 
 
