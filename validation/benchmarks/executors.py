@@ -121,8 +121,11 @@ class Timed:
         return future
 
     def note(self, took, future):
-        answer = None if future.cancelled() else future.result()
-        if answer is not None and answer.segment is not None:
+        try:
+            answer = future.result()
+        except Exception:  # cancelled by the stop
+            return
+        if answer.segment is not None:
             self.costs.append(took - answer.segment.seconds)
             self.in_worker.append(answer.seconds - answer.segment.seconds)
 
@@ -243,6 +246,7 @@ def write(about, bytes_of, costs, missing, segment, chains) -> None:
     ]
     text = [" ".join((__doc__ or "").split("\n\n", 1)[1].split())]
     text.append(common.table(["ms a segment, beside sampling", "in all", "in the worker", "segments"], rows))
+    text.append(f"Other work ran beside it: the load was {about['load_at_start']:.1f} at the start.")
     if missing:
         text.append("Not measured: " + ", ".join(missing) + ".")
     sizes = [
