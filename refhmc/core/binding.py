@@ -481,7 +481,8 @@ class Core:
         if packed is None:
             self.why_python = f"data of type {type(model.data).__name__} cannot be passed to compiled code"
         else:
-            self.data, self._unpack = packed
+            # An array that another process has shared may be read-only, which is another type to Numba.
+            self.data, self._unpack = np.require(packed[0], requirements="W"), packed[1]
         if numba.config.DISABLE_JIT and not self.own:
             self.why_python = "NUMBA_DISABLE_JIT is set"
         if model.in_python:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FEWEST_DIVERGENT = 50  # iterations of a warm-up of which all diverging is no chance
 SCRATCH = 2**20  # bytes of iterations that are not kept, made at a time
 SEGMENT = 2**26  # bytes of rows that a segment brings back at most
+LONGEST_ITERATION = 10.0  # seconds of an iteration in a segment, until one has taken longer
 PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
 
 
@@ -260,40 +261,52 @@ def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) 
 
 class Segment(NamedTuple):
     """Some iterations of a chain as they come back from an executor: the run so far, with the rows of these alone; the state
-    after them, None where the chain has none yet; how long they took."""
+    after them, None where the chain has none yet; how long they took, and all beside them: to make the chain from its state and
+    the state from the chain."""
 
     run: ChainRun
     saved: Saved | None
     seconds: float
+    beside: float
 
 
 def run_segment(
-    task: ChainTask, plan: Plan, saved: Saved | None, seconds: float, control: np.ndarray | None = None
+    task: ChainTask,
+    plan: Plan,
+    saved: Saved | None,
+    seconds: float,
+    control: np.ndarray | None = None,
+    patience: float = LONGEST_ITERATION,
 ) -> Segment:
-    """Some iterations of a chain, for about so many seconds and at least one: state in, state out."""
+    """Some iterations of a chain, for about so many seconds: state in, state out.
+
+    The iteration that is under way then ends first, if it does so within ``patience`` seconds; if it does not, it is given up,
+    and begins anew with the next segment. So a segment comes back after ``seconds + patience`` and an evaluation of the model,
+    whatever the model does. ``control``: counters that the chain shares with its run in this process, which needs none of that.
+    """
     begin = time.perf_counter()
+    shared = control is not None
     control = np.zeros(N_CONTROL, np.int64) if control is None else control
     live = LiveChain(task, plan, control)
-    error, position, before = None, None, saved
+    error, position, before, sampled = None, None, saved, 0.0
     first = max(task.first, saved.done if saved else 0)
     n = min(task.total - first, max(1, SEGMENT // (8 * (task.model.dim + plan.n_stats))))
     rows = Rows(first, np.zeros((n, task.model.dim)), np.zeros((n, plan.n_stats)))
     try:
-        if live.begin(saved):
-            before = live.saved()
-            alarm = threading.Timer(seconds, control.__setitem__, (PAUSE, 1))
-            alarm.daemon = True
-            alarm.start()
-            try:
-                while not live.advance(rows) and live.done == before.done and not control[STOP]:
+        with contextlib.nullcontext() if shared else after(seconds + patience, control, STOP):
+            if live.begin(saved):
+                before, since = live.saved(), time.perf_counter()
+                with after(seconds, control, PAUSE):
+                    live.advance(rows)
+                if live.done == before.done:  # one iteration, where the time was over before the first had begun
                     control[PAUSE] = 0
-            finally:
-                alarm.cancel()
-                alarm.join()
+                    not_kept = Rows(live.done + 1, rows.draws[:0], rows.stats[:0])
+                    live.advance(not_kept if live.done < first else rows.between(first, first + 1))
+                sampled = time.perf_counter() - since
                 paused = not control[STOP]
                 control[PAUSE] = 0
-            if paused or live.done == rows.end:
-                before = live.saved()
+                if paused or live.done == rows.end:
+                    before = live.saved()
     except BaseException as caught:
         error, position = caught, task.model.core.last_position.get(threading.get_ident())
     made = int(control[DRAWS_DONE])
@@ -301,7 +314,20 @@ def run_segment(
     if before is not None and before.done < made:
         with contextlib.suppress(Exception):
             before = live.saved_after(made, before)
-    return Segment(run, before, time.perf_counter() - begin)
+    return Segment(run, before, sampled, time.perf_counter() - begin - sampled)
+
+
+@contextlib.contextmanager
+def after(seconds: float, control: np.ndarray, what: int) -> Iterator[None]:
+    """Ask the chain once, so many seconds from now, to pause or to stop; never after this is left."""
+    alarm = threading.Timer(seconds, control.__setitem__, (what, 1))
+    alarm.daemon = True
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
+        alarm.join()
 
 
 @contextlib.contextmanager
