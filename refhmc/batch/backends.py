@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
+from refhmc.core.available import available
 from refhmc.errors import DeviceError
 
 BACKENDS = ("arrays", "cupy")
@@ -44,15 +44,12 @@ def to_host(x: Any) -> np.ndarray:
 
 
 def memory_there(backend: str) -> int | None:
-    """Bytes of the machine, or those that are free on the GPU; None where the system does not say."""
+    """Bytes that this process may take, or those that are free on the GPU; None where the system does not say."""
     if backend == "cupy":
         import cupy
 
         return int(cupy.cuda.runtime.memGetInfo()[0])
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return None
+    return available()
 
 
 def describe(backend: str) -> str:

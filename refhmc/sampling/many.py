@@ -36,6 +36,7 @@ from refhmc.sampling.initialization import check_metrics, check_start, given_sta
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.progress import Progress
+from refhmc.sampling.room import bytes_of_values
 from refhmc.sampling.review import failed_evaluations, review
 from refhmc.sampling.user_functions import check_functions, check_variables
 
@@ -79,6 +80,7 @@ def sample_many(
         first = to_host(starts[0])
         check_functions(model, plan, first)
         check_variables(model, first)
+        check_memory_of_many(model, kernel, kept, chains, backend, bytes_of_values(model.constrain(first)))
         check_groups(model, first, generate, chains, draws)
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
@@ -222,24 +224,33 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None
             )
 
 
-def check_memory_of_many(model: Model, kernel: Any, kept: int, chains: int, backend: str) -> None:
-    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
-    there, chains = memory_there("arrays"), int(chains)
+def check_memory_of_many(
+    model: Model, kernel: Any, kept: int, chains: int, backend: str, values: int | None = None
+) -> None:
+    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``values``: as at
+    :func:`refhmc.sampling.room.room_for`."""
+    chains, d = int(chains), model.dim
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)
-    needed = chains * int(kept) * (2 * 8 * model.dim + bytes_of)
-    if there is not None and needed > there:
+    of_draws = chains * int(kept) * (8 * d + (8 * d if values is None else values) + bytes_of)
+    at_a_time = 8 * chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
+    metric = resolve(kernel.metric, kernel.integrator)[0]
+    if metric.position_dependent:  # the metric, its factor, contractions
+        at_a_time += 8 * chains * 6 * d**2
+    elif metric.is_dense:  # one for all chains, its factor, what warm-up sums up and copies
+        at_a_time += 8 * 6 * d**2
+    there, on_host = memory_there("arrays"), of_draws + (at_a_time if backend == "arrays" else 0)
+    if there is not None and on_host > there:
+        what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
         raise MemoryError(
-            f"this run needs about {needed:,} bytes of draws, and the machine has {there:,}: take fewer draws or chains"
+            f"this run needs about {on_host:,} bytes of memory, {of_draws:,} of them for draws, and {there:,} are available to "
+            f"this process: take {what} chains, or backend='numba' with store=FOLDER, which keeps draws on the disk"
         )
-    on_device = 8 * chains * model.dim * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
-    if resolve(kernel.metric, kernel.integrator)[0].position_dependent:  # the metric, its factor, contractions
-        on_device += 8 * chains * 6 * model.dim**2
     there = memory_there(backend)
-    if there is not None and on_device > there:
+    if backend != "arrays" and there is not None and at_a_time > there:
         raise MemoryError(
-            f"{chains} chains need about {on_device:,} bytes at a time, and there are {there:,}: take fewer chains, or a "
-            "smaller max_treedepth"
+            f"{chains} chains need about {at_a_time:,} bytes at a time on the device, and there are {there:,}: take fewer "
+            "chains, or a smaller max_treedepth"
         )
 
 
