@@ -43,6 +43,19 @@ def to_host(x: Any) -> np.ndarray:
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
+def error_of_device(error: BaseException) -> DeviceError | None:
+    """What to raise in the place of an exception of CuPy's own, or None for any other."""
+    if type(error).__module__.partition(".")[0] not in ("cupy", "cupy_backends"):
+        return None
+    said = f"({type(error).__name__}: {error})"
+    if isinstance(error, MemoryError):
+        return DeviceError(f"the GPU has no memory left {said}: take fewer chains, or a smaller max_treedepth")
+    return DeviceError(
+        f"the GPU failed {said}. The process may have to be started anew before it can be used; backend='arrays' runs the same "
+        "text on the CPU"
+    )
+
+
 def memory_there(backend: str) -> int | None:
     """Bytes that this process may take, or those that are free on the GPU; None where the system does not say."""
     if backend == "cupy":

@@ -107,6 +107,11 @@ class Recorder:
             self.moved = at.stop
 
 
+    def give_up(self) -> None:
+        """Of a device that does not answer any more: what has been moved to the host is all there is."""
+        self.on_device, self.done = False, np.full(len(self.draws), self.moved)
+
+
 class Run:
     """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.
     ``stopped``: the watch said so; ``divergences`` (n,) are those of draws, beside ``warmup_divergences``."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.batch.backends import describe, memory_there, namespace_of, to_host
+from refhmc.batch.backends import describe, error_of_device, memory_there, namespace_of, to_host
 from refhmc.batch.chains import copied
 from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, fit, random_starts, uniform_starts
 from refhmc.batch.streams import Purpose, keys_of
@@ -71,11 +72,12 @@ def sample_many(
     xp = namespace_of(backend)
     check_kernel_of_many(kernel)
     kernel = with_metric_of_many(kernel)
-    text = text_of(model, xp, streamed)
+    with device_errors():
+        text = text_of(model, xp, streamed)
     kept = draws + (tune if save_warmup else 0)
     check_memory_of_many(model, kernel, kept, chains, backend)
     plan = make_plan(model, kernel, tune)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), device_errors():
         starts = starts_of(model, kernel, text, plan, initvals, chains, entropy, xp)
         first = to_host(starts[0])
         check_functions(model, plan, first)
@@ -111,7 +113,8 @@ def sample_many(
         return bool(stopped_by)
 
     options = Options(int(draws), int(tune), shared_step_size, bool(save_warmup), watch)
-    run = Run(text, kernel, starts, entropy, options)
+    with device_errors():
+        run = Run(text, kernel, starts, entropy, options)
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
 
@@ -131,7 +134,7 @@ def sample_many(
                 stopped_by = "interrupt"
             except Exception as error:
                 stopped_by = "error"
-                if error is refused:
+                if error is refused or error_of_device(error) is not None:
                     raise
                 raise failure_of_many(model, run, error) from error
             report(run, finished=True)
@@ -139,11 +142,23 @@ def sample_many(
             to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps, progress)
             result.warnings[:0] = [] if imprecise is None else [imprecise]
     except BaseException as error:
-        carrier = attached(error, result, put_together)
+        carrier = attached(error_of_device(error) or error, result, put_together)
         if carrier is error:
             raise
         raise carrier from error
     return result, to_say
+
+
+@contextlib.contextmanager
+def device_errors() -> Iterator[None]:
+    """Raise a DeviceError for what CuPy raises."""
+    try:
+        yield
+    except Exception as error:
+        told = error_of_device(error)
+        if told is None:
+            raise
+        raise told from error
 
 
 def with_metric_of_many(kernel: Any) -> Any:
@@ -300,11 +315,17 @@ def failure_of_many(model: Model, run: Run, error: Exception) -> SamplingError:
 def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: str) -> None:
     """Draws and statistics: all of them, or the largest rectangle where the chains are of different lengths."""
     made, warm = run.made, run.warm
-    made.move()
+    for recorder in (warm, made):
+        try:
+            recorder.move()
+            to_host(recorder.done)
+        except Exception as error:
+            if error_of_device(error) is None:
+                raise
+            recorder.give_up()
     lengths = to_host(made.done)
     chosen, n = largest_rectangle(lengths)
     if save_warmup:
-        warm.move()
         of_warmup = to_host(warm.done)
         m = int(of_warmup.min())
         if not n:  # of a run that ended in warm-up
@@ -333,11 +354,16 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
     changes = found.pop("n_change_evaluations", 0)
+    per_chain = {"iterations": run.done, "divergences": run.divergences, "warmup_divergences": run.warmup_divergences}
+    try:
+        known = {f"{name}_per_chain": to_host(count).tolist() for name, count in per_chain.items()}
+    except Exception as error:  # they went with the device
+        if error_of_device(error) is None:
+            raise
+        known = {f"{name}_per_chain": [] for name in per_chain}
     return {
         **found,
-        "iterations_per_chain": to_host(run.done).tolist(),
-        "divergences_per_chain": to_host(run.divergences).tolist(),
-        "warmup_divergences_per_chain": to_host(run.warmup_divergences).tolist(),
+        **known,
         "n_log_density_evaluations": found.get("n_gradient_evaluations", 0) + changes,
         "failed_chains": [],
         "evaluation_failures": [
