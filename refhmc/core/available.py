@@ -65,9 +65,12 @@ def _groups(root: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, pathlib.Pat
     member_of = {name: line[2] for line in lines if len(line) == 3 for name in line[1].split(",")}  # "": version 2
     for line in _lines(root / "proc" / "self" / "mountinfo"):
         of_mount, _, of_system = line.partition(" - ")
-        words, (kind, *_, options) = of_mount.split(), of_system.split() or [""]
+        words, system = of_mount.split(), of_system.split()
+        if len(words) < 5 or len(system) < 2 or system[0] not in FILES:
+            continue
+        kind, options = system[0], system[-1]
         controller = "" if kind == "cgroup2" else "memory"
-        if kind not in FILES or controller not in member_of or len(words) < 5:
+        if controller not in member_of:
             continue
         if kind == "cgroup" and controller not in options.split(","):
             continue

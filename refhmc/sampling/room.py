@@ -3,9 +3,9 @@
 Of c chains of n kept iterations in d coordinates, in bytes:
 
     draws       c n (8 d + values + statistics): positions, what the model makes of them, the kernel's statistics by type
-    chains      c times what a block of a chain works in: points, a tree, matrices of a dense or Riemannian metric, the draws of
-                warm-up that "auto" learns from
-    learning    copies of those, where a metric is learned, in as many chains as run at a time
+    chains      what a chain works in, of as many as run at a time: points, a tree, matrices of a dense or Riemannian metric,
+                the draws of warm-up that "auto" learns from
+    learning    copies of those, where a metric is learned
     review      R-hat and effective sample sizes of a part of the draws
 
 With a store, draws are the rows that wait for the disk. (Windows of statistics are a mebibyte a chain:
@@ -92,10 +92,10 @@ def room_for(
         _block(model, each, len(indices), int(tune))
         for each, indices in zip(parts.values(), indices_of(model, kernel), strict=True)
     ]
-    # The plan has the metric's matrices, too.
-    of_chains, matrices = (sum((c + (k == 1)) * block[k] for block in blocks) for k in (0, 1))
-    learning = min(workers, c) * max(block[2] for block in blocks)
-    return Room(of_draws, of_chains + matrices, matrices, learning, reviewed)
+    at_once = min(int(workers), c)
+    vectors, matrices, copies = (sum(of_block) for of_block in zip(*blocks, strict=True))
+    matrices *= at_once + 1  # the plan has them, too
+    return Room(of_draws, at_once * vectors + matrices, matrices, at_once * copies, reviewed)
 
 
 def _block(model: Model, kernel: Any, d: int, tune: int) -> tuple[int, int, int]:
