@@ -109,10 +109,14 @@ def _of_windows() -> int | None:
     """``ullAvailPageFile`` of Windows: what this process may commit."""
 
     class Status(ctypes.Structure):
-        _fields_ = [("dwLength", ctypes.c_ulong), ("dwMemoryLoad", ctypes.c_ulong)] + [
-            (f"ull{name}", ctypes.c_ulonglong)
-            for name in ("TotalPhys", "AvailPhys", "TotalPageFile", "AvailPageFile", "TotalVirtual", "AvailVirtual")
-        ] + [("ullAvailExtendedVirtual", ctypes.c_ulonglong)]
+        _fields_ = (
+            [("dwLength", ctypes.c_ulong), ("dwMemoryLoad", ctypes.c_ulong)]
+            + [
+                (f"ull{name}", ctypes.c_ulonglong)
+                for name in ("TotalPhys", "AvailPhys", "TotalPageFile", "AvailPageFile", "TotalVirtual", "AvailVirtual")
+            ]
+            + [("ullAvailExtendedVirtual", ctypes.c_ulonglong)]
+        )
 
     status = Status(dwLength=ctypes.sizeof(Status))
     known = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined]

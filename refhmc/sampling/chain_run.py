@@ -18,7 +18,17 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STEP_SIZE, STOP, WARMUP_DIVERGENCES, WITHOUT_METRIC, records
+from refhmc.core.records import (
+    DRAWS_DONE,
+    FIRST,
+    N_CONTROL,
+    PAUSE,
+    STEP_SIZE,
+    STOP,
+    WARMUP_DIVERGENCES,
+    WITHOUT_METRIC,
+    records,
+)
 from refhmc.core.sample_stats import STATS, met_no_metric
 from refhmc.errors import WarmupError
 from refhmc.metrics import DiagonalSoftAbs, SoftAbs

@@ -37,8 +37,8 @@ from refhmc.sampling.initialization import check_metrics, check_start, given_sta
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.progress import Progress
-from refhmc.sampling.room import bytes_of_values
 from refhmc.sampling.review import failed_evaluations, review
+from refhmc.sampling.room import bytes_of_values
 from refhmc.sampling.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:

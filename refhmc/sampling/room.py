@@ -32,7 +32,7 @@ from refhmc.metrics.base import AS_STAN, FROM_DRAWS, FROM_PAIRS
 from refhmc.metrics.low_rank import LARGEST
 from refhmc.sampling.assembly import LOOKED_AT
 from refhmc.sampling.memory import BLOCK, WINDOW
-from refhmc.sampling.review import MAX_CHAINS, MAX_COLUMNS, MAX_VALUES
+from refhmc.sampling.review import MAX_CHAINS, MAX_COLUMNS, values_looked_at
 from refhmc.sampling.store import CHUNK
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 POINT = 8  # rows of a point, those of two copies and of a metric's vectors included, at most
 VECTORS = 40  # of metric, integrator and adaptation, at most
 OF_RIEMANNIAN = 6  # matrices of a metric that does not say how many it needs
-REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 6  # numbers a draw: of a coordinate whose R-hat is taken; of statistics that are looked at
+REVIEWED_AT_ONCE, OF_EVERY_DRAW = (
+    10,
+    6,
+)  # numbers a draw: where R-hat is taken; of statistics looked at
 
 
 class Room(NamedTuple):
@@ -84,7 +87,7 @@ def room_for(
     else:
         of_draws, reviewed = c * kept * of_draw + c * min(WINDOW, kept * 8 * n_stats) + 2 * BLOCK, 0
     columns, seen = min(d, MAX_COLUMNS), c * int(draws) if not store else 0
-    some = min(MAX_VALUES, min(c, MAX_CHAINS) * int(draws))  # of a coordinate
+    some = min(values_looked_at(columns), min(c, MAX_CHAINS) * int(draws))  # of a coordinate
     reviewed += 8 * max(OF_EVERY_DRAW * seen, some * REVIEWED_AT_ONCE)
     if columns < d or c > MAX_CHAINS:
         reviewed += 8 * some * columns

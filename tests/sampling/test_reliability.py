@@ -97,7 +97,12 @@ def test_output_in_ascii_to_no_terminal(tmp_path):
     """Progress, a model's name in other letters, warnings: all are written, without codes of a terminal."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONUTF8": "0",
+    }
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [b"(2,", b"30,", b"2)"]

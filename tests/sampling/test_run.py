@@ -449,8 +449,8 @@ def test_a_warm_up_that_only_diverges_ends_the_chain():
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_path):
-    """G(q) = 1 - 4 q^2 under a standard normal: positive only between -1/2 and 1/2. The other kernel has SoftAbs. A run that was
-    stopped in warm-up and taken up again has counted what came before."""
+    """G(q) = 1 - 4 q^2 under a standard normal: positive only between -1/2 and 1/2. The other kernel has SoftAbs. A run
+    that was stopped in warm-up and taken up again has counted what came before."""
     normal = {"log_density": lambda q, data: -0.5 * float(q @ q), "gradient": lambda q, data: -q}
     model = refhmc.Model(
         1,
@@ -461,7 +461,15 @@ def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_pat
         fisher=lambda q, data: np.array([[1.0 - 4.0 * q[0] ** 2]]),
         fisher_trace=lambda q, data, M: np.array([-8.0 * q[0] * M[0, 0]]),
     )
-    options = {"tune": 60, "draws": 5, "chains": 2, "random_seed": 1, "progressbar": False, "initvals": [0.0], "raw": True}
+    options = {
+        "tune": 60,
+        "draws": 5,
+        "chains": 2,
+        "random_seed": 1,
+        "progressbar": False,
+        "initvals": [0.0],
+        "raw": True,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.Fisher())
