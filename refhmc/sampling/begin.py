@@ -76,8 +76,13 @@ def begin_run(
     workers = min(chains, cores or os.cpu_count() or 1)
 
     def check_memory(values: int | None = None) -> None:
-        options = {"save_warmup": save_warmup, "workers": workers, "store": store is not None, "values": values}
-        room = room_for(model, kernel, draws, tune, chains, **options)
+        room = room_for(
+            *(model, kernel, draws, tune, chains),
+            save_warmup=save_warmup,
+            workers=workers,
+            store=store is not None,
+            values=values,
+        )
         check_room(room, stored=store is not None, kept_warmup=save_warmup)
 
     check_memory()  # before a metric's matrices are made

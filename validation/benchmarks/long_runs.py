@@ -1,8 +1,8 @@
 """Runs that last: ``python -m validation.benchmarks.long_runs [--quick]``.
 
 A soak: 10^7 draws of eight schools, four chains, into a store, in a process of its own that says every half second how much
-memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a store,
-a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a gradient of
+memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a
+store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a gradient of
 about a microsecond and of about a millisecond (:func:`overhead`).
 """
 
