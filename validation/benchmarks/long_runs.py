@@ -2,8 +2,8 @@
 
 A soak: 10^7 draws of eight schools, four chains, into a store, in a process of its own that says every half second how much
 memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a
-store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a gradient of
-about a microsecond and of about a millisecond (:func:`overhead`).
+store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a
+gradient of about a microsecond and of about a millisecond (:func:`overhead`).
 """
 
 from __future__ import annotations
