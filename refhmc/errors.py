@@ -34,7 +34,10 @@ class MissingTextError(NotImplementedError):
 
 
 class DeviceError(RuntimeError):
-    """A GPU is asked for, and there is none that works. (``sample`` never goes on with the CPU in its place.)"""
+    """A GPU is asked for, and there is none that works, or it is lost or has no memory left: then ``.partial`` has the draws
+    that were on the host. (``sample`` never goes on with the CPU in its place.)"""
+
+    partial: Any = None
 
 
 class CheckpointError(ValueError):

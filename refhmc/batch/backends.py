@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
+from refhmc.core.available import available
 from refhmc.errors import DeviceError
 
 BACKENDS = ("arrays", "cupy")
@@ -43,16 +43,26 @@ def to_host(x: Any) -> np.ndarray:
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
+def error_of_device(error: BaseException) -> DeviceError | None:
+    """What to raise in the place of an exception of CuPy's own, or None for any other."""
+    if type(error).__module__.partition(".")[0] not in ("cupy", "cupy_backends"):
+        return None
+    said = f"({type(error).__name__}: {error})"
+    if isinstance(error, MemoryError):
+        return DeviceError(f"the GPU has no memory left {said}: take fewer chains, or a smaller max_treedepth")
+    return DeviceError(
+        f"the GPU failed {said}. The process may have to be started anew before it can be used; backend='arrays' runs the same "
+        "text on the CPU"
+    )
+
+
 def memory_there(backend: str) -> int | None:
-    """Bytes of the machine, or those that are free on the GPU; None where the system does not say."""
+    """Bytes that this process may take, or those that are free on the GPU; None where the system does not say."""
     if backend == "cupy":
         import cupy
 
         return int(cupy.cuda.runtime.memGetInfo()[0])
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return None
+    return available()
 
 
 def describe(backend: str) -> str:

@@ -106,6 +106,10 @@ class Recorder:
                 self.stats[name][:, at] = to_host(self.stats_there[name][:, :n])
             self.moved = at.stop
 
+    def give_up(self) -> None:
+        """Of a device that does not answer any more: what has been moved to the host is all there is."""
+        self.on_device, self.done = False, np.full(len(self.draws), self.moved)
+
 
 class Run:
     """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.

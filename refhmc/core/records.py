@@ -135,7 +135,8 @@ SETTINGS = record_type(
 # What NUTS sums up over the leaves of a trajectory; ``worst``: an energy error that is not finite.
 TRAJECTORY = record_type({"n_leaves": WHOLE, "sum_accept": REAL, "lowest": REAL, "highest": REAL, "worst": REAL})
 # Progress goes out, and there comes in a stop, which ends a transition where it is, or a pause, which ends the loop after it.
-# ``divergences`` are those of draws; ``first``: iterations from a checkpoint; ``step_size``: of a kernel without blocks.
+# ``divergences`` are those of draws; ``first``: iterations from a checkpoint; ``step_size``: of a kernel without blocks;
+# ``without_metric``: transitions of warm-up that met a metric that is not positive definite (counted outside compiled code).
 # Shared with the thread that watches: two cache lines a chain, so that chains do not slow each other down.
 CONTROL = record_type(
     {
@@ -151,12 +152,13 @@ CONTROL = record_type(
         "warmup_divergences": WHOLE,
         "first": WHOLE,
         "step_size": REAL,
+        "without_metric": WHOLE,
     },
     size=128,
 )
 # The same seen from Python, where it is a row of integers, or of floats for the step size.
 STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(9)
-WARMUP_DIVERGENCES, FIRST, STEP_SIZE = range(9, len(CONTROL.names or ()))
+WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC = range(9, len(CONTROL.names or ()))
 N_CONTROL = CONTROL.itemsize // 8
 
 

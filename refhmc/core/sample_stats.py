@@ -92,6 +92,12 @@ def error_without_energy(H: float, H0: float, worst: float, outcome: int) -> flo
     return H - H0 if H < 0 else np.inf  # H is inf, -inf or NaN
 
 
+def met_no_metric(rows: Any) -> Any:
+    """Of records of statistics, or any object with these names: whether the transition diverged where the metric could not be
+    factorised. (Where it could, either the energy error is finite or the outcome is NAN.)"""
+    return (rows["outcome"] == DIVERGED) & ~np.isfinite(rows["max_energy_error"])
+
+
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Typed arrays by name from the core's rows (..., N_STATS): float64, int64 or bool."""
     of_draws = records(rows, STATS)

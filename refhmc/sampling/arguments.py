@@ -10,7 +10,6 @@ import numpy as np
 
 from refhmc.batch.backends import BACKENDS
 from refhmc.core.arguments import flag, is_number, one_of
-from refhmc.core.sample_stats import N_STATS
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
@@ -74,24 +73,6 @@ def check_options(given: dict[str, Any], whose: str, backend: str) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} goes with {whose}, and backend is {backend!r}")
-
-
-def check_memory(model: Model, kernel: Any, draws: int, kept_warmup: int, chains: int) -> None:
-    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
-    d = model.dim
-    parts = blocks_of(kernel).values()
-    needed = 8 * chains * (2 * (draws + kept_warmup) * (d + N_STATS * len(parts)))
-    if any(getattr(part.metric, "is_dense", False) for part in parts):
-        needed += 8 * chains * 3 * d * d
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        return
-    if needed > there:
-        raise MemoryError(
-            f"this run needs about {needed:,} bytes, and the machine has {there:,}: take fewer draws or chains, or a "
-            "diagonal metric"
-        )
 
 
 def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:

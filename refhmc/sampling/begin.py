@@ -15,7 +15,7 @@ from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprin
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, check_memory, entropy_of
+from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, entropy_of
 from refhmc.sampling.assembly import begun, kernel_as_json
 from refhmc.sampling.chain import BlockState, make_plan
 from refhmc.sampling.chain_run import ChainTask, chain_generator
@@ -25,6 +25,7 @@ from refhmc.sampling.generation import check_groups, chosen
 from refhmc.sampling.initialization import checked_starts
 from refhmc.sampling.progress import make_display
 from refhmc.sampling.recommended import kernel_for
+from refhmc.sampling.room import bytes_of_values, check_room, room_for
 from refhmc.sampling.run import Request, Run
 from refhmc.sampling.store import Store, states_of
 
@@ -72,8 +73,19 @@ def begin_run(
         raise ValueError(
             "generate= makes groups in memory: with store= call refhmc.generate(result, model) after the run"
         )
-    if store is None:
-        check_memory(model, kernel, draws, tune if save_warmup else 0, chains)
+    workers = min(chains, cores or os.cpu_count() or 1)
+
+    def check_memory(values: int | None = None) -> None:
+        room = room_for(
+            *(model, kernel, draws, tune, chains),
+            save_warmup=save_warmup,
+            workers=workers,
+            store=store is not None,
+            values=values,
+        )
+        check_room(room, stored=store is not None, kept_warmup=save_warmup)
+
+    check_memory()  # before a metric's matrices are made
     folder = checkpoint if store is None else states_of(store)
     entropy = entropy_of(random_seed, folder)
     display = make_display(progressbar)
@@ -92,6 +104,7 @@ def begin_run(
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
             warnings.warn(imprecise, PrecisionWarning, stacklevel=level)
+        check_memory(bytes_of_values(model.constrain(first)))
         check_groups(model, first, generate, chains, draws)
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
@@ -119,7 +132,6 @@ def begin_run(
         if learned is not None:
             begin_from(BlockState(plan.blocks[0]), learned[0])  # raises what the chains would
             tasks = [task._replace(adapted=learned[task.chain % len(learned)]) for task in tasks]
-        workers = min(chains, cores or os.cpu_count() or 1)
         stored = None
         if store is not None:
             kept = tune if save_warmup else 0

@@ -18,8 +18,20 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
-from refhmc.core.records import DRAWS_DONE, FIRST, N_CONTROL, PAUSE, STEP_SIZE, STOP, WARMUP_DIVERGENCES
+from refhmc.core.records import (
+    DRAWS_DONE,
+    FIRST,
+    N_CONTROL,
+    PAUSE,
+    STEP_SIZE,
+    STOP,
+    WARMUP_DIVERGENCES,
+    WITHOUT_METRIC,
+    records,
+)
+from refhmc.core.sample_stats import STATS, met_no_metric
 from refhmc.errors import WarmupError
+from refhmc.metrics import DiagonalSoftAbs, SoftAbs
 from refhmc.models.base import Model
 from refhmc.sampling.chain import Chain, Plan
 from refhmc.sampling.checkpoint import Saved
@@ -160,13 +172,37 @@ class LiveChain:
                 end = min(end, self.task.tune)
             into = rows if self.done >= rows.first else scratch._replace(first=self.done)
             into = into.between(self.done, end)
-            self.done += self.chain.run(into.draws, into.stats, self.control)
+            made = self.chain.run(into.draws, into.stats, self.control)
+            if self.done < self.task.tune:
+                self.control[WITHOUT_METRIC] += self._without_metric(into.stats[:made])
+            self.done += made
             if self.done == self.task.tune:
                 self.start_of_draws = self.chain.position.copy()
+                self._refuse_warmup_without_metric()
                 self._refuse_divergent_warmup()
             if self.done < end:
                 return False
         return True
+
+    def _without_metric(self, rows: np.ndarray) -> int:
+        """In how many of the iterations a metric that depends on the position was not positive definite where it was asked for;
+        0 for one that is so everywhere."""
+        metric = self.plan.blocks[0].dynamics.metric
+        if not (self.chain.alone and metric.position_dependent) or isinstance(metric, SoftAbs | DiagonalSoftAbs):
+            return 0
+        return int(met_no_metric(records(rows, STATS)).sum())
+
+    def _refuse_warmup_without_metric(self) -> None:
+        """After the last iteration of warm-up: raise WarmupError if in more than half of it there was no metric."""
+        tune, count = self.task.tune, int(self.control[WITHOUT_METRIC])
+        if tune < FEWEST_DIVERGENT or 2 * count <= tune:
+            return
+        name = type(self.plan.blocks[0].dynamics.metric).__name__
+        raise WarmupError(
+            f"chain {self.task.chain}: {name} was not positive definite in {count} of {tune} transitions of warm-up, each of "
+            "which diverged. Take refhmc.metrics.SoftAbs(), which is positive definite everywhere, or start elsewhere",
+            self.task.chain,
+        )
 
     def _refuse_divergent_warmup(self) -> None:
         """After the last iteration of warm-up: raise WarmupError if each one has diverged."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refhmc.batch.backends import describe, memory_there, namespace_of, to_host
+from refhmc.batch.backends import describe, error_of_device, memory_there, namespace_of, to_host
 from refhmc.batch.chains import copied
 from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, fit, random_starts, uniform_starts
 from refhmc.batch.streams import Purpose, keys_of
@@ -37,6 +38,7 @@ from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.review import failed_evaluations, review
+from refhmc.sampling.room import bytes_of_values
 from refhmc.sampling.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:
@@ -70,15 +72,17 @@ def sample_many(
     xp = namespace_of(backend)
     check_kernel_of_many(kernel)
     kernel = with_metric_of_many(kernel)
-    text = text_of(model, xp, streamed)
+    with device_errors():
+        text = text_of(model, xp, streamed)
     kept = draws + (tune if save_warmup else 0)
     check_memory_of_many(model, kernel, kept, chains, backend)
     plan = make_plan(model, kernel, tune)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), device_errors():
         starts = starts_of(model, kernel, text, plan, initvals, chains, entropy, xp)
         first = to_host(starts[0])
         check_functions(model, plan, first)
         check_variables(model, first)
+        check_memory_of_many(model, kernel, kept, chains, backend, bytes_of_values(model.constrain(first)))
         check_groups(model, first, generate, chains, draws)
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
@@ -109,7 +113,8 @@ def sample_many(
         return bool(stopped_by)
 
     options = Options(int(draws), int(tune), shared_step_size, bool(save_warmup), watch)
-    run = Run(text, kernel, starts, entropy, options)
+    with device_errors():
+        run = Run(text, kernel, starts, entropy, options)
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
 
@@ -129,7 +134,7 @@ def sample_many(
                 stopped_by = "interrupt"
             except Exception as error:
                 stopped_by = "error"
-                if error is refused:
+                if error is refused or error_of_device(error) is not None:
                     raise
                 raise failure_of_many(model, run, error) from error
             report(run, finished=True)
@@ -137,11 +142,23 @@ def sample_many(
             to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps, progress)
             result.warnings[:0] = [] if imprecise is None else [imprecise]
     except BaseException as error:
-        carrier = attached(error, result, put_together)
+        carrier = attached(error_of_device(error) or error, result, put_together)
         if carrier is error:
             raise
         raise carrier from error
     return result, to_say
+
+
+@contextlib.contextmanager
+def device_errors() -> Iterator[None]:
+    """Raise a DeviceError for what CuPy raises."""
+    try:
+        yield
+    except Exception as error:
+        told = error_of_device(error)
+        if told is None:
+            raise
+        raise told from error
 
 
 def with_metric_of_many(kernel: Any) -> Any:
@@ -222,24 +239,33 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None
             )
 
 
-def check_memory_of_many(model: Model, kernel: Any, kept: int, chains: int, backend: str) -> None:
-    """Raise MemoryError, with the bytes needed and there, before anything is allocated."""
-    there, chains = memory_there("arrays"), int(chains)
+def check_memory_of_many(
+    model: Model, kernel: Any, kept: int, chains: int, backend: str, values: int | None = None
+) -> None:
+    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``values``: as at
+    :func:`refhmc.sampling.room.room_for`."""
+    chains, d = int(chains), model.dim
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)
-    needed = chains * int(kept) * (2 * 8 * model.dim + bytes_of)
-    if there is not None and needed > there:
+    of_draws = chains * int(kept) * (8 * d + (8 * d if values is None else values) + bytes_of)
+    at_a_time = 8 * chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
+    metric = resolve(kernel.metric, kernel.integrator)[0]
+    if metric.position_dependent:  # the metric, its factor, contractions
+        at_a_time += 8 * chains * 6 * d**2
+    elif metric.is_dense:  # one for all chains, its factor, what warm-up sums up and copies
+        at_a_time += 8 * 6 * d**2
+    there, on_host = memory_there("arrays"), of_draws + (at_a_time if backend == "arrays" else 0)
+    if there is not None and on_host > there:
+        what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
         raise MemoryError(
-            f"this run needs about {needed:,} bytes of draws, and the machine has {there:,}: take fewer draws or chains"
+            f"this run needs about {on_host:,} bytes of memory, {of_draws:,} of them for draws, and {there:,} are available to "
+            f"this process: take {what} chains, or backend='numba' with store=FOLDER, which keeps draws on the disk"
         )
-    on_device = 8 * chains * model.dim * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
-    if resolve(kernel.metric, kernel.integrator)[0].position_dependent:  # the metric, its factor, contractions
-        on_device += 8 * chains * 6 * model.dim**2
     there = memory_there(backend)
-    if there is not None and on_device > there:
+    if backend != "arrays" and there is not None and at_a_time > there:
         raise MemoryError(
-            f"{chains} chains need about {on_device:,} bytes at a time, and there are {there:,}: take fewer chains, or a "
-            "smaller max_treedepth"
+            f"{chains} chains need about {at_a_time:,} bytes at a time on the device, and there are {there:,}: take fewer "
+            "chains, or a smaller max_treedepth"
         )
 
 
@@ -289,11 +315,17 @@ def failure_of_many(model: Model, run: Run, error: Exception) -> SamplingError:
 def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: str) -> None:
     """Draws and statistics: all of them, or the largest rectangle where the chains are of different lengths."""
     made, warm = run.made, run.warm
-    made.move()
+    for recorder in (warm, made):
+        try:
+            recorder.move()
+            to_host(recorder.done)
+        except Exception as error:
+            if error_of_device(error) is None:
+                raise
+            recorder.give_up()
     lengths = to_host(made.done)
     chosen, n = largest_rectangle(lengths)
     if save_warmup:
-        warm.move()
         of_warmup = to_host(warm.done)
         m = int(of_warmup.min())
         if not n:  # of a run that ended in warm-up
@@ -322,11 +354,16 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
     changes = found.pop("n_change_evaluations", 0)
+    per_chain = {"iterations": run.done, "divergences": run.divergences, "warmup_divergences": run.warmup_divergences}
+    try:
+        known = {f"{name}_per_chain": to_host(count).tolist() for name, count in per_chain.items()}
+    except Exception as error:  # they went with the device
+        if error_of_device(error) is None:
+            raise
+        known = {f"{name}_per_chain": [] for name in per_chain}
     return {
         **found,
-        "iterations_per_chain": to_host(run.done).tolist(),
-        "divergences_per_chain": to_host(run.divergences).tolist(),
-        "warmup_divergences_per_chain": to_host(run.warmup_divergences).tolist(),
+        **known,
         "n_log_density_evaluations": found.get("n_gradient_evaluations", 0) + changes,
         "failed_chains": [],
         "evaluation_failures": [

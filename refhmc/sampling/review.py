@@ -28,7 +28,9 @@ MIN_NO_FLIP = 0.3
 FEW_UNSOLVED = 0.005
 MAX_NAMED = 8  # chains that a sentence names
 MAX_COLUMNS, MAX_CHAINS = 2000, 64  # of more coordinates or chains, R-hat and ESS are taken of an even selection
-MAX_VALUES = 2**20  # of a coordinate: of more draws, R-hat and ESS are taken of every so many
+# Draws of a coordinate, of all chains, of which R-hat and ESS are taken, and numbers in all: of more, of every so many.
+# (Thinning leaves an ESS below as many draws as there are as it is, and a run that was stopped is waited for.)
+FEWEST_VALUES, MAX_VALUES, MAX_NUMBERS = 2**13, 2**17, 2**22
 
 
 def review(
@@ -318,10 +320,15 @@ def _energy(stats: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
+def values_looked_at(columns: int) -> int:
+    """Draws of each of so many coordinates, of all chains together, of which R-hat and effective sample size are taken."""
+    return max(FEWEST_VALUES, min(MAX_VALUES, MAX_NUMBERS // max(1, columns)))
+
+
 def _mixing(names: list[str], draws: np.ndarray) -> list[str]:
     chains, d = min(len(draws), MAX_CHAINS), draws.shape[2]
     columns = np.unique(np.linspace(0, d - 1, min(d, MAX_COLUMNS)).astype(int))
-    x = draws[:, :: -(-draws.shape[1] * chains // MAX_VALUES)]
+    x = draws[:, :: -(-draws.shape[1] * chains // values_looked_at(len(columns)))]
     if chains < len(x):
         x = x[np.linspace(0, len(x) - 1, chains).astype(int)]
     if len(columns) < d:

@@ -223,3 +223,50 @@ def test_memory_of_the_device(sample, device):
     """The device says that it has 1 GiB."""
     with pytest.raises(MemoryError, match="and there are 1,073,741,824: take fewer chains"):
         sample(FUNNEL, NUTS(), **{**RUN, "chains": 10**6, "draws": 1}, backend="cupy")
+
+
+# --------------------------------------------------------------------------------------- lost, out of memory
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("save_warmup", [False, True])
+def test_a_device_that_fails_in_mid_run(sample, device, monkeypatch, lost, save_warmup):
+    """After the tenth draw it gives no memory; or it does not answer any more, and what was on the host is left. The draws are
+    the beginning of the unbroken run's."""
+    monkeypatch.setattr(draw.Options.__new__, "__defaults__", (1000,))  # bytes that stay on the device: a draw or two
+    options = {**RUN, "draws": 30, "tune": 4, "save_warmup": save_warmup}
+    kernel = HMC(n_steps=2, step_size=0.1)
+    whole = sample(FUNNEL, kernel, **options, backend="cupy")
+    real = draw.Recorder.record
+    made = []
+
+    def record(self, rows, q, stats):
+        made.append(len(self.draws))
+        if len(made) == 4 + 10:
+            if lost:
+                monkeypatch.setattr(fake_device.ndarray, "get", failing)
+                failing(None)
+            raise fake_device.OutOfMemoryError("Out of memory allocating 1,024 bytes")
+        real(self, rows, q, stats)
+
+    def failing(self):
+        raise fake_device.CUDARuntimeError("cudaErrorLaunchFailure: unspecified launch failure")
+
+    monkeypatch.setattr(draw.Recorder, "record", record)
+    words = r"GPU failed \(CUDARuntimeError: cudaErrorLaunchFailure" if lost else "no memory left .*fewer chains"
+    with pytest.raises(DeviceError, match=words) as caught:
+        sample(FUNNEL, kernel, **options, backend="cupy")
+    partial = caught.value.partial
+    n = partial.draws.shape[1]
+    assert 0 < n < 30
+    assert np.array_equal(partial.draws, whole.draws[:, :n])
+    assert np.array_equal(partial.posterior["x"], whole.posterior["x"][:, :n])
+
+
+def test_a_device_without_memory_for_the_start(sample, device, monkeypatch):
+    def none(*arguments, **keywords):
+        raise fake_device.OutOfMemoryError("Out of memory allocating 1,024 bytes")
+
+    monkeypatch.setattr(draw, "Recorder", none)
+    with pytest.raises(DeviceError, match="no memory left"):
+        sample(FUNNEL, HMC(n_steps=2, step_size=0.1), **RUN, backend="cupy")

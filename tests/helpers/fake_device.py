@@ -280,7 +280,11 @@ class Sent:
 
 
 class CUDARuntimeError(RuntimeError):
-    pass
+    __module__ = "cupy_backends.cuda.api.runtime"
+
+
+class OutOfMemoryError(MemoryError):
+    __module__ = "cupy.cuda.memory"
 
 
 class PinnedMemory:

@@ -445,3 +445,43 @@ def test_a_warm_up_that_only_diverges_ends_the_chain():
     assert caught.value.partial.attributes["failed_chains"] == [0, 2]
     assert caught.value.partial.attributes["chains"] == [1]
     assert caught.value.partial.draws.shape == (1, 40, 2)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_path):
+    """G(q) = 1 - 4 q^2 under a standard normal: positive only between -1/2 and 1/2. The other kernel has SoftAbs. A run
+    that was stopped in warm-up and taken up again has counted what came before."""
+    normal = {"log_density": lambda q, data: -0.5 * float(q @ q), "gradient": lambda q, data: -q}
+    model = refhmc.Model(
+        1,
+        **normal,
+        in_python="a test",
+        hessian=lambda q, data: -np.eye(1),
+        trace=lambda q, data, M: np.zeros(1),
+        fisher=lambda q, data: np.array([[1.0 - 4.0 * q[0] ** 2]]),
+        fisher_trace=lambda q, data, M: np.array([-8.0 * q[0] * M[0, 0]]),
+    )
+    options = {
+        "tune": 60,
+        "draws": 5,
+        "chains": 2,
+        "random_seed": 1,
+        "progressbar": False,
+        "initvals": [0.0],
+        "raw": True,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.Fisher())
+        if saved:
+            options["checkpoint"] = tmp_path / "run"
+            refhmc.sample(model, kernel, **{**options, "progressbar": stop_after(30)})
+        words = r"Fisher was not positive definite in \d\d of 60 transitions of warm-up.*SoftAbs"
+        with pytest.raises(WarmupError, match=words) as caught:
+            refhmc.sample(model, kernel, **options)
+        count = int(str(caught.value).split(" of 60")[0].split()[-1])
+        assert 30 < count < 60
+        assert caught.value.partial.attributes["warmup_divergences_per_chain"][caught.value.chain] >= count
+        options.pop("checkpoint", None)
+        soft = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.SoftAbs())
+        assert refhmc.sample(model, soft, **options).draws.shape == (2, 5, 1)

@@ -12,6 +12,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 import refhmc
 from refhmc.errors import CheckpointError, SamplingError, SaveError
@@ -246,50 +248,62 @@ def test_a_constrain_that_raises_keeps_what_was_stored(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ kills
 
 KILLED = """
-import os, sys, threading, time
+import hashlib, sys
 import refhmc
 from refhmc.sampling import chain_run, checkpoint, keeper, store
 
 chain_run.PAUSE_EVERY, checkpoint.SAVE_EVERY, keeper.STORE_EVERY, store.CHUNK = 0.005, 0.01, 0.02, 2**15
-kind, path, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-if seconds >= 0:
-    threading.Timer(seconds, os._exit, (9,)).start()
+kind, path = sys.argv[1:]
 options = {"draws": 20_000, "tune": 2_000, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}
 kernel = refhmc.NUTS(metric=refhmc.metrics.Dense())
 result = refhmc.sample(refhmc.models.EightSchools(), kernel, **options, generate=False, save_warmup=True, **{kind: path})
-import hashlib
 digest = hashlib.sha256()
 for group in sorted(result.groups):
     for name in sorted(result.groups[group]):
         digest.update(result.groups[group][name].tobytes())
 print(digest.hexdigest())
 """
-CUTS = 50
+CUTS, RUNS = 50, 20
+
+
+def run_for(script, kind, folder, seconds=None):
+    """What the script prints, nothing if it was killed after so many seconds (SIGKILL; on Windows TerminateProcess)."""
+    command = [sys.executable, "-W", "ignore", str(script), kind, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said, wrong = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return ""
+    assert child.returncode == 0, wrong
+    return said.strip()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["checkpoint", "store"])
 def test_killed_at_any_time_and_run_again_it_is_unbroken(kind, tmp_path):
-    """As at ``kill -9``, fifty times: in start-up, in warm-up, amid writing, while the result is put together. A run that is
-    whole begins anew in another folder."""
+    """Runs that are killed three to five times, at shares of the time that the whole one takes: in start-up, in warm-up, amid
+    writing, while the result is put together; in all at least 50 kills of each kind of folder."""
     script = tmp_path / "script.py"
     script.write_text(KILLED)
+    run_for(script, kind, tmp_path / "warm")
+    begin = time.monotonic()
+    whole = run_for(script, kind, tmp_path / "unbroken")
+    seconds, counts = time.monotonic() - begin, {"runs": 0, "kills": 0}
 
-    def run(name, seconds):
-        begin = time.monotonic()
-        command = [sys.executable, "-W", "ignore", str(script), kind, str(tmp_path / name), str(seconds)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode in (0, 9), done.stderr
-        return done.stdout.strip(), time.monotonic() - begin
+    @settings(max_examples=RUNS, deadline=None, database=None, phases=[Phase.generate])
+    @given(shares=st.lists(st.floats(0.01, 0.95), min_size=3, max_size=5))
+    def killed_and_run_again(shares):
+        folder = tmp_path / f"broken {counts['runs']}"
+        counts["runs"] += 1
+        for share in shares:
+            said = run_for(script, kind, folder, share * seconds)
+            counts["kills"] += not said
+            assert said in ("", whole)
+        assert run_for(script, kind, folder) == whole
 
-    run("warm", -1)
-    whole, seconds = run("unbroken", -1)
-    rng, killed, folders = np.random.default_rng(8), 0, 0
-    while killed < CUTS:
-        said, _ = run(f"broken {folders}", rng.uniform(0.1, 0.9) * seconds)
-        killed += not said
-        if said or killed == CUTS:
-            assert (said or run(f"broken {folders}", -1)[0]) == whole
-            folders += 1
-    print(kind, "killed", killed, "times in", folders, "runs")
+    killed_and_run_again()
+    print(kind, counts)
+    assert counts["kills"] >= CUTS

@@ -1,0 +1,192 @@
+"""Runs that last: ``python -m validation.benchmarks.long_runs [--quick]``.
+
+A soak: 10^7 draws of eight schools, four chains, into a store, in a process of its own that says every half second how much
+memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a
+store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a
+gradient of about a microsecond and of about a millisecond (:func:`overhead`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+
+import numpy as np
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from validation.benchmarks import common
+
+CHAINS, EVERY = 4, 0.5
+AS_FLAT = 50e6  # bytes by which memory may grow after the first minute
+WANTED = 1.02
+
+
+def resident() -> float:
+    """Bytes of this process in memory (Linux), or the most so far."""
+    with contextlib.suppress(OSError):
+        pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
+
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
+    return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def soak(draws: int) -> dict:
+    """In this process: the run, memory with time, the size of the store, opening and reading."""
+    import refhmc
+
+    found: dict = {"draws": CHAINS * draws}
+    kernel = refhmc.NUTS()
+    options = {"chains": CHAINS, "random_seed": 1, "raw": True, "generate": False}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path, begin, cpu = pathlib.Path(folder) / "run", time.perf_counter(), time.process_time()
+        run = refhmc.start(refhmc.models.EightSchools(), kernel, draws=draws, tune=1000, store=path, **options)
+        held = []
+        while not run.finished:
+            held.append((time.perf_counter() - begin, resident()))
+            time.sleep(EVERY)
+        found["seconds of chains"], found["processor seconds of chains"] = (
+            time.perf_counter() - begin,
+            time.process_time() - cpu,
+        )
+        result = run.wait()
+        found["seconds"] = time.perf_counter() - begin
+        found["memory"] = held
+        found["memory at the end"] = resident()
+        found["bytes of the store"] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        assert result.attributes["draws_per_chain"] == [draws] * CHAINS
+        begin = time.perf_counter()
+        import xarray
+
+        tree = xarray.open_datatree(path, engine="zarr", chunks=None)
+        found["seconds to open"] = time.perf_counter() - begin
+        begin = time.perf_counter()
+        size = sum(each.to_numpy().nbytes for each in tree["posterior"].data_vars.values())
+        found["seconds to read the posterior"], found["bytes of the posterior"] = time.perf_counter() - begin, size
+        tree.close()
+    return found
+
+
+def slow_model(seconds: float):
+    """A normal whose gradient is a sum of so many terms that it takes about this long, compiled."""
+    import refhmc
+
+    def log_density(q, data):
+        s = 0.0
+        for i in range(data.shape[0]):
+            s += np.log(1.0 + data[i] * q[0] * q[0])
+        return -0.5 * q[0] * q[0] - 1e-30 * s
+
+    def gradient(q, data):
+        s = 0.0
+        for i in range(data.shape[0]):
+            s += 2.0 * data[i] * q[0] / (1.0 + data[i] * q[0] * q[0])
+        return np.array([-q[0] - 1e-30 * s])
+
+    return refhmc.Model(1, log_density, gradient, data=np.ones(int(seconds / 1e-8)), name="a sum")
+
+
+def overhead(seconds_each: float, rounds: int) -> dict:
+    """Per model and kind: seconds and processor seconds of each round, all kinds in each round in turn."""
+    import refhmc
+
+    found: dict = {}
+    models = {"eight schools, 1 us": refhmc.models.EightSchools(), "a sum, 1 ms": slow_model(1e-3)}
+    kernel = refhmc.HMC(n_steps=3, step_size=0.3)
+    options = {
+        "tune": 0,
+        "chains": 1,
+        "cores": 1,
+        "random_seed": 1,
+        "raw": True,
+        "generate": False,
+        "progressbar": False,
+    }
+
+    def run(model, draws: int, kind: str) -> tuple[float, float]:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+            more = {kind: f"{folder}/run"} if kind in ("store", "checkpoint") else {}
+            begin = time.perf_counter(), time.process_time()
+            refhmc.sample(model, kernel, draws=draws, **{**options, **more, "progressbar": kind == "progress"})
+            return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, model in models.items():
+            for kind in ("plain", "store", "checkpoint", "progress"):
+                run(model, 100, kind)
+            few = 20_000 if "us" in name else 200
+            draws = max(few, int(few * seconds_each / max(run(model, few, "plain")[0], 1e-3)))
+            times: dict = {kind: [] for kind in ("plain", "store", "checkpoint", "progress")}
+            for k in range(rounds):
+                for kind in list(times)[k % 4 :] + list(times)[: k % 4]:
+                    times[kind].append(run(model, draws, kind))
+            found[name] = {"draws": draws, "times": times}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the draws, one round")
+    parser.add_argument("--soak", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.soak:
+        print(json.dumps(soak(arguments.soak)))
+        return
+    about = common.machine(["refhmc", "numba", "numpy", "zarr", "xarray"])
+    about["cores_used"] = 2
+    ratios = overhead(1.0 if arguments.quick else 5.0, 2 if arguments.quick else 5)
+    draws = 10**7 // CHAINS // (20 if arguments.quick else 1)
+    done = common.run_python(
+        ["-W", "ignore", "-m", "validation.benchmarks.long_runs", "--soak", str(draws)], timeout=1800
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    of_soak = json.loads(done.stdout.splitlines()[-1])
+    rows = []
+    for name, of_model in ratios.items():
+        plain = of_model["times"]["plain"]
+        for kind, times in of_model["times"].items():
+            wall, cpu = (statistics.median(a[i] / b[i] for a, b in zip(times, plain, strict=True)) for i in (0, 1))
+            each = 1e6 * statistics.median(t[1] for t in times) / of_model["draws"]
+            verdict = "" if kind == "plain" else f"<= {WANTED} {'met' if cpu <= WANTED else 'MISSED'}"
+            rows.append([f"{name}: {kind}", of_model["draws"], f"{each:.3g}", f"{cpu:.3f}", f"{wall:.3f}", verdict])
+    text = common.table(["run", "draws", "processor us a draw", "processor ratio", "time ratio", "wanted"], rows)
+    held = of_soak["memory"]
+    first = [size for at, size in held if at >= min(60.0, held[-1][0] / 3)]
+    grown = max(first) - first[0]
+    lines = [
+        ["draws", f"{of_soak['draws']:,}"],
+        ["seconds (processor)", f"{of_soak['seconds of chains']:.1f} ({of_soak['processor seconds of chains']:.1f})"],
+        ["seconds of the review after them", f"{of_soak['seconds'] - of_soak['seconds of chains']:.1f}"],
+        ["MB in memory at the first minute, or a third", f"{first[0] / 1e6:.0f}"],
+        ["MB in memory when the last draw is made", f"{first[-1] / 1e6:.0f}"],
+        ["MB in memory at the end", f"{of_soak['memory at the end'] / 1e6:.0f}"],
+        ["the most it grew in between, MB", f"{grown / 1e6:.0f} <= 50 {'met' if grown <= AS_FLAT else 'MISSED'}"],
+        ["MB of the store", f"{of_soak['bytes of the store'] / 1e6:.0f}"],
+        ["MB to the disk a second", f"{of_soak['bytes of the store'] / of_soak['seconds of chains'] / 1e6:.0f}"],
+        ["seconds to open", f"{of_soak['seconds to open']:.2f}"],
+        [
+            "seconds to read the posterior",
+            f"{of_soak['seconds to read the posterior']:.2f} ({of_soak['bytes of the posterior'] / 1e6:.0f} MB)",
+        ],
+    ]
+    text += "\n\nA run into a store, eight schools, NUTS, four chains:\n\n" + common.table(["", ""], lines)
+    common.report("long_runs", "Runs that last", text, {"overhead": ratios, "soak": of_soak}, about)
+
+
+if __name__ == "__main__":
+    main()
