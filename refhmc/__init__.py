@@ -60,6 +60,7 @@ _MODULES = {
             "errors",
             "diagnostics",
             "uncertainty",
+            "plot",
             "parameters",
         )
     },

@@ -44,6 +44,7 @@ ORDER = (
     "batch",
     "sampling",
     "uncertainty",
+    "plot",
     "cli",
 )
 

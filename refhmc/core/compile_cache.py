@@ -53,12 +53,12 @@ PATIENCE = (
 def source_hash() -> str:
     """Hash of refhmc's Python sources, Numba's version and Python's: the name of the cache directory.
 
-    (Without ``refhmc.check``, where nothing is compiled.)
+    (Without ``refhmc.check`` and ``refhmc.plot``, where nothing is compiled.)
     """
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:3]}".encode())
     root = pathlib.Path(__file__).parent.parent
     for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] == "check":
+        if path.relative_to(root).parts[0] in ("check", "plot"):
             continue
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())

@@ -63,6 +63,10 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
         return ["the drift uses eps/2 in place of eps"]
     if near(drift, 1) and near(kick, 0.5):
         return ["a half kick is missing, or kicks use eps/4 in place of eps/2"]
+    if near(drift, 1) and near(kick, 1.5):
+        return ["one of the two kicks uses eps in place of eps/2: momenta get 3/2 of the force"]
+    if near(drift, 1) and near(kick, 2):
+        return ["both kicks use eps in place of eps/2: momenta get twice the force"]
     if near(drift, 1) and near(kick, 1) and test.power != 1:
         return []
     if near(drift, 1):
@@ -75,7 +79,7 @@ def _of_rates(failed: set[str], test: IntegratorExamination) -> list[str]:
 def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamination) -> list[str]:
     reversible = rows["reversible"].status == PASS if "reversible" in rows else False
     symplectic = rows["symplectic"].status == PASS if "symplectic" in rows else False
-    first = bool(test.orders) and min(test.orders) < 1.5
+    first = bool(test.orders) and 0.5 < min(test.orders) < 1.5  # below: another flow, which the rates tell of
     if "reversible" in failed and test.step.random:
         return ["an order that is not drawn anew for each step, or whose reverse is not as probable"]
     if "reversible" in failed and "symplectic" not in failed and symplectic:

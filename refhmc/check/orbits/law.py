@@ -89,6 +89,7 @@ class Table:
         self.subject, self.orbit, self.depth, self.mirrored = subject, orbit, depth, mirrored
         self.rows: dict[int, list[Leaf]] = {}
         self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against
+        self.turned: Table | None = None  # K from (q, -p), where it was asked for
         self.stray: tuple[int, float, tuple] | None = None
         self.enumerator = Enumerator(self._end, self._answers, thorough=thorough)
 

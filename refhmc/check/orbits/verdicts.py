@@ -68,7 +68,7 @@ def _confirmed(test: OrbitExamination, finding: Finding) -> str:
         if not worst_of(again, guard).fails:
             return "K came out otherwise at a second, more thorough enumeration"
         table = again
-    mirrored = test.table("mirrored", table.orbit, depth, mirrored=True)
+    mirrored = finding.table.turned = test.table("mirrored", table.orbit, depth, mirrored=True)
     if mirrored is not None:
         weaker = [
             abs(0.5 * (table.flow(j) + mirrored.flow(j)) - 1) <= max(table.tolerance(j), mirrored.tolerance(j))

@@ -1,0 +1,106 @@
+"""What the pictures have in common: figures that no window and no pyplot keeps, colours, axes, contours of a density.
+
+The colours are those of Okabe and Ito (2008), which the colour-blind tell apart too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refhmc.core.matplotlib import import_matplotlib
+from refhmc.models.on_arrays import ModelOnArrays
+
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY = (
+    *("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#000000", "#7f7f7f"),
+)
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)  # of chains, in turn
+GRID = 61  # points of a contour picture along each axis
+LEVELS = (0.5, 2.0, 4.5, 8.0, 12.5)  # below the maximum: 1, 2, ... standard deviations of a Gaussian
+
+
+@functools.cache
+def picture_class() -> type:
+    """Matplotlib's Figure, which a notebook shows when it is the last value of a cell."""
+    Figure = import_matplotlib("matplotlib.figure").Figure
+    Canvas = import_matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg
+
+    class Picture(Figure):
+        """A figure that belongs to nobody but its holder: it needs no display, and there is nothing to close."""
+
+        def __init__(self, *args: Any, **given: Any) -> None:
+            super().__init__(*args, **given)
+            Canvas(self)
+
+        def _repr_png_(self) -> bytes:
+            import io
+
+            file = io.BytesIO()
+            self.savefig(file, format="png")
+            return file.getvalue()
+
+    return Picture
+
+
+def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
+    """An empty figure of that size in inches."""
+    return picture_class()(figsize=(width, height), layout="constrained")
+
+
+def axes(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
+    """``ax``, or the axes of a new figure. Raises ImportError, saying what to install, without matplotlib."""
+    return new_figure(width, height).subplots() if ax is None else ax
+
+
+def panels(figure: Any, rows: int, columns: int, width: float, height: float, **given: Any) -> tuple[Any, np.ndarray]:
+    """``figure``, or a new one, and its axes (rows, columns)."""
+    figure = new_figure(width, height) if figure is None else figure
+    return figure, figure.subplots(rows, columns, squeeze=False, **given)
+
+
+def legend(ax: Any, **given: Any) -> None:
+    """A legend, if there is something to tell apart."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize="small", framealpha=0.85, **given)
+
+
+def colour(k: int) -> str:
+    return COLOURS[k % len(COLOURS)]
+
+
+def limits(*values: Any, share: float = 0.15) -> tuple[float, float]:
+    """A range that holds the finite ones of the values, with some room around them."""
+    finite = np.concatenate([np.ravel(np.asarray(each, dtype=float)) for each in values])
+    finite = finite[np.isfinite(finite)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    room = share * (high - low) or 1.0
+    return low - room, high + room
+
+
+def plane(x: tuple[float, float], y: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The grid of a rectangle: its x (GRID,), y (GRID,), and its points (GRID, GRID, 2), rows along y."""
+    xs, ys = np.linspace(*x, GRID), np.linspace(*y, GRID)
+    return xs, ys, np.stack(np.meshgrid(xs, ys), axis=-1)
+
+
+def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> None:
+    """Lines where ``surface`` (len(ys), len(xs)) lies 1/2, 2, 9/2, ... above its least value: 1, 2, 3, ... standard
+    deviations of a Gaussian, where it is -L or H."""
+    finite = np.isfinite(surface)
+    if not finite.any():
+        return
+    levels = np.min(surface[finite]) + np.array(LEVELS)
+    ax.contour(xs, ys, np.ma.masked_invalid(surface), levels=levels, colors=GREY, linewidths=0.7, alpha=0.7, zorder=0)
+
+
+def density_contours(ax: Any, model: Any, pair: Sequence[int], at: np.ndarray, x: Any, y: Any) -> None:
+    """Contours of -L over two coordinates, the others held at ``at`` (d,), in the rectangle of the ranges ``x`` and ``y``."""
+    xs, ys, points = plane(x, y)
+    q = np.broadcast_to(np.asarray(at, dtype=float), (*points.shape[:2], model.dim)).copy()
+    q[..., list(pair)] = points
+    with np.errstate(all="ignore"):
+        L, _ = ModelOnArrays(model).value_and_gradient(q)
+    contours(ax, xs, ys, -np.asarray(L))

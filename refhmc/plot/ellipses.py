@@ -1,0 +1,73 @@
+"""The metric along a path: ellipses of its inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refhmc.core.matplotlib import import_matplotlib
+from refhmc.errors import ShapeError
+from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits
+
+if TYPE_CHECKING:
+    from refhmc.dynamics.hamiltonian import Hamiltonian
+
+
+def metric_ellipses(
+    H: Hamiltonian,
+    path: Any,
+    *,
+    coordinates: Sequence[int] = (0, 1),
+    every: int = 1,
+    scale: float = 0.3,
+    ax: Any = None,
+) -> Any:
+    """Ellipses of G(q)^-1 at positions along a path, over the contours of the density: what the metric takes for one step.
+
+        {q + s u :  u' A^-1 u = 1},     A = the block of G(q)^-1 of the two coordinates,     s = ``scale``
+
+    Velocities are v = G^-1 p with p ~ N(0, G), so v ~ N(0, G^-1): an ellipse is where the particle may be after a time s, to
+    first order, at one standard deviation of v. On a good metric it has the shape of the contours around it (Girolami and
+    Calderhead 2011, sec. 2 and figs. 1 and 2).
+
+    path : positions (n, d), or a trajectory of :func:`refhmc.integrate`. Of them every ``every``-th has an ellipse; those where
+        there is no metric are left out. Coordinates that are not shown are held, for the contours, as at the first position.
+    coordinates : the two that are shown.
+
+    Returns the Axes. Raises ShapeError on a path of other shape, ValueError for fewer than two dimensions.
+    """
+    from refhmc.errors import MetricError
+
+    q = np.atleast_2d(np.asarray(getattr(path, "q", path), dtype=float))
+    if H.model.dim < 2:
+        raise ValueError("an ellipse needs two coordinates, and the model has one")
+    if q.ndim != 2 or q.shape[1] != H.model.dim or not len(q):
+        raise ShapeError(f"path must be (n, {H.model.dim}) with at least one position, got {q.shape}")
+    Ellipse, pair = import_matplotlib("matplotlib.patches").Ellipse, list(coordinates)
+    ax, shown = axes(ax, 5.6, 5.0), []
+    for at in q[::every]:
+        if not np.isfinite(at).all():
+            continue
+        try:
+            A = np.linalg.inv(H.mass(at))[np.ix_(pair, pair)]
+        except (MetricError, np.linalg.LinAlgError):
+            continue
+        shown.append((at[pair], *half_axes(A, scale)))
+    reach = [corner for centre, half, _ in shown for corner in (centre - half.max(), centre + half.max())]
+    x, y = (limits(q[:, k], [corner[i] for corner in reach], share=0.05) for i, k in enumerate(pair))
+    density_contours(ax, H.model, pair, q[0], x, y)
+    for centre, half, angle in shown:
+        ax.add_patch(Ellipse(centre, *(2 * half), angle=angle, fc=ORANGE, ec=ORANGE, alpha=0.35, lw=1))
+    ax.plot(q[:, pair[0]], q[:, pair[1]], "-o", color=BLUE, ms=2.5, lw=1, label="path")
+    ax.plot([], [], "-", color=ORANGE, lw=4, alpha=0.5, label=f"{scale:g} × ellipse of G⁻¹")
+    ax.set(xlabel=H.model.names[pair[0]], ylabel=H.model.names[pair[1]], xlim=x, ylim=y)
+    legend(ax)
+    return ax
+
+
+def half_axes(A: np.ndarray, scale: float) -> tuple[np.ndarray, float]:
+    """Half axes (2,) of {s u: u' A^-1 u = 1}, and the angle of the first in degrees from the x axis."""
+    values, vectors = np.linalg.eigh(A)
+    return scale * np.sqrt(values), float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))

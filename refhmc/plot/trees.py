@@ -1,0 +1,286 @@
+"""One NUTS transition as the tree that it built.
+
+The transition is refhmc's text on arrays (:func:`refhmc.arrays.nuts`), run with a step that notes where it arrives. With the
+same uniforms and ``max_treedepth=k`` the text makes the first k doublings and no more, so its answer is the candidate after
+them. Which interval turned is asked of the text's own criterion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from refhmc.integrators import ExplicitTao
+from refhmc.integrators.defaults import resolve
+from refhmc.kernels import nuts
+from refhmc.models.on_arrays import ModelOnArrays
+from refhmc.plot.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, RED, density_contours, legend, limits, panels
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+DEEPEST = 14  # of a tree without given uniforms
+
+
+class Tree(NamedTuple):
+    """States in the order in which they were made, n of them, the start first: ``q``, ``p`` (n, d), ``energy`` (n,) and
+    ``time`` (n,), in steps, negative before the start.
+
+    ``halves``: of each doubling the slice of its states; the last may have been broken off. ``candidates``: the time of the
+    candidate at the start and after each doubling that was kept; the last is where the chain goes. ``turned``: the interval of times (a, b)
+    whose halves may not be joined, None where the transition ended otherwise. ``move``: what the text answered.
+    """
+
+    q: np.ndarray
+    p: np.ndarray
+    energy: np.ndarray
+    time: np.ndarray
+    halves: tuple[slice, ...]
+    candidates: tuple[int, ...]
+    turned: tuple[int, int] | None
+    move: nuts.Move
+
+    def intervals(self) -> list[tuple[int, int, int]]:
+        """The completed intervals (first time, last time, depth), of 2^depth states, those of single states included; of
+        the doublings that were kept the whole tree, too."""
+        found = [(0, 0, 0)]
+        for k, half in enumerate(self.halves):
+            times = self.time[half]
+            for depth in range(k + 1):
+                blocks = [times[i : i + 2**depth] for i in range(0, len(times), 2**depth)]
+                found += [(int(b.min()), int(b.max()), depth) for b in blocks if len(b) == 2**depth]
+            if k < self.move.tree_depth:
+                whole = self.time[: half.stop]
+                found.append((int(whole.min()), int(whole.max()), k + 1))
+        return [each for each in found if each != self.turned or self.turned_whole]
+
+    @property
+    def turned_whole(self) -> bool:
+        """Whether it was the whole tree that turned, which is kept."""
+        return self.turned is not None and self.move.n_steps + 1 == 2**self.move.tree_depth
+
+
+def tree(
+    model: Model,
+    kernel: Any,
+    q: Any,
+    *,
+    momentum: Any = None,
+    uniforms: Sequence[float] | None = None,
+    rng: Any = None,
+) -> Tree:
+    """The tree of one transition of ``kernel``, a :class:`refhmc.NUTS` with a step size, from q (d,).
+
+    ``momentum`` (d,) and ``uniforms`` are those of :func:`refhmc.transition`, which makes the same transition; what is not given is
+    drawn from ``rng``, a generator or a seed. An implicit step is not tried backwards (``reversibility_check``).
+
+    Raises TypeError for another kernel, ValueError without a step size or where nothing says what to draw, IndexError when
+    ``uniforms`` is too short.
+    """
+    if getattr(kernel, "name", "") != "nuts":
+        raise TypeError(f"a tree is of refhmc.NUTS(step_size=...), got {type(kernel).__name__}")
+    if kernel.step_size is None:
+        raise ValueError("a single transition needs the kernel's step_size")
+    if rng is None and (momentum is None or uniforms is None):
+        raise ValueError("give rng, or both momentum and uniforms")
+    if uniforms is None and kernel.max_treedepth > DEEPEST:
+        raise ValueError(f"max_treedepth of a picture is at most {DEEPEST}, got {kernel.max_treedepth}")
+    rng = np.random.default_rng(rng)
+    metric, integrator = resolve(kernel.metric, kernel.integrator)
+    H, step = metric.on_arrays(ModelOnArrays(model)), integrator.on_arrays()
+    start = model._position(q)
+    p = H.draw_momentum(start, rng.standard_normal(model.dim)) if momentum is None else np.asarray(momentum, float)
+    tape = rng.random(2 ** (kernel.max_treedepth + 1)) if uniforms is None else np.asarray(uniforms, float).ravel()
+    made: list[tuple] = []
+
+    def noting(H: Any, *z_and_eps: Any) -> tuple:
+        z = step(H, *z_and_eps)
+        made.append((z, z_and_eps[-1] > 0))
+        return z
+
+    def moved(step: Callable, depth: int) -> nuts.Move:
+        copies = 2 if isinstance(getattr(integrator, "base", integrator), ExplicitTao) else 1
+        with np.errstate(all="ignore"):
+            return nuts.transition(
+                H, step, start, p, tape, step_size=kernel.step_size, max_treedepth=depth, copies=copies
+            )
+
+    move = moved(noting, kernel.max_treedepth)
+    halves = halves_of(len(made))
+    candidates = [moved(step, k).index_in_trajectory for k in range(1, move.tree_depth + 1)]
+    states = [state(H, (start, p), 0)]
+    ends = {True: 0, False: 0}
+    for z, forward in made:
+        ends[forward] += 1 if forward else -1
+        states.append(state(H, z[:2], ends[forward]))
+    return Tree(
+        np.array([each.z[0] for each in states]),
+        np.array([each.z[1] for each in states]),
+        np.array([each.energy for each in states]),
+        np.array([each.time for each in states]),
+        tuple(halves),
+        (0, *candidates),
+        turned_interval(states, halves, move),
+        move,
+    )
+
+
+def state(H: Any, z: tuple, time: int) -> nuts.State:
+    with np.errstate(all="ignore"):
+        return nuts.State(z, H.inverse_product(*z), float(H.energy(*z)), time)
+
+
+def halves_of(n_steps: int) -> list[slice]:
+    """Of each doubling its states: 1, 2, 4, ... of them, from 1 on; the last as far as it came."""
+    found, begin = [], 1
+    while begin <= n_steps:
+        found.append(slice(begin, min(2 * begin, n_steps + 1)))
+        begin *= 2
+    return found
+
+
+def turned_interval(states: list[nuts.State], halves: list[slice], move: nuts.Move) -> tuple[int, int] | None:
+    """The times (a, b) of the interval whose halves may not be joined."""
+    if move.ended != "turned":
+        return None
+    if len(states) == 2**move.tree_depth:  # the last half is whole, and was joined
+        times = [each.time for each in states]
+        return min(times), max(times)
+    last = states[halves[-1]]
+    size = 1
+    while len(last) % (2 * size) == 0:
+        near, far = last[-2 * size : -size], last[-size:]
+        a, b = (near, far) if last[0].time > 0 else (far[::-1], near[::-1])
+        if nuts.turns(interval(a), interval(b)):
+            return a[0].time, b[-1].time
+        size *= 2
+    raise AssertionError("the text found a turn that its criterion does not")
+
+
+def interval(states: list[nuts.State]) -> nuts.Interval:
+    """Of 2^k states in the order of time: rho is summed as the recursion sums it."""
+    if len(states) == 1:
+        return nuts.Interval(states[0], states[0], states[0].z[1])
+    middle = len(states) // 2
+    a, b = interval(states[:middle]), interval(states[middle:])
+    return nuts.Interval(a.first, b.last, a.rho + b.rho)
+
+
+def nuts_tree(
+    model: Model,
+    kernel: Any,
+    q: Any,
+    *,
+    momentum: Any = None,
+    uniforms: Sequence[float] | None = None,
+    rng: Any = None,
+    coordinates: Sequence[int] = (0, 1),
+    figure: Any = None,
+) -> Any:
+    """One NUTS transition: beside each other its states on the trajectory, over contours of the density, and the tree they form.
+
+    In the tree time runs in steps from left to right, and depth upwards. A leaf is a state, a node an interval of 2^depth states that is
+    joined of two halves; rho is the sum of an interval's momenta and v = G^-1 p, and A and B may not be joined where
+    rho . v <= 0 at an end of the union or of what is between them (:mod:`refhmc.kernels.nuts`). The interval that turned is
+    red; what was thrown away is grey. The numbered rings are the candidates after each doubling, the star where the chain
+    goes: a state within a half with probability proportional to exp(-H), the half's candidate with min(1, W_half / W_tree).
+    Hoffman and Gelman (2014), fig. 1 and algorithm 6; Betancourt (2017), appendix A.4.
+
+    The arguments are those of :func:`tree`, which has the numbers; ``coordinates``: the two that are shown (of one dimension q
+    and p). Returns the Figure, which is ``figure`` if one is given.
+    """
+    made = tree(model, kernel, q, momentum=momentum, uniforms=uniforms, rng=rng)
+    figure, ((left, right),) = panels(figure, 1, 2, 10.5, 4.8)
+    draw_states(left, model, made, coordinates)
+    draw_tree(right, made)
+    words = {"turned": "a U-turn", "full": "max_treedepth", "diverged": "a divergence", "no energy": "no energy"}
+    figure.suptitle(
+        f"{made.move.n_steps} steps, depth {made.move.tree_depth}, ended by {words[made.move.ended]}", fontsize="medium"
+    )
+    return figure
+
+
+def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -> None:
+    if model.dim == 1:
+        xs, ys = made.q[:, 0], made.p[:, 0]
+        ax.set(xlabel=model.names[0], ylabel="momentum")
+    else:
+        j, k = coordinates
+        xs, ys = made.q[:, j], made.q[:, k]
+        ax.set(xlabel=model.names[j], ylabel=model.names[k])
+    x, y = limits(xs, share=0.3), limits(ys, share=0.3)
+    if model.dim > 1:
+        density_contours(ax, model, (j, k), made.q[0], x, y)
+    order = np.argsort(made.time)
+    ax.plot(xs[order], ys[order], "-", color=GREY, lw=0.8)
+    thrown = thrown_away(made)
+    ax.plot(xs[~thrown], ys[~thrown], "o", color=BLUE, ms=4, label="states of the tree")
+    if thrown.any():
+        ax.plot(xs[thrown], ys[thrown], "o", mfc="white", mec=GREY, ms=4, label="thrown away")
+    marked(ax, made, xs, ys)
+    ax.set(xlim=x, ylim=y)
+    legend(ax)
+
+
+def draw_tree(ax: Any, made: Tree) -> None:
+    thrown = {int(time) for time in made.time[thrown_away(made)]}
+    height = {(a, b): depth for a, b, depth in made.intervals()}
+    for (a, b), depth in height.items():
+        if depth:
+            for child in children(a, b, depth, height):
+                join(ax, (a, b), depth, child, depth - 1, GREY if a in thrown else BLUE)
+    if made.turned is not None:
+        a, b = made.turned
+        depth = int(math.log2(b - a + 1))
+        for child in children(a, b, depth, height):
+            join(ax, (a, b), depth, child, depth - 1, RED)
+        (turn,) = ax.plot([a, b], [depth, depth], "|-", color=RED, lw=1.5, label=f"turns: {a} to {b}")
+    out = thrown_away(made)
+    ax.plot(made.time[~out], np.zeros(np.sum(~out)), "o", color=BLUE, ms=4)
+    ax.plot(made.time[out], np.zeros(np.sum(out)), "o", mfc="white", mec=GREY, ms=4)
+    marked(ax, made, made.time, np.zeros(len(made.time)))
+    ax.set(xlabel="time (steps)", ylabel="depth of the interval: 2^depth states")
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.set_ylim(-0.6, max([*height.values(), 1]) + 0.8)
+    if made.turned is not None:
+        ax.legend(handles=[turn], fontsize="small", framealpha=0.85, loc="upper right")
+
+
+def children(a: int, b: int, depth: int, height: dict[tuple[int, int], int]) -> list[tuple[int, int]]:
+    """The two intervals that (a, b) was joined of."""
+    middle = a + 2 ** (depth - 1)
+    return [(a, middle - 1), (middle, b)]
+
+
+def join(ax: Any, parent: tuple[int, int], at: int, child: tuple[int, int], below: int, colour: str) -> None:
+    """An elbow from the middle of the parent to that of the child."""
+    top, foot = sum(parent) / 2, sum(child) / 2
+    ax.plot([top, foot, foot], [at, at, below], "-", color=colour, lw=1, zorder=1)
+
+
+def thrown_away(made: Tree) -> np.ndarray:
+    """Which states are of a half that was not kept, (n,)."""
+    thrown = np.zeros(len(made.time), bool)
+    if made.halves and len(made.halves) > made.move.tree_depth:
+        thrown[made.halves[-1]] = True
+    return thrown
+
+
+def marked(ax: Any, made: Tree, xs: np.ndarray, ys: np.ndarray) -> None:
+    """Start, candidates after each doubling by their numbers, and where the chain goes."""
+    where = {int(time): k for k, time in enumerate(made.time)}
+    ax.plot(xs[:1], ys[:1], "D", color=GREEN, ms=7, label="start")
+    numbers: dict[int, list[int]] = {}
+    for k, time in enumerate(made.candidates[1:], 1):
+        numbers.setdefault(time, []).append(k)
+    for i, (time, doublings) in enumerate(numbers.items()):
+        at = where[time]
+        label = None if i else "candidate after doubling"
+        ax.plot(xs[at], ys[at], "o", mfc="none", mec=ORANGE, mew=1.5, ms=10, label=label)
+        text = ",".join(map(str, doublings))
+        ax.annotate(text, (xs[at], ys[at]), xytext=(0, -16), textcoords="offset points", ha="center", fontsize=8)
+    at = where[made.move.index_in_trajectory]
+    ax.plot(xs[at], ys[at], "*", color=BLACK, ms=9, label="next state")
