@@ -1,6 +1,6 @@
-"""The README's picture: one start on the banana, followed by the leapfrog and by the implicit midpoint rule on the Fisher metric.
+"""The README's picture: one start on the banana, followed by the leapfrog and by the midpoint rule on the Fisher metric.
 
-    python -m validation.readme_picture
+python -m validation.readme_picture
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 
 import refhmc
+from refhmc.plot.canvas import density_contours
 
 HERE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "_static" / "banana.png"
 
@@ -18,21 +19,27 @@ def main() -> None:
     import matplotlib.figure
 
     banana = refhmc.models.Banana()
-    q = np.array([0.05, 1.0])
+    q, v = np.array([0.05, 1.0]), np.array([0.4, -0.6])
     ways = {
-        "leapfrog, unit metric": (refhmc.metrics.Identity(), refhmc.integrators.Leapfrog(), 0.03, [0.4, -0.6]),
-        "implicit midpoint, Fisher metric": (refhmc.metrics.Fisher(), refhmc.integrators.ImplicitMidpoint(), 0.1, None),
+        "leapfrog, unit metric": (refhmc.metrics.Identity(), refhmc.integrators.Leapfrog(), 0.1, 40, v),
+        "implicit midpoint, Fisher metric": (
+            refhmc.metrics.Fisher(),
+            refhmc.integrators.ImplicitMidpoint(),
+            0.1,
+            40,
+            v,
+        ),
     }
-    figure = matplotlib.figure.Figure(figsize=(8, 3.2), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(8, 3.4), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axis, (name, (metric, integrator, eps, p)) in zip(panels, ways.items(), strict=True):
+    for axis, (name, (metric, integrator, eps, n, velocity)) in zip(panels, ways.items(), strict=True):
         H = refhmc.Hamiltonian(banana, metric)
-        momentum = np.array(p) if p else H.mass(q) @ np.array([0.4, -0.6])
-        t = refhmc.integrate(H, integrator, q, momentum, step_size=eps, n_steps=40)
-        refhmc.plot.trajectory(t, H=H, ax=axis)
-        error = np.ptp(t.energy)
-        axis.set_title(f"{name}: energy varies by {error:.2g}", fontsize=9)
-    panels[0].set(xlim=(-1.6, 1.0), ylim=(-1.6, 1.6))
+        t = refhmc.integrate(H, integrator, q, H.mass(q) @ velocity, step_size=eps, n_steps=n)
+        density_contours(axis, banana, [0, 1], q, (-1.7, 1.3), (-1.7, 1.7))
+        refhmc.plot.metric_ellipses(H, t, every=2, scale=0.15, ax=axis)
+        axis.set_title(name, fontsize=10)
+    panels[0].set(xlim=(-1.7, 1.3), ylim=(-1.7, 1.7))
+    panels[0].get_legend().remove()
     figure.savefig(HERE, dpi=90)
 
 
