@@ -119,6 +119,9 @@ def pattern_of_tensor(found: Sequence[Claim]) -> str:
     value, truth, bound = (
         np.array(x) for x in zip(*[(c.value, c.truth, c.own + 1e-5 * c.size) for c in found], strict=True)
     )
+    lost = np.isfinite(truth) & ~np.isfinite(value)
+    if lost.any():
+        return f"not finite in {lost.any(axis=0).sum()} of {int(np.prod(lost.shape[1:]))} entries, where its function is"
     c = factor_between(value, truth, bound)
     if c is not None:
         return factor_in_words(c)

@@ -84,7 +84,8 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
         return ["an order that is not drawn anew for each step, or whose reverse is not as probable"]
     if "reversible" in failed and "symplectic" not in failed and symplectic:
         return [
-            "one kick missing or at the wrong end: a symplectic map of order 1 (symplectic Euler)"
+            "one kick missing or at the wrong end (symplectic Euler), or parts in an order that does not read the same "
+            "backwards: a symplectic map of order 1"
             if first
             else "a symplectic composition that does not read the same backwards"
         ]
@@ -100,6 +101,11 @@ def _of_geometry(failed: set[str], rows: dict[str, Row], test: IntegratorExamina
         return ["the trapezoidal rule, or a force or metric derivative that is not the derivative of H"]
     if "reversible" in failed and "energy" in failed and "energy" in test.claims:
         return ["where the potential jumps, energy is not exchanged with the momentum in both directions"]
+    if "reversible" in failed and "energy" in test.claims:
+        return [
+            "where it is turned back its momentum is not turned round, or coordinates are moved in an order that the way back "
+            "does not take"
+        ]
     if "reversible" in failed:
         return ["the momentum's sign, or a stage at the wrong end"]
     return []

@@ -276,6 +276,9 @@ def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
             text = pattern_of_tensor(s.claims[name])
             said += [f"dG: {text}"] if text else []
             break
+    lost = [c for name in s.claims for c in s.claims[name] if not np.isfinite(c.value).all()]
+    if lost and all(_gap(s, c.q) <= SAME for c in lost):
+        said.append("dG is 0/0 where eigenvalues are equal: the divided difference needs its limit there, f'(lambda)")
     only = {"derivative", "derivative at asymmetric points", "derivative at degenerate points"} & failed
     if only == {"derivative at degenerate points"}:
         said.append(
