@@ -19,7 +19,7 @@ def linear(move):
 
 
 def test_cobb_binding_is_simultaneous():
-    """Algorithm 2, lines 7 to 10: with values that were overwritten the rotation of the copies' difference is not symplectic."""
+    """Algorithm 2, lines 7 to 10: with values that were overwritten the rotation is not symplectic."""
     c, s = np.cos(0.7), np.sin(0.7)
 
     def at_once(q, x, p, y):
