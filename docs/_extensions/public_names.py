@@ -28,8 +28,8 @@ ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 def public(module: Any) -> list[str]:
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    found = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    return [name for name in found if getattr(getattr(module, name), "__module__", "") == module.__name__]
+    found = [name for name, value in vars(module).items() if inspect.isclass(value) or inspect.isfunction(value)]
+    return [x for x in found if not x.startswith("_") and getattr(module, x).__module__ == module.__name__]
 
 
 def signature(name: str, value: Any) -> str:
