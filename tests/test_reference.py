@@ -24,7 +24,7 @@ def test_every_name_of_refhmc_is_shown():
 
 def test_public_modules_are_shown_whole():
     """Those of which a few names are public choose them."""
-    chosen = {"refhmc.sampling.progress", "refhmc.core.compiled", "refhmc.core.sample_stats"}
+    chosen = {"refhmc.sampling.progress", "refhmc.core.compiled", "refhmc.core.sample_stats", "refhmc.models.embedding"}
     assert {getattr(refhmc, name).__name__ for name in refhmc._MODULES} - chosen <= WHOLE
 
 

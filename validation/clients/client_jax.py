@@ -36,7 +36,7 @@ def sampler(bug: str = "") -> tuple:
     @jax.jit
     def transition(q, p0, u):
         """Ten steps from (q, p0), accepted if u < exp(H - H')."""
-        there = jax.lax.fori_loop(0, 10, lambda _, z: leapfrog(*z, 0.1), (q, p0))
+        there = jax.lax.fori_loop(0, 10, lambda _, z: leapfrog(*z, 0.45), (q, p0))
         energy = lambda z: 0.5 * jnp.sum(z[1] ** 2) - log_density(z[0])  # noqa: E731
         accept = jnp.log(u) < energy((q, p0)) - energy(there)
         return jnp.where(accept | (bug == "always-accept"), there[0], q)
@@ -47,7 +47,7 @@ def sampler(bug: str = "") -> tuple:
 def checks(bug: str = "", seconds: float | None = 60.0) -> dict:
     """Name -> function that makes the report."""
     log_density, gradient, leapfrog, transition = sampler(bug)
-    energy = lambda q, p: 0.5 * jnp.sum(p**2) - log_density(q)  # noqa: E731
+    energy = jax.jit(lambda q, p: 0.5 * jnp.sum(p**2) - log_density(q))
     return {
         "density": lambda: rc.model(log_density, gradient, dim=3),
         "integrator": lambda: rc.integrator(leapfrog, H=energy, dim=3, eps=0.1, seconds=seconds),

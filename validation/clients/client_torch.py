@@ -43,7 +43,7 @@ def sampler(bug: str = "") -> tuple:
         """Ten steps from (q, p0), accepted if u < exp(H - H')."""
         there = (q, p0)
         for _ in range(10):
-            there = leapfrog(*there, 0.1)
+            there = leapfrog(*there, 0.45)
         accept = math.log(u) < float(energy(q, p0) - energy(*there))
         return there[0] if accept or bug == "always-accept" else q
 
