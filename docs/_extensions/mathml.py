@@ -17,6 +17,8 @@ def mathml(node: nodes.Element, display: str) -> str:
     latex = node.astext().strip()
     if r"\\" in latex and r"\begin" not in latex:
         latex = rf"\begin{{aligned}}{latex}\end{{aligned}}"
+    # What latex2mathml does not know: a right and a left column instead, in the size of a display.
+    latex = latex.replace(r"\begin{aligned}", r"\begin{array}{rl}").replace(r"\end{aligned}", r"\end{array}")
     try:
         text = convert(latex, display=display)
     except Exception as reason:  # of many classes

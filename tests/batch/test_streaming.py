@@ -15,6 +15,7 @@ KERNEL = refhmc.HMC(step_size=0.1, n_steps=4, metric=Identity(), integrator=Symm
 OPTIONS = {"draws": 6, "tune": 0, "chains": 5, "random_seed": 3, "raw": True, "progressbar": False}
 
 
+@pytest.mark.sweep
 def test_draws_are_the_same_and_data_are_sent_again(monkeypatch):
     split = MODEL.split(4)
     here = refhmc.sample(split, KERNEL, backend="arrays", **OPTIONS)

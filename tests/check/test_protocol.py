@@ -283,6 +283,7 @@ SPLIT = {"target": "diabetes", "q": [0.1] * 9, "p": [1.0] * 9, "eps": 0.01, "n":
 BATCHES = [list(range(0, 468, 2)), list(range(1, 468, 4)), list(range(3, 468, 4))]
 
 
+@pytest.mark.sweep
 def test_a_target_is_split_into_parts(ask):
     q, model = np.full(9, 0.1), refhmc.models.by_name()["diabetes"]()
     for parts, M in ((4, 4), (BATCHES, 3)):

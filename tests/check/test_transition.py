@@ -38,7 +38,7 @@ def few_weighted_moves(monkeypatch):
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
-@pytest.mark.parametrize("name", representatives(QUICK, ["P16", "refresh first"]))
+@pytest.mark.parametrize("name", representatives(QUICK, ["P16"]))
 def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
@@ -141,6 +141,7 @@ WRONG_TURNS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [*RIGHT_TURNS, *WRONG_TURNS])
 def test_rules_that_take_turns_are_not_called_stateless_and_not_judged(name):
     report = mutants.report({**RIGHT_TURNS, **WRONG_TURNS}[name], 2)
@@ -288,6 +289,7 @@ def test_refhmc_s_hmc_kernels_pass(name):
     assert report.row("detailed balance").status == PASS
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "step_size"), [swept(refhmc.models.CellGrid, 0.7), (refhmc.models.ClosedPopulation, 0.3)]
 )

@@ -126,6 +126,7 @@ def test_a_fused_trajectory_is_that_by_pointer():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.sweep
 def test_chains_in_an_executor_are_fused_too():
     with ThreadPoolExecutor(2) as pool:
         one, other = (

@@ -381,6 +381,7 @@ def test_a_users_model_runs_compiled_or_as_python_with_the_same_draws(metrics, s
         np.testing.assert_allclose(fisher.grad_q(q, p), softabs.grad_q(q, p), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")
 def test_a_hessian_alone_may_run_as_python():
     q, p = np.array([0.3, -0.2]), np.array([1.0, 0.5])

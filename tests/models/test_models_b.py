@@ -194,6 +194,7 @@ def test_process_where_the_covariance_is_not_positive_definite():
     assert not model.trace(q, np.ones((3, 3))).any()
 
 
+@pytest.mark.sweep
 def test_process_of_a_length_scale_whose_square_is_below_every_number():
     """K is diagonal to rounding from rho = e^-30 on; at e^-500 1 / rho^2 overflows, and the derivatives are the same."""
     model = GaussianProcessRegression()

@@ -259,7 +259,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("M", [swept(1), swept(2), 4, swept(11)])
-@pytest.mark.parametrize("name", representatives(sorted(SPLIT), ["logistic", "cnn"]))
+@pytest.mark.parametrize("name", representatives(sorted(SPLIT), ["cnn"]))
 def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
     """Remainders included; each part has its own rows and 1/M of the prior."""
     whole = SPLIT[name]()
@@ -279,6 +279,7 @@ def test_a_split_model_is_the_sum_of_its_parts_and_the_whole(name, M):
         }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["linear", swept("mixture")])
 def test_where_the_prior_overflows_a_split_model_is_where_the_whole_is(name):
     whole = SPLIT[name]()

@@ -112,6 +112,7 @@ def test_states_and_sensitivities_through_events(solution):
     np.testing.assert_allclose(solution.first(THETA)[1], S, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.sweep
 def test_compiled_code_and_python_have_the_same_numbers(solution):
     whole = solution.solve(THETA, 2)
     x, S, W = solution.second(THETA)

@@ -120,6 +120,7 @@ def test_compiled_second_and_third_derivatives_are_the_same():
         np.testing.assert_allclose(model.trace(q, M), python.trace(q, M), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sweep
 def test_draws_have_the_law_of_the_values():
     """23 z-scores beyond 5 at a rate of 1e-5 together, 4 standard errors being known to a few per cent."""
     result = refhmc.sample(compiled(), random_seed=20261123, draws=1500, raw=True, progressbar=False)

@@ -19,6 +19,7 @@ from refhmc.sampling.chain import make_plan
 from refhmc.sampling.chain_run import ChainTask, chain_generator, run_chain
 from refhmc.sampling.initialization import pathfinder_start
 from refhmc.sampling.keeper import Keeper
+from tests.helpers.models import FEW_CALLS
 from tests.helpers.sweeps import swept
 
 STILL = refhmc.HMC(step_size=1e8, n_steps=1)  # every proposal is rejected: the first draw is the start
@@ -146,7 +147,7 @@ def leaving(what: str) -> refhmc.Model:
         }
         return np.full(2, np.nan) if lost[what] else -q / 100
 
-    return refhmc.Model(2, log_density, gradient, data=np.array([1.0, -1.0]), name="leaving")
+    return refhmc.Model(2, log_density, gradient, data=np.array([1.0, -1.0]), name="leaving", in_python=FEW_CALLS)
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")

@@ -106,6 +106,7 @@ def softmax_of(variant, X: np.ndarray, y: np.ndarray):
     return refhmc.models.SoftmaxRegression(X * scale + shift, y, n_classes=10, prior_precision=variant.precision)
 
 
+@pytest.mark.sweep
 def test_the_variants_of_table_1_are_softmax_regressions():
     """Each row of the array against refhmc's own model on the scaled pixels: density, gradient, Fisher metric, trajectories."""
     X, y = some_digits()

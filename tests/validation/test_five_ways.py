@@ -44,6 +44,7 @@ def test_each_way_is_the_model_by_hand(by_hand, way):
         np.testing.assert_allclose(values[name], each, rtol=1e-12)
 
 
+@pytest.mark.sweep
 def test_the_model_by_hand_is_the_built_in_one(by_hand):
     import refhmc
 

@@ -47,6 +47,7 @@ def momentum(model, kernel, q, normals):
     return refhmc.transition(model, kernel, q, normals=normals, uniforms=[0.5]).momentum
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rule", [Rule(), swept((Rule(whole=True),)), Rule(restores=False, whole=True, weight=2.0)])
 @pytest.mark.parametrize("which", ["euclidean", "riemannian"])
 def test_the_program_s_chain_against_its_text_in_python(which, rule):

@@ -121,7 +121,9 @@ def pattern_of_tensor(found: Sequence[Claim]) -> str:
     )
     lost = np.isfinite(truth) & ~np.isfinite(value)
     if lost.any():
-        return f"not finite in {lost.any(axis=0).sum()} of {int(np.prod(lost.shape[1:]))} entries, where its function is"
+        return (
+            f"not finite in {lost.any(axis=0).sum()} of {int(np.prod(lost.shape[1:]))} entries, where its function is"
+        )
     c = factor_between(value, truth, bound)
     if c is not None:
         return factor_in_words(c)

@@ -1,0 +1,60 @@
+"""Two chapters as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` executes each in a kernel of its own.
+
+The lines of refhmc that a chapter includes are put in as text; links lead to nothing outside the book and stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+CHAPTERS = ("leapfrog", "acceptance")
+LINES = re.compile(r"^```\{lines\} (\S+?):(\S+)\n```$", re.MULTILINE)
+EQUATION = re.compile(r"^\$\$ \([\w-]+\)$", re.MULTILINE)
+
+
+def included(match: re.Match) -> str:
+    """The lines that a directive names, as a block of Markdown."""
+    from source_lines import ROOT, place_of
+
+    file, name = match.groups()
+    first, last = place_of(file, name)
+    text = (ROOT / file).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+    return "\n".join([f"`{file}`, lines {first} to {last}:", "", "```python", *text, "```"])
+
+
+def notebook(chapter: str) -> dict:
+    """The chapter as a notebook, without outputs."""
+    import jupytext
+
+    text = (HERE / "book" / f"{chapter}.md").read_text(encoding="utf-8")
+    text = EQUATION.sub("$$", LINES.sub(included, text))
+    text = re.sub(r"\{eq\}`([\w-]+)`", r"(*\1*)", text)
+    text = text.replace("kernelspec:\n  name: python3\n", "kernelspec:\n  name: python3\n  display_name: Python 3\n", 1)
+    return jupytext.reads(text, fmt="md:myst")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m docs.notebooks", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--run", action="store_true", help="execute them; a cell that raises is an error")
+    options = parser.parse_args(arguments)
+    import nbformat
+
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for chapter in CHAPTERS:
+        made = notebook(chapter)
+        if options.run:
+            from nbclient import NotebookClient
+
+            NotebookClient(made, timeout=600, kernel_name="python3").execute()
+        nbformat.write(made, options.folder / f"{chapter}.ipynb")
+        print(options.folder / f"{chapter}.ipynb")
+
+
+if __name__ == "__main__":
+    main()
