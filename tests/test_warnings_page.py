@@ -24,4 +24,6 @@ def test_quoted_texts_are_in_the_sources():
 
 def test_every_category_of_warning_is_named():
     ours = {name for name in vars(refhmc.errors) if name.endswith("Warning")}
-    assert {name for name in ours if name not in PAGE} <= {"DiscontinuityWarning"}  # a SamplingWarning, told by its text
+    assert {name for name in ours if name not in PAGE} <= {
+        "DiscontinuityWarning"
+    }  # a SamplingWarning, told by its text
