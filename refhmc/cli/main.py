@@ -1,4 +1,5 @@
-"""The command line: ``refhmc sample``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``, ``warmup``, ``info``.
+"""The command line: ``refhmc sample``, ``resume``, ``report``, ``models``, ``check``, ``oracle``, ``vectors``, ``selftest``,
+``warmup``, ``info``.
 
 Exit status: 0 done, 1 failed, also where --max-seconds ran out in warm-up, 2 usage, 130 interrupted by Ctrl-C or SIGTERM (what
 was drawn is still summarised and written).
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from refhmc.core.matplotlib import import_matplotlib
 from refhmc.core.registry import Registry, required
 from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
@@ -108,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, which is no fault
         with contextlib.suppress(OSError, ValueError):  # what is left to print goes nowhere, so that the end is quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, TypeError, RuntimeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, ImportError) as error:
         print(f"refhmc: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return status
@@ -204,6 +206,9 @@ def build_parser() -> argparse.ArgumentParser:
         "all that fit into 1 GiB",
     )
     sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    sample.add_argument(
+        "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+    )
     sample.add_argument("--quiet", action="store_true", help="no progress")
     sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     sample.set_defaults(run=run_sample)
@@ -221,9 +226,29 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--max-seconds", type=float)
     resume.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     resume.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    resume.add_argument(
+        "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+    )
     resume.add_argument("--quiet", action="store_true", help="no progress")
     resume.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     resume.set_defaults(run=run_resume)
+
+    report = commands.add_parser("report", help="a page in HTML about a run: its warnings, summary, pictures")
+    report.add_argument(
+        "result",
+        metavar="RESULT_OR_MODEL",
+        help="a file of --out; or a model as of `refhmc sample`, which is sampled with its recommended kernel",
+    )
+    report.add_argument("--out", type=pathlib.Path, metavar="FILE.html", help="default: beside the file, or MODEL.html")
+    report.add_argument(
+        "--model", help="of a file: for the known truth, where it is not a built-in one with its defaults"
+    )
+    report.add_argument("--draws", type=int, default=1000, help="of a model")
+    report.add_argument("--tune", type=int, default=1000, help="of a model")
+    report.add_argument("--chains", type=int, default=4, help="of a model")
+    report.add_argument("--seed", type=int, help="of a model")
+    report.add_argument("--quiet", action="store_true", help="no progress")
+    report.set_defaults(run=run_report)
 
     models = commands.add_parser("models", help="list the built-in models")
     models.set_defaults(run=run_models)
@@ -305,8 +330,42 @@ def run_resume(options: Any) -> int:
     )
 
 
+def run_report(options: Any) -> int:
+    """``refhmc report``: the page of a file, or of a model that is sampled."""
+    import warnings
+
+    import refhmc
+
+    given = pathlib.Path(options.result)
+    if given.is_dir():
+        raise ValueError(
+            f"{given} is a folder: refhmc resume {given} --draws N --report FILE.html, N as many as it has"
+        )
+    if given.is_file() and given.suffix != ".py":
+        result: Any = given
+        model = None if options.model is None else _model(options.model, None)
+        out = options.out or given.with_suffix(".html")
+    else:
+        model = _model(options.result, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # they stand in the report
+            result = refhmc.sample(
+                model,
+                draws=options.draws,
+                tune=options.tune,
+                chains=options.chains,
+                random_seed=options.seed,
+                progressbar=not options.quiet,
+                save_warmup=True,
+                raw=True,
+            )
+        out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
+    print(f"report written to {refhmc.plot.report(result, out, model)}")
+    return 0
+
+
 def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], Result]) -> int:
-    """Draw, write ``--out`` and ``--plot``, print; the status to end with.
+    """Draw, write ``--out``, ``--plot`` and ``--report``, print; the status to end with.
 
     Of a run that ends by an exception, a second Ctrl-C too, the draws are written and summarised before it is raised.
     """
@@ -314,9 +373,11 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
 
     import refhmc
 
-    for path in (options.out, options.plot):
+    for path in (options.out, options.plot, options.report):
         if path is not None and not path.resolve().parent.is_dir():
             raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    if options.plot is not None or options.report is not None:
+        import_matplotlib()  # what is missing is said before the run
     failure = None
     try:
         with warnings.catch_warnings():
@@ -331,15 +392,15 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
         if options.out is not None:
             write_netcdf(result, options.out)
         if options.plot is not None:
-            from refhmc.cli.plotting import plot_result
-
-            plot_result(model, result, options.plot)
+            refhmc.plot.overview(result, model).savefig(options.plot, dpi=120, format="png")
+        if options.report is not None:
+            refhmc.plot.report(result, options.report, model)
     finally:
         if options.json:
             print_json(model, result)
         else:
             print_result(model, result, advice)
-    for what, path in (("result", options.out), ("picture", options.plot)):
+    for what, path in (("result", options.out), ("picture", options.plot), ("report", options.report)):
         if path is not None and not options.json:
             print(f"{what} written to {path}")
     if failure is not None:
@@ -354,7 +415,8 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
 
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
-    from refhmc.cli.regression import fit_to_data, regression_data
+    from refhmc.cli.regression import fit_to_data
+    from refhmc.plot.predictive import regression_data
 
     attributes = result.attributes
     print(compilation_report())
@@ -431,9 +493,9 @@ def learned(warmup: str | None) -> Any:
         return warmup
     if not pathlib.Path(warmup).is_file():
         raise ValueError(f"--warmup is stan, or a file of --out; there is no file {warmup!r}")
-    import xarray
+    from refhmc.core.arviz import read_tree
 
-    return xarray.open_datatree(warmup, engine="h5netcdf")
+    return read_tree(pathlib.Path(warmup))
 
 
 def groups_to_generate(text: str) -> bool | list[str]:

@@ -7,6 +7,7 @@ imported when a result is made, since ArviZ 0.x takes seconds.
 from __future__ import annotations
 
 import importlib
+import pathlib
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,15 @@ def as_arviz(groups: Mapping[str, xarray.Dataset]) -> Any:
     if az is not None:
         return az.InferenceData(**groups)
     return _imported("xarray").DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+
+
+def read_tree(path: pathlib.Path) -> xarray.DataTree:
+    """What a netCDF file holds that ``to_netcdf`` of an ArviZ object has written. Raises OSError, naming the file, and
+    ImportError."""
+    try:
+        return _imported("xarray").open_datatree(path, engine="h5netcdf")
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as netCDF: {error}") from error
 
 
 def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:

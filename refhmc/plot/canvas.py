@@ -25,10 +25,10 @@ LEVELS = (0.5, 2.0, 4.5, 8.0, 12.5)  # below the maximum: 1, 2, ... standard dev
 @functools.cache
 def picture_class() -> type:
     """Matplotlib's Figure, which a notebook shows when it is the last value of a cell."""
-    Figure = import_matplotlib("matplotlib.figure").Figure
+    Figure: Any = import_matplotlib("matplotlib.figure").Figure
     Canvas = import_matplotlib("matplotlib.backends.backend_agg").FigureCanvasAgg
 
-    class Picture(Figure):
+    class Picture(Figure):  # type: ignore[misc,valid-type]
         """A figure that belongs to nobody but its holder: it needs no display, and there is nothing to close."""
 
         def __init__(self, *args: Any, **given: Any) -> None:
@@ -67,6 +67,11 @@ def legend(ax: Any, **given: Any) -> None:
         ax.legend(fontsize="small", framealpha=0.85, **given)
 
 
+def plain(name: str) -> str:
+    """A name as matplotlib shows it letter by letter: a dollar sign begins no formula."""
+    return name.replace("$", r"\$")
+
+
 def colour(k: int) -> str:
     return COLOURS[k % len(COLOURS)]
 
@@ -97,7 +102,8 @@ def contours(ax: Any, xs: np.ndarray, ys: np.ndarray, surface: np.ndarray) -> No
 
 
 def density_contours(ax: Any, model: Any, pair: Sequence[int], at: np.ndarray, x: Any, y: Any) -> None:
-    """Contours of -L over two coordinates, the others held at ``at`` (d,), in the rectangle of the ranges ``x`` and ``y``."""
+    """Contours of -L over two coordinates, the others held at ``at`` (d,), in the rectangle of the ranges ``x`` and
+    ``y``."""
     xs, ys, points = plane(x, y)
     q = np.broadcast_to(np.asarray(at, dtype=float), (*points.shape[:2], model.dim)).copy()
     q[..., list(pair)] = points

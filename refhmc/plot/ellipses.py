@@ -9,7 +9,7 @@ import numpy as np
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.errors import ShapeError
-from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits
+from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits, plain
 
 if TYPE_CHECKING:
     from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -28,12 +28,13 @@ def metric_ellipses(
 
         {q + s u :  u' A^-1 u = 1},     A = the block of G(q)^-1 of the two coordinates,     s = ``scale``
 
-    Velocities are v = G^-1 p with p ~ N(0, G), so v ~ N(0, G^-1): an ellipse is where the particle may be after a time s, to
-    first order, at one standard deviation of v. On a good metric it has the shape of the contours around it (Girolami and
-    Calderhead 2011, sec. 2 and figs. 1 and 2).
+    Velocities are v = G^-1 p with p ~ N(0, G), so v ~ N(0, G^-1): an ellipse is where the particle may be after a time s,
+    to first order, at one standard deviation of v. On a good metric it has the shape of the contours around it (Girolami
+    and Calderhead 2011, sec. 2 and figs. 1 and 2).
 
-    path : positions (n, d), or a trajectory of :func:`refhmc.integrate`. Of them every ``every``-th has an ellipse; those where
-        there is no metric are left out. Coordinates that are not shown are held, for the contours, as at the first position.
+    path : positions (n, d), or a trajectory of :func:`refhmc.integrate`. Of them every ``every``-th has an ellipse; those
+        where there is no metric are left out. Coordinates that are not shown are held, for the contours, as at the first
+        position.
     coordinates : the two that are shown.
 
     Returns the Axes. Raises ShapeError on a path of other shape, ValueError for fewer than two dimensions.
@@ -62,7 +63,7 @@ def metric_ellipses(
         ax.add_patch(Ellipse(centre, *(2 * half), angle=angle, fc=ORANGE, ec=ORANGE, alpha=0.35, lw=1))
     ax.plot(q[:, pair[0]], q[:, pair[1]], "-o", color=BLUE, ms=2.5, lw=1, label="path")
     ax.plot([], [], "-", color=ORANGE, lw=4, alpha=0.5, label=f"{scale:g} × ellipse of G⁻¹")
-    ax.set(xlabel=H.model.names[pair[0]], ylabel=H.model.names[pair[1]], xlim=x, ylim=y)
+    ax.set(xlabel=plain(H.model.names[pair[0]]), ylabel=plain(H.model.names[pair[1]]), xlim=x, ylim=y)
     legend(ax)
     return ax
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.models.on_arrays import ModelOnArrays
-from refhmc.plot.canvas import BLACK, BLUE, GREEN, RED, axes, contours, density_contours, legend, limits, plane
+from refhmc.plot.canvas import BLACK, BLUE, GREEN, RED, axes, contours, density_contours, legend, limits, plain, plane
 
 if TYPE_CHECKING:
     from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -23,12 +23,12 @@ def trajectory(
     t : what :func:`refhmc.integrate` returns, positions and momenta (n_steps + 1, d).
     x, y : a coordinate of the position or of the momentum, "q0", "p0", ...; default the plane (q0, q1), of one dimension
         (q0, p0).
-    H : the Hamiltonian. Contours are drawn beneath: over two positions those of -L(q), what is not shown held as at the start; of
-        one dimension those of H(q, p), on which the exact flow stays (dH/dt = 0). They lie 1/2, 2, 9/2, ... above the least
-        value in the picture.
+    H : the Hamiltonian. Contours are drawn beneath: over two positions those of -L(q), what is not shown held as at the
+        start; of one dimension those of H(q, p), on which the exact flow stays (dH/dt = 0). They lie 1/2, 2, 9/2, ...
+        above the least value in the picture.
 
-    A trajectory that ended early, since a solve failed, ends in a cross. Returns the Axes. Raises ValueError for a coordinate
-    that there is not.
+    A trajectory that ended early, since a solve failed, ends in a cross. Returns the Axes. Raises ValueError for a
+    coordinate that there is not.
     """
     d = t.q.shape[1]
     first, second = coordinate(x or "q0", d), coordinate(y or ("q1" if d > 1 else "p0"), d)
@@ -84,7 +84,7 @@ def name_of(of: str, k: int, H: Hamiltonian | None) -> str:
     name = f"{of}{k}"
     if H is None:
         return name
-    named = H.model.names[k]
+    named = plain(H.model.names[k])
     return (
         name if named in (name, f"q[{k}]") else f"{name}  ({named})" if of == "q" else f"{name}  (momentum of {named})"
     )

@@ -1,8 +1,8 @@
 """One NUTS transition as the tree that it built.
 
-The transition is refhmc's text on arrays (:func:`refhmc.arrays.nuts`), run with a step that notes where it arrives. With the
-same uniforms and ``max_treedepth=k`` the text makes the first k doublings and no more, so its answer is the candidate after
-them. Which interval turned is asked of the text's own criterion.
+The transition is refhmc's text on arrays (:func:`refhmc.arrays.nuts`), run with a step that notes where it arrives. With
+the same uniforms and ``max_treedepth=k`` the text makes the first k doublings and no more, so its answer is the candidate
+after them. Which interval turned is asked of the text's own criterion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from refhmc.integrators import ExplicitTao
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import nuts
 from refhmc.models.on_arrays import ModelOnArrays
-from refhmc.plot.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, RED, density_contours, legend, limits, panels
+from refhmc.plot.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, RED, density_contours, legend, limits, panels, plain
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -30,8 +30,9 @@ class Tree(NamedTuple):
     ``time`` (n,), in steps, negative before the start.
 
     ``halves``: of each doubling the slice of its states; the last may have been broken off. ``candidates``: the time of the
-    candidate at the start and after each doubling that was kept; the last is where the chain goes. ``turned``: the interval of times (a, b)
-    whose halves may not be joined, None where the transition ended otherwise. ``move``: what the text answered.
+    candidate at the start and after each doubling that was kept; the last is where the chain goes. ``turned``: the
+    interval of times (a, b) whose halves may not be joined, None where the transition ended otherwise. ``move``: what the
+    text answered.
     """
 
     q: np.ndarray
@@ -44,23 +45,26 @@ class Tree(NamedTuple):
     move: nuts.Move
 
     def intervals(self) -> list[tuple[int, int, int]]:
-        """The completed intervals (first time, last time, depth), of 2^depth states, those of single states included; of
-        the doublings that were kept the whole tree, too."""
+        """The intervals that were joined (first time, last time, depth), of 2^depth states, those of single states
+        included; of the doublings that were kept the whole tree, too."""
         found = [(0, 0, 0)]
         for k, half in enumerate(self.halves):
-            times = self.time[half]
+            times, kept = self.time[half], k < self.move.tree_depth
             for depth in range(k + 1):
-                blocks = [times[i : i + 2**depth] for i in range(0, len(times), 2**depth)]
-                found += [(int(b.min()), int(b.max()), depth) for b in blocks if len(b) == 2**depth]
-            if k < self.move.tree_depth:
+                size = 2**depth
+                blocks = [times[i : i + size] for i in range(0, len(times) - size + 1, size)]
+                if not kept and depth > self.last_depth:  # those that end with the last state were not joined
+                    blocks = [block for block in blocks if block[-1] != times[-1]]
+                found += [(int(block.min()), int(block.max()), depth) for block in blocks]
+            if kept:
                 whole = self.time[: half.stop]
                 found.append((int(whole.min()), int(whole.max()), k + 1))
-        return [each for each in found if each != self.turned or self.turned_whole]
+        return found
 
     @property
-    def turned_whole(self) -> bool:
-        """Whether it was the whole tree that turned, which is kept."""
-        return self.turned is not None and self.move.n_steps + 1 == 2**self.move.tree_depth
+    def last_depth(self) -> int:
+        """Of the largest interval that ends with the last state of a half that was thrown away."""
+        return 0 if self.turned is None else int(math.log2(self.turned[1] - self.turned[0] + 1)) - 1
 
 
 def tree(
@@ -74,8 +78,8 @@ def tree(
 ) -> Tree:
     """The tree of one transition of ``kernel``, a :class:`refhmc.NUTS` with a step size, from q (d,).
 
-    ``momentum`` (d,) and ``uniforms`` are those of :func:`refhmc.transition`, which makes the same transition; what is not given is
-    drawn from ``rng``, a generator or a seed. An implicit step is not tried backwards (``reversibility_check``).
+    ``momentum`` (d,) and ``uniforms`` are those of :func:`refhmc.transition`, which makes the same transition; what is not
+    given is drawn from ``rng``, a generator or a seed. An implicit step is not tried backwards (``reversibility_check``).
 
     Raises TypeError for another kernel, ValueError without a step size or where nothing says what to draw, IndexError when
     ``uniforms`` is too short.
@@ -93,7 +97,7 @@ def tree(
     H, step = metric.on_arrays(ModelOnArrays(model)), integrator.on_arrays()
     start = model._position(q)
     p = H.draw_momentum(start, rng.standard_normal(model.dim)) if momentum is None else np.asarray(momentum, float)
-    tape = rng.random(2 ** (kernel.max_treedepth + 1)) if uniforms is None else np.asarray(uniforms, float).ravel()
+    tape: Any = rng.random(2 ** (kernel.max_treedepth + 1)) if uniforms is None else np.asarray(uniforms, float).ravel()
     made: list[tuple] = []
 
     def noting(H: Any, *z_and_eps: Any) -> tuple:
@@ -180,17 +184,18 @@ def nuts_tree(
     coordinates: Sequence[int] = (0, 1),
     figure: Any = None,
 ) -> Any:
-    """One NUTS transition: beside each other its states on the trajectory, over contours of the density, and the tree they form.
+    """One NUTS transition: beside each other its states on the trajectory, over contours of the density, and the tree they
+    form.
 
-    In the tree time runs in steps from left to right, and depth upwards. A leaf is a state, a node an interval of 2^depth states that is
-    joined of two halves; rho is the sum of an interval's momenta and v = G^-1 p, and A and B may not be joined where
-    rho . v <= 0 at an end of the union or of what is between them (:mod:`refhmc.kernels.nuts`). The interval that turned is
-    red; what was thrown away is grey. The numbered rings are the candidates after each doubling, the star where the chain
-    goes: a state within a half with probability proportional to exp(-H), the half's candidate with min(1, W_half / W_tree).
-    Hoffman and Gelman (2014), fig. 1 and algorithm 6; Betancourt (2017), appendix A.4.
+    In the tree time runs in steps from left to right, and depth upwards. A leaf is a state, a node an interval of 2^depth
+    states that is joined of two halves; rho is the sum of an interval's momenta and v = G^-1 p, and A and B may not be
+    joined where rho . v <= 0 at an end of the union or of what is between them (:mod:`refhmc.kernels.nuts`). The interval
+    that turned is red; what was thrown away is grey. The numbered rings are the candidates after each doubling, the star
+    where the chain goes: a state within a half with probability proportional to exp(-H), the half's candidate with min(1,
+    W_half / W_tree). Hoffman and Gelman (2014), fig. 1 and algorithm 6; Betancourt (2017), appendix A.4.
 
-    The arguments are those of :func:`tree`, which has the numbers; ``coordinates``: the two that are shown (of one dimension q
-    and p). Returns the Figure, which is ``figure`` if one is given.
+    The arguments are those of :func:`tree`, which has the numbers; ``coordinates``: the two that are shown (of one
+    dimension q and p). Returns the Figure, which is ``figure`` if one is given.
     """
     made = tree(model, kernel, q, momentum=momentum, uniforms=uniforms, rng=rng)
     figure, ((left, right),) = panels(figure, 1, 2, 10.5, 4.8)
@@ -206,11 +211,11 @@ def nuts_tree(
 def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -> None:
     if model.dim == 1:
         xs, ys = made.q[:, 0], made.p[:, 0]
-        ax.set(xlabel=model.names[0], ylabel="momentum")
+        ax.set(xlabel=plain(model.names[0]), ylabel="momentum")
     else:
         j, k = coordinates
         xs, ys = made.q[:, j], made.q[:, k]
-        ax.set(xlabel=model.names[j], ylabel=model.names[k])
+        ax.set(xlabel=plain(model.names[j]), ylabel=plain(model.names[k]))
     x, y = limits(xs, share=0.3), limits(ys, share=0.3)
     if model.dim > 1:
         density_contours(ax, model, (j, k), made.q[0], x, y)

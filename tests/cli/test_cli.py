@@ -65,6 +65,52 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         assert posterior["x"].shape == (4, 300, 10)
 
 
+def test_a_report_beside_the_run_and_of_its_file(tmp_path, capsys):
+    out, page, again = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "again.html"
+    few = ["--draws", "20", "--tune", "30", "--chains", "2", "--quiet", "--kernel", "nuts", "--seed", "7"]
+    assert main(["sample", "funnel", *few, "--out", str(out), "--report", str(page)]) == 0
+    assert f"report written to {page}" in capsys.readouterr().out
+    assert main(["report", str(out), "--out", str(again)]) == 0
+    assert capsys.readouterr().out == f"report written to {again}\n"
+    first, second = (path.read_text(encoding="utf-8") for path in (page, again))
+    assert "true sd" in first
+    assert "true sd" in second  # the file says which model it is of
+    assert "random_seed=7," in second
+    page.unlink()
+    assert main(["report", str(out)]) == 0  # beside the file
+    assert page.exists()
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for option in ("--plot", "--report"):
+        assert main(["sample", "funnel", "--draws", "1000000000", option, str(tmp_path / "r")]) == 1
+        assert 'python -m pip install "refhmc[plot]"' in capsys.readouterr().err
+
+
+@pytest.mark.sweep
+def test_a_report_of_a_model(tmp_path, capsys):
+    out = tmp_path / "r.html"
+    few = ["--draws", "10", "--tune", "20", "--chains", "1", "--quiet", "--seed", "2"]
+    assert main(["report", "gaussian", *few, "--out", str(out)]) == 0
+    assert "1 chains of 10 draws, after 20 of warm-up" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (".", "is a folder: refhmc resume . --draws N --report FILE.html"),
+        ("tunnel", "no model named 'tunnel'"),
+        ("run.txt", "run.txt"),
+    ],
+)
+def test_what_has_no_report(named, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.txt").write_text("no netCDF")
+    assert main(["report", named]) == 1
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.sweep
 def test_groups_and_labels_of_a_model(tmp_path, capsys):
     """The summary has the schools' names; the file what the model generates, or what was asked for."""
@@ -126,12 +172,12 @@ def test_starts_by_pathfinder(tmp_path):
 
 def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatch):
     """The line about the fit against residuals of one's own; the picture is of the predictions beyond the data, too."""
-    from refhmc.cli import regression
+    from refhmc.plot import predictive
 
     pictures = []
-    drawn = regression.plot_predictive_band
+    drawn = predictive.predictive_band
     monkeypatch.setattr(
-        "refhmc.cli.plotting.plot_predictive_band", lambda *given: pictures.append(given) or drawn(*given)
+        "refhmc.plot.overviews.predictive_band", lambda *given, ax: pictures.append(given) or drawn(*given, ax=ax)
     )
     out, plot = tmp_path / "r.nc", tmp_path / "r.png"
     options = "--widths 6,5 --split 4 --kernel hmc --metric identity --integrator symmetric-split --n-steps 5"
@@ -141,8 +187,7 @@ def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatc
     printed = capsys.readouterr().out
     assert "regression network in 4 parts: 2 chains of 12 draws" in printed
     assert plot.read_bytes().startswith(b"\x89PNG")
-    ((model, result, x, y, path),) = pictures
-    assert path == plot
+    ((model, result, x, y),) = pictures
     assert [part.n_rows for part in model.parts] == [100] * 4
     data = refhmc.datasets.regression_1d()
     assert np.array_equal(x, data.X)
@@ -189,11 +234,11 @@ def test_the_stochastic_gradients_by_name(kernel, options, expected, below, tmp_
     """The result has the kernel as the options name it, and says that it is not exact; so does what is printed."""
     import xarray as xr
 
-    from refhmc.cli import regression
+    from refhmc.plot import overviews
 
     drawn, out = [], tmp_path / "r.nc"
-    energy_or_step = regression.energy_or_step
-    monkeypatch.setattr(regression, "energy_or_step", lambda result: drawn.append(energy_or_step(result)) or drawn[-1])
+    energy_or_step = overviews.energy_or_step
+    monkeypatch.setattr(overviews, "energy_or_step", lambda run: drawn.append(energy_or_step(run)) or drawn[-1])
     arguments = f"sample mlp-regression --widths 3 --split 4 --kernel {kernel} --step-size 1e-7 {options}"
     sizes = f"--draws 6 --tune 2 --chains 2 --seed 1 --quiet --out {out} --plot {tmp_path / 'r.png'}"
     assert main([*arguments.split(), *sizes.split()]) == 0

@@ -1,0 +1,144 @@
+"use strict";
+/**
+ * What can be chosen: for each target the plane that is shown, a start, constants of its metrics, and which metrics and integrators
+ * go with it; and the classic failures, each with what mends it.
+ *
+ * `window`: [least, most] of q1 and q2. `arrow`: length of the momentum's arrow in the plane, for each unit of p, on constant and
+ * on curved metrics. `cloud`: standard deviations of the cloud in q and in p.
+ */
+(function (refhmc) {
+  const { Banana, Funnel, Gaussian, Staircase } = refhmc.targets;
+  const { Constant, Fisher, Identity, Laplace, SoftAbs } = refhmc.metrics;
+  const integrators = refhmc.integrators;
+
+  const COVARIANCE = [[1, 1.2], [1.2, 2.25]];
+  const SMOOTH = ["leapfrog", "generalized-leapfrog", "implicit-midpoint", "explicit-tao", "projected-tao"];
+
+  const TARGETS = {
+    gaussian: {
+      make: () => Gaussian([0, 0], COVARIANCE),
+      names: ["x₁", "x₂"],
+      window: [[-4, 4], [-4.6, 4.6]],
+      metrics: ["identity", "diagonal", "dense", "softabs", "fisher"],
+      integrators: SMOOTH,
+      diagonal: [1, 2.25],
+      start: { q: [-1.5, -1], p: [0.5, -1] },
+      arrow: { constant: 1, curved: 1 },
+      cloud: { q: 0.15, p: 0.15 },
+    },
+    banana: {
+      make: () => Banana(new Array(20).fill(1), 2, 2),
+      names: ["θ₁", "θ₂"],
+      window: [[-4.5, 3], [-2.8, 2.8]],
+      metrics: ["identity", "diagonal", "softabs", "fisher"],
+      integrators: SMOOTH,
+      diagonal: [1.5, 1],
+      start: { q: [0, 1], p: [1, 0.5] },
+      curved: { q: [0, 1], p: [1.5, 2.2] },
+      arrow: { constant: 0.8, curved: 0.4 },
+      cloud: { q: 0.07, p: 0.15 },
+    },
+    funnel: {
+      make: () => Funnel(1),
+      names: ["v", "x"],
+      window: [[-5, 7], [-5, 5]],
+      metrics: ["identity", "diagonal", "softabs", "fisher"],
+      integrators: SMOOTH,
+      diagonal: [9, 1],
+      start: { q: [-1, 1], p: [1, 0.8] },
+      arrow: { constant: 1.2, curved: 1.2 },
+      cloud: { q: 0.15, p: 0.1 },
+    },
+    staircase: {
+      make: () => Staircase([0, -0.75, 0.5, -1.5], [0, 1, -0.5, 2], [1, 0.5, 1.5, 0.75]),
+      names: ["x", "n"],
+      window: [[-4, 5], [-0.4, 4.4]],
+      metrics: ["identity"],
+      integrators: ["leapfrog", "discontinuous"],
+      start: { q: [-0.5, 0.5], p: [1, 1.4] },
+      arrow: { constant: 0.7, curved: 0.7 },
+      cloud: { q: 0.08, p: 0.08 },
+    },
+  };
+
+  const isCurved = (metric) => metric === "softabs" || metric === "fisher";
+  const isImplicit = (integrator) => ["generalized-leapfrog", "implicit-midpoint", "projected-tao"].includes(integrator);
+
+  /** H on the metric and the integrator that are chosen. */
+  function made({ target: name, metric, integrator, alpha, omega, tolerance, maxIterations }) {
+    const setting = TARGETS[name], target = setting.make();
+    const H = {
+      identity: () => (integrator === "discontinuous" ? Laplace(target, target.discontinuous) : Identity(target)),
+      diagonal: () => Constant(target, setting.diagonal),
+      dense: () => Constant(target, COVARIANCE),
+      softabs: () => SoftAbs(target, alpha),
+      fisher: () => Fisher(target),
+    }[metric]();
+    const map = {
+      leapfrog: () => integrators.Leapfrog(),
+      "generalized-leapfrog": () => integrators.GeneralizedLeapfrog(tolerance, maxIterations),
+      "implicit-midpoint": () => integrators.ImplicitMidpoint(tolerance, maxIterations),
+      "explicit-tao": () => integrators.ExplicitTao(omega),
+      "projected-tao": () => integrators.ProjectedTao(omega, tolerance, maxIterations),
+      discontinuous: () => integrators.Discontinuous(),
+    }[integrator]();
+    return { H, integrator: map };
+  }
+
+  const DEFAULTS = { alpha: 10, omega: 1, tolerance: 1e-10, maxIterations: 100 };
+  const ON_BANANA = { target: "banana", metric: "fisher", ...TARGETS.banana.curved };
+
+  const FAILURES = [
+    {
+      id: "step",
+      title: "Step too large",
+      set: { target: "gaussian", metric: "identity", integrator: "leapfrog", eps: 1.06, n: 12, ...TARGETS.gaussian.start },
+      mend: { label: "ε = 0.3", set: { eps: 0.3 } },
+      text: `The leapfrog is stable only for <span class="math">ε &lt; 2 σ<sub>min</sub></span>, σ<sub>min</sub>² the least eigenvalue of the
+        covariance: here 2 σ<sub>min</sub> = 1.042 and ε = 1.06. The energy error grows without end although volume and way back are
+        kept: the map is right, and nothing is accepted.`,
+      paper: "Neal 2011, MCMC using Hamiltonian dynamics, sec. 4.2",
+    },
+    {
+      id: "tao",
+      title: "Explicit Tao, restarted",
+      set: { ...ON_BANANA, integrator: "explicit-tao", eps: 0.15, n: 28, omega: 1 },
+      mend: { label: "projected Tao", set: { integrator: "projected-tao" } },
+      text: `Tao's map is symplectic on two copies, <span class="math">K = H(q, y) + H(x, p) + ½ω(|q − x|² + |p − y|²)</span>. Sampling drops the copies
+        and restarts from <span class="math">x = q, y = p</span>. That map of (q, p) alone keeps neither volume nor way back, and
+        accepting on <span class="math">H(q, p)</span> leaves a bias that no number of draws removes.`,
+      paper: "Tao 2016; Cobb et al. 2019, eqs. 10–13",
+    },
+    {
+      id: "solver",
+      title: "Solver stopped early",
+      set: { ...ON_BANANA, integrator: "implicit-midpoint", eps: 0.15, n: 28, tolerance: 0.1 },
+      mend: { label: "tolerance 1e-10", set: { tolerance: 1e-10 } },
+      text: `The implicit midpoint <span class="math">z′ = z + ε f(½(z + z′))</span> is symplectic and reversible <em>where it is solved</em>. With the iteration
+        stopped at <span class="math">|z′<sub>k+1</sub> − z′<sub>k</sub>| ≤ 0.1</span> every step “converges” and the energy error looks harmless; the
+        volume and the way back tell.`,
+      paper: "Brofos and Lederman 2021, Algorithm 3",
+    },
+    {
+      id: "curved",
+      title: "Leapfrog on a curved metric",
+      set: { ...ON_BANANA, integrator: "leapfrog", eps: 0.1, n: 40 },
+      mend: { label: "implicit midpoint", set: { integrator: "implicit-midpoint" } },
+      text: `Where G depends on q, H does not separate: the kick <span class="math">p ← p − ½ε ∂H/∂q(q, p)</span> depends on the p that it changes, so that it is no
+        shear. The explicit steps shrink or stretch volume and have no way back.`,
+      paper: "Girolami and Calderhead 2011, sec. 6.1",
+    },
+    {
+      id: "jump",
+      title: "A jump ignored",
+      set: { target: "staircase", metric: "identity", integrator: "leapfrog", eps: 0.2, n: 20, q: [-0.5, 0.5], p: [1, 0.6] },
+      mend: { label: "discontinuous step", set: { integrator: "discontinuous", p: [1, 1.4] } },
+      text: `The gradient does not see the jumps of L, so that the leapfrog walks through them and its energy error is the sum of the jumps,
+        however small ε is. The discontinuous step pays for each: <span class="math">p<sub>j</sub> ← p<sub>j</sub> − sign(p<sub>j</sub>) m<sub>j</sub> ΔU</span> if
+        <span class="math">|p<sub>j</sub>|/m<sub>j</sub> &gt; ΔU</span>, else it turns back.`,
+      paper: "Nishimura, Dunson and Lu 2020; Gram-Hansen 2017, Algorithm 3 with its erratum",
+    },
+  ];
+
+  refhmc.settings = { DEFAULTS, FAILURES, TARGETS, isCurved, isImplicit, made };
+})((globalThis.refhmc ??= {}));

@@ -1,0 +1,299 @@
+"""A run as one page of HTML that stands by itself: no network, no script, the pictures inside.
+
+Every name and sentence of the run is escaped. The page asks for nothing but a browser, and keeps to the reader's colours.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import html
+import io
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from refhmc.core.matplotlib import import_matplotlib
+from refhmc.numerics.convergence import rhat_and_ess
+from refhmc.plot.energies import energy_transitions
+from refhmc.plot.overviews import overview, truth_of
+from refhmc.plot.repeated import known_model, repeated
+from refhmc.plot.runs import Run, before, run_of, scalars
+from refhmc.plot.scatter import pairs
+from refhmc.plot.solves import solver_iterations
+from refhmc.plot.warmups import adaptation
+
+if TYPE_CHECKING:
+    from refhmc.models.base import Model
+
+ROWS = 200  # of the summary
+LARGE_RHAT, FEW = 1.01, 100  # what is marked: an R-hat above, and an effective sample size below, for each chain
+DPI = 130
+STYLE = """
+:root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8; --soft: #f2f4f7; --mark: #a33c00; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --page: #16181c; --line: #4a4d54; --soft: #22252b; --mark: #ffab70; }
+}
+body { font: 1rem/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 62rem; margin: 0 auto;
+  padding: 1rem; }
+h1 { font-size: 1.6rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+.facts th, .facts td { text-align: left; vertical-align: top; } .facts td { white-space: normal; overflow-wrap: anywhere; }
+.mark { color: var(--mark); font-weight: 600; }
+.warnings li { margin-bottom: .6rem; padding-left: .3rem; overflow-wrap: anywhere; }
+figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; }
+img { max-width: 100%; height: auto; background: #ffffff; border-radius: .3rem; }
+pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: .3rem; }
+"""
+
+
+class Drawn(NamedTuple):
+    """A picture of the page: its words for those who do not see it, what it tells, and how it is drawn."""
+
+    alt: str
+    caption: str
+    draw: Callable[[], Any]
+
+
+def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
+    """Write a page about a run to ``path``, HTML: what was run, warnings with what to do, summary beside the truth,
+    pictures, and how to repeat it.
+
+    result : a :class:`refhmc.Result`, ArviZ's object of either version, or a netCDF file of it.
+    model : for the known truth; default refhmc's own model with its canonical data that has the run's fingerprint.
+
+    Returns the path. The file is written beside its place and renamed. Raises ImportError without matplotlib, TypeError
+    for what is no result, OSError.
+    """
+    import_matplotlib()
+    run, path = run_of(result), pathlib.Path(path)
+    known = known_model(run) if model is None else None
+    text = page(run, known[1] if known else model)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def page(run: Run, model: Model | None) -> str:
+    """The HTML."""
+    name = str(run.attributes.get("model", "a run" if model is None else model.name))
+    title = escaped(f"{name}: a run of refhmc")
+    parts = [
+        f"<h1>{title}</h1>",
+        section("What was run", facts_table(facts(run))),
+        section("Warnings", warnings_list(run.warnings)),
+        section("Summary", summary(run, {} if model is None else truth_of(model))),
+        section("Pictures", "\n".join(figure(each) for each in pictures(run, model))),
+        section("To repeat it", f"<pre><code>{escaped(repeated(run))}</code></pre>"),
+    ]
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def escaped(text: Any) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{content}\n</section>"
+
+
+# -------------------------------------------------------------------------------------------------------- what was run
+
+
+def facts(run: Run) -> Iterator[tuple[str, str]]:
+    """Of the attributes those that a reader asks for, as far as the run has them."""
+    about = run.attributes
+    chains, draws = run.shape
+    if "model" in about:
+        yield "model", str(about["model"])
+    if "model_fingerprint" in about:
+        yield "its fingerprint", f"{about['model_fingerprint']}"[:16]
+    if "kernel" in about:
+        yield "kernel", in_words(about["kernel"])
+    yield "draws", f"{chains} chains of {draws} draws, after {about.get('tuning_steps', 'unknown')} of warm-up"
+    if "entropy" in about:
+        yield "seed", str(about["entropy"])
+    if "divergences_per_chain" in about:
+        counts = (sum(about[name]) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
+        yield "divergences", "{} in draws, {} in warm-up".format(*counts)
+    if about.get("adaptation"):
+        yield "warm-up", str(about["adaptation"])
+    steps = [f"{each.step_size:.3g}" for each in run.adapted]
+    if steps:
+        yield "adapted step sizes", ", ".join(steps)
+    for key, words in (("sampling_time", "sampling"), ("compilation_time", "compilation")):
+        if key in about:
+            yield f"time of {words}", f"{float(about[key]):.1f} s"
+    if "n_gradient_evaluations" in about:
+        yield "gradients", f"{int(about['n_gradient_evaluations']):,}"
+    if about.get("stopped_by"):
+        yield "stopped by", str(about["stopped_by"])
+    exact = about.get("exact")
+    if exact is not None:
+        yield "exact", "yes" if exact else "no: the chain is approximate, see the warnings"
+    if "refhmc_version" in about:
+        yield "made by", f"refhmc {about['refhmc_version']}, {about.get('backend', '')}, {about.get('device', '')}"
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    yield "result of", str(about.get("created_at", now))
+
+
+def in_words(kernel: Any) -> str:
+    """What the attribute ``kernel`` says, JSON, without what is left to its default."""
+    try:
+        return told(json.loads(kernel))
+    except (TypeError, ValueError):
+        return str(kernel)
+
+
+def told(said: Any) -> str:
+    if isinstance(said, dict):
+        given = ", ".join(f"{key}={told(value)}" for key, value in said.items() if key != "name" and value is not None)
+        return f"{said.get('name', '')}({given})"
+    return f"[{', '.join(map(told, said))}]" if isinstance(said, list) else str(said)
+
+
+def facts_table(rows: Iterator[tuple[str, str]]) -> str:
+    lines = [f'<tr><th scope="row">{escaped(key)}</th><td>{escaped(value)}</td></tr>' for key, value in rows]
+    return '<table class="facts">\n' + "\n".join(lines) + "\n</table>"
+
+
+def warnings_list(texts: list[str]) -> str:
+    if not texts:
+        return "<p>None.</p>"
+    return '<ol class="warnings">\n' + "\n".join(f"<li>{escaped(text)}</li>" for text in texts) + "\n</ol>"
+
+
+# -------------------------------------------------------------------------------------------------------- the summary
+
+
+def summary(run: Run, truth: dict[str, tuple[float, float | None]]) -> str:
+    """A table of the scalars, R-hat and bulk effective sample size of :mod:`refhmc.numerics.convergence`, beside the truth.
+
+    "off by" is the distance of the mean from the true one in standard errors, sd / sqrt(ESS).
+    """
+    values = scalars(run, None, ROWS)
+    columns = ["mean", "sd", "5 %", "95 %", "ESS", "R-hat", *(["true mean", "true sd", "off by"] if truth else [])]
+    if not values or 0 in run.shape:
+        return "<p>There are no draws.</p>"
+    stacked = np.stack(list(values.values()), axis=2)
+    with np.errstate(all="ignore"):
+        rhat, ess = rhat_and_ess(stacked)
+    lines = [row_of(name, each, rhat[k], ess[k], truth) for k, (name, each) in enumerate(values.items())]
+    head = "".join(f'<th scope="col">{escaped(each)}</th>' for each in ["", *columns])
+    all_of_them = sum(int(np.prod(np.shape(value)[2:])) for value in run.values.values())
+    more = f"<p>The first {ROWS} of {all_of_them:,} values.</p>" if all_of_them > ROWS else ""
+    note = (
+        f"<p>Marked with !: R-hat above {LARGE_RHAT}, or an effective sample size (ESS) below {FEW} for each chain"
+        + ("; off by: from the true mean, in standard errors." if truth else ".")
+        + "</p>"
+    )
+    scrolled = '<div class="wide" role="region" aria-label="summary" tabindex="0">'  # by keys, too
+    body = "\n".join(lines)
+    return f"{scrolled}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{note}{more}"
+
+
+def row_of(name: str, values: np.ndarray, rhat: float, ess: float, truth: dict) -> str:
+    """Of one scalar (chain, draw)."""
+    mean, sd = np.mean(values), np.std(values, ddof=1) if values.size > 1 else np.nan
+    low, high = np.quantile(values, [0.05, 0.95])
+    cells = [
+        *(cell(number(each)) for each in (mean, sd, low, high)),
+        cell(f"{ess:.0f}" if np.isfinite(ess) else "–", ess < FEW * len(values)),
+        cell(f"{rhat:.3f}" if np.isfinite(rhat) else "–", rhat > LARGE_RHAT),
+    ]
+    if truth:
+        true_mean, true_sd = truth.get(name, (np.nan, None))
+        error = (mean - true_mean) / (sd / np.sqrt(ess)) if sd > 0 and ess > 0 else np.nan
+        cells += [cell(number(true_mean)), cell(number(true_sd)), cell(f"{error:+.1f}" if np.isfinite(error) else "–")]
+    return f'<tr><th scope="row">{escaped(name)}</th>{"".join(cells)}</tr>'
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else f"{value:.4g}"
+
+
+def cell(text: str, marked: Any = False) -> str:
+    return f'<td class="mark">! {escaped(text)}</td>' if marked else f"<td>{escaped(text)}</td>"
+
+
+# -------------------------------------------------------------------------------------------------------- the pictures
+
+
+def pictures(run: Run, model: Model | None) -> Iterator[Drawn]:
+    """Those that there is something to see on."""
+    if 0 in run.shape:
+        return
+    yield Drawn(
+        "Draws along each chain and their histograms, energies below",
+        "Draws along the chains, a colour a chain, and their histograms; black: the known mean, where there is one. "
+        "Chains that agree lie on each other. Below: the energy.",
+        lambda: overview(run, model),
+    )
+    if run.statistic("energy") is not None:
+        yield Drawn(
+            "Histograms of the energy and of its changes",
+            "The energy's histogram and that of its changes from draw to draw. Where the changes are much narrower (E-BFMI "
+            "below 0.3), tails are explored slowly: reparametrise, or use a metric that depends on the position.",
+            lambda: energy_transitions(run).figure,
+        )
+    diverging = run.statistic("diverging")
+    if diverging is not None and diverging.any():
+        yield Drawn(
+            "Draws of two values, with the starts of the divergences",
+            "Where the diverging transitions start (crosses), on the two values that show it most. Where they lie together, "
+            "the curvature is too high for the step.",
+            lambda: pairs(run, *furthest(run, diverging)).figure,
+        )
+    if run.statistic("solver_iterations") is not None:
+        yield Drawn(
+            "Solver iterations a step along the draws",
+            "Iterations of the implicit solves for each step. Where many fail, take a smaller step.",
+            lambda: solver_iterations(run),
+        )
+    if run.adapted or run.statistic("step_size", warmup=True) is not None:
+        yield Drawn(
+            "Step size, acceptance and metric in warm-up",
+            "Warm-up, a colour a chain. Chains that end with very different step sizes or metrics have seen different parts "
+            "of the distribution: take a longer warm-up.",
+            lambda: adaptation(run),
+        )
+
+
+def furthest(run: Run, diverging: np.ndarray) -> list[str]:
+    """The two scalars on which the starts of the divergences lie furthest from all draws, in standard deviations."""
+    values = scalars(run, None, ROWS)
+
+    def distance(name: str) -> float:
+        starts = before(run, values[name], name, diverging)
+        starts, spread = starts[np.isfinite(starts)], np.std(values[name])
+        return float(abs(np.mean(starts) - np.mean(values[name])) / spread) if starts.size and spread > 0 else 0.0
+
+    return sorted(values, key=distance, reverse=True)[:2]
+
+
+def figure(drawn: Drawn) -> str:
+    """As an image inside the page."""
+    file = io.BytesIO()
+    drawn.draw().savefig(file, format="png", dpi=DPI)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    return (
+        f'<figure>\n<img alt="{escaped(drawn.alt)}" src="data:image/png;base64,{data}">\n'
+        f"<figcaption>{escaped(drawn.caption)}</figcaption>\n</figure>"
+    )

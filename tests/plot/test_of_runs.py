@@ -1,0 +1,171 @@
+"""The pictures of a run: what is drawn is what the run holds, of any size of run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray
+
+import refhmc
+from refhmc.plot import canvas
+from tests.helpers.made_runs import made_run
+from tests.helpers.sweeps import representatives
+
+RUN = made_run(chains=3, draws=25, d=2, warmup=60, diverging=[(0, 3), (2, 0), (2, 11)], implicit=True)
+SIZES = {
+    "no draws": made_run(draws=0, implicit=True),
+    "one draw": made_run(draws=1, implicit=True),
+    "one chain": made_run(chains=1, implicit=True),
+    "one dimension": made_run(d=1, diverging=[(0, 0), (1, 4)], implicit=True),
+    "all diverging": made_run(diverging="all", implicit=True),
+    "warm-up alone": made_run(draws=0, warmup=20, implicit=True),
+    "many chains": made_run(chains=40, draws=8, warmup=8, implicit=True),
+}
+PICTURES = ("trace", "overview", "pairs", "energy_transitions", "solver_iterations", "adaptation")
+
+
+@pytest.mark.parametrize("size", representatives(SIZES, ["no draws", "all diverging"]))
+@pytest.mark.parametrize("picture", PICTURES)
+def test_every_size(picture, size):
+    made = getattr(refhmc.plot, picture)(SIZES[size])
+    assert (made if hasattr(made, "savefig") else made.figure)._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_the_arviz_object_is_drawn_as_the_arrays_are(picture, tmp_path):
+    RUN.to_arviz().to_netcdf(str(tmp_path / "run.nc"))
+    tree = xarray.open_datatree(tmp_path / "run.nc", engine="h5netcdf")
+    drawn = [getattr(refhmc.plot, picture)(result) for result in (RUN, RUN.to_arviz(), tree)]
+    first, *others = [
+        [line.get_xydata() for ax in (each.axes if hasattr(each, "savefig") else [each]) for line in ax.get_lines()]
+        for each in drawn
+    ]
+    assert first
+    for other in others:
+        for mine, theirs in zip(first, other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_of_many_chains_some_are_lines():
+    run = made_run(chains=40, draws=8, warmup=8, diverging=[(39, 1)], implicit=True)
+    figure = refhmc.plot.overview(run)
+    assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergences (red)"
+    assert len(figure.axes[0].get_lines()) == 16
+    assert "to" in refhmc.plot.energy_transitions(run).get_legend().get_texts()[-1].get_text()
+    _, beside = refhmc.plot.solver_iterations(run).axes
+    assert sum(bar.get_width() for bar in beside.patches) == 320
+
+
+def test_traces():
+    figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": (0.25, 2.0)})
+    along, beside = figure.axes
+    x = RUN.posterior["x"][:, :, 1]
+    for chain in range(3):
+        np.testing.assert_array_equal(along.get_lines()[chain].get_ydata(), x[chain])
+    assert along.get_lines()[3].get_ydata() == [0.25, 0.25]
+    assert sorted(along.get_lines()[4].get_xdata().tolist()) == [0, 3, 11]
+    assert along.get_ylabel() == "x[1]"
+    (band,) = [patch for patch in beside.patches if hasattr(patch, "get_width")]
+    assert (band.get_x(), band.get_width()) == (-1.75, 4.0)
+    assert len(refhmc.plot.trace(made_run(d=9)).axes) == 12  # six rows
+    with pytest.raises(ValueError, match="no value named 'z'"):
+        refhmc.plot.trace(RUN, ["z"])
+
+
+def test_overview_has_the_known_truth_and_the_energies():
+    model = refhmc.models.Funnel(1)
+    run = made_run(d=2)
+    x = run.posterior["x"]
+    named = refhmc.Result({**run.groups, "posterior": {"v": x[:, :, 0], "x": x[:, :, 1:]}}, run.attributes)
+    figure = refhmc.plot.overview(named, model)
+    assert [ax.get_ylabel() for ax in figure.axes[::2]] == ["v", "x[0]", "energy"]
+    (band,) = [patch for patch in figure.axes[1].patches if hasattr(patch, "get_width")]
+    assert band.get_width() == pytest.approx(2 * 3.0)  # v ~ N(0, 9)
+    for chain, line in enumerate(figure.axes[4].get_lines()):
+        np.testing.assert_array_equal(line.get_ydata(), run.sample_stats["energy"][chain])
+    assert figure.get_suptitle() == "a model: 2 chains of 30 draws; 0 divergences (red)"
+
+
+def test_pairs_and_where_divergences_start():
+    ax = refhmc.plot.pairs(RUN, "x[1]", "x[0]")
+    draws, crosses = ax.get_lines()
+    x, warm = RUN.posterior["x"], RUN.groups["warmup_posterior"]["x"]
+    np.testing.assert_array_equal(draws.get_xydata(), x[:, :, ::-1].reshape(-1, 2))
+    starts = np.array([x[0, 2], warm[2, -1], x[2, 10]])[:, ::-1]
+    np.testing.assert_array_equal(crosses.get_xydata(), starts)
+    assert crosses.get_label() == "starts of divergences: 3"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x[1]", "x[0]")
+    with pytest.raises(ValueError, match=r"x and y must be scalars, got x and x\[0\]; there are x\[0\], x\[1\]"):
+        refhmc.plot.pairs(RUN, "x", "x[0]")
+
+
+def test_energies_and_their_changes():
+    ax = refhmc.plot.energy_transitions(RUN)
+    E = RUN.sample_stats["energy"]
+    marginal, changes = (E - E.mean(axis=1, keepdims=True)).ravel(), np.diff(E, axis=1).ravel()
+    outlines = [patch.get_path().vertices for patch in ax.patches]
+    for values, outline in zip((marginal, changes), outlines, strict=True):
+        np.testing.assert_allclose([outline[:, 0].min(), outline[:, 0].max()], [values.min(), values.max()])
+        heights, _ = np.histogram(values, 40, density=True)
+        assert outline[:, 1].max() == pytest.approx(heights.max())
+    bfmi = [np.sum(np.diff(e) ** 2) / np.sum((e - e.mean()) ** 2) * len(e) / (len(e) - 1) for e in E]
+    text = ax.get_legend().get_texts()[-1].get_text()
+    assert text == "E-BFMI " + ", ".join(f"{each:.2f}" for each in bfmi)
+
+
+def test_without_an_energy_the_step_is_drawn():
+    run = made_run()
+    stats = {name: value for name, value in run.sample_stats.items() if name not in ("energy", "lp")}
+    bare = refhmc.Result({**run.groups, "sample_stats": stats}, run.attributes)
+    assert refhmc.plot.energy_transitions(bare).get_xlabel() == "step size"
+    assert refhmc.plot.overview(bare).axes[-2].get_ylabel() == "step size"
+
+
+def test_solver_iterations():
+    along, beside = refhmc.plot.solver_iterations(RUN).axes
+    stats = RUN.sample_stats
+    a_step = stats["solver_iterations"] / stats["n_steps"]
+    lines = along.get_lines()
+    for chain in range(3):
+        np.testing.assert_array_equal(lines[chain].get_ydata(), a_step[chain])
+    np.testing.assert_array_equal(lines[3].get_xydata(), [[2, a_step[0, 2]]])
+    np.testing.assert_array_equal(lines[4].get_xydata(), [[4, a_step[2, 4]], [5, a_step[2, 5]]])
+    assert [line.get_label() for line in lines[3:]] == ["solver failed: 1", "not reversible: 2"]
+    assert sum(bar.get_width() for bar in beside.patches) == a_step.size
+    with pytest.raises(ValueError, match="its integrator is explicit"):
+        refhmc.plot.solver_iterations(made_run())
+
+
+def test_adaptation():
+    steps, accepted, windows, variances = refhmc.plot.adaptation(RUN).axes
+    warm = RUN.groups["warmup_sample_stats"]
+    for chain in range(3):
+        np.testing.assert_array_equal(steps.get_lines()[chain].get_ydata(), warm["step_size"][chain])
+        np.testing.assert_array_equal(variances.get_lines()[chain].get_ydata(), [1.0 + chain] * 2)
+        line = accepted.get_lines()[chain]
+        rates = warm["acceptance_rate"][chain]
+        assert line.get_xdata().tolist() == list(range(49, 60))
+        np.testing.assert_allclose(line.get_ydata(), [rates[k - 49 : k + 1].mean() for k in range(49, 60)])
+    levels = [line.get_ydata()[0] for line in steps.get_lines() if line.get_linestyle() == "--"]
+    assert levels == [each.step_size for each in RUN.adapted]
+    np.testing.assert_array_equal(windows.get_lines()[0].get_xydata(), [[10, 2], [25, 3]])  # on the diagonal
+    np.testing.assert_array_equal(windows.get_lines()[1].get_xydata(), [[10, 2], [25, 1.5]])
+    assert {text.get_text() for text in windows.texts} == {"1"}
+    assert accepted.get_lines()[3].get_label() == "target 0.8"
+
+
+def test_adaptation_that_was_not_saved():
+    run = made_run()
+    run.adapted.clear()
+    words = [text.get_text() for ax in refhmc.plot.adaptation(run).axes for text in ax.texts]
+    assert sum("save_warmup=True" in each for each in words) == 2
+    assert sum("metric" in each for each in words) == 2
+
+
+def test_a_figure_of_the_caller():
+    for picture in ("trace", "overview", "solver_iterations", "adaptation"):
+        given = canvas.new_figure()
+        assert getattr(refhmc.plot, picture)(RUN, figure=given) is given
+    for picture in ("pairs", "energy_transitions"):
+        ax = canvas.new_figure().subplots()
+        assert getattr(refhmc.plot, picture)(RUN, ax=ax) is ax
