@@ -22,7 +22,7 @@ author = "the authors of refhmc"
 copyright = author
 version = release = refhmc.__version__
 
-extensions = ["myst_nb", "mathml", "source_lines", "executed", "built_pages"]
+extensions = ["myst_nb", "mathml", "source_lines", "executed", "built_pages", "public_names"]
 exclude_patterns = ["_*", "**/__pycache__"]
 root_doc = "index"
 nitpicky = True

@@ -4,28 +4,33 @@
     ```
 
 shows that function, or class, or method (`Leapfrog.on_arrays`), from the file as it is; the page is run anew when the file
-changes. Its caption leads to the line in a page with the whole file. So does every link to a Python file, as
-`[leapfrog](../refhmc/integrators/leapfrog.py)`.
+changes. Its caption leads to the line in a page with the whole file. So does every link to a file of code, as
+`[leapfrog](../refhmc/integrators/leapfrog.py)`; one to a page of results (`../validation/results/brofos_table1.md`)
+leads to a page with its tables and pictures.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from pygments.lexers import get_lexer_for_filename
 from sphinx import addnodes
 from sphinx.errors import SphinxError
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).parents[2]
+CODE = {".py", ".cpp", ".rs"}
 
 
 def place_of(file: str, name: str) -> tuple[int, int]:
@@ -41,7 +46,7 @@ def place_of(file: str, name: str) -> tuple[int, int]:
 
 
 def page_of(file: str) -> str:
-    return "source/" + file.removesuffix(".py")
+    return "source/" + re.sub(r"\.(py|md)$", "", file)
 
 
 class source_link(nodes.inline):
@@ -75,7 +80,7 @@ def link_to(file: str, line: int, text: str) -> source_link:
 
 
 class LinksToFiles(SphinxTransform):
-    """A link to a Python file leads to its page, not to a copy to be downloaded."""
+    """A link to a file of code, or to a page of results, leads to its page, not to a copy to be downloaded."""
 
     default_priority = 500
 
@@ -83,9 +88,21 @@ class LinksToFiles(SphinxTransform):
         folder = os.path.dirname(self.env.doc2path(self.env.docname))
         for node in list(self.document.findall(addnodes.download_reference)):
             path = Path(os.path.normpath(os.path.join(folder, node["reftarget"])))
-            if path.suffix == ".py" and path.is_file() and path.is_relative_to(ROOT):
-                file = path.relative_to(ROOT).as_posix()
-                node.replace_self(source_link("", "", *node.children, file=file, line=0))
+            self.lead(node, path if path.suffix in CODE else None)
+        for node in list(self.document.findall(addnodes.pending_xref)):
+            if (
+                node["reftype"] == "myst"
+                and node.get("refdomain") == "doc"
+                and node["reftarget"] not in self.env.found_docs
+            ):
+                path = Path(os.path.normpath(os.path.join(self.env.srcdir, node["reftarget"] + ".md")))
+                self.lead(node, path)
+
+    def lead(self, node: nodes.Element, path: Path | None) -> None:
+        if path is not None and path.is_file() and path.is_relative_to(ROOT):
+            file = path.relative_to(ROOT).as_posix()
+            text = node.children or [nodes.Text(path.stem)]
+            node.replace_self(source_link("", "", *text, file=file, line=0))
 
 
 def resolve(app: Any, doctree: nodes.document, docname: str) -> None:
@@ -103,9 +120,33 @@ def pages(app: Any) -> Iterator[tuple[str, dict, str]]:
     """A page for each file that a page leads to, with its lines numbered."""
     formatter = HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=True, cssclass="highlight")
     for file in sorted(set().union(*app.env.source_files.values())):
-        text = highlight((ROOT / file).read_text(encoding="utf-8"), PythonLexer(stripnl=False), formatter)
-        body = f'<h1>{file}</h1><div class="source-page">{text}</div>'
+        source = (ROOT / file).read_text(encoding="utf-8")
+        if file.endswith(".md"):
+            body = rendered(source, (ROOT / file).parent)
+        else:
+            text = highlight(source, get_lexer_for_filename(file, stripnl=False), formatter)
+            body = f'<h1>{file}</h1><div class="source-page">{text}</div>'
         yield page_of(file), {"title": file, "body": body}, "page.html"
+
+
+def rendered(text: str, folder: Path) -> str:
+    """Markdown with tables as HTML: pictures are put into it, links to other files become their text."""
+
+    def picture(found: re.Match) -> str:
+        file = folder / found[1]
+        return (
+            f'<img src="data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"'
+            if file.is_file()
+            else found[0]
+        )
+
+    html = MarkdownIt("commonmark").enable("table").render(text)
+    html = re.sub(r'<img src="([^":]+)"', picture, html)
+    html = re.sub(r'<a href="(?!https?:)[^"]*">(.*?)</a>', r"\1", html)
+    html = html.replace("<table>", '<div class="table-wrapper"><table class="docutils">').replace(
+        "</table>", "</table></div>"
+    )
+    return html
 
 
 def begin(app: Any) -> None:

@@ -57,7 +57,7 @@ from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
 
-PATH = "its path and its parameters hold each other: refhmc.Gibbs with both conditionals, as in the README, moves them apart"
+PATH = "its path and its parameters hold each other: refhmc.Gibbs with both conditionals, as in the guide, moves them apart"
 
 NU, SCALE = 10.0, 0.05
 PRIOR_UP, PRIOR_DOWN = 20.5, 2.0  # of log(1 + phi), log(1 - phi), with the root of 1 - phi^2 from x_1

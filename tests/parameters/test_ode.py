@@ -1,6 +1,6 @@
 """Posteriors of ODEs by roles: against SciPy's solver and scipy.stats, derivatives by differences, a published posterior.
 
-All functions of a model are compiled in ten seconds or so: what evaluates one is a sweep. The README's model is another.
+All functions of a model are compiled in ten seconds or so: what evaluates one is a sweep. The guide's model is another.
 """
 
 from __future__ import annotations

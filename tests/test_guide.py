@@ -1,4 +1,4 @@
-"""The README's model is complete, short, and does what it says."""
+"""The examples of the README and the guide are complete, short, and do what they say."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import scipy.special
 import scipy.stats
 
 import refhmc
+from tests.helpers.pages import code_of
 from tests.helpers.places import ROOT
 
-README = ROOT / "README.md"
+GUIDE = "docs/guide/"
 
 
 def test_the_models_code_runs_and_is_short():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = code_of(GUIDE + "own_model.md")
     own = next(block for block in blocks if "refhmc.Model(" in block)
     assert len(own.strip().splitlines()) < 25
     names: dict = {}
@@ -28,7 +29,7 @@ def test_the_models_code_runs_and_is_short():
             own.replace(
                 "refhmc.sample(model, random_seed=1)", "refhmc.sample(model, random_seed=1, progressbar=False)"
             ),
-            "README",
+            "guide",
             "exec",
         ),
         names,
@@ -41,13 +42,13 @@ def test_the_models_code_runs_and_is_short():
 
 
 def test_the_same_model_by_name_is_the_same():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = [*code_of(GUIDE + "own_model.md"), *code_of(GUIDE + "parameters.md")]
     by_hand = next(block for block in blocks if "refhmc.Model(" in block).rpartition("print(")[0]
     by_name = next(block for block in blocks if "refhmc.Parameters(" in block).rpartition("refhmc.sample(")[0]
     one: dict = {}
-    exec(compile(by_hand, "README", "exec"), one)
+    exec(compile(by_hand, "guide", "exec"), one)
     other = dict(one)
-    exec(compile(by_name.replace("data=y", "data=y, in_python='a few calls'"), "README", "exec"), other)
+    exec(compile(by_name.replace("data=y", "data=y, in_python='a few calls'"), "guide", "exec"), other)
     for q in np.array([[2.0, 0.3], [-1.0, -2.0]]):
         assert other["model"].log_density(q) == pytest.approx(one["log_density"](q, one["y"]), rel=1e-14)
         np.testing.assert_allclose(other["model"].gradient(q), one["gradient"](q, one["y"]), rtol=1e-13)
@@ -55,11 +56,11 @@ def test_the_same_model_by_name_is_the_same():
 
 def test_the_derived_text_is_the_one_shown():
     pytest.importorskip("sympy", reason="SymPy is not installed (extra sympy)")
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = code_of(GUIDE + "derived.md")
     made = next(block for block in blocks if "refhmc.derive(" in block).rpartition("print(")[0]
     shown = next(block for block in blocks if block.startswith("def hessian(q, data, out):"))
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(made, "README", "exec"), names)
+    exec(compile(made, "guide", "exec"), names)
     source = ast.parse(names["model"].source)
     (hessian,) = (each for each in source.body if getattr(each, "name", "") == "hessian")
     assert ast.unparse(hessian) == ast.unparse(ast.parse(shown))
@@ -67,10 +68,10 @@ def test_the_derived_text_is_the_one_shown():
 
 def test_the_integers_example_runs():
     """And agrees with the sum over N: P(N) ~ 1/N N!/(N - y)! B(y + 1, N - y + 1); z below 4.5 is passed by 1 - 7e-6."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = code_of(GUIDE + "integers.md")
     text = next(block for block in blocks if "refhmc.Embedding(" in block).rpartition("refhmc.sample(")[0]
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(text, "README", "exec"), names)
+    exec(compile(text, "guide", "exec"), names)
     result = refhmc.sample(names["animals"], random_seed=1, progressbar=False, raw=True)
     N = np.arange(20, 500)
     weight = scipy.special.softmax(-np.log(N) + scipy.special.gammaln(N + 1) - scipy.special.gammaln(N + 2))
@@ -81,21 +82,21 @@ def test_the_integers_example_runs():
 
 
 def test_the_kits_example_finds_the_slip():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = code_of(GUIDE + "kit.md")
     example = next(block for block in blocks if "rc.integrator(" in block)
     names: dict = {}
-    exec(compile(example, "README", "exec"), names)
+    exec(compile(example, "guide", "exec"), names)
     assert not names["report"].ok
     assert names["report"].row("elapsed time").status == "FAIL"
     assert names["report"].severity == "inefficient"
 
 
 def cycles():
-    """The README's model of lynxes and hares, and its lines."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    """The guide's model of lynxes and hares, and its lines."""
+    blocks = code_of(GUIDE + "differential_equations.md")
     example = next(block for block in blocks if "refhmc.models.ODE(" in block)
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(example.rpartition("refhmc.sample(")[0], "README", "exec"), names)
+    exec(compile(example.rpartition("refhmc.sample(")[0], "guide", "exec"), names)
     return names["cycles"], [line for line in example.splitlines() if line.strip()]
 
 
@@ -160,7 +161,11 @@ def top_level(path):
 
 def test_where_to_read_names_texts_that_are_there():
     """Above what is compiled, and for every metric, integrator and kernel."""
-    rows = re.findall(r"^\| (.+) \| (`refhmc/.+`) \| (`.+`) \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.+) \| (`refhmc/.+`) \| (`.+`) \|$",
+        (ROOT / GUIDE / "where_to_read.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     quoted = re.compile(r"`([^`]+)`")
     for what, files, names in rows:
         first, *rest = quoted.findall(files)
@@ -181,8 +186,8 @@ def test_where_to_read_names_texts_that_are_there():
 
 
 def test_the_example_on_arrays_runs():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = code_of(GUIDE + "where_to_read.md")
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(next(block for block in blocks if "refhmc.arrays" in block), "README", "exec"), names)
+    exec(compile(next(block for block in blocks if "refhmc.arrays" in block), "guide", "exec"), names)
     assert names["q"].shape == names["p"].shape == (100, 4)
     assert np.isfinite(names["q"]).all()
