@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.places import ROOT
+
 pytest.importorskip("sphinx", reason="needs the extra docs")
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 
-import built_pages  # noqa: E402
-import source_lines  # noqa: E402
+import built_pages
+import source_lines
 
 PAGE = '<html><body id="top"><h1 id="a">A</h1>{}</body></html>'
 
