@@ -4,6 +4,7 @@ Nothing is loaded from the network, to build or to read: mathematics is MathML, 
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -48,7 +49,15 @@ html_copy_source = False
 html_show_sphinx = False
 
 
+def take_the_moving_page(app: object, exception: Exception | None) -> None:
+    """``moving/`` is a page as it is, which runs from a file, too."""
+    if exception is None and app.builder.format == "html":
+        others = shutil.ignore_patterns("test", "screenshots*", "client.js", "golden.js", "__pycache__")
+        shutil.copytree(HERE / "moving", Path(app.outdir) / "moving", ignore=others, dirs_exist_ok=True)
+
+
 def setup(app: object) -> None:
     from pygments.lexers.special import TextLexer
 
+    app.connect("build-finished", take_the_moving_page, priority=400)  # before its links are looked at
     app.add_lexer("mermaid", TextLexer)  # shown as its text: what draws it comes from the network
