@@ -38,7 +38,10 @@ nb_execution_show_tb = True  # a cell that raises is a warning
 nb_merge_streams = True
 
 # Pages whose Python is run elsewhere, and where.
-executed_elsewhere = {"five_ways": "tests/validation/test_five_ways.py"}
+executed_elsewhere = {
+    "five_ways": "tests/validation/test_five_ways.py",
+    "executors": "tests/sampling/test_real_executors.py",
+}
 
 html_math_renderer = "mathml"
 html_theme = "furo"

@@ -294,7 +294,7 @@ def test_a_process_of_mpi_that_is_killed_ends_the_job_and_a_checkpoint_goes_on(t
 @pytest.mark.parametrize("library", ["loky", "distributed", "ray", "mpi4py"])
 def test_the_example_of_the_documentation_runs(library, tmp_path):
     pytest.importorskip(library, reason=f"needs {library}")
-    page = (ROOT / "docs" / "long_runs.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "executors.md").read_text(encoding="utf-8")
     (example,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"{library}" in each]
     script = example.replace(
         "EightSchools(),", "EightSchools(), draws=100, tune=100, random_seed=1, progressbar=False,"

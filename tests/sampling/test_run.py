@@ -23,6 +23,7 @@ import refhmc
 from refhmc.errors import SamplingError, SamplingWarning, WarmupError, WorkerDied
 from refhmc.sampling import drawing, executors
 from tests.helpers.stopping import stop_after
+from tests.helpers.sweeps import swept
 
 RUN = {"draws": 200, "tune": 150, "chains": 3, "random_seed": 20261123, "kernel": refhmc.HMC(n_steps=3000)}
 LONG = {**RUN, "draws": 1_000_000, "kernel": refhmc.HMC(n_steps=1000)}  # minutes, if nothing stops it
@@ -447,18 +448,23 @@ def test_a_warm_up_that_only_diverges_ends_the_chain():
     assert caught.value.partial.draws.shape == (1, 40, 2)
 
 
-@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("saved", [False, swept(True)])
 def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_path):
     """G(q) = 1 - 4 q^2 under a standard normal: positive only between -1/2 and 1/2. The other kernel has SoftAbs. A run
     that was stopped in warm-up and taken up again has counted what came before."""
     normal = {"log_density": lambda q, data: -0.5 * float(q @ q), "gradient": lambda q, data: -q}
+
+    def fisher(q, data):
+        time.sleep(0.005 * saved)  # so that warm-up lasts until progress is looked at
+        return np.array([[1.0 - 4.0 * q[0] ** 2]])
+
     model = refhmc.Model(
         1,
         **normal,
         in_python="a test",
         hessian=lambda q, data: -np.eye(1),
         trace=lambda q, data, M: np.zeros(1),
-        fisher=lambda q, data: np.array([[1.0 - 4.0 * q[0] ** 2]]),
+        fisher=fisher,
         fisher_trace=lambda q, data, M: np.array([-8.0 * q[0] * M[0, 0]]),
     )
     options = {
@@ -475,7 +481,7 @@ def test_a_warm_up_mostly_without_a_metric_is_stopped_with_advice(saved, tmp_pat
         kernel = refhmc.HMC(step_size=0.6, n_steps=4, metric=refhmc.metrics.Fisher())
         if saved:
             options["checkpoint"] = tmp_path / "run"
-            refhmc.sample(model, kernel, **{**options, "progressbar": stop_after(30)})
+            refhmc.sample(model, kernel, **{**options, "progressbar": stop_after(5)})
         words = r"Fisher was not positive definite in \d\d of 60 transitions of warm-up.*SoftAbs"
         with pytest.raises(WarmupError, match=words) as caught:
             refhmc.sample(model, kernel, **options)
