@@ -266,8 +266,8 @@ def _arrays(group: str, returned: Any) -> Group:
 
 
 def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: int) -> int:
-    """Raise what is wrong with the groups that ``sample`` is to make, at the start q (d,), before anything is drawn; else how many
-    bytes they take at most: all of them, and a copy of one whose chains are joined."""
+    """Raise what is wrong with the groups that ``sample`` is to make, at the start q (d,), before anything is drawn; else
+    how many bytes they take at most: all of them, and a copy of one whose chains are joined."""
     values = {name: np.asarray(value) for name, value in model.constrain(q).items()}
     needed = check_generated(model, values, chosen(model, asked), chains, draws)
     made = fitting(needed, asked)

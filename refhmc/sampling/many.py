@@ -250,8 +250,8 @@ def check_memory_of_many(
     values: int | None = None,
     generated: int = 0,
 ) -> None:
-    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``of_warmup``: iterations of it
-    that are kept. ``values``, ``generated``: as at :func:`refhmc.sampling.room.room_for`."""
+    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``of_warmup``: iterations of
+    it that are kept. ``values``, ``generated``: as at :func:`refhmc.sampling.room.room_for`."""
     chains, draws, d, kept = int(chains), int(draws), model.dim, int(draws) + int(of_warmup)
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)

@@ -17,8 +17,8 @@ Draws are written when the learning is over, and groups generated after the revi
 With a store, draws are the rows that wait for the disk. (Windows of statistics are a mebibyte a chain:
 :mod:`refhmc.sampling.memory`.)
 
-Measured is how much the peak of a process grows (``ru_maxrss``), by a run after a small one that has compiled it; two chains at a
-time, MB:
+Measured is how much the peak of a process grows (``ru_maxrss``) by a run after a small one that has compiled it; two chains
+at a time, MB:
 
     run                                                        counted    measured    ratio
     eight schools, 4 x 250,000, with its generated groups          492         476     1.03
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 POINT = 8  # rows of a point, those of two copies and of a metric's vectors included, at most
 VECTORS = 40  # of metric, integrator and adaptation, at most
 OF_RIEMANNIAN = 6  # matrices of a metric that does not say how many it needs
+LITTLE = 2**24  # bytes for which the system is not asked, which takes half a millisecond
 REVIEWED_AT_ONCE, OF_EVERY_DRAW = 10, 2  # numbers a draw: where R-hat is taken; of all that are looked at
 
 
@@ -166,7 +167,7 @@ def bytes_of_values(values: Mapping[str, np.ndarray]) -> int:
 
 def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup: bool = False) -> None:
     """Raise MemoryError, with the bytes needed and those available, and what to do. ``stored``: draws go to a disk already."""
-    there = available()
+    there = available() if room.needed > LITTLE else None
     if there is None or room.needed <= there:
         return
     todo = []
@@ -180,5 +181,6 @@ def check_room(room: Room, *, stored: bool, can_store: bool = True, kept_warmup:
         todo += ["a diagonal metric, whose size is that of a position"]
     raise MemoryError(
         f"this run needs about {room.needed:,} bytes of memory, and {there:,} are available to this process "
-        f"({room.draws:,} for draws, {room.matrices + room.learned:,} for matrices of the metric). Take {', '.join([*todo, 'fewer chains'])}"
+        f"({room.draws:,} for draws, {room.matrices + room.learned:,} for matrices of the metric). "
+        f"Take {', '.join([*todo, 'fewer chains'])}"
     )
