@@ -161,11 +161,11 @@ def in_words(ratios: dict) -> list[str]:
                     times[kind] - times["plain"],
                     of_model["100 draws"][kind][1] - of_model["100 draws"]["plain"][1],
                 )
-                each = 1e6 * (more - once) / of_model["draws"]
+                each, plain = (1e6 * seconds / of_model["draws"] for seconds in (more - once, times["plain"]))
                 found.append(
                     f"- {name}: {kind} takes {100 * more / times['plain']:.0f} % more of the processor than a plain run, where "
-                    f"{100 * (WANTED - 1):.0f} % is wanted: {once:.2f} s a run and {each:.2g} us a draw, where a plain draw takes "
-                    f"{1e6 * times['plain'] / of_model['draws']:.3g} us."
+                    f"{100 * (WANTED - 1):.0f} % is wanted: {once:.2f} s a run and {each:.2g} us a draw, "
+                    f"where a plain draw takes {plain:.3g} us."
                 )
     return found
 
