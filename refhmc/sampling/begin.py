@@ -75,13 +75,14 @@ def begin_run(
         )
     workers = min(chains, cores or os.cpu_count() or 1)
 
-    def check_memory(values: int | None = None) -> None:
+    def check_memory(values: int | None = None, generated: int = 0) -> None:
         room = room_for(
             *(model, kernel, draws, tune, chains),
             save_warmup=save_warmup,
             workers=workers,
             store=store is not None,
             values=values,
+            generated=generated,
         )
         check_room(room, stored=store is not None, kept_warmup=save_warmup)
 
@@ -104,8 +105,8 @@ def begin_run(
         starts, first, imprecise = checked_starts(model, plan, initvals, chains, chain_generator(entropy, 0), preflight)
         if imprecise is not None:
             warnings.warn(imprecise, PrecisionWarning, stacklevel=level)
-        check_memory(bytes_of_values(model.constrain(first)))
-        check_groups(model, first, generate, chains, draws)
+        groups = check_groups(model, first, generate if store is None else False, chains, draws)
+        check_memory(bytes_of_values(model.constrain(first)), groups)
         jumps = discontinuity.declared(model, kernel, first)
         if jumps is not None:
             warnings.warn(jumps, DiscontinuityWarning, stacklevel=level)

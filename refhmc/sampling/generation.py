@@ -265,10 +265,13 @@ def _arrays(group: str, returned: Any) -> Group:
     return found
 
 
-def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: int) -> None:
-    """Raise what is wrong with the groups that ``sample`` is to make, at the start q (d,), before anything is drawn."""
+def check_groups(model: Model, q: np.ndarray, asked: Any, chains: int, draws: int) -> int:
+    """Raise what is wrong with the groups that ``sample`` is to make, at the start q (d,), before anything is drawn; else
+    how many bytes they take at most: all of them, and a copy of one whose chains are joined."""
     values = {name: np.asarray(value) for name, value in model.constrain(q).items()}
-    fitting(check_generated(model, values, chosen(model, asked), chains, draws), asked)
+    needed = check_generated(model, values, chosen(model, asked), chains, draws)
+    made = fitting(needed, asked)
+    return sum(needed[name] for name in made) + max((needed[name] for name in made if name in STREAMS), default=0)
 
 
 def check_generated(model: Model, values: Group, names: list[str], chains: int, draws: int) -> dict[str, int]:

@@ -38,7 +38,7 @@ from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.review import failed_evaluations, review
-from refhmc.sampling.room import bytes_of_values
+from refhmc.sampling.room import bytes_of_values, of_review
 from refhmc.sampling.user_functions import check_functions, check_variables
 
 if TYPE_CHECKING:
@@ -74,16 +74,17 @@ def sample_many(
     kernel = with_metric_of_many(kernel)
     with device_errors():
         text = text_of(model, xp, streamed)
-    kept = draws + (tune if save_warmup else 0)
-    check_memory_of_many(model, kernel, kept, chains, backend)
+    of_warmup = tune if save_warmup else 0
+    check_memory_of_many(model, kernel, draws, of_warmup, chains, backend)
     plan = make_plan(model, kernel, tune)
     with np.errstate(all="ignore"), device_errors():
         starts = starts_of(model, kernel, text, plan, initvals, chains, entropy, xp)
         first = to_host(starts[0])
         check_functions(model, plan, first)
         check_variables(model, first)
-        check_memory_of_many(model, kernel, kept, chains, backend, bytes_of_values(model.constrain(first)))
-        check_groups(model, first, generate, chains, draws)
+        groups = check_groups(model, first, generate, chains, draws)
+        values = bytes_of_values(model.constrain(first))
+        check_memory_of_many(model, kernel, draws, of_warmup, chains, backend, values, groups)
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
             check_derivatives(plan, first)
@@ -240,21 +241,29 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None
 
 
 def check_memory_of_many(
-    model: Model, kernel: Any, kept: int, chains: int, backend: str, values: int | None = None
+    model: Model,
+    kernel: Any,
+    draws: int,
+    of_warmup: int,
+    chains: int,
+    backend: str,
+    values: int | None = None,
+    generated: int = 0,
 ) -> None:
-    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``values``: as at
-    :func:`refhmc.sampling.room.room_for`."""
-    chains, d = int(chains), model.dim
+    """Raise MemoryError, with the bytes needed and those available, before anything is allocated. ``of_warmup``: iterations of
+    it that are kept. ``values``, ``generated``: as at :func:`refhmc.sampling.room.room_for`."""
+    chains, draws, d, kept = int(chains), int(draws), model.dim, int(draws) + int(of_warmup)
     names = [name for name in kernel.statistics if name not in NOT_OF_A_DRAW]
     bytes_of = sum(1 if name in FLAGS else 8 for name in names)
-    of_draws = chains * int(kept) * (8 * d + (8 * d if values is None else values) + bytes_of)
+    of_draws = chains * kept * (8 * d + (8 * d if values is None else values) + bytes_of)
     at_a_time = 8 * chains * d * (20 + 5 * int(getattr(kernel, "max_treedepth", 0)))
     metric = resolve(kernel.metric, kernel.integrator)[0]
     if metric.position_dependent:  # the metric, its factor, contractions
         at_a_time += 8 * chains * 6 * d**2
     elif metric.is_dense:  # one for all chains, its factor, what warm-up sums up and copies
         at_a_time += 8 * 6 * d**2
-    there, on_host = memory_there("arrays"), of_draws + (at_a_time if backend == "arrays" else 0)
+    after = max(of_review(chains, draws, d), generated)
+    there, on_host = memory_there("arrays"), of_draws + max(after, at_a_time if backend == "arrays" else 0)
     if there is not None and on_host > there:
         what = "a smaller max_treedepth, fewer" if at_a_time > of_draws and backend == "arrays" else "fewer draws or"
         raise MemoryError(

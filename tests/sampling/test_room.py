@@ -94,6 +94,17 @@ def test_what_the_model_makes_of_a_position_counts(there):
     assert numbers(str(caught.value))[0] > 2 * 2000 * 8 * 60**2
 
 
+def test_groups_that_are_generated_count(there):
+    """Of eight schools: 16 numbers a draw, and 18 a draw of one chain for the prior and what it predicts."""
+    there(150 * 10**6)
+    model, options = refhmc.models.EightSchools(), {"chains": 4, "draws": 100_000, "tune": 0, "progressbar": False}
+    with pytest.raises(MemoryError, match="Take generate=False") as caught:
+        refhmc.sample(model, refhmc.NUTS(), **options)
+    draws = room.room_for(model, refhmc.NUTS(), 100_000, 0, 4, workers=2).draws
+    groups = 8 * 100_000 * (4 * 16 + 18)
+    assert draws + groups < numbers(str(caught.value))[0] < draws + 1.5 * groups
+
+
 CASES = {
     "nuts, dense": (refhmc.NUTS(metric=Dense()), 300),
     "nuts, stan's": (refhmc.NUTS(metric=Dense(learn_from="draws")), 300),
