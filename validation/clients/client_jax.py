@@ -35,8 +35,8 @@ def sampler(bug: str = "") -> tuple:
 
     @jax.jit
     def transition(q, p0, u):
-        """Ten steps from (q, p0), accepted if u < exp(H - H')."""
-        there = jax.lax.fori_loop(0, 10, lambda _, z: leapfrog(*z, 0.45), (q, p0))
+        """A long step from (q, p0), accepted if u < exp(H - H'). (Of several steps there may be several ways back to find.)"""
+        there = leapfrog(q, p0, 1.2)
         energy = lambda z: 0.5 * jnp.sum(z[1] ** 2) - log_density(z[0])  # noqa: E731
         accept = jnp.log(u) < energy((q, p0)) - energy(there)
         return jnp.where(accept | (bug == "always-accept"), there[0], q)
