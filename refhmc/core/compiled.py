@@ -152,6 +152,11 @@ def jit_part(function: Callable) -> Any:
     return _core_njit(function, forceinline=True)
 
 
+def jit_part_sum(function: Callable) -> Any:
+    """As :func:`jit_sum`, always copied into its caller by LLVM."""
+    return _core_njit(function, forceinline=True, **REORDERED_SUMS)
+
+
 def jit_template(function: Callable) -> Any:
     """As :func:`jit_part`, for a function that takes a compiled one as an argument: not kept by itself, its callers are."""
     return numba.njit(**{**CORE, "forceinline": True})(function)

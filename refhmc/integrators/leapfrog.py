@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.compiled import jit, jit_part, jit_sum
+from refhmc.core.compiled import jit, jit_part, jit_part_sum
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
@@ -101,7 +101,7 @@ def leapfrog_diagonal(model: tuple, metric: tuple, z: np.ndarray, eps: float, wo
     return 0.5 * last_kick(z, 0.5 * eps, inverse_mass) - log_density
 
 
-@jit_sum
+@jit_part_sum
 def last_kick(z: np.ndarray, half_eps: float, inverse_mass: np.ndarray) -> float:
     """p <- p + eps/2 dL/dq and v = M^-1 p; returns p . v."""
     point, total = as_point(z), 0.0

@@ -2,8 +2,10 @@
 
 A soak: 10^7 draws of eight schools, four chains, into a store, in a process of its own that says every half second how much
 memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a
-store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, for a
-gradient of about a microsecond and of about a millisecond (:func:`overhead`).
+store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, by NUTS with
+gradients of about a tenth of a microsecond, a microsecond and a millisecond (:func:`overhead`). The least that anything could
+cost that keeps every draw is in the row "bytes": a plain run, and then as many bytes as the checkpoint has, given to the
+system by ``write`` and no more.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from validation.benchmarks import common
 CHAINS, EVERY = 4, 0.5
 AS_FLAT = 50e6  # bytes by which memory may grow after the first minute
 WANTED = 1.02
-KINDS = ("plain", "store", "checkpoint", "progress")
+KINDS = ("plain", "store", "checkpoint", "progress", "bytes")
+SHORTEST = {"0.1 us": 1.0, "1 us": 1.0, "1 ms": 4.0}  # runs of each model, in multiples of the seconds asked for
 
 
 def say(text: str) -> None:
@@ -87,23 +90,45 @@ def soak(draws: int) -> dict:
     return found
 
 
-def slow_model(seconds: float):
-    """A normal whose gradient is a sum of so many terms that it takes about this long, compiled."""
+def sum_of_terms(seconds: float):
+    """A normal of ten dimensions whose gradient is a sum of so many terms that it takes about this long, compiled."""
     import refhmc
 
     def log_density(q, data):
         s = 0.0
         for i in range(data.shape[0]):
             s += np.log(1.0 + data[i] * q[0] * q[0])
-        return -0.5 * q[0] * q[0] - 1e-30 * s
+        return -0.5 * np.sum(q * q) - 1e-30 * s
 
     def gradient(q, data):
         s = 0.0
         for i in range(data.shape[0]):
             s += 2.0 * data[i] * q[0] / (1.0 + data[i] * q[0] * q[0])
-        return np.array([-q[0] - 1e-30 * s])
+        g = -q
+        g[0] -= 1e-30 * s
+        return g
 
-    return refhmc.Model(1, log_density, gradient, data=np.ones(int(seconds / 1e-8)), name="a sum")
+    def made(n: int):
+        return refhmc.Model(10, log_density, gradient, data=np.ones(n), name="a sum")
+
+    # A density and a gradient of few terms and of many tell what a term takes, on this processor.
+    took = {n: seconds_of_a_gradient(made(n)) for n in (100, 10_100)}
+    each = (took[10_100] - took[100]) / 10_000
+    return made(max(1, int((seconds - took[100]) / each) + 100))
+
+
+def seconds_of_a_gradient(model) -> float:
+    """What a leapfrog step takes in compiled code: a density and a gradient, and little besides."""
+    import refhmc
+
+    H, n = refhmc.Hamiltonian(model, refhmc.metrics.Identity()), 20_000
+    q, p = np.zeros(model.dim), np.full(model.dim, 0.1)
+    took = []
+    for _ in range(4):
+        begin = time.process_time()
+        refhmc.integrate(H, refhmc.integrators.Leapfrog(), q, p, step_size=0.1, n_steps=n)
+        took.append((time.process_time() - begin) / n)
+    return min(took)
 
 
 def overhead(seconds_each: float, rounds: int) -> dict:
@@ -112,8 +137,12 @@ def overhead(seconds_each: float, rounds: int) -> dict:
     import refhmc
 
     found: dict = {}
-    models = {"eight schools, 1 us": refhmc.models.EightSchools(), "a sum, 1 ms": slow_model(1e-3)}
-    kernel = refhmc.HMC(n_steps=3, step_size=0.3)
+    models = {
+        "eight schools, 0.1 us": refhmc.models.EightSchools(),
+        "a sum, 1 us": sum_of_terms(1e-6),
+        "a sum, 1 ms": sum_of_terms(1e-3),
+    }
+    kernel = refhmc.NUTS(step_size=0.4, metric=refhmc.metrics.Identity())
     options = {
         "tune": 0,
         "chains": 1,
@@ -123,30 +152,48 @@ def overhead(seconds_each: float, rounds: int) -> dict:
         "generate": False,
         "progressbar": False,
     }
+    rows_each = 0  # bytes of a checkpoint a draw
 
     def run(model, draws: int, kind: str) -> tuple[float, float]:
+        nonlocal rows_each
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-            more = {kind: f"{folder}/run"} if kind in ("store", "checkpoint") else {}
+            path = pathlib.Path(folder) / "run"
+            more = {kind: path} if kind in ("store", "checkpoint") else {}
             begin = time.perf_counter(), time.process_time()
             refhmc.sample(model, kernel, draws=draws, **{**options, **more, "progressbar": kind == "progress"})
-            return time.perf_counter() - begin[0], time.process_time() - begin[1]
+            if kind == "bytes":
+                block = bytes(rows_each * 10_000)
+                with open(path, "wb") as file:
+                    for _ in range(draws // 10_000):
+                        file.write(block)
+                    file.write(block[: rows_each * (draws % 10_000)])
+            took = time.perf_counter() - begin[0], time.process_time() - begin[1]
+            if kind == "checkpoint":
+                rows_each = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) // draws
+            return took
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, model in models.items():
-            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in KINDS}
+            run(model, 100, "plain")
             few = 20_000 if "us" in name else 200
-            draws = max(few, int(few * seconds_each / max(run(model, few, "plain")[0], 1e-3)))
-            say(f"{name}: {draws:,} draws a run")
+            longer = SHORTEST[name.split(", ")[1]] * seconds_each
+            draws = max(few, int(few * longer / max(run(model, few, "plain")[0], 1e-3)))
+            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in ("plain", "checkpoint", "store", "progress")}
+            few_draws["bytes"] = few_draws["plain"]
+            run(model, draws, "checkpoint")
+            say(f"{name}: {draws:,} draws a run, {rows_each} bytes each")
             times: dict = {kind: [] for kind in KINDS}
             for k in range(rounds):
-                for kind in KINDS[k % 4 :] + KINDS[: k % 4]:
+                at = k % len(KINDS)
+                for kind in KINDS[at:] + KINDS[:at]:
                     times[kind].append(run(model, draws, kind))
                 say(
                     f"{name}: round {k + 1} of {rounds}, "
                     + ", ".join(f"{n} {t[-1][0]:.2f} s" for n, t in times.items())
                 )
-            found[name] = {"draws": draws, "times": times, "100 draws": few_draws}
+            took = 1e6 * seconds_of_a_gradient(model)
+            found[name] = {"draws": draws, "times": times, "100 draws": few_draws, "step us": took, "bytes": rows_each}
     return found
 
 
@@ -155,7 +202,7 @@ def in_words(ratios: dict) -> list[str]:
     found = []
     for name, of_model in ratios.items():
         times = {kind: statistics.median(t[1] for t in of) for kind, of in of_model["times"].items()}
-        for kind in KINDS[1:]:
+        for kind in ("store", "checkpoint", "progress"):
             if times[kind] > WANTED * times["plain"]:
                 more, once = (
                     times[kind] - times["plain"],
@@ -195,7 +242,7 @@ def main() -> None:
         for kind, times in of_model["times"].items():
             wall, cpu = (statistics.median(a[i] / b[i] for a, b in zip(times, plain, strict=True)) for i in (0, 1))
             each = 1e6 * statistics.median(t[1] for t in times) / of_model["draws"]
-            verdict = "" if kind == "plain" else f"<= {WANTED} {'met' if cpu <= WANTED else 'MISSED'}"
+            verdict = "" if kind in ("plain", "bytes") else f"<= {WANTED} {'met' if cpu <= WANTED else 'MISSED'}"
             rows.append([f"{name}: {kind}", of_model["draws"], f"{each:.3g}", f"{cpu:.3f}", f"{wall:.3f}", verdict])
             rows[-1].insert(3, f"{1e3 * of_model['100 draws'][kind][1]:.0f}")
     heads = [
@@ -207,7 +254,11 @@ def main() -> None:
         "time ratio",
         "wanted",
     ]
-    text = common.table(heads, rows) + "\n\n" + "\n".join(in_words(ratios))
+    known = [
+        f"- {name}: a leapfrog step takes {of['step us']:.2g} us, and a draw is {of['bytes']} bytes in a checkpoint."
+        for name, of in ratios.items()
+    ]
+    text = common.table(heads, rows) + "\n\n" + "\n".join([*known, *in_words(ratios)])
     held = of_soak["memory"]
     first = [size for at, size in held if at >= min(60.0, held[-1][0] / 3)]
     grown = max(first) - first[0]
