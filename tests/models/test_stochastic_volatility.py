@@ -78,6 +78,7 @@ def test_conditionals_are_the_joint_model(block):
         assert_close(moved, part.third_derivative(b), tensor, 1e-12, what="third")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("block", BLOCKS)
 def test_conditionals_derivatives_are_complex_steps(block):
     model, rng = StochasticVolatility(Y), np.random.default_rng(3)
