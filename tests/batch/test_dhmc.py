@@ -90,6 +90,7 @@ def without_change(model):
     return refhmc.Model(model.dim, *functions, data=model.data, discontinuous=model.discontinuous)
 
 
+@pytest.mark.sweep
 def test_a_move_asks_for_the_change_or_for_one_density():
     """Where all jump nothing else is asked but L at a trajectory's end: as the text gives it there, to the last bit."""
     model, kernel = CASES["all jump"]

@@ -211,6 +211,7 @@ def test_there_is_no_driver(sample, device):
         sample(FUNNEL, HMC(n_steps=2), **RUN, backend="cupy")
 
 
+@pytest.mark.sweep
 def test_a_model_without_a_text_is_refused_by_name(sample, device):
     mine = refhmc.Model(1, lambda q, d: -0.5 * q[0] ** 2, lambda q, d: -q, name="mine")
     for model in (mine, refhmc.models.GARCH()):

@@ -19,7 +19,7 @@ from refhmc.integrators import (
 from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, SoftAbs
 from refhmc.models.on_arrays import ModelOnArrays
 from tests.helpers.batches import chains_at, made
-from tests.helpers.sweeps import representatives, swept
+from tests.helpers.sweeps import representatives
 
 N = 300
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
@@ -108,7 +108,8 @@ def test_each_row_goes_through_the_parts_in_its_own_order(name):
         assert np.allclose(np.asarray(there[1])[k], path.p[-1], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("M", [swept(1), 4])
+@pytest.mark.sweep
+@pytest.mark.parametrize("M", [1, 4])
 @pytest.mark.parametrize("jitter", [0.0, 0.8])
 def test_partial_gradients_of_splits_are_evaluated_once(M, jitter):
     """2 M - 2 for a symmetric step (one with M = 1), 2 M for a randomised one. HMC: and M a trajectory, for the energy at its

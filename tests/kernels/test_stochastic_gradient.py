@@ -196,6 +196,7 @@ def test_sgld_with_full_batches_is_its_ar1():
     assert scipy.stats.chi2(len(x)).sf(9.0 * x @ x) < 1e-12
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("friction", [0.2, 0.7])
 def test_sghmc_with_full_batches_has_the_law_of_its_linear_map(friction):
     """Position and momentum together, whitened by the solution of S = B S B' + C C'; a false alarm is 1e-6."""

@@ -437,8 +437,9 @@ def indefinite_fisher_derivative(q, data):
     return T
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kernel", [refhmc.HMC(step_size=0.3, n_steps=5, metric=Fisher()),
-                                    swept(refhmc.NUTS(step_size=0.3, metric=Fisher()))])  # fmt: skip
+                                    refhmc.NUTS(step_size=0.3, metric=Fisher())])  # fmt: skip
 def test_a_metric_that_is_not_positive_definite(kernel, sample):
     """At the start: refused. On the way: a divergence, recorded and never accepted."""
     with pytest.raises(MetricError, match=r"least eigenvalue is -2.5.*SoftAbs\(\) is positive definite everywhere"):

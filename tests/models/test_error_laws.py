@@ -111,6 +111,7 @@ def test_the_draws_of_a_law(name):
         assert scipy.stats.kstest(y, exact(m, s).cdf).pvalue > 1e-5
 
 
+@pytest.mark.sweep
 def test_what_cannot_be_has_no_density():
     for law in (error_laws.LogNormal(1.0), error_laws.Poisson(), error_laws.NegativeBinomial(1.0)):
         assert numbers(law.derivatives, 1.0, -0.5, 1.0, 0.0)[0] == -math.inf

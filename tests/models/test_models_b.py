@@ -151,7 +151,7 @@ def test_posterior_agrees_with_the_published_draws(name):
     assert np.all(np.abs(variance - reference.variance) < 4.5 * np.hypot(variance_se, reference.variance_se))
 
 
-@named
+@pytest.mark.parametrize("name", representatives(TEXTS, ["arK-arK", "garch-garch11"]))
 def test_finite_at_usual_starts_and_picklable(name):
     model = TEXTS[name][0]()
     for q in np.random.default_rng(2).uniform(-2, 2, (200, model.dim)):

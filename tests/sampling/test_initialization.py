@@ -233,6 +233,7 @@ def test_a_time_limit_ends_the_path():
     assert not any("Pathfinder" in each for each in result.warnings)
 
 
+@pytest.mark.sweep
 def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_path, far):
     kernel, control = refhmc.NUTS(), np.zeros(N_CONTROL, np.int64)
     control[STOP] = 1

@@ -396,6 +396,7 @@ def test_positions_that_cannot_be_evaluated(sample):
     assert abs(x.mean() + 0.13879) < 5 * x.std() / np.sqrt(ess)
 
 
+@pytest.mark.sweep
 def test_a_density_that_jumps(sample):
     step = refhmc.Model(2, lambda q, d: -0.5 * np.sum(q * q) - (3.0 if q[0] > 0.3 else 0.0), lambda q, d: -q)
     with pytest.warns(DiscontinuityWarning, match="jumps"):
