@@ -36,6 +36,7 @@ def ess_by_loops(chains: list[list[float]]) -> float:
     return min(total * gamma[0] / variance, total * math.log10(total)) if variance > 0 else total * math.log10(total)
 
 
+@pytest.mark.sweep
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 3), st.integers(2, 41), st.floats(-0.95, 0.95), st.floats(0, 3), st.integers(0, 2**32 - 1))
 def test_the_initial_monotone_sequence_by_loops(m, n, phi, apart, seed):

@@ -74,6 +74,7 @@ def test_a_normal_is_learned(d):
         assert e[-1] / e[0] < (1.5 if metric.is_dense else 8)
 
 
+@pytest.mark.sweep
 def test_where_a_diagonal_needs_long_trajectories_it_is_left():
     """Steps a draw after warm-up, on the same seed: a count, not a time."""
     model = years()

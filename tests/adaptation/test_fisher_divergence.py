@@ -18,6 +18,7 @@ from refhmc.adaptation.fisher_divergence import (
     scales,
     span,
 )
+from tests.helpers.sweeps import swept
 
 
 def positive(d: int, rng, condition: float = 1e4) -> np.ndarray:
@@ -101,7 +102,7 @@ def test_few_draws_find_what_sticks_out(d):
     assert learned.steps_diagonal > 10 * learned.steps
 
 
-@pytest.mark.parametrize(("d", "n"), [(5, 16), (50, 50), (50, 100), (200, 200)])
+@pytest.mark.parametrize(("d", "n"), [(5, 16), (50, 50), swept(50, 100), swept(200, 200)])
 def test_chance_makes_no_directions(d, n):
     """Independent Student-t coordinates, 20 samples each. 6 % of an eigenvalue's chance values lie beyond its cutoff of three
     standard errors where x and s are independent; here they are not, and fewer do. Fitted to all draws at once, n = d

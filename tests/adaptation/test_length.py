@@ -29,6 +29,7 @@ from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.kernels.watched import AN_OCTAVE, MAX_STEPS, N_LENGTHS, WATCHED_ROWS
 from refhmc.metrics import Dense, Fisher, Identity, SoftAbs
 from refhmc.sampling.chain import Chain, make_plan
+from tests.helpers.sweeps import swept
 
 QUIET = {"progressbar": False, "raw": True, "cores": 1}
 N_STEPS, STEP_SIZE = STATS.names.index("n_steps"), STATS.names.index("step_size")
@@ -88,6 +89,7 @@ def test_it_looks_at_the_states_that_shorter_trajectories_would_have_proposed(ji
     assert (min(reached) < max(reached)) == (j > 0)
 
 
+@pytest.mark.sweep
 def test_a_trajectory_that_breaks_off_counts_as_rejected_at_the_lengths_beyond():
     """A wall at q = 1, with no density behind it."""
 
@@ -251,8 +253,8 @@ def test_gibbs_learns_a_length_for_each_block():
     ("kernel", "options"),
     [
         (refhmc.HMC(step_size=0.1), {"tune": 0}),
-        (refhmc.HMC(step_size=0.1), {"tune": SHORTEST_TUNE - 1}),
-        (refhmc.HMC(step_size=0.1), {"tune": 50, "backend": "arrays", "cores": None}),
+        swept(refhmc.HMC(step_size=0.1), {"tune": SHORTEST_TUNE - 1}),
+        swept(refhmc.HMC(step_size=0.1), {"tune": 50, "backend": "arrays", "cores": None}),
         (refhmc.HMC(step_size=0.1, trajectory_length=math.pi / 2), {"tune": 50}),
     ],
 )

@@ -24,6 +24,7 @@ from refhmc.adaptation.pathfinder import (
     path,
     pathfinder,
 )
+from tests.helpers.sweeps import swept
 
 
 def random_pairs(rng, d: int, m: int, condition: float) -> deque:
@@ -149,7 +150,7 @@ def test_one_path_of_a_normal_that_is_not_turned_is_exact_in_it():
     assert found.elbo == pytest.approx(d * math.log(sd * math.sqrt(2 * math.pi)), abs=1e-3)
 
 
-@pytest.mark.parametrize("make", [refhmc.models.EightSchools, refhmc.models.GARCH, refhmc.models.Banana])
+@pytest.mark.parametrize("make", [swept(refhmc.models.EightSchools), swept(refhmc.models.GARCH), refhmc.models.Banana])
 def test_steps_meet_their_conditions_and_end_at_a_mode(make):
     model = make()
     q = np.random.default_rng(3).uniform(-2, 2, model.dim)

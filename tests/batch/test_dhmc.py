@@ -12,7 +12,7 @@ from refhmc.batch.warmup import search_jump_size
 from refhmc.metrics import Diagonal, Identity
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.discontinuous_cases import SWITCH, draw_switch, switch, to_integer
-from tests.helpers.sweeps import every
+from tests.helpers.sweeps import representatives
 
 ENTROPY, N, T = 11, 30, 5
 CHANGES, CLASSIFIER = refhmc.models.ChangePoint(changes=2), refhmc.models.PACBayesClassifier()
@@ -31,7 +31,7 @@ def starts_of(model, n, spread=0.1):
     return center + spread * np.random.default_rng(2).normal(size=(n, model.dim))
 
 
-@pytest.mark.parametrize("name", every(3, CASES))
+@pytest.mark.parametrize("name", representatives(CASES, ["change points"]))
 def test_transition_for_transition(name):
     """The textbook's end, and the compiled kernel's statistics (to the rounding of changes added up)."""
     model, kernel = CASES[name]
@@ -57,6 +57,7 @@ def test_transition_for_transition(name):
     assert stats["is_accepted"].any()
 
 
+@pytest.mark.sweep
 def test_both_kinds_of_moves_and_rejections_are_tested():
     seen = {}
     for name, (model, kernel) in CASES.items():
@@ -68,7 +69,7 @@ def test_both_kinds_of_moves_and_rejections_are_tested():
     assert seen["all jump"]["is_accepted"].all()
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", representatives(CASES, ["change points", "none jumps"]))
 def test_a_chain_is_the_same_alone(name):
     """Bit for bit, beside neighbours outside the support or that are not numbers."""
     model, kernel = CASES[name]
@@ -89,6 +90,7 @@ def without_change(model):
     return refhmc.Model(model.dim, *functions, data=model.data, discontinuous=model.discontinuous)
 
 
+@pytest.mark.sweep
 def test_a_move_asks_for_the_change_or_for_one_density():
     """Where all jump nothing else is asked but L at a trajectory's end: as the text gives it there, to the last bit."""
     model, kernel = CASES["all jump"]
@@ -104,7 +106,7 @@ def test_a_move_asks_for_the_change_or_for_one_density():
             assert np.array_equal(stats["lp"].ravel(), text.text.value_and_gradient(draws.reshape(-1, model.dim))[0])
 
 
-@pytest.mark.parametrize("name", every(2, ["change points", "Jolly-Seber", "all jump"]))
+@pytest.mark.parametrize("name", representatives(["change points", "Jolly-Seber", "all jump"], ["change points"]))
 def test_by_changes_or_by_densities_the_draws_are_the_same(name):
     """To the rounding of L, of which the changes are a small part."""
     model, kernel = CASES[name]
@@ -115,7 +117,8 @@ def test_by_changes_or_by_densities_the_draws_are_the_same(name):
         assert np.allclose(stats[key], theirs[key], rtol=1e-7, atol=1e-7, equal_nan=True), key
 
 
-@pytest.mark.parametrize("exact", every(2, [True, False]))
+@pytest.mark.sweep
+@pytest.mark.parametrize("exact", [True, False])
 def test_the_law_is_kept_and_reached(exact):
     """n of 0, ..., 4 with given probabilities, x | n normal: 20,000 independent chains, after 3 transitions from exact draws,
     or after 60 from one point. Six tests each, at 1e-5: one alarm in 8,000 in all, if 60 are enough to forget the point."""

@@ -17,7 +17,7 @@ from refhmc.metrics import Diagonal, Identity, SoftAbs
 from refhmc.models.on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.discontinuous_cases import draw_switch, switch
-from tests.helpers.sweeps import every, representatives, swept
+from tests.helpers.sweeps import representatives, swept
 
 FUNNEL = refhmc.models.Funnel(2)
 SPLIT = refhmc.models.LogisticRegression(np.random.default_rng(6).normal(size=(30, 3)), np.arange(30) % 2).split(3)
@@ -60,7 +60,7 @@ def statuses(report):
     return {row.name: row.status for row in report.rows}
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", representatives(CASES, ["nuts"]))
 def test_batch(name):
     """Chains alone, in another order, beside NaN, and their numbers; none of it left out."""
     report = examined(name)
@@ -125,8 +125,8 @@ def midpoint(q, p, eps, n):
     [
         (one_uniform, "hmc", "decisions independent"),
         swept(goes_on, midpoint, "alone equals batch"),
-        (spreads, "hmc", "divergent neighbour"),
-        (by_place, "nuts", "order of chains"),
+        swept(spreads, "hmc", "divergent neighbour"),
+        swept(by_place, "nuts", "order of chains"),
     ],
 )
 def test_faults_planted_in_the_batch_are_found(plant, subject, row, monkeypatch):
@@ -182,6 +182,7 @@ def test_orbit(depth, most):
     assert statuses(report)["invariance"] == "PASS", report
 
 
+@pytest.mark.sweep
 def test_what_is_recorded_is_what_the_compiled_kernel_does():
     """On one tape the compiled kernel compares the same uniforms with the same numbers; NUTS and HMC."""
     rng = np.random.default_rng(3)

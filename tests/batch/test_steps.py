@@ -108,6 +108,7 @@ def test_each_row_goes_through_the_parts_in_its_own_order(name):
         assert np.allclose(np.asarray(there[1])[k], path.p[-1], rtol=0, atol=1e-13)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("M", [1, 4])
 @pytest.mark.parametrize("jitter", [0.0, 0.8])
 def test_partial_gradients_of_splits_are_evaluated_once(M, jitter):

@@ -8,6 +8,7 @@ import refhmc
 from refhmc.integrators import RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Identity
 from tests.helpers import fake_device
+from tests.helpers.sweeps import swept
 
 RNG = np.random.default_rng(8)
 MODEL = refhmc.models.LogisticRegression(RNG.normal(size=(60, 3)), RNG.integers(0, 2, 60))
@@ -53,7 +54,7 @@ def streamed_run(monkeypatch, integrator=None):
     return here.draws, there.draws, fake_device.count
 
 
-@pytest.mark.parametrize("integrator", [SymmetricSplit(), RandomizedSplit()])
+@pytest.mark.parametrize("integrator", [SymmetricSplit(), swept(RandomizedSplit())])
 def test_data_are_sent_from_page_locked_memory_beside_the_computing(integrator, monkeypatch):
     here, there, count = streamed_run(monkeypatch, integrator)
     assert np.array_equal(here, there)

@@ -96,7 +96,7 @@ CASES = {
 
 
 SOME = ["hmc, both jitters", "hmc, randomised split", "nuts, too large"]
-MORE = ["hmc, generalised", "nuts"]
+MORE = ["nuts"]
 
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME + MORE))

@@ -21,6 +21,7 @@ from tests.helpers.sweeps import swept
 PLACES = [(case, name, name == next(iter(case.functions))) for case in CASES for name in case.functions]
 SLOW = [["metric", "H", "dH"], ["transition", "make"]]
 FIRST_OF_CHECK = {case.check: case for case in reversed(CASES)}
+DEAR = ("integrator", "orbit", "transition")  # their checks take the longest
 
 
 def places(by_default: Callable[[Case], bool]) -> Any:
@@ -32,7 +33,7 @@ def places(by_default: Callable[[Case], bool]) -> Any:
 
 # In all its shapes but two, which take a second each.
 of_each_function = places(lambda case: [case.check, *case.functions] not in SLOW)
-of_each_check = places(lambda case: case is FIRST_OF_CHECK[case.check])
+of_each_check = places(lambda case: case is FIRST_OF_CHECK[case.check] and case.check != "transition")
 
 
 def raising(function, name: str, good: int, calls: list):
@@ -50,7 +51,7 @@ def raising(function, name: str, good: int, calls: list):
 
 @pytest.mark.parametrize(
     "case",
-    [case if case is FIRST_OF_CHECK[case.check] else swept((case,)) for case in CASES],
+    [case if case is FIRST_OF_CHECK[case.check] and case.check not in DEAR else swept((case,)) for case in CASES],
     ids=[f"{case.check}-{'-'.join(case.functions)[:30]}" for case in CASES],
 )
 def test_nothing_is_said_of_exceptions_where_there_were_none(case):
@@ -98,9 +99,9 @@ def of_two(function):
 @pytest.mark.parametrize(
     ("check", "report"),
     [
-        ("integrator", lambda d: rc.integrator(of_two(step), H, dim=d)),
+        swept("integrator", lambda d: rc.integrator(of_two(step), H, dim=d)),
         swept("integrator", lambda d: rc.integrator(step, of_two(H), dim=d)),
-        ("transition", lambda d: rc.transition(of_two(with_momentum), H, dim=d)),
+        swept("transition", lambda d: rc.transition(of_two(with_momentum), H, dim=d)),
         swept("transition", lambda d: rc.transition(walk, of_two(logp), dim=d)),
         ("randomness", lambda d: rc.randomness(named(lambda rng, q: of_two(lambda x: x)(q), "kernel", walk), dim=d)),
         ("model", lambda d: rc.model(of_two(logp), grad, dim=d)),
@@ -114,6 +115,7 @@ def test_a_wrong_dimension_is_named_as_such(check, report):
     assert "wrong dimension" not in str(report(2))
 
 
+@pytest.mark.sweep
 def test_an_energy_that_raises_leaves_the_rows_that_need_none():
     def broken(q, p):
         raise ValueError("no such place")
@@ -228,6 +230,7 @@ def test_a_budget_is_kept_to_a_call(clock, check, each):
     assert not report.failures, str(report)
 
 
+@pytest.mark.sweep
 def test_what_was_not_done_in_time_is_said_to_be_so(clock):
     report = rc.integrator(slow(step, clock, 1.0), H, dim=2, seconds=40.0, seconds_per_call=None)
     said = {row.status: row.basis for row in report.rows if "40 s that were given" in row.basis}

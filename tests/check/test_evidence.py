@@ -13,6 +13,7 @@ import scipy.stats
 
 from refhmc.check.samplers import evidence
 from tests.helpers.p_values import most_wealth, p_values
+from tests.helpers.sweeps import swept
 
 ALARM = 1e-6
 
@@ -27,6 +28,7 @@ def test_anderson_and_darlings_tail_has_the_known_quantiles(p, critical):
     assert abs(evidence.anderson_tail(critical) - p) < 1e-7
 
 
+@pytest.mark.sweep
 def test_anderson_and_darlings_tail_is_the_law_of_its_sum_of_squares():
     rng = np.random.default_rng(1)
     j = np.arange(1, 400)
@@ -38,7 +40,9 @@ def test_anderson_and_darlings_tail_is_the_law_of_its_sum_of_squares():
     assert abs(evidence.anderson_tail(far) / (math.sqrt(3 / (math.pi * far)) * math.exp(-far)) - 1) < 0.02
 
 
-@pytest.mark.parametrize("test", ["one-sample KS", "one-sample AD", "two-sample KS", "two-sample AD"])
+@pytest.mark.parametrize(
+    "test", [swept("one-sample KS"), "one-sample AD", swept("two-sample KS"), swept("two-sample AD")]
+)
 def test_the_p_values_of_a_right_law_are_uniform(test):
     assert uniform_p(p_values(test, 500, np.random.default_rng(2))) > ALARM
 
@@ -73,6 +77,7 @@ def test_the_scores_keep_every_wealth_positive():
     assert np.abs(evidence.STAKES).max() < 1.0
 
 
+@pytest.mark.sweep
 def test_a_fair_game_seldom_makes_anyone_rich():
     rng = np.random.default_rng(6)
     rich = sum(most_wealth(rng, 400) >= 20 for _ in range(200))
@@ -129,6 +134,7 @@ def test_the_sums_of_bets_on_paths_never_promise_more_than_the_bets_have():
     ).all()
 
 
+@pytest.mark.sweep
 def test_bets_on_paths_are_fair():
     """Means of five dependent scores against four fresh ones and the start's: 20 is reached by at most one run in 20."""
     rng, runs, reached = np.random.default_rng(4), 400, 0

@@ -49,6 +49,7 @@ def test_only_own_reaches_refhmc(path):
     assert bool(outside) == (path == KIT / "own.py"), outside
 
 
+@pytest.mark.sweep
 def test_the_kits_rooms_have_no_circle():
     arrows = architecture.house(architecture.sources_here()).anywhere
     rooms = architecture.within_rooms(architecture.between(arrows, architecture.room_of_check))
@@ -70,6 +71,7 @@ def test_every_package_is_installed():
     assert set(told) == found
 
 
+@pytest.mark.sweep
 def test_a_numpy_function_needs_neither_numba_nor_arviz():
     text = """
         import sys

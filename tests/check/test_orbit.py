@@ -149,7 +149,8 @@ def test_a_one_sided_limit_fails_where_it_is_asked_for():
     assert report.row("invariance").status == "PASS"
 
 
-@pytest.mark.parametrize(("depth", "eps"), [(2, 0.9), swept(3, 0.5)])
+@pytest.mark.sweep
+@pytest.mark.parametrize(("depth", "eps"), [(2, 0.9), (3, 0.5)])
 def test_orbits_at_the_limit_of_divergence_are_found_for_any_seed(depth, eps):
     def energy(q, p):
         return 0.5 * float(p @ p) - cases.log_gaussian(q)
@@ -197,6 +198,7 @@ def few(transition, **options):
     return rc.orbit(transition, leap, cases.log_gaussian, **settings)
 
 
+@pytest.mark.sweep
 def test_depth_and_step_are_given_where_they_are_asked_for():
     def transition(draws, q, p, step_size, max_depth):
         return cases.MultinomialNUTS(*cases.GAUSSIAN, step_size, max_depth)(draws, q, p)
@@ -210,6 +212,7 @@ def test_depth_and_step_are_given_where_they_are_asked_for():
     assert report.severity == "inefficient"
 
 
+@pytest.mark.sweep
 def test_answers_and_arguments_come_in_many_shapes():
     def state(q, p, rng):
         forward = rng.integers(2) == 1
@@ -398,6 +401,7 @@ class OnTape:
         return next(self.tape) < math.exp(min(log_p, 0.0))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("depth", "bug", "status"),
     [

@@ -494,6 +494,7 @@ def test_the_oracle_is_quiet_when_its_reader_leaves():
 # ----------------------------------------------------------------------------------------------------- the driver
 
 
+@pytest.mark.sweep
 def test_a_right_program_passes_and_what_it_lacks_is_not_run(stranger):
     outcome = check_program(stranger(), what=["metric", "integrator"])
     assert outcome.status() == 0, str(outcome)
@@ -527,7 +528,7 @@ def test_answers_in_float32_are_judged_as_such(stranger):
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("crash", "the last words"), ("hang", "no answer to 'step' within 0.4 s")]
+    ("fault", "words"), [("crash", "the last words"), swept("hang", "no answer to 'step' within 0.4 s")]
 )
 def test_a_program_that_crashes_or_hangs_gives_4_and_the_other_checks_go_on(stranger, fault, words):
     began = time.monotonic()
@@ -752,7 +753,7 @@ def compiled(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("source", ["client.cpp", "client.rs"])
+@pytest.mark.parametrize("source", ["client.cpp", swept("client.rs")])
 def test_the_shipped_clients_answer_as_the_oracle_does(compiled, ask, source):
     program = compiled(source)
     rng = np.random.default_rng(2)

@@ -258,6 +258,7 @@ def test_a_seed_counts_once_and_a_line_cut_short_is_passed_over(tmp_path):
     assert ledger.add("a", "v", 4, -math.inf).log_product < -600
 
 
+@pytest.mark.sweep
 def test_under_a_right_code_the_running_product_rarely_reaches_its_bound():
     # Nights of bets on a fair coin. Ville: P(ever >= 1/alpha) <= alpha; 4,000 runs at alpha = 0.05 give at most 200 + 4.5 sd
     # = 262 crossings, with a chance of 3e-6 that more come by accident. With 80 nights to look at.

@@ -17,7 +17,7 @@ import refhmc
 import refhmc.check as rc
 from refhmc.check import targets
 from refhmc.check.mutants import samplers as planted
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 ALARM = 1e-6
 SMOOTH = [
@@ -180,6 +180,7 @@ def test_a_correct_but_odd_sampler_passes(what):
     assert report.row(LAWS[0]).status == "PASS"
 
 
+@pytest.mark.sweep
 def test_persistent_momentum_with_the_right_flip_passes_in_every_shape_of_state():
     t = targets.student_t(2)
     step = planted.persistent(t.log_density, t.gradient, 1.2, 2, 0.4)
@@ -221,7 +222,7 @@ def test_an_ensemble_whose_chains_interact_passes_when_it_says_so():
     assert report.row("chains independent").status == "NOT RUN"
 
 
-@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
+@pytest.mark.parametrize("kernel", [swept("hmc"), "nuts"])
 def test_refhmcs_own_kernels_pass(kernel):
     model = refhmc.models.Gaussian([0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]])
     made = refhmc.HMC(trajectory_length=1.5, step_size=0.9) if kernel == "hmc" else refhmc.NUTS(step_size=0.9)
@@ -244,7 +245,8 @@ def exact_but_lazy(rng, q):
     return np.where(rng.random(q.shape[:-1])[..., None] < 0.5, q, rng.standard_normal(q.shape))
 
 
-@pytest.mark.parametrize("runs", [16, pytest.param(60, marks=pytest.mark.sweep)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("runs", [16, 60])
 def test_a_correct_kernel_fails_no_more_often_than_alpha(runs):
     """At alpha = 0.2 at most what a binomial number of the runs may be."""
     bad = sum(
@@ -264,7 +266,7 @@ def test_a_correct_kernel_fails_no_more_often_than_alpha_in_400_runs():
 # ------------------------------------------------------------------------------------------------------- wrong samplers
 
 
-@pytest.mark.parametrize("id", ["P17-count", "P18", "P25-momentum", "S04"])
+@pytest.mark.parametrize("id", ["P17-count", "P18", swept("P25-momentum"), swept("S04")])
 def test_a_planted_bug_is_found_and_called_a_wrong_law(id):
     pair = next(pair for pair in planted.PAIRS if pair.id == id)
     report = pair.wrong(7)
@@ -298,6 +300,7 @@ def test_delayed_rejection_one_chain_at_a_time_is_told_in_a_minute_of_a_core(tar
     assert report.ok if not bug else report.severity == "wrong law", str(report)
 
 
+@pytest.mark.sweep
 def test_the_shape_of_the_wrong_law_is_said():
     def narrow(rng, q):
         return 0.9 * rng.standard_normal(q.shape)
@@ -344,6 +347,7 @@ def test_chains_may_share_a_random_step_and_a_kernel_may_change_from_call_to_cal
     assert "not repeatable" in report.row("distinct answers").basis
 
 
+@pytest.mark.sweep
 def test_a_kernel_that_never_moves_is_inefficient_not_wrong():
     report = rc.sampler(lambda rng, q: q.copy(), "normal-2", batched=True, seconds=1)
     assert failed(report) == ["moves"]
@@ -380,6 +384,7 @@ def test_with_a_number_of_draws_the_numbers_are_the_same_each_time():
     assert json.loads(first.to_json())["ok"] is True
 
 
+@pytest.mark.sweep
 def test_the_time_is_kept_to():
     began = time.monotonic()
     report = rc.sampler(metropolis, "normal-2", seconds=0.5)
@@ -498,7 +503,7 @@ def study(**more):
     return rc.model_and_sampler(prior, simulate, lambda rng, y: fit(rng, y, **more), simulations=300, name="fit")
 
 
-@pytest.mark.parametrize("more", [{}, {"rho": -0.5}, {"rho": 0.5, "n": 100}])
+@pytest.mark.parametrize("more", [{}, swept({"rho": -0.5}), swept({"rho": 0.5, "n": 100})])
 def test_a_fit_that_draws_from_the_posterior_passes_autocorrelated_or_not(more):
     report = study(**more)
     assert report.ok, str(report)
@@ -516,8 +521,8 @@ def test_draws_that_hang_together_too_much_give_no_answer_but_advice():
     ("more", "row", "said"),
     [
         ({"shift": 0.6}, "ranks", "too large"),
-        ({"scale": 0.6}, "ranks", "too narrow"),
-        ({"scale": 1.6}, "ranks", "too wide"),
+        swept({"scale": 0.6}, "ranks", "too narrow"),
+        swept({"scale": 1.6}, "ranks", "too wide"),
         ({"blind": True}, "ranks that see the data", "ignores"),
     ],
 )

@@ -30,6 +30,7 @@ def test_the_bug_is_found_and_its_twin_is_not(name):
     assert right.ok, right
 
 
+@pytest.mark.sweep
 def test_a_counter_that_stands_still_or_is_missing_decides_nothing():
     step = cases.symmetric(cases.Parts())
     given = {"dim": 2, "eps": 0.3, "tolerance": 0.0, "claims": "evaluations=4"}
@@ -37,6 +38,7 @@ def test_a_counter_that_stands_still_or_is_missing_decides_nothing():
     assert rc.integrator(step, **given).row("evaluations").status == "NOT RUN"
 
 
+@pytest.mark.sweep
 def test_a_tree_that_draws_an_order_is_not_failed_for_another_orbit():
     """Without ``order=`` the orbit of ``leap`` is one of six that it may walk; that is no fault of it."""
     report = rc.orbit(cases.SplitNUTS(True, max_depth=1), cases.both_ways(True), cases.logp, depth=1, eps=0.7, dim=2)

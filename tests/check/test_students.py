@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import refhmc.check as rc
+from tests.helpers.sweeps import representatives, swept
 
 STIFFNESS = np.array([[1.0, 0.3], [0.3, 2.0]])
 PRECISION = np.array([[1.0, 0.6], [0.6, 2.5]])
@@ -116,19 +117,17 @@ def mark(step):
     return rc.integrator(step, energy, dim=2, eps=0.1, seconds=None)
 
 
-def dear(step):
-    """Those that iterate take seconds."""
-    return pytest.param(step, marks=pytest.mark.sweep) if step in (mean_of_the_ends, right_midpoint) else step
+SEEN = (full_first_kick, gradient_not_renewed)
 
 
-@pytest.mark.parametrize("step", [dear(step) for step in SAID_OF_STEPS], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", representatives(SAID_OF_STEPS, SEEN), ids=lambda step: step.__name__)
 def test_a_mistaken_step_is_told_what_it_did(step):
     report = mark(step)
     assert not report.ok
     assert SAID_OF_STEPS[step] in report.diagnosis[0], str(report)
 
 
-@pytest.mark.parametrize("step", [dear(right_leapfrog), dear(right_midpoint)], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", [right_leapfrog, swept(right_midpoint)], ids=lambda step: step.__name__)
 def test_a_right_step_passes(step):
     report = mark(step)
     assert report.ok, str(report)

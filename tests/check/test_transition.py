@@ -51,9 +51,8 @@ def test_the_other_planted_bugs_are_found_and_their_twins_pass(name):
     found(name)
 
 
-@pytest.mark.parametrize(
-    "name", [swept("Barker's rule"), swept("uniforms near one accept"), swept("uniform proposals"), "float32"]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["Barker's rule", "uniforms near one accept", "uniform proposals", "float32"])
 def test_correct_but_odd_kernels_are_in_detailed_balance(name, few_weighted_moves):
     report = mutants.report(mutants.ODD[name], 5)
     assert not report.failures, report
@@ -89,6 +88,7 @@ def test_a_kernel_that_is_nearly_right_is_no_pass(name, few_weighted_moves):
     assert any(name in report.verdict for name in ("detailed balance", "WRONG LAW")), report
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("order", "more"), one_in(9, ["first", "last", "both"], [{}, {"turn": True}, {"alpha": 0.99}]))
 def test_a_momentum_that_is_kept_rightly_passes(order, more, few_weighted_moves):
     report = mutants.report(mutants.refreshed(order, **more), 6, H=mutants.energy)
@@ -212,6 +212,7 @@ def test_a_momentum_and_a_uniform_may_be_handed_over(few_weighted_moves):
     assert rc.transition(heavy, H, dim=2, n_points=3).row("detailed balance").status == FAIL
 
 
+@pytest.mark.sweep
 def test_a_generator_a_draws_and_a_state_object_are_all_understood(few_weighted_moves):
     def by_generator(rng, q):
         new = q + rng.normal(0.0, 1.0, size=q.shape)
@@ -301,6 +302,7 @@ def test_refhmc_s_discontinuous_hmc_does_not_fail(model, step_size):
     assert report.status == INCONCLUSIVE  # its decisions are not seen, and statistics alone are no PASS
 
 
+@pytest.mark.sweep
 def test_a_kernel_that_rejects_everything_is_not_called_stationary():
     kernel = refhmc.DHMC(step_size=0.3, n_steps=3)  # far too long for the change point's rates
     report = rc.transition(kernel, refhmc.Hamiltonian(refhmc.models.ChangePoint()), n_points=3, seconds=4.0)
@@ -357,6 +359,7 @@ def test_a_kernel_that_misbehaves_gets_a_row_that_says_so(kernel):
     assert str(report)
 
 
+@pytest.mark.sweep
 def test_a_kernel_that_changes_its_input_is_told():
     report = rc.transition(mutates, lambda q: -0.5 * q @ q, dim=2, n_points=3, seconds=1.0)
     assert report.row("inputs left alone").status == FAIL

@@ -65,6 +65,7 @@ def test_sample_prints_the_truth_and_writes_files(tmp_path, capsys):
         assert posterior["x"].shape == (4, 300, 10)
 
 
+@pytest.mark.sweep
 def test_a_report_beside_the_run_and_of_its_file(tmp_path, capsys):
     out, page, again = tmp_path / "r.nc", tmp_path / "r.html", tmp_path / "again.html"
     few = ["--draws", "20", "--tune", "30", "--chains", "2", "--quiet", "--kernel", "nuts", "--seed", "7"]
@@ -170,6 +171,7 @@ def test_starts_by_pathfinder(tmp_path):
         assert json.loads(posterior.attrs["starts"]) == ["pathfinder"] * 2
 
 
+@pytest.mark.sweep
 def test_a_network_in_parts_and_its_predictive_band(tmp_path, capsys, monkeypatch):
     """The line about the fit against residuals of one's own; the picture is of the predictions beyond the data, too."""
     from refhmc.plot import predictive
@@ -563,7 +565,7 @@ def test_a_run_goes_on_and_another_begins_with_what_it_learned(tmp_path, capsys)
     assert used.values.tolist() == learned.values.tolist()
 
 
-@pytest.mark.parametrize("kind", ["checkpoint", "store"])
+@pytest.mark.parametrize("kind", [swept("checkpoint"), "store"])
 def test_resume_goes_on_from_a_folder(kind, tmp_path, capsys):
     if kind == "store":
         pytest.importorskip("zarr")

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.core.fingerprint import CHANGES, Fingerprint, differences, fingerprint, package_identity, settled
+from tests.helpers.sweeps import representatives
 
 HEADER = "import math, functools, collections, dataclasses, enum, typing\nimport numpy as np, numba\n"
 
@@ -246,6 +247,7 @@ def test_what_a_function_assigns_to_is_said_to_change():
                         "the variable `n` that log_density closes over"]  # fmt: skip
 
 
+@pytest.mark.sweep
 def test_a_long_chain_of_callees_is_followed_to_its_end():
     """A longer one than Python's limit of recursion."""
     text = "scale = 1\ndef f0(x): return x * scale\n" + "".join(
@@ -531,7 +533,7 @@ def test_every_function_of_a_model_and_its_data_are_part_of_it():
     assert found.startswith("the code of D.square differs")
 
 
-@pytest.mark.parametrize("name", refhmc.models.by_name())
+@pytest.mark.parametrize("name", representatives(refhmc.models.by_name(), ["banana", "eight-schools", "change-point"]))
 def test_a_model_of_refhmc_has_one_fingerprint_before_and_after_it_is_evaluated(name):
     model, again = (refhmc.models.by_name()[name]() for _ in range(2))
     before = model.made_of()

@@ -82,7 +82,7 @@ def test_the_same_text_is_loaded():
     [
         {"helper": "scale * x + 0.0 * x * x"},
         swept({"globals": "scale = 2.5"}),
-        {"globals": "scale = np.float32(2.0)"},
+        swept({"globals": "scale = np.float32(2.0)"}),
         swept({"data": np.array([1.0, 2.0])}),
         swept({"data": np.array([1, 2, 4])}),
         swept({"globals": "scale = 3.0\nhelp = njit(lambda x: 3.0 * x)", "helper": "help(x)", "slope": "3.0"}),
@@ -112,6 +112,7 @@ def test_what_runs_as_python_within_compiled_code_is_not_kept():
         assert not from_cache(model_of(**words))
 
 
+@pytest.mark.sweep
 def test_what_returns_the_wrong_shape_is_refused_each_time():
     for _ in range(2):
         forget_process()

@@ -67,6 +67,7 @@ class Line:
 Q = np.array([0.3, -1.2])
 
 
+@pytest.mark.sweep
 def test_helpers_need_no_decorator():
     """Through several functions, one that calls itself among them."""
     model = refhmc.Model(2, helped_density, helped_gradient, data=Y)
@@ -109,6 +110,7 @@ def test_a_partial_is_compiled_with_what_it_binds(words):
     np.testing.assert_allclose(model.gradient(Q[:1]), gradient_at_scale(Q, Y, 0.5), rtol=1e-15)
 
 
+@pytest.mark.sweep
 def test_a_helper_called_within_a_comprehension():
     def log_density(q, y):
         return -sum([square(each - q[0]) for each in y]) / 2
@@ -181,6 +183,7 @@ def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
     assert np.isfinite(result.draws).all()
 
 
+@pytest.mark.sweep
 def test_arguments_with_defaults_do_not_change_the_protocol():
     def density(q, y, scale=2.0):
         return density_at_scale(q, y, scale)

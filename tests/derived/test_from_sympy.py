@@ -263,6 +263,7 @@ def logistic_and_exponential():
     return refhmc.derive(x / 3 - log(1 + exp(x)) + log(exp(-x) + 2 * exp(x / 2)) - x**2 / 10**6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("at", [-800.0, -30.0, 0.0, 1e-9, 30.0, 800.0])
 def test_far_out_nothing_overflows(logistic_and_exponential, at):
     """Written in plain exp and log, to 1e-13 of mpmath's derivatives in 60 digits."""

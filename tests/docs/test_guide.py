@@ -66,6 +66,7 @@ def test_the_derived_text_is_the_one_shown():
     assert ast.unparse(hessian) == ast.unparse(ast.parse(shown))
 
 
+@pytest.mark.sweep
 def test_the_integers_example_runs():
     """And agrees with the sum over N: P(N) ~ 1/N N!/(N - y)! B(y + 1, N - y + 1); z below 4.5 is passed by 1 - 7e-6."""
     blocks = code_of(GUIDE + "integers.md")

@@ -22,9 +22,10 @@ from refhmc.core.fingerprint import sha256
 from refhmc.core.identity import identity_of
 from refhmc.errors import CheckpointError, ModelError, SamplingError, ShapeError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ImplicitMidpoint, Leapfrog, Yoshida
-from refhmc.metrics import Dense, Fisher, OuterProductSoftAbs, SoftAbs
+from refhmc.metrics import Dense, Fisher, Identity, OuterProductSoftAbs, SoftAbs
 from refhmc.models import Banana, ChangePoint, Funnel, Gaussian, LogisticRegression
 from refhmc.sampling.chain import make_plan
+from tests.helpers.sweeps import swept
 
 numba_only = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 UNCHECKED = ImplicitMidpoint(reversibility_check=False)
@@ -116,12 +117,10 @@ def test_fused_draws_are_those_by_pointer(case):
         assert np.all(np.abs(fused.draws[0, 0] - by_pointer.draws[0, 0]) <= tolerance * scale)
 
 
-@pytest.mark.sweep
-def test_a_fused_trajectory_is_that_by_pointer():
-    H, q, p = refhmc.Hamiltonian(Banana(), Fisher()), np.array([0.3, 0.4]), np.array([1.0, -2.0])
-    one, other = (
-        refhmc.integrate(H, ImplicitMidpoint(), q, p, step_size=0.1, n_steps=20, fuse=how) for how in (False, True)
-    )
+@pytest.mark.parametrize(("metric", "integrator"), [(Identity(), Leapfrog()), swept(Fisher(), ImplicitMidpoint())])
+def test_a_fused_trajectory_is_that_by_pointer(metric, integrator):
+    H, q, p = refhmc.Hamiltonian(Banana(), metric), np.array([0.3, 0.4]), np.array([1.0, -2.0])
+    one, other = (refhmc.integrate(H, integrator, q, p, step_size=0.1, n_steps=20, fuse=how) for how in (False, True))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -335,6 +334,7 @@ def test_what_the_model_raises_is_carried_out_of_fused_code():
     assert 0 < raised.value.partial.draws.shape[1] < 5000
 
 
+@pytest.mark.sweep
 def test_a_checkpoint_is_of_one_binding(tmp_path):
     """The last bits may differ."""
     kernel = refhmc.HMC(step_size=0.4, n_steps=4)

@@ -189,6 +189,7 @@ def test_a_metric():
     rc.metric(H.mass, H=H.energy, logp=GAUSSIAN.log_density, grad_q=H.grad_q, grad_p=H.grad_p, dim=2).assert_ok()
 
 
+@pytest.mark.sweep
 def test_an_integrator():
     """Its steps are those of the formula, are undone, keep the law, and pass the kit; half of one is refused by name."""
     H = refhmc.Hamiltonian(GAUSSIAN)

@@ -46,6 +46,7 @@ def solver_error(H, method, path) -> float:
     return 20 * TIGHT * steps * slope + 1e-14 * steps * np.abs(path.energy).max()
 
 
+@pytest.mark.sweep
 def test_the_error_falls_as_the_order_says():
     left_out = []
 

@@ -21,6 +21,7 @@ from tests.helpers.core_records import plain_model
 from tests.helpers.leapfrog_cases import ANY_CASE, LEAPFROG, METRICS, case, no_density, no_gradient
 from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.random_cases import cases
+from tests.helpers.sweeps import representatives
 
 
 def stable_path(H, q, p, step_size: float, n_steps: int):
@@ -78,6 +79,7 @@ def test_symplectic(name, metric, seed, step, n_steps):
         assert abs(log_volume) <= 1e-14 * size**2
 
 
+@pytest.mark.sweep
 @cases(80)
 @given(**ANY_CASE)
 def test_reversible(name, metric, seed, step, n_steps):
@@ -108,7 +110,9 @@ def true_flow(H, q, p, time: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
-@pytest.mark.parametrize("name", ["gaussian", "banana", "funnel", "eight_schools"])
+@pytest.mark.parametrize(
+    "name", representatives(["gaussian", "banana", "funnel", "eight_schools"], ["gaussian", "funnel"])
+)
 def test_order_two_against_the_true_flow(name, metric):
     """Over one unit of the fastest local time scale, in 20 and in 40 steps."""
     for seed in range(3):
@@ -177,6 +181,7 @@ def test_stable_up_to_step_two():
 # --------------------------------------------------------------------------------------- energies, texts, metrics
 
 
+@pytest.mark.sweep
 @cases(60)
 @given(**ANY_CASE)
 def test_energies_are_those_of_the_hamiltonian(name, metric, seed, step, n_steps):
@@ -193,6 +198,7 @@ def test_energies_are_those_of_the_hamiltonian(name, metric, seed, step, n_steps
         assert energy == pytest.approx(H.energy(x, y), rel=1e-12, abs=1e-12 * (1 + kinetic))
 
 
+@pytest.mark.sweep
 @cases(40)
 @given(**{**ANY_CASE, "metric": st.sampled_from(["identity", "diagonal"])})
 def test_a_diagonal_covariance_given_as_dense_is_the_same(name, metric, seed, step, n_steps):

@@ -34,7 +34,7 @@ from refhmc.models import Banana, Funnel
 from tests.helpers.many_starts import from_each
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.riemannian_cases import MOVED_MODELS, SMOOTH, UNCHECKED, case, model_of
-from tests.helpers.sweeps import one_in, representatives
+from tests.helpers.sweeps import one_in, representatives, swept
 
 FAMILY_ALPHA = 1e-6  # of the random checks of this file together
 LAST_BITS = 4 * np.finfo(float).eps
@@ -190,6 +190,7 @@ def compare_with_all_the_way(method, metrics, seeds, n, **options) -> collection
 WAYS_BACK = [{"tolerance": 1e-6}, {"tolerance": 1e-9}, {"tolerance": 1e-6, "max_iterations": 20}]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("method", "options"), one_in(6, ["midpoint-endpoint", "midpoint-midpoint"], WAYS_BACK))
 def test_a_step_is_used_as_if_its_way_back_were_never_broken_off(method, options):
     """The steps that are used are those of the rule followed to the end, and many ways back are broken off. One difference is
@@ -201,7 +202,9 @@ def test_a_step_is_used_as_if_its_way_back_were_never_broken_off(method, options
     assert found["broken off"] > (20 if "max_iterations" in options else 80)
 
 
-@pytest.mark.parametrize("method", ["midpoint-anderson", "leapfrog-cached", "leapfrog-naive", "tao-2"])
+@pytest.mark.parametrize(
+    "method", [swept("midpoint-anderson"), "leapfrog-cached", swept("leapfrog-naive"), swept("tao-2")]
+)
 def test_other_ways_back_are_followed_to_the_end(method):
     found = compare_with_all_the_way(method, ["fisher", "outer"], range(2), 8, tolerance=1e-6)
     assert found[True, False] + found[False, True] == 0
@@ -432,7 +435,7 @@ def test_only_the_generalised_leapfrog_is_advised_to_scale_its_coordinates(sampl
     ids=["tao", "tao-plain", "leapfrog", "midpoint", "midpoint-middle"],
 )
 @pytest.mark.parametrize(
-    "make", [lambda **k: refhmc.HMC(n_steps=5, **k), lambda **k: refhmc.NUTS(max_treedepth=3, **k)]
+    "make", [lambda **k: refhmc.HMC(n_steps=5, **k), swept(lambda **k: refhmc.NUTS(max_treedepth=3, **k))]
 )
 def test_an_iterate_that_overflows_is_a_failure_of_the_solver(integrator, make):
     """From one point of the banana with 100 momenta, a step of .2: the target has a finite energy at every position."""
@@ -457,7 +460,7 @@ def hole_gradient(q, data):
 
 
 @pytest.mark.parametrize(
-    "kernel", [refhmc.HMC(step_size=0.3, n_steps=8), refhmc.NUTS(step_size=0.3)], ids=["hmc", "nuts"]
+    "kernel", [swept(refhmc.HMC(step_size=0.3, n_steps=8)), refhmc.NUTS(step_size=0.3)], ids=["hmc", "nuts"]
 )
 def test_no_statistic_is_nan_where_the_density_is(kernel, sample):
     model = refhmc.Model(2, hole, hole_gradient, initial=[0.0, 0.0])

@@ -44,7 +44,7 @@ from tests.helpers.discontinuous_cases import (
 )
 from tests.helpers.many_starts import from_each
 from tests.helpers.posteriors import plain_ess, z_scores
-from tests.helpers.sweeps import every, one_in, swept
+from tests.helpers.sweeps import every, one_in, representatives, swept
 
 FAMILY_ALPHA = 1e-4
 N_TESTS = 100
@@ -73,7 +73,7 @@ def case(name: str, seed: int):
 
 
 @pytest.mark.parametrize("name", ["grid", "grid-log"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", every(5, range(5)))
 def test_energy_is_kept_where_the_density_is_constant_but_for_jumps(name, seed):
     H, q, p, rng = case(name, seed)
     start, moved, flips = H.energy(q, p), 0, 0
@@ -86,7 +86,9 @@ def test_energy_is_kept_where_the_density_is_constant_but_for_jumps(name, seed):
     assert flips > 20
 
 
-@pytest.mark.parametrize("name", ["grid", "grid-log", "closed", "switch", "switch-full", "pair"])
+@pytest.mark.parametrize(
+    "name", [swept("grid"), "grid-log", "closed", swept("switch"), swept("switch-full"), swept("pair")]
+)
 @pytest.mark.parametrize("seed", [0, swept(1), swept(2)])
 def test_a_step_is_undone_in_the_reverse_order(name, seed):
     """By the same step with the momentum reversed, and by one of the opposite size."""
@@ -341,6 +343,7 @@ def test_transitions_keep_the_exact_law(name, kernel):
     assert 0.2 < stats["no_flip_rate"].mean() < 0.9
 
 
+@pytest.mark.sweep
 def test_a_wrong_change_of_density_is_made_good_by_the_decision_where_it_can_be():
     """An antisymmetric but wrong change: the moves are still reversible, and the true energies decide."""
 
@@ -363,6 +366,7 @@ def test_a_wrong_change_of_density_is_made_good_by_the_decision_where_it_can_be(
     assert min(least_p_of_switch(ends)) > LEAST_P
 
 
+@pytest.mark.sweep
 def test_the_laws_tests_see_a_wrong_model():
     """Power: the density without the widths of the cells."""
     compiled_log_density = numba.njit(switch_log_density)
@@ -394,7 +398,7 @@ def run(name: str):
     return model, refhmc.sample(model, draws=draws, random_seed=12, progressbar=False, raw=True)
 
 
-@pytest.mark.parametrize("name", every(2, RUNS))
+@pytest.mark.parametrize("name", representatives(RUNS, ["closed-population", "cell-grid"]))
 def test_means_and_variances(name):
     """Against enumeration, by z-test; 24 comparisons."""
     model, result = run(name)
@@ -404,7 +408,7 @@ def test_means_and_variances(name):
     assert json.loads(result.attributes["kernel"])["name"] == "DHMC"
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", representatives(RUNS, ["closed-population", "cell-grid"]))
 def test_warm_up_reaches_the_no_flip_rate(name):
     _, result = run(name)
     assert 0.7 <= result.sample_stats["no_flip_rate"].mean() <= 0.9
@@ -653,6 +657,7 @@ def test_an_interrupted_run_is_a_prefix(sample):
         assert np.array_equal(part.draws[:, :n], whole.draws[:, :n])
 
 
+@pytest.mark.sweep
 def test_a_python_model_draws_what_the_compiled_one_does(sample):
     """Numba cannot compile the first (it imports); the same draws, up to rounding of two libraries' logarithms."""
 

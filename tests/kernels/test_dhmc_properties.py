@@ -15,6 +15,7 @@ import functools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def size_of(H, q, p) -> float:
 PATHS = {"seed": SEEDS, "eps": st.floats(0.02, 1.2), "n_steps": st.integers(1, 12)}
 
 
+@pytest.mark.sweep
 @cases(100)
 @given(name=st.sampled_from(NAMES), **PATHS)
 def test_a_path_is_that_of_the_algorithm_and_goes_back(name, seed, eps, n_steps):
@@ -142,6 +144,7 @@ def test_a_path_is_that_of_the_algorithm_and_goes_back(name, seed, eps, n_steps)
         np.testing.assert_allclose(sign * back_p, p0, rtol=0, atol=allowed)
 
 
+@pytest.mark.sweep
 @cases(40)
 @given(name=st.sampled_from(ALL_JUMP), seed=SEEDS, eps=st.floats(0.02, 2.0))
 def test_where_all_coordinates_jump_the_energy_is_kept_to_its_last_bits(name, seed, eps):
@@ -157,6 +160,7 @@ def test_where_all_coordinates_jump_the_energy_is_kept_to_its_last_bits(name, se
         assert abs(H.energy(q, p) - first) <= 8 * ULP * k * model.dim * largest
 
 
+@pytest.mark.sweep
 @cases(60)
 @given(name=st.sampled_from(["closed", "change-point", "jolly-seber", "switch"]), seed=SEEDS)
 def test_with_smooth_coordinates_the_energy_error_falls_as_the_square_of_the_step(name, seed):

@@ -24,7 +24,7 @@ from tests.helpers.laws import LAWS
 from tests.helpers.leapfrog_cases import model as model_of_law
 from tests.helpers.posteriors import z_scores
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 FAMILY_ALPHA = 1e-4
 FUNNEL = refhmc.models.Funnel(3)
@@ -255,7 +255,7 @@ def test_any_cores_and_chains(unbroken):
         assert np.array_equal(other.draws[:2], unbroken.draws)
 
 
-@pytest.mark.parametrize("stops", [(0,), (130, 131), (300, 700), (950,)])
+@pytest.mark.parametrize("stops", [(130, 131), *(swept((stops,)) for stops in [(0,), (300, 700), (950,)])])
 def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path):
     options = {"chains": 2, "save_warmup": True, "checkpoint": tmp_path}
     for stop in stops:
@@ -269,6 +269,7 @@ def test_stopped_and_resumed_is_unbroken(stops, unbroken, tmp_path):
         refhmc.sample(FUNNEL, Gibbs({"x": HMC(metric=Dense(), n_steps=4), "v": NUTS()}), **RUN, **options)
 
 
+@pytest.mark.sweep
 def test_a_run_stopped_by_the_clock_has_whole_draws():
     result = refhmc.sample(FUNNEL, KERNEL, **{**RUN, "draws": 10**6}, chains=1, max_seconds=0.3)
     assert result.attributes["stopped_by"] == "time"
@@ -325,6 +326,7 @@ def test_statistics_of_the_draw_and_of_the_blocks(unbroken):
     assert set(unbroken.posterior) == {"v", "x"}
 
 
+@pytest.mark.sweep
 def test_warnings_name_the_block():
     kernel = Gibbs(
         {

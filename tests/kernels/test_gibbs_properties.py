@@ -140,6 +140,7 @@ def test_a_block_that_jumps_beside_a_smooth_one(seed):
     assert np.isfinite(stats).all()
 
 
+@pytest.mark.sweep
 @cases(30)
 @given(name=st.sampled_from(NAMES), seed=SEEDS)
 def test_the_energy_of_a_block_is_the_joint_energy(name, seed):

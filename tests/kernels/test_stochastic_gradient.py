@@ -178,6 +178,7 @@ def assert_normal(z: np.ndarray, false_alarm: float) -> None:
         assert 2 * min(squares.cdf(row @ row), squares.sf(row @ row)) > false_alarm / (2 * k)
 
 
+@pytest.mark.sweep
 def test_sgld_with_full_batches_is_its_ar1():
     """Mean, variance and lag-1 correlation, 1,000 chains for each precision; a false alarm is 1e-6. A variance that is off by
     25 % is seen in nine of ten runs, and the target's own, off by up to 61 %, is refused."""
@@ -195,6 +196,7 @@ def test_sgld_with_full_batches_is_its_ar1():
     assert scipy.stats.chi2(len(x)).sf(9.0 * x @ x) < 1e-12
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("friction", [0.2, 0.7])
 def test_sghmc_with_full_batches_has_the_law_of_its_linear_map(friction):
     """Position and momentum together, whitened by the solution of S = B S B' + C C'; a false alarm is 1e-6."""
@@ -325,6 +327,7 @@ def test_the_mean_of_the_minibatches_is_the_full_gradient(name):
     np.testing.assert_allclose(np.mean(seen, axis=0), whole.gradient(q), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.sweep
 def test_each_pass_has_a_new_uniform_order():
     """3,600 passes through four parts, chi-square over the 24 orders, and over the pairs of one pass's last part and the next
     one's first: a false alarm is 1e-6. An order that comes half again as often as it should is seen in nine of ten runs."""
@@ -417,6 +420,7 @@ def half_line_gradient(q, data):
     return np.array([-1.0])
 
 
+@pytest.mark.sweep
 def test_a_chain_that_leaves_the_support_goes_back_to_where_its_transition_began():
     model = refhmc.Model(1, half_line, half_line_gradient)
     # 3.5, 2.5, 1.5, .5, -.5; the density is asked for once more from there

@@ -85,6 +85,7 @@ def test_a_stack_is_each_of_them(metric, name):
             assert close(T.half_log_det(q[k]), 0.5 * np.linalg.slogdet(mass)[1], condition)
 
 
+@pytest.mark.sweep
 def test_bands_that_the_model_gives():
     volatility = refhmc.models.StochasticVolatility(T=5)
     block = refhmc.conditional(volatility, "x", 0.1 * np.ones(volatility.dim))

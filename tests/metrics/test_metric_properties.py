@@ -113,6 +113,7 @@ def some_case(name: str, which: str, alpha: float, seed: int):
 ANY = {"name": st.sampled_from(MODELS), "alpha": ALPHAS, "seed": SEEDS}
 
 
+@pytest.mark.sweep
 @cases(150)
 @given(which=st.sampled_from(EUCLIDEAN + DEPENDENT), **ANY)
 def test_mass_velocity_energy_and_momentum_are_of_one_matrix(name, which, alpha, seed):
@@ -140,6 +141,7 @@ def test_mass_velocity_energy_and_momentum_are_of_one_matrix(name, which, alpha,
     assert H.energy(q, -p) == H.energy(q, p)
 
 
+@pytest.mark.sweep
 @cases(60)
 @given(which=st.sampled_from(DEPENDENT), **ANY)
 def test_the_force_is_the_slope_of_the_energy(name, which, alpha, seed):
@@ -175,6 +177,7 @@ def funnel_of_rotated_x(Q: np.ndarray):
     return model_of("funnel-3")
 
 
+@pytest.mark.sweep
 @cases(60)
 @given(
     target=st.sampled_from([rotated_logistic, rotated_gaussian, funnel_of_rotated_x]),

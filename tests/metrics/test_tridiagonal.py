@@ -8,6 +8,7 @@ import pytest
 import refhmc
 from refhmc.errors import MetricError, MissingDerivativeError, ShapeError
 from refhmc.metrics import Dense, Tridiagonal
+from tests.helpers.sweeps import swept
 
 D = 7
 
@@ -46,8 +47,8 @@ def test_the_hamiltonian_is_that_of_the_matrix(d):
     "integrator",
     [
         refhmc.integrators.Leapfrog(),
-        refhmc.integrators.Yoshida(refhmc.integrators.Leapfrog()),
-        refhmc.integrators.ImplicitMidpoint(tolerance=1e-13),
+        swept(refhmc.integrators.Yoshida(refhmc.integrators.Leapfrog())),
+        swept(refhmc.integrators.ImplicitMidpoint(tolerance=1e-13)),
     ],
 )
 def test_trajectories_are_those_of_the_dense_metric(integrator):

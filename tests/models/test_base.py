@@ -89,7 +89,7 @@ def test_the_in_place_protocol_gives_the_same(sample):
         swept([1.0, 2.0], lambda data: data[1] == 2.0 and data.shape == (2,)),
         swept(np.arange(6.0).reshape(2, 3), lambda data: data[1, 2] == 5.0 and data.ndim == 2),
         swept(np.arange(24).reshape(2, 3, 4), lambda data: data[1, 2, 3] == 23),
-        ((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
+        swept((np.ones(2), np.eye(3), 7, 1.5), lambda data: data[1][2, 2] == 1.0 and data[2] == 7 and data[3] == 1.5),
     ],
 )
 def test_every_kind_of_data_arrives_as_it_is(data, expression):
@@ -172,6 +172,7 @@ def test_constrain_for_one_position_or_for_many(constrain):
     assert model.constrain(np.zeros((0, 3)))["ab"].shape == (0, 2)
 
 
+@pytest.mark.sweep
 def test_models_travel_between_processes():
     for model in (refhmc.models.Funnel(4), refhmc.Model(3, log_density, gradient, data=DATA, names=["a", "b", "c"])):
         copy = pickle.loads(pickle.dumps(model))

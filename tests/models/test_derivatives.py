@@ -29,7 +29,7 @@ from refhmc import models
 from refhmc.errors import MissingDerivativeError
 from tests.helpers.derivatives import SERIES, SIZES, assert_close, call_plain, complex_step
 from tests.helpers.random_cases import cases
-from tests.helpers.sweeps import every, one_in
+from tests.helpers.sweeps import every, one_in, swept
 
 CAUGHT = {"n": [9, 12, 7, 5], "R": [9, 11, 7], "r": [5, 6, 2], "m": [0, 4, 5, 4]}
 
@@ -146,10 +146,18 @@ KINDS = {
 }
 
 
-def at_positions(test):
-    """Run ``test(model, q, rng)`` for every model at positions of all four kinds (by default every other model at one)."""
+# By default those that take little to compile.
+SEEN = ["funnel", "banana", "eight-schools-noncentred", "eight-schools-centred", "linear-regression", "change-point"]
+CASES = [
+    *one_in(4, SEEN, KINDS),
+    *(swept(name, kind) for name in MODELS if name not in SEEN for kind in KINDS),
+]
 
-    @pytest.mark.parametrize(("name", "kind"), one_in(8, MODELS, KINDS))
+
+def at_positions(test):
+    """Run ``test(model, q, rng)`` for every model at positions of all four kinds (by default some models, each at one)."""
+
+    @pytest.mark.parametrize(("name", "kind"), CASES)
     def run(name, kind):
         model = model_of(name)
 

@@ -225,8 +225,8 @@ def smooth_gradient(q, data):
     return -q
 
 
-@pytest.mark.parametrize("height", [0.7, swept(3.0), 40.0])
-@pytest.mark.parametrize("kernel", [refhmc.HMC, refhmc.NUTS])
+@pytest.mark.parametrize("height", [swept(0.7), swept(3.0), 40.0])
+@pytest.mark.parametrize("kernel", [refhmc.HMC, swept(refhmc.NUTS)])
 def test_a_jump_nobody_declared_is_found(kernel, height, sample):
     """Two points either side of .3, next to each other, and the coordinate that makes the difference."""
     model = refhmc.Model(3, step_log_density, smooth_gradient, data=height, names=["a", "b", "c"], name="step")
@@ -254,6 +254,7 @@ def steep_gradient(q, data):
     return g
 
 
+@pytest.mark.sweep
 def test_what_is_only_steep_is_not_called_a_jump(sample):
     model = refhmc.Model(2, steep_log_density, steep_gradient, data=1000.0, name="steep")
     with warnings.catch_warnings():

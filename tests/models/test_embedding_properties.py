@@ -42,6 +42,7 @@ def embedded(draw):
     return embedding, np.array(sorted({lowest, min(lowest + 1, top), max(top - 1, lowest), top, *inside}))
 
 
+@pytest.mark.sweep
 @cases(200)
 @given(embedded())
 def test_every_integer_returns(case):
@@ -76,6 +77,7 @@ def test_borders_and_outside(case):
         assert not embedding.contains(embedding.integers(above)).any()
 
 
+@pytest.mark.sweep
 @cases(200)
 @given(embedded(), st.integers(1, 300))
 def test_widths_add_up(case, count):
@@ -109,6 +111,7 @@ def test_an_integer_whose_cell_has_no_room_is_refused(a, power, near):
         embedding.embed([5, 2**60])
 
 
+@pytest.mark.sweep
 @cases(100)
 @given(KIND, st.integers(-5, 5), st.floats(allow_nan=True, allow_infinity=True))
 def test_any_position_has_an_integer(a, lowest, x):

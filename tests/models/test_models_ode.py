@@ -128,6 +128,7 @@ def test_derivatives_of_the_right_hand_side():
                 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("theta", representatives(POSITIONS, POSITIONS[:1]))
 def test_states_and_sensitivities_are_those_of_another_integrator(few, theta):
     times = few.data.times
@@ -372,6 +373,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", representatives(KERNELS, ["hmc"]))
 def test_an_ode_that_fails_is_recorded_with_the_solvers_words(name, bounded, sample, capfd):
     """A divergence; where an iterate of an implicit step met it, a failure of that step's solver."""
@@ -524,6 +526,7 @@ def test_without_the_third_derivatives_of_the_right_hand_side_it_says_what_is_mi
         bounded.data.solve([0.5], 3)
 
 
+@pytest.mark.sweep
 def test_softabs_on_an_ode(few):
     """The force from the third derivatives is the slope of the energy, by extrapolated differences."""
     H, q = refhmc.Hamiltonian(few, refhmc.metrics.SoftAbs(alpha=1e-2)), np.array(POSITIONS[0])

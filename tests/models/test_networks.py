@@ -45,7 +45,9 @@ MODELS = {
         images(2, (5, 5)), [0, 1], channels=[2], dense=[2], side=3, pool=1, activation="tanh"
     ),
 }
-any_network = pytest.mark.parametrize("name", sorted(MODELS))
+any_network = pytest.mark.parametrize(
+    "name", representatives(sorted(MODELS), ["cnn relu", "selu bernoulli", "tanh softmax"])
+)
 
 
 def layers_of(model) -> tuple:
@@ -311,6 +313,7 @@ def test_split_models_travel_and_are_told_apart():
     assert not model.made_of().unknown
 
 
+@pytest.mark.sweep
 def test_parts_with_the_same_functions_are_compiled_once():
     """Whoever splits a model of his own makes the functions anew for each part, as a rule."""
 
@@ -502,8 +505,8 @@ def test_gradients_are_torchs(kind):
     assert np.abs(model.gradient(q) - want).max() <= 1e-10 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kernel", [refhmc.NUTS(max_treedepth=3), refhmc.HMC(step_size=0.02, n_steps=4)])
+@pytest.mark.parametrize("dtype", [np.float64, swept(np.float32)])
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(max_treedepth=3), swept(refhmc.HMC(step_size=0.02, n_steps=4))])
 def test_networks_are_sampled_and_go_on_from_a_checkpoint(kernel, dtype, tmp_path):
     model = mlp([1, 3, 1], "tanh", "gaussian", dtype=dtype)
     run = {"tune": 15, "chains": 2, "random_seed": 4, "progressbar": False, "raw": True}

@@ -16,7 +16,6 @@ from refhmc.metrics import Fisher, Tridiagonal
 from refhmc.models.stochastic_volatility import StochasticVolatility, simulate, unconstrain
 from tests.helpers.derivatives import SERIES, assert_close, call_plain, complex_step
 from tests.helpers.posteriors import plain_ess
-from tests.helpers.sweeps import representatives
 
 BLOCKS = {"x": ["x"], "parameters": ["beta", "sigma", "phi"]}
 Y = SERIES[:6]
@@ -58,7 +57,8 @@ def position(rng):
     return np.append(rng.normal(size=len(Y)), rng.normal(size=3) * [0.5, 0.5, 1.0])
 
 
-@pytest.mark.parametrize("block", representatives(BLOCKS, ["parameters"]))
+@pytest.mark.sweep
+@pytest.mark.parametrize("block", BLOCKS)
 def test_conditionals_are_the_joint_model(block):
     model, rng = StochasticVolatility(Y), np.random.default_rng(2)
     for _ in range(5):
@@ -78,6 +78,7 @@ def test_conditionals_are_the_joint_model(block):
         assert_close(moved, part.third_derivative(b), tensor, 1e-12, what="third")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("block", BLOCKS)
 def test_conditionals_derivatives_are_complex_steps(block):
     model, rng = StochasticVolatility(Y), np.random.default_rng(3)
@@ -96,6 +97,7 @@ def test_conditionals_derivatives_are_complex_steps(block):
             assert_close(x, np.append(getattr(part, key)(x, M), scale), contraction, what=key)
 
 
+@pytest.mark.sweep
 def test_trace_at_the_published_length():
     """At T = 1,000 the third derivative has 10^9 entries; along a direction it is a difference of Hessians."""
     x, y = simulate(1000)

@@ -22,7 +22,7 @@ import refhmc
 from refhmc.errors import MissingDerivativeError, MissingTextError
 from refhmc.models.on_arrays import TextOnArrays
 from refhmc.numerics import batched
-from tests.helpers.sweeps import representatives, swept
+from tests.helpers.sweeps import every, representatives, swept
 
 MATRICES = ("hessian", "fisher", "fisher_bands")
 TRACES = ("trace", "fisher_trace")
@@ -156,7 +156,13 @@ def sizes(text, key, q, M):
 
 
 # The largest networks' contractions take seconds; of a smaller one they stay.
-LONG = [(name, key) for name in ("cnn-two", "cnn-no-pooling") for key in ("trace", "fisher_trace")]
+# Of these, what is compiled for the matrices and traces takes seconds.
+LONG = [
+    (name, key)
+    for name in MODELS
+    if name.startswith(("cnn", "mlp-relu", "mlp-selu", "softmax", "volatility", "breast-cancer"))
+    for key in (*MATRICES, *TRACES)
+]
 
 
 @pytest.mark.parametrize(("name", "key"), representatives(CASES, [case for case in CASES if case not in LONG]))
@@ -184,7 +190,7 @@ def test_the_text_is_the_compiled_model(name, key):
     assert error.max() <= 1, (error.max(), np.argwhere(error > 1)[:5])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", every(3, MODELS))
 def test_leading_axes_and_neighbours_do_not_matter(name):
     """A position alone, in (1,), (5,) and (2, 3), beside positions that are not finite or overflow: bitwise the same beside
     any neighbours; and by itself, too, where no matrix product runs over the positions."""
@@ -273,7 +279,9 @@ class OfAUser(TextOnArrays):
         return -0.5 * (q * q).sum(axis=-1), -q
 
 
-@pytest.mark.parametrize("name", ["banana", "breast-cancer", swept("softmax"), "mlp-tanh", swept("cnn-two")])
+@pytest.mark.parametrize(
+    "name", ["banana", swept("breast-cancer"), swept("softmax"), swept("mlp-tanh"), swept("cnn-two")]
+)
 def test_a_split_model_is_the_sum_of_its_parts(name):
     """With the parts' texts in ``parts``; the sum is that of the whole, to rounding."""
     whole, rng = model_called(name), np.random.default_rng(10)

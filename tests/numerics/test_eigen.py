@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from refhmc.core.compiled import plain
 from refhmc.numerics.eigen import GRADED, eigen, jacobi, products
 from tests.helpers.random_cases import cases
+from tests.helpers.sweeps import swept
 
 EPSILON = 2.0**-52
 
@@ -91,7 +92,7 @@ def check(A, orthogonal=4.0, reconstructed=8.0):
 # ------------------------------------------------------------------------------------------------- against many digits
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 50])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, swept(50)])
 def test_funnel(n):
     """Every eigenvalue of the funnel's Hessian to 1e-14 of itself (measured 1.1e-15 times the condition number)."""
     rng = np.random.default_rng(n)

@@ -75,6 +75,7 @@ def test_the_kit_finds_the_jacobian_there():
     )
 
 
+@pytest.mark.sweep
 def test_a_third_derivative_is_as_good_as_a_trace():
     names = refhmc.Parameters(x=Positive(shape=2), L=CholeskyCorrelation(2))
 

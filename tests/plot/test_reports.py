@@ -79,6 +79,7 @@ def test_a_page_that_stands_by_itself(tmp_path):
     assert all(attrs["scope"] in ("row", "col") for attrs in page.all("th"))
 
 
+@pytest.mark.sweep
 def test_names_do_no_harm(tmp_path):
     run = made_run(model=EVIL, warnings=[EVIL], name=EVIL, diverging=[(0, 4)])
     run.attributes.update({name: EVIL for name in ("kernel", "adaptation", "device", "stopped_by", "refhmc_version")})
@@ -89,6 +90,7 @@ def test_names_do_no_harm(tmp_path):
     assert {tag for tag, _, _ in page.elements} <= TAGS
 
 
+@pytest.mark.sweep
 def test_what_it_says(tmp_path):
     run = made_run(chains=3, draws=50, warnings=["First: do this.", "Second."])
     text, page = page_of(run, tmp_path)
@@ -107,6 +109,7 @@ def test_what_it_says(tmp_path):
         assert ("! " in cells) == (expected[4] < 300 or expected[5] > 1.01)
 
 
+@pytest.mark.sweep
 def test_the_known_truth_is_beside_the_means(tmp_path):
     run = made_run(d=2, draws=100)
     x = run.posterior["x"]
@@ -154,6 +157,7 @@ def test_the_report_of_a_file_is_that_of_the_run(tmp_path):
     assert without_time[0] == without_time[1]
 
 
+@pytest.mark.sweep
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "run.html"
     path.write_text("old")

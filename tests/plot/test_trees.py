@@ -10,7 +10,7 @@ import pytest
 import refhmc
 from refhmc.integrators import ExplicitTao, ImplicitMidpoint
 from refhmc.metrics import Fisher, Identity
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 PLAIN = refhmc.models.Gaussian(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
 FUNNEL, BANANA = refhmc.models.Funnel(2), refhmc.models.Banana()
@@ -112,7 +112,7 @@ def test_what_is_drawn():
     assert f"{made.move.n_steps} steps, depth {made.move.tree_depth}, ended by a U-turn" in figure.get_suptitle()
 
 
-@pytest.mark.parametrize("name", ["full", "diverges"])
+@pytest.mark.parametrize("name", [swept("full"), "diverges"])
 def test_other_ends_are_drawn(name):
     model, kernel = CASES[name]
     figure = refhmc.plot.nuts_tree(model, kernel, np.full(model.dim, 0.3), rng=1)

@@ -12,6 +12,7 @@ import refhmc
 from refhmc import models
 from refhmc.errors import GradientError, InitError, MetricError, MissingDerivativeError, ModelError, ShapeError
 from tests.helpers.models import FEW_CALLS
+from tests.helpers.sweeps import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.PythonModelWarning")
 NAN, INF = float("nan"), float("inf")
@@ -357,12 +358,13 @@ def test_metrics(normal, sample, metric, error, words):
         (lambda q, data: -0.5 * np.sum(q * q), lambda q, data: None, "gradient must return real numbers"),
     ],
 )
-@pytest.mark.parametrize("initvals", [[0.1, 0.2], None])
+@pytest.mark.parametrize("initvals", [[0.1, 0.2], swept(None)])
 def test_functions_that_return_the_wrong_thing(sample, log_density, gradient, words, initvals):
     with pytest.raises(ModelError, match=words):
         sample(refhmc.Model(2, log_density, gradient), initvals=initvals)
 
 
+@pytest.mark.sweep
 def test_a_function_that_changes_its_argument(sample):
     def log_density(q, data):
         q += 1.0
@@ -450,6 +452,7 @@ def test_energies_that_are_not_finite_are_divergences_never_accepted(sample, ker
     assert np.isfinite(result.sample_stats["energy"]).all()
 
 
+@pytest.mark.sweep
 def test_callers_arrays_are_converted_and_never_changed(normal, sample):
     start = np.array([1, 2])
     for initvals in (start, [1, 2], np.array([1.0, 2.0], dtype=np.float32), (1, 2.0)):

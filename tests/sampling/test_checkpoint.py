@@ -36,7 +36,7 @@ from refhmc.sampling.journal import Rows
 from refhmc.sampling.keeper import Keeper
 from tests.helpers.random_cases import cases
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import every, representatives
 
 KERNEL = refhmc.NUTS(metric=refhmc.metrics.Dense())
 RUN = {"draws": 700, "tune": 600, "chains": 2, "random_seed": 9, "progressbar": False, "raw": True}
@@ -186,6 +186,7 @@ def python_model(before=lambda: None, **options):
     return refhmc.Model(2, log_density, gradient, in_python="a test", **options)
 
 
+@pytest.mark.sweep
 def test_a_slow_chain_is_saved_by_time_not_by_the_number_of_its_draws(tmp_path, monkeypatch):
     """Each evaluation waits until a file with draws is there: if none came before the last draw, the test would end without."""
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.05)
@@ -644,7 +645,7 @@ def test_several_threads_read_at_once():
         gc.callbacks.remove(give_way)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", every(4, DAMAGES))
 def test_a_damaged_checkpoint_is_refused_by_name(damage, tmp_path):
     model, folder = refhmc.models.Funnel(3), tmp_path / "run"
     refhmc.sample(model, KERNEL, **FEW, checkpoint=folder)
@@ -678,6 +679,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 # -------------------------------------------------------------------------------------------------------- two writers
 
 
+@pytest.mark.sweep
 def test_a_second_writer_is_refused_and_removes_nothing(tmp_path):
     refused = []
 

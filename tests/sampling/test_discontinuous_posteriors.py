@@ -33,6 +33,7 @@ def z_of_shares(indicators: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return (indicators.mean(axis=(0, 1)) - levels) / np.sqrt(levels * (1 - levels) / size)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("changes", [1, 2])
 def test_change_points(changes, sample):
     model = refhmc.models.ChangePoint() if changes == 1 else refhmc.models.ChangePoint(COUNTS, changes=2)

@@ -93,7 +93,9 @@ STEPS_AFTER_THE_LAST_DRAW = [
 ]
 
 
-@pytest.mark.parametrize("error", [Injected(), KeyboardInterrupt(), MemoryError(), OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize(
+    "error", [swept(Injected()), KeyboardInterrupt(), swept(MemoryError()), OSError(errno.ENOSPC, "full")]
+)
 @pytest.mark.parametrize(("owner", "name"), STEPS_AFTER_THE_LAST_DRAW, ids=lambda x: getattr(x, "__name__", x))
 def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monkeypatch, owner, name, error):
     monkeypatch.setattr(owner, name, raising(error))
@@ -128,6 +130,7 @@ def test_each_warning_may_be_an_error(sample):
         assert caught.value.partial.posterior["v"].shape == (4, 300)
 
 
+@pytest.mark.sweep
 def test_a_jump_that_is_found_may_be_an_error(sample):
     model = refhmc.Model(
         1, lambda q, data: -0.5 * q[0] ** 2 - (2.0 if q[0] > 0.3 else 0.0), lambda q, data: -q, name="step"
@@ -237,7 +240,8 @@ def interrupted_at(line, run):
     return result, next(passed) > line
 
 
-@pytest.mark.parametrize("every", [17, swept(1)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("every", [17, 1])
 def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected, every):
     """Lines of the end of ``sample`` are interrupted: in one run of it after the other, ``every`` lines further on."""
     with warnings.catch_warnings():
@@ -256,7 +260,7 @@ def test_ctrl_c_at_any_line_after_the_last_draw(normal, sample, expected, every)
 
 
 @pytest.mark.parametrize(
-    ("error", "when"), one_in(3, [Injected("no"), SystemExit(1), GeneratorExit()], ["first", "middle", "last"])
+    ("error", "when"), one_in(9, [Injected("no"), SystemExit(1), GeneratorExit()], ["first", "middle", "last"])
 )
 def test_a_progress_callback_that_raises(normal, sample, when, error):
     run = RUN if when == "last" else LONG
@@ -475,7 +479,7 @@ def stop_by(number, after=200):
 
 
 @posix
-@pytest.mark.parametrize("handler", [signal.SIG_DFL, "own"])
+@pytest.mark.parametrize("handler", [swept(signal.SIG_DFL), "own"])
 def test_sigterm_acts_as_ctrl_c(normal, sample, handler):
     called = []
     own = signal.SIG_DFL if handler is signal.SIG_DFL else lambda number, frame: called.append(number)
@@ -585,7 +589,7 @@ def test_a_run_stopped_before_its_first_draw_says_so(sample, stop):
     result.to_arviz()
 
 
-@pytest.mark.parametrize("backend", ["numba", "arrays"])
+@pytest.mark.parametrize("backend", ["numba", swept("arrays")])
 def test_of_a_run_stopped_in_warm_up_its_iterations_are_kept(sample, backend):
     """Chains one after another: those that have not begun do not take the others' iterations with them."""
     more = {"cores": 1} if backend == "numba" else {"backend": backend}
@@ -633,6 +637,7 @@ def test_no_draws_that_were_asked_for_are_not_missed(normal, sample):
         assert sample(normal, **{**RUN, "draws": 0}).warnings == []
 
 
+@pytest.mark.sweep
 def test_chains_left_out_are_named(normal, sample):
     told = []
 
@@ -677,7 +682,7 @@ def test_sigterm_makes_the_command_write_what_there_is(tmp_path):
     assert out.stat().st_size > 0
 
 
-@pytest.mark.parametrize(("stop", "status"), [("time", 1), ("interrupt", 130)])
+@pytest.mark.parametrize(("stop", "status"), [swept("time", 1), ("interrupt", 130)])
 def test_the_command_says_that_it_ended_in_warm_up(stop, status, monkeypatch, capsys, tmp_path):
     from refhmc.cli.main import main
 
@@ -695,6 +700,7 @@ def test_the_command_says_that_it_ended_in_warm_up(stop, status, monkeypatch, ca
     assert out.stat().st_size > 0
 
 
+@pytest.mark.sweep
 @posix
 @pytest.mark.parametrize("arguments", [["--help"], swept(["sample", "funnel", "--draws", "100", "--quiet"])])
 def test_a_reader_who_goes_away_is_no_fault(arguments, tmp_path):

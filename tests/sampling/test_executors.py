@@ -14,7 +14,7 @@ import refhmc
 from refhmc.errors import WorkerDied
 from refhmc.sampling import executors
 from tests.helpers.executors import OneThread, Workers, threads_of_linear_algebra
-from tests.helpers.sweeps import one_in, representatives
+from tests.helpers.sweeps import one_in, representatives, swept
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RUN = {"draws": 60, "tune": 60, "chains": 12, "random_seed": 20261125, "raw": True, "progressbar": False}
@@ -52,7 +52,7 @@ def simulated(monkeypatch, short_segments):
 LASTS = 9.0  # seconds of a task: as long as a segment may take where an iteration takes ten
 
 
-@pytest.mark.parametrize(("own_queues", "tells"), one_in(2, [False, True], [False, True]))
+@pytest.mark.parametrize(("own_queues", "tells"), one_in(4, [False, True], [False, True]))
 def test_to_wait_behind_the_run_s_own_segments_is_not_loss(simulated, expected, own_queues, tells):
     """Twelve chains on one or two workers wait for minutes: longer than what a lost segment is given."""
     for n in (1, 2):
@@ -63,7 +63,7 @@ def test_to_wait_behind_the_run_s_own_segments_is_not_loss(simulated, expected, 
         assert workers.now > 12 / n * LASTS > executors.HEARTBEAT + 2 * LASTS
 
 
-@pytest.mark.parametrize("own_queues", [False, True])
+@pytest.mark.parametrize("own_queues", [False, swept(True)])
 @pytest.mark.parametrize("at", representatives([1.0, 20.0, 40.0], [20.0]))
 def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated, expected, own_queues, at):
     """One of three says nothing any more. Tasks in a queue of its own are lost, too, some of them twice."""
@@ -80,7 +80,7 @@ def test_a_worker_that_takes_its_task_with_it_loses_that_segment_only(simulated,
     assert np.array_equal(result.draws, expected.draws[result.attributes["chains"]])
 
 
-@pytest.mark.parametrize("chains", [1, 4])
+@pytest.mark.parametrize("chains", [1, swept(4)])
 @pytest.mark.parametrize("at", [0.0, 25.0])
 def test_an_executor_that_goes_silent_is_not_waited_for_without_end(simulated, expected, chains, at):
     """As a cluster that is closed, or one that has no workers: each chain is sent again once, and then ends with its draws."""
@@ -93,6 +93,7 @@ def test_an_executor_that_goes_silent_is_not_waited_for_without_end(simulated, e
         assert np.array_equal(draws[:60], expected.draws[chain][: len(draws)])
 
 
+@pytest.mark.sweep
 def test_to_wait_behind_the_tasks_of_others_is_not_loss(simulated, expected):
     """For five minutes, where nothing is said; for any time, once futures have been seen to say when they begin."""
     workers = Workers(2, LASTS, busy=(0.0, 250.0))
@@ -104,7 +105,7 @@ def test_to_wait_behind_the_tasks_of_others_is_not_loss(simulated, expected):
     assert workers.now > 5000.0
 
 
-@pytest.mark.parametrize("copy_first", [False, True])
+@pytest.mark.parametrize("copy_first", [False, swept(True)])
 def test_a_segment_that_was_only_late_changes_nothing(monkeypatch, short_segments, expected, copy_first):
     """It comes back after, or before, the copy that was sent in its place; the other is thrown away."""
     monkeypatch.setattr(executors, "HEARTBEAT", 0.05)
@@ -163,7 +164,7 @@ def test_an_iteration_that_takes_longer_than_it_may_begins_anew_and_is_given_mor
 
 
 @pytest.mark.parametrize(("n", "chains"), representatives([(1, 8), (3, 3), (3, 8)], [(3, 8)]))
-@pytest.mark.parametrize("own_queues", [False, True])
+@pytest.mark.parametrize("own_queues", [False, swept(True)])
 def test_the_model_is_sent_once_to_each_worker(simulated, n, chains, own_queues):
     rng = np.random.default_rng(1)
     model = refhmc.models.LogisticRegression(rng.normal(size=(2000, 6)), (rng.random(2000) < 0.5).astype(float))
@@ -207,6 +208,7 @@ def test_threads_of_this_process_are_sent_nothing(short_segments, expected):
 # ------------------------------------------------------------------------------------------------- what is left alone
 
 
+@pytest.mark.sweep
 def test_an_executor_that_was_given_is_neither_closed_nor_entered_nor_made_again(short_segments, expected):
     """Of an executor nothing but ``submit`` is used, or ``apply_async``, and it is usable afterwards."""
     used = set()

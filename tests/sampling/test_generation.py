@@ -140,6 +140,7 @@ def test_they_are_the_same_by_an_executor_a_checkpoint_and_later(model, result, 
     assert same_groups(refhmc.generate(again, result), result)
 
 
+@pytest.mark.sweep
 def test_many_chains_at_once(model, result):
     many = refhmc.sample(model, raw=True, backend="arrays", **RUN)
     values = {name: value.reshape(-1, *value.shape[2:]) for name, value in many.posterior.items()}
@@ -226,7 +227,7 @@ def test_what_is_large_is_left_out_and_said(model, result, backend, monkeypatch)
     assert set(asked.groups) == set(result.groups)
 
 
-@pytest.mark.parametrize("backend", ["numba", "arrays"])
+@pytest.mark.parametrize("backend", ["numba", swept("arrays")])
 def test_an_exception_carries_the_draws(backend):
     stopped = model_with({**GENERATED, "log_likelihood": Stops(ZeroDivisionError("mine"), 30)})
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
@@ -238,7 +239,7 @@ def test_an_exception_carries_the_draws(backend):
     assert "log_likelihood" in refhmc.generate(model_with(), partial).groups
 
 
-@pytest.fixture(params=["InferenceData", "DataTree"])
+@pytest.fixture(params=[swept("InferenceData"), "DataTree"])
 def kind(request, monkeypatch):
     if request.param == "DataTree":
         monkeypatch.setattr(arviz, "arviz_0", lambda: None)

@@ -63,6 +63,7 @@ def test_constrained_values_are_met_without_jitter():
         np.testing.assert_allclose(result.posterior[name][0, 0], value, rtol=1e-7)
 
 
+@pytest.mark.sweep
 def test_starts_of_a_far_density_are_draws_of_it(far):
     """On this one the normal is the density, so that (q - mean)^2/sd^2 summed is chi-squared; a false alarm in 1e-6."""
     result = refhmc.sample(far, STILL, chains=4, init="pathfinder", **FIRST)
@@ -97,6 +98,7 @@ def test_draws_are_the_same_in_other_processes():
     assert there.attributes["starts"] == ["pathfinder"] * 3
 
 
+@pytest.mark.sweep
 def test_paths_begin_at_initvals():
     """Of two modes that no chain leaves, each finds the nearer one, whatever its number."""
     model = two_modes()
@@ -231,6 +233,7 @@ def test_a_time_limit_ends_the_path():
     assert not any("Pathfinder" in each for each in result.warnings)
 
 
+@pytest.mark.sweep
 def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_path, far):
     kernel, control = refhmc.NUTS(), np.zeros(N_CONTROL, np.int64)
     control[STOP] = 1

@@ -25,7 +25,7 @@ from refhmc.errors import (
 from refhmc.metrics import Dense, Fisher, SoftAbs
 from tests.helpers.models import FEW_CALLS
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import swept
+from tests.helpers.sweeps import representatives, swept
 
 GAUSSIAN = refhmc.models.Gaussian([1.0, -2.0], [[1.0, 0.6], [0.6, 2.0]])
 FUNNEL = refhmc.models.Funnel(2)
@@ -68,7 +68,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", representatives(KERNELS, ["hmc", "nuts"]))
 def test_groups_names_shapes_and_dtypes_are_the_compiled_cores(name, sample):
     kernel, options = KERNELS[name], {"save_warmup": True}
     here = sample(FUNNEL, kernel, **SHORT, **options)
@@ -96,7 +96,7 @@ def test_arviz():
         assert ("warmup_posterior" in idata.groups()) == bool(options)
 
 
-@pytest.mark.parametrize("name", ["hmc, jitter", "nuts"])
+@pytest.mark.parametrize("name", ["hmc, jitter", swept("nuts")])
 def test_the_same_seed_makes_the_same_draws(name, sample):
     a, b = (sample(FUNNEL, KERNELS[name], **SHORT, progressbar=silent) for silent in (False, lambda report: None))
     c = sample(FUNNEL, KERNELS[name], **{**SHORT, "random_seed": 6})
@@ -108,7 +108,7 @@ def test_the_same_seed_makes_the_same_draws(name, sample):
     assert generators[0].bit_generator.state != np.random.default_rng(3).bit_generator.state
 
 
-@pytest.mark.parametrize("kernel", [HMC(step_size=0.3, n_steps=4, length_jitter=0.8), NUTS(step_size=0.4)])
+@pytest.mark.parametrize("kernel", [HMC(step_size=0.3, n_steps=4, length_jitter=0.8), swept(NUTS(step_size=0.4))])
 def test_a_chain_does_not_depend_on_the_others(kernel, sample):
     """Without warm-up nothing is shared: bit for bit, random starts too."""
     runs = [sample(FUNNEL, kernel, draws=8, tune=0, chains=n, **MANY) for n in (1, 3, 17)]
@@ -180,7 +180,7 @@ def test_ctrl_c_in_warm_up(sample):
     assert run.attributes["interrupted"]
 
 
-@pytest.mark.parametrize("tune", [0, 100_000])
+@pytest.mark.parametrize("tune", [0, swept(100_000)])
 def test_max_seconds(tune, sample):
     run = sample(FUNNEL, HMC(n_steps=3), **{**SHORT, "draws": 100_000, "tune": tune}, max_seconds=0.3)
     assert run.attributes["stopped_by"] == "time"
@@ -229,6 +229,7 @@ def test_a_warning_that_is_an_error_has_the_draws():
     assert raised.value.partial.draws.shape == (3, 10, 2)
 
 
+@pytest.mark.sweep
 def test_constrain_that_raises_has_the_draws(sample):
     def constrain(q):
         if over:
@@ -351,7 +352,7 @@ def test_users_functions(sample):
     assert np.allclose(runs[0], runs[2], rtol=0, atol=1e-13 * np.abs(runs[0]).max())
 
 
-@pytest.mark.parametrize("kernel", [FIXED, NUTS(step_size=0.3, max_treedepth=3)])
+@pytest.mark.parametrize("kernel", [FIXED, swept(NUTS(step_size=0.3, max_treedepth=3))])
 def test_a_function_that_raises_in_mid_run(kernel, sample):
     def f(q):
         calls.append(0)
@@ -369,6 +370,7 @@ def test_a_function_that_raises_in_mid_run(kernel, sample):
     assert partial.attributes["n_gradient_evaluations"] > 100
 
 
+@pytest.mark.sweep
 def test_positions_that_cannot_be_evaluated(sample):
     """As positions of density zero: the rest of the normal, E q[0] = -0.138 for q[0] < 1.5, and the model's words. False
     alarm: 3 in 10 millions, at 5 standard errors."""
@@ -394,6 +396,7 @@ def test_positions_that_cannot_be_evaluated(sample):
     assert abs(x.mean() + 0.13879) < 5 * x.std() / np.sqrt(ess)
 
 
+@pytest.mark.sweep
 def test_a_density_that_jumps(sample):
     step = refhmc.Model(2, lambda q, d: -0.5 * np.sum(q * q) - (3.0 if q[0] > 0.3 else 0.0), lambda q, d: -q)
     with pytest.warns(DiscontinuityWarning, match="jumps"):
@@ -405,6 +408,7 @@ def test_a_density_that_jumps(sample):
         sample(declared, HMC(step_size=0.3, n_steps=4), **{**SHORT, "tune": 0})
 
 
+@pytest.mark.sweep
 def test_five_thousand_chains(sample):
     """Warnings stay short, however many chains they are about."""
     with warnings.catch_warnings():
@@ -511,7 +515,7 @@ def test_a_text_may_use_one_buffer(sample):
 # ---------------------------------------------------------------------------------------- known truths
 
 
-@pytest.mark.parametrize("kernel", [HMC(length_jitter=0.5), NUTS(max_treedepth=4)])
+@pytest.mark.parametrize("kernel", [HMC(length_jitter=0.5), swept(NUTS(max_treedepth=4))])
 def test_means_of_a_gaussian(kernel, sample):
     """Within 5 standard errors, means and second moments: false alarm 5e-6 a kernel (5 normals, Bonferroni)."""
     run = sample(GAUSSIAN, kernel, draws=60, tune=60, chains=60, **MANY)
@@ -535,6 +539,7 @@ def test_means_of_eight_schools(shared, sample):
     assert np.all(np.abs(means.mean(axis=(0, 1)) - model.reference.mean) < 5 * np.hypot(error, of_reference))
 
 
+@pytest.mark.sweep
 def test_means_of_a_logistic_regression(sample):
     """Against quadrature on a grid, within 5 standard errors (two means at most: false alarm 1.2e-6)."""
     rng = np.random.default_rng(9)

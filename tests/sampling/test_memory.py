@@ -13,7 +13,7 @@ from refhmc.core.sample_stats import COUNTS, FLAGS, N_STATS, STATS
 from refhmc.kernels.blocks import rows_of, statistics
 from refhmc.sampling import chain_run, checkpoint, memory, moves
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import swept
+from tests.helpers.sweeps import representatives, swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 RUN = {"draws": 400, "tune": 120, "chains": 3, "random_seed": 5, "progressbar": False, "raw": True, "save_warmup": True}
@@ -28,7 +28,7 @@ def model():
     return refhmc.models.Funnel(3)
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module", params=representatives(KERNELS, ["nuts"]))
 def expected(model, request):
     kernel = KERNELS[request.param]
     with warnings.catch_warnings():

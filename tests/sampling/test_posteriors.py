@@ -35,7 +35,7 @@ CASES = {
 }
 
 
-SOME = ["eight-schools", "garch", "kidscore", "heart", "banana", "gaussian"]  # of each kernel, metric and option
+SOME = ["eight-schools", "banana", "gaussian"]
 
 
 @pytest.mark.parametrize("name", representatives(CASES, SOME))

@@ -13,6 +13,7 @@ import refhmc
 from refhmc.core import arviz
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.networks.likelihoods import Gaussian
+from tests.helpers.sweeps import representatives
 
 ALPHA = 1e-6 / 8  # of each random check below
 
@@ -71,7 +72,7 @@ def test_the_log_density_is_that_of_what_is_predicted(name):
     assert np.ptp(rest) <= (1e-5 if "single" in name else 1e-11)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "cnn", "logistic", "linear"])
+@pytest.mark.parametrize("name", representatives(["gaussian", "cnn", "logistic", "linear"], ["gaussian", "logistic"]))
 def test_split_models_batches_and_thinning(name):
     make, X, _ = MODELS[name]
     model = make()
@@ -94,6 +95,7 @@ def test_split_models_batches_and_thinning(name):
     assert "predictions" not in result.groups
 
 
+@pytest.mark.sweep
 def test_drawn_observations_have_the_predicted_law():
     """4,000 of each. A chi-square of that size sees a probability that is off by 0.06, a Kolmogorov test a mean off by 0.1 sd,
     nearly always, at the false-alarm rate stated."""
@@ -166,6 +168,7 @@ def test_arviz_objects_come_back_with_the_groups(kind, monkeypatch):
     assert float(tree["predictions"]["sd"].values[0, 0]) == 2.5**-0.5
 
 
+@pytest.mark.sweep
 def test_memory_beside_the_result_is_that_of_a_batch():
     """By NumPy's own account: what is used beyond the arrays returned stays at 16 times the rows and 4 times the draws, and
     grows with the batch. (Batches are large enough for Python's own lists of freed tuples, 100 kB at most, to be small.)"""

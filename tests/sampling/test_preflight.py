@@ -135,7 +135,7 @@ def test_of_a_split_model_one_part_is_looked_at():
     assert not by_hand.made_alike
 
 
-@pytest.mark.parametrize("problem", [years, logistic, swept(wide)])
+@pytest.mark.parametrize("problem", [years, swept(logistic), swept(wide)])
 @pytest.mark.parametrize("seed", [0, swept(1), swept(2)])
 def test_wrong_gradients_are_found(problem, seed):
     log_density, likelihood, prior, q, _ = problem(seed)
@@ -430,12 +430,14 @@ def test_each_block_of_gibbs_sampling():
         check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
 
+@pytest.mark.sweep
 def test_a_hessian_of_the_wrong_number_of_axes():
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: -q, lambda q, data: -np.ones(2))
     with pytest.raises(ModelError, match="hessian must return an array of 2 axes"):
         make_plan(model, refhmc.HMC(n_steps=1, metric=refhmc.metrics.OuterProductSoftAbs()), 0)
 
 
+@pytest.mark.sweep
 def test_the_value_and_the_gradient_that_the_core_calls_are_those_checked():
     def both(q, data, out):
         for i in range(2):
@@ -524,7 +526,7 @@ def data_written(q, data):
         swept("gradient", (normal, doubling_in_place)),
     ],
 )
-@pytest.mark.parametrize("initvals", [None, [0.0, 0.0]])
+@pytest.mark.parametrize("initvals", [None, swept([0.0, 0.0])])
 @pytest.mark.parametrize("in_python", ["", PYTHON])
 def test_a_function_that_writes_to_its_position_is_refused(sample, name, functions, initvals, in_python):
     """Compiled, these gave draws of standard deviation 0, 0.76 and 2.00. At zero they leave the start as it is."""
@@ -556,8 +558,8 @@ def test_what_a_metric_reads_may_not_write_to_its_position_either(sample, name):
     ("data", "density"),
     [
         (np.ones(2), data_written),
-        ((np.ones(2), 1.0), lambda q, data: data_written(q, data[0])),
-        ({"y": [np.ones(2)]}, lambda q, data: data_written(q, data["y"][0])),
+        swept((np.ones(2), 1.0), lambda q, data: data_written(q, data[0])),
+        swept({"y": [np.ones(2)]}, lambda q, data: data_written(q, data["y"][0])),
     ],
 )
 def test_a_function_that_writes_to_its_data_is_refused(sample, data, density):
@@ -603,7 +605,7 @@ def far_out_spoiled_gradient(q, data, out):
         q[:] = 0.0
 
 
-@pytest.mark.parametrize("in_python", ["", PYTHON])
+@pytest.mark.parametrize("in_python", [swept(""), PYTHON])
 def test_a_position_cannot_be_spoiled_where_the_check_did_not_look(sample, in_python):
     """The kernels hand out copies: the draws are those of the functions that write nowhere. ``out`` holds zeros."""
     options = {"draws": 60, "tune": 20, "chains": 1, "random_seed": 3, "initvals": [-1.0, -1.0]}
@@ -624,6 +626,7 @@ def test_the_callers_own_position_is_kept():
         np.testing.assert_array_equal(q, [1.0, 2.0])
 
 
+@pytest.mark.sweep
 def test_a_matrix_written_in_place_begins_as_zeros():
     """A Hessian that writes its diagonal alone: what is beside it was whatever had been there before."""
 

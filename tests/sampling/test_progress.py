@@ -148,6 +148,7 @@ def test_a_notebook_shows_one_line_updated_in_place(sample, monkeypatch):
     assert np.array_equal(result.draws, sample(refhmc.models.Funnel(2), refhmc.NUTS(), **RUN).draws)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are not there on Windows")
 def test_a_terminal_has_a_live_bar_for_each_chain():
     import pty

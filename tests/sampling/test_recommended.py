@@ -49,6 +49,7 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
     assert refhmc.models.Banana().recommended == pickle.loads(pickle.dumps(refhmc.models.Banana())).recommended
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_the_command_says_which_and_why(capsys, tmp_path):
     few = ["--draws", "5", "--tune", "20", "--chains", "1", "--seed", "1", "--quiet"]

@@ -60,7 +60,7 @@ def whole():
 
 
 @pytest.mark.parametrize("error", [RuntimeError("injected"), KeyboardInterrupt()], ids=["error", "ctrl-c"])
-@pytest.mark.parametrize("share", every(4, [0.3, 0.2, 0.4, 0.45, 0.6, 0.5, 0.7, 0.8, 0.9]))
+@pytest.mark.parametrize("share", every(9, [0.3, 0.2, 0.4, 0.45, 0.6, 0.5, 0.7, 0.8, 0.9]))
 def test_what_is_left_is_a_prefix_of_the_unbroken_run(whole, error, share):
     """Whichever call of the model it comes in: of each chain, warm-up and draws are the beginning of what they would have been.
     Chains run one after another, and after an error of the first the second is whole."""
@@ -93,6 +93,7 @@ print(result.draws.shape)
 """
 
 
+@pytest.mark.sweep
 def test_output_in_ascii_to_no_terminal(tmp_path):
     """Progress, a model's name in other letters, warnings: all are written, without codes of a terminal."""
     script = tmp_path / "script.py"

@@ -115,6 +115,7 @@ def test_arviz_functions_take_it(raw):
             assert getattr(az, plot)(tree) is not None
 
 
+@pytest.mark.sweep
 def test_what_a_run_imports():
     """With raw=True nothing of ArviZ, xarray, pandas, matplotlib, scipy.stats or scipy.special; for a ``DataTree`` xarray with
     its pandas. (And with Dask's arrays where there are such, which import scipy.special.)"""

@@ -27,6 +27,7 @@ def there(monkeypatch):
     return lambda size: monkeypatch.setattr(room, "available", lambda: size)
 
 
+@pytest.mark.sweep
 def test_a_dense_metric_of_a_million_coordinates_is_refused_at_once():
     """Before any array of that size is made, whatever this machine has."""
     model = plain(10**6)

@@ -257,7 +257,7 @@ class Dying(concurrent.futures.Executor):
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-@pytest.mark.parametrize("lost", [{1}, {3, 11}, {1, 2, 3}, {7}])
+@pytest.mark.parametrize("lost", [swept({1}), {3, 11}, swept({1, 2, 3}), swept({7})])
 def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_segments, lost):
     executor = Dying(lost)
     result = refhmc.sample(normal, executor=executor, progressbar=False, raw=True, **RUN)
@@ -268,6 +268,7 @@ def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_s
     assert executor.sent >= 3 + sum(number <= executor.sent for number in lost)
 
 
+@pytest.mark.sweep
 def test_a_worker_lost_twice_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
     with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times .* ConnectionError: the worker is gone") as caught:
         refhmc.sample(normal, executor=Dying({1, 4}), progressbar=False, raw=True, **RUN)
@@ -318,6 +319,7 @@ class Picklable:
         return refhmc.Model(2, self, self.gradient, in_python="a test")
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_a_pool_of_multiprocessing_and_its_kind_is_an_executor(normal, expected, short_segments):
     with multiprocessing.pool.ThreadPool(2) as pool:
@@ -326,6 +328,7 @@ def test_a_pool_of_multiprocessing_and_its_kind_is_an_executor(normal, expected,
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_an_executor_shows_progress_and_keeps_to_the_time(normal, short_segments):
     told = []
@@ -339,6 +342,7 @@ def test_an_executor_shows_progress_and_keeps_to_the_time(normal, short_segments
     assert np.all(np.diff(done) >= 0)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_ctrl_c_with_an_executor_keeps_whole_draws(normal, short_segments):
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
@@ -350,6 +354,7 @@ def test_ctrl_c_with_an_executor_keeps_whole_draws(normal, short_segments):
     assert np.array_equal(stopped.draws, same.draws[stopped.attributes["chains"]])
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_a_model_that_cannot_be_sent_is_named():
     model = refhmc.Model(2, lambda q, data: -0.5 * float(q @ q), lambda q, data: -q, in_python="a test", name="mine")
@@ -359,6 +364,7 @@ def test_a_model_that_cannot_be_sent_is_named():
         refhmc.sample(model, executor=pool, progressbar=False, **RUN)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_a_checkpoint_is_written_where_the_run_is_not_where_its_chains_are(normal, expected, short_segments, tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -17,6 +17,7 @@ from refhmc.metrics import Dense, DiagonalSoftAbs, Fisher, Identity, OuterProduc
 from refhmc.sampling.begin import _Announcer
 from refhmc.sampling.review import percent, review
 from tests.helpers.models import FEW_CALLS
+from tests.helpers.sweeps import swept
 
 CHAINS, N = 2, 400
 
@@ -199,7 +200,7 @@ def test_a_chain_of_accepted_moves_that_change_nothing_is_stuck():
     [
         (HMC(step_size=80.0, n_steps=3, metric=Identity()), "smaller step_size"),
         (NUTS(step_size=1e-18, max_treedepth=2), "larger step_size"),
-        (Gibbs({"a": HMC(), "b": HMC(step_size=80.0, n_steps=3, metric=Identity())}), "smaller step_size"),
+        swept(Gibbs({"a": HMC(), "b": HMC(step_size=80.0, n_steps=3, metric=Identity())}), "smaller step_size"),
     ],
 )
 def test_runs_that_do_not_move(normal, sample, kernel, words):
@@ -265,6 +266,7 @@ def test_a_healthy_short_run_is_not_called_stuck(normal, sample):
             assert not any("stuck" in text for text in result.warnings)
 
 
+@pytest.mark.sweep
 def test_trajectories_cut_at_the_most_steps_are_told_with_what_softabs_can_do():
     """The banana's Hessian has an eigenvalue that passes 0: warm-up finds no step at which the solver never fails."""
     kernel = refhmc.HMC(metric=refhmc.metrics.SoftAbs(), trajectory_length=3.0)

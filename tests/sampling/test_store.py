@@ -19,7 +19,7 @@ import refhmc
 from refhmc.errors import CheckpointError, SamplingError, SaveError
 from refhmc.sampling import chain_run, checkpoint, executors, keeper, store
 from tests.helpers.stopping import stop_after
-from tests.helpers.sweeps import every, swept
+from tests.helpers.sweeps import swept
 
 zarr = pytest.importorskip("zarr", minversion="3")
 xarray = pytest.importorskip("xarray")
@@ -74,7 +74,8 @@ def test_what_is_in_a_store_is_what_would_be_in_memory(model, expected, tmp_path
     assert "2 chains of 300 draws in 4 dimensions" in repr(result)
 
 
-@pytest.mark.parametrize("stops", every(4, ["60 119 185", "0 1", "121 200 419", "64 120 184"]))
+@pytest.mark.sweep
+@pytest.mark.parametrize("stops", ["60 119 185", "0 1", "121 200 419", "64 120 184"])
 def test_stopped_and_taken_up_again_it_is_unbroken(model, expected, tmp_path, stops):
     kernel, whole = expected
     for stop in stops.split():
@@ -93,6 +94,7 @@ def test_it_grows_with_the_draws(model, expected, tmp_path):
     assert_same(result, whole)
 
 
+@pytest.mark.sweep
 def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "LEAST", 0.0002)
     monkeypatch.setattr(executors, "SHARE", 10.0)
@@ -102,6 +104,7 @@ def test_by_an_executor_it_is_the_same(model, expected, tmp_path, monkeypatch):
         assert_same(refhmc.sample(model, kernel, **options, save_warmup=True, store=tmp_path / "run"), whole)
 
 
+@pytest.mark.sweep
 def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
     """The draws that ``draws_done`` counts are there, in chunks that are whole; no warning is given."""
     monkeypatch.setattr(keeper, "STORE_EVERY", 0.05)
@@ -121,6 +124,7 @@ def test_xarray_reads_it_while_it_is_written(model, tmp_path, monkeypatch):
     assert np.array_equal(q, result.draws[0, :seen])
 
 
+@pytest.mark.sweep
 def test_its_axes_have_names_and_labels(tmp_path):
     result = refhmc.sample(refhmc.models.EightSchools(), **{**RUN, "raw": False}, store=tmp_path / "run")
     theta = result["posterior"]["theta"]
@@ -189,6 +193,7 @@ def full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.sweep
 def test_a_disk_that_is_full_for_a_while_loses_nothing(model, expected, tmp_path, monkeypatch):
     kernel, whole = expected
     real, tries = store.Store.write, []
@@ -230,6 +235,7 @@ def test_a_disk_that_stays_full_is_said_and_the_draws_are_attached(
     assert_same(resumed, whole)
 
 
+@pytest.mark.sweep
 def test_a_constrain_that_raises_keeps_what_was_stored(tmp_path):
     """A chain ends where its values cannot be made; positions and statistics are there."""
 

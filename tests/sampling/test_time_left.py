@@ -165,6 +165,7 @@ def test_the_last_end_of_chains_that_wait_for_a_worker():
         assert last_end(running.astype(float), waiting.astype(float), workers) == clock
 
 
+@pytest.mark.sweep
 def test_many_looks_are_thinned_evenly():
     looks, end = played([cost(LEVEL), 1.1 * cost(LEVEL)], 2, np.arange(0.01, 90, 0.01))
     assert len(looks.seconds) <= 257

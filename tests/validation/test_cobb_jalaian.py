@@ -223,6 +223,7 @@ def test_the_claims_on_memory_fail_where_the_data_are_copied():
     assert not held[3][3]
 
 
+@pytest.mark.sweep
 def test_the_sounds_are_those_of_the_rule():
     """The fundamental's harmonics stand out in the loud recordings; no recording lies in two splits; a seed makes a set."""
     X, y, split = sounds.make(18, 10.1, 4, 5)

@@ -106,6 +106,7 @@ def test_chance_of_any_false_alarm():
         assert f"1 - (1 - {ALARM})^(1/{m})" in alarm_text(m)
 
 
+@pytest.mark.sweep
 def test_difference_told_is_found_as_often_as_said():
     """Known errors, so that the power is exact: 4,000 tables each, 4.5 standard deviations, a false alarm in 2e-5."""
     rng = np.random.default_rng(3)

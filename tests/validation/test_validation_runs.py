@@ -70,6 +70,7 @@ def test_the_program_s_chain_against_its_text_in_python(which, rule):
     np.testing.assert_allclose(got.recorded, recorded, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sweep
 def test_only_the_restored_chain_keeps_the_funnel():
     """Step 0.39: restored, v stays within 7 standard deviations; not restored, it is recorded far outside."""
     model, kernel = refhmc.models.Funnel(10), refhmc.HMC(step_size=0.3896, n_steps=25, metric=Identity())
@@ -80,6 +81,7 @@ def test_only_the_restored_chain_keeps_the_funnel():
     assert program.min() < -30
 
 
+@pytest.mark.sweep
 def test_a_further_observation_by_the_closed_form_and_by_simulation():
     """Without rounding p is Student's. P(p < level) and, at the difference told, the power. False alarm: 2e-6."""
     x, x0 = np.array([1.0, 2.0, 4.0, 3.5]), 5.0
