@@ -179,7 +179,7 @@ def overhead(seconds_each: float, rounds: int) -> dict:
             few = 20_000 if "us" in name else 200
             longer = SHORTEST[name.split(", ")[1]] * seconds_each
             draws = max(few, int(few * longer / max(run(model, few, "plain")[0], 1e-3)))
-            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in ("plain", "checkpoint", "store", "progress")}
+            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in KINDS[:-1]}
             few_draws["bytes"] = few_draws["plain"]
             run(model, draws, "checkpoint")
             say(f"{name}: {draws:,} draws a run, {rows_each} bytes each")
