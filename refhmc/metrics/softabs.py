@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import positive
-from refhmc.core.compiled import jit, jit_sum
+from refhmc.core.compiled import jit, jit_part, jit_part_sum
 from refhmc.core.records import Layout
 from refhmc.core.types import as_model, as_work
 from refhmc.metrics.base import SHARED, HamiltonianOnArrays, Riemannian, log_density_at_metric
@@ -116,7 +116,7 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
         return batched.times(Q, f**0.5 * batched.times(batched.transpose(Q), normals))
 
 
-@jit
+@jit_part
 def factorise(model: tuple, work: tuple) -> bool:
     """H at the metric's position, its eigenvalues and vectors, f; False if it is not finite."""
     vecs, mats, options, cache, _, _ = as_work(work)
@@ -129,14 +129,14 @@ def factorise(model: tuple, work: tuple) -> bool:
     return True
 
 
-@jit_sum
+@jit_part_sum
 def rotate(Q: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = Q' x, coordinates in the eigenbasis."""
     for i in range(x.shape[0]):
         out[i] = dot(Q[i], x)
 
 
-@jit_sum
+@jit_part_sum
 def rotate_back(Q: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """out = Q x"""
     out[:] = 0.0
@@ -145,7 +145,7 @@ def rotate_back(Q: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
             out[j] += x[i] * Q[i, j]
 
 
-@jit
+@jit_part
 def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     """out = G^-1 p"""
     w = views(work)
@@ -155,7 +155,7 @@ def inverse_product(p: np.ndarray, work: tuple, out: np.ndarray) -> None:
     rotate_back(w.Q, w.a, out)
 
 
-@jit_sum
+@jit_part_sum
 def conjugate(Q: np.ndarray, inner: np.ndarray, product: np.ndarray, out: np.ndarray) -> None:
     """out = Q inner Q' for a symmetric ``inner``; Q has its columns as rows."""
     d = Q.shape[0]
@@ -176,7 +176,7 @@ def conjugate(Q: np.ndarray, inner: np.ndarray, product: np.ndarray, out: np.nda
             out[k, j] = out[j, k]
 
 
-@jit
+@jit_part
 def velocity_and_force(
     model: tuple, p: np.ndarray, phi: float, tau: float, work: tuple, v: np.ndarray, dH_dq: np.ndarray
 ) -> None:
