@@ -13,6 +13,7 @@ import os
 import pathlib
 import struct
 import sys
+from collections.abc import Iterable
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -42,19 +43,20 @@ class Rows(NamedTuple):
         return Rows(first, self.draws[at], self.stats[at])
 
 
-def append(path: pathlib.Path, length: int, rows: Rows) -> int:
-    """Write one block behind the first ``length`` bytes, to disk; the new length. OSError leaves these bytes as they are."""
-    n, d = rows.draws.shape
-    parts: list[Any] = [HEADER.pack(MAGIC, rows.first, n, d, rows.stats.shape[1])]
-    parts += [np.ascontiguousarray(each, "<f8").data.cast("B") for each in (rows.draws, rows.stats) if each.size]
-    digest = hashlib.sha256()
+def append(path: pathlib.Path, length: int, blocks: Iterable[Rows]) -> int:
+    """Write blocks behind the first ``length`` bytes, to disk; the new length. OSError leaves these bytes as they are."""
     with open(path, "r+b" if path.exists() else "xb") as file:
         file.seek(length)
         file.truncate()
-        for part in parts:
-            digest.update(part)
-            file.write(part)
-        file.write(digest.digest())
+        for rows in blocks:
+            n, d = rows.draws.shape
+            parts: list[Any] = [HEADER.pack(MAGIC, rows.first, n, d, rows.stats.shape[1])]
+            parts += [np.ascontiguousarray(each, "<f8").data.cast("B") for each in rows[1:] if each.size]
+            digest = hashlib.sha256()
+            for part in parts:
+                digest.update(part)
+                file.write(part)
+            file.write(digest.digest())
         file.flush()
         os.fsync(file.fileno())
         return file.tell()

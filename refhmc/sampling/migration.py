@@ -47,7 +47,7 @@ def migrate(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
         draws, stats = arrays.pop("draws"), arrays.pop("stats")
         kept = max(int(arrays["done"]) - first, 0)  # it may have kept warm-up that nobody asked for
         rows = journal.Rows(first, draws[len(draws) - kept :], stats[len(stats) - kept :])
-        length = journal.append(folder / f"chain-{chain}.from-{first}.rows", 0, rows) if kept else 0
+        length = journal.append(folder / f"chain-{chain}.from-{first}.rows", 0, [rows]) if kept else 0
         arrays |= {"first": np.asarray(first), "length": np.asarray(length), "run": np.asarray(new["checksum"])}
         arrays["checksum"] = np.array(checksum_of_arrays(arrays))
         buffer = io.BytesIO()

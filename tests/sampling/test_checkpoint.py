@@ -589,7 +589,7 @@ def block(first, n):
     """A whole block of rows of the same length, of other iterations."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows"
-        journal.append(path, 0, Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS))))
+        journal.append(path, 0, [Rows(first, np.zeros((n, 4)), np.zeros((n, N_STATS)))])
         return path.read_bytes()
 
 
