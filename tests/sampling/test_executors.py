@@ -179,13 +179,16 @@ def test_the_model_is_sent_once_to_each_worker(simulated, n, chains, own_queues)
 
 
 def test_a_worker_that_forgets_the_run_is_sent_the_model_again(simulated, expected):
-    """It keeps those of four runs; here it begins anew every two tasks."""
+    """It keeps those of four runs; here it has forgotten it whenever it is not sent with the task."""
 
     class Forgetful(Workers):
-        def submit(self, *arguments):
-            if len(self.jobs) % 2 == 0:
-                self.kept[0].clear()
-            return super().submit(*arguments)
+        def submit(self, function, job, *shared):
+            def after_forgetting(job, *shared):
+                if not shared:
+                    self.kept[0].clear()
+                return function(job, *shared)
+
+            return super().submit(after_forgetting, job, *shared)
 
     workers = Forgetful(1, 1.0)
     assert np.array_equal(simulated(workers, chains=3).draws, expected.draws[:3])
