@@ -208,8 +208,8 @@ class Checkpoint:
                 there = OnDisk(rows.first, rows.first, 0)
             if saved.done > there.end:
                 # In blocks that a processor's cache holds: statistics in columns are made rows, summed and written there.
-                ends = range(there.end, saved.done, BLOCK)
-                new = (rows.between(at, min(at + BLOCK, saved.done)) for at in ends)
+                firsts = range(there.end, saved.done, BLOCK)
+                new = (rows.between(at, min(at + BLOCK, saved.done)) for at in firsts)
                 there = OnDisk(rows.first, saved.done, append(self.path_of_rows(chain, rows.first), there.length, new))
             fields = {**saved._asdict(), "state": np.frombuffer(saved.state, np.uint8), "chain": chain}
             fields |= {"first": there.first, "length": there.length, "run": self.run["checksum"]}

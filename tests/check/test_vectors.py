@@ -25,14 +25,16 @@ SEEN = {
     "step": ("banana",),
     "partial_grad": ("linear-model", "mlp"),
     "split_step": ("linear-model",),
-    **dict.fromkeys(("dual_averaging", "warmup_schedule", "welford"), (None,)),
+    **dict.fromkeys(("dual_averaging", "welford"), (None,)),
+    "warmup_schedule": ("stretched",),  # Stan's is not asked of refhmc
 }
 
 
 @pytest.mark.parametrize(("op", "target"), [(op, target) for op in SEEN for target in SEEN[op]])
 def test_refhmc_agrees_with_the_records_of_some_targets(op, target):
-    target = "stretched" if op == "warmup_schedule" else target
-    report = gv.compare(answered(gv.records(op, target)), op=op, target=target, solver_tolerance=SOLVER_TOLERANCE)
+    records = list(gv.records(op, target))
+    assert records
+    report = gv.compare(answered(records), op=op, target=target, solver_tolerance=SOLVER_TOLERANCE)
     report.assert_ok()
     assert not report.not_run
 

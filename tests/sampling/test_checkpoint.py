@@ -593,6 +593,27 @@ def block(first, n):
         return path.read_bytes()
 
 
+def test_blocks_of_which_one_cannot_be_written_leave_what_was_there(tmp_path):
+    """The first of two is on the disk, behind the length that counts; the next that are added are in its place."""
+    path, rng = tmp_path / "rows", np.random.default_rng(1)
+    q, stats = rng.normal(size=(9, 4)), rng.normal(size=(9, N_STATS))
+    first, second, third = (Rows(3 * k, q[3 * k : 3 * k + 3], stats[3 * k : 3 * k + 3]) for k in range(3))
+
+    def then_full():
+        yield second
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    length = journal.append(path, 0, [first])
+    with pytest.raises(OSError, match="No space"):
+        journal.append(path, length, then_full())
+    assert path.stat().st_size > length
+    assert np.array_equal(journal.read(path, length).draws, q[:3])
+    kept = journal.read(path, journal.append(path, length, [second, third]))
+    assert kept.first == 0
+    assert np.array_equal(kept.draws, q)
+    assert np.array_equal(kept.stats, stats)
+
+
 DAMAGES = {
     "a chain, cut": (lambda f: without_last_byte(f / "chain-1.npz"), "chain-1.npz cannot be read"),
     "a chain, one byte": (lambda f: flipped(f / "chain-1.npz"), "chain-1.npz"),

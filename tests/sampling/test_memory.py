@@ -58,6 +58,7 @@ def test_a_checkpoint_has_the_rows_of_windows_that_are_gone(model, expected, mon
     monkeypatch.setattr(memory, "WINDOW", 5000)
     monkeypatch.setattr(chain_run, "PAUSE_EVERY", 0.001)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "BLOCK", 7)
     kernel, whole = expected
     for stop in (50, 121, 300):
         options = {**RUN, "progressbar": stop_after(stop)}

@@ -101,7 +101,6 @@ def test_a_keyboard_interrupt_gives_the_draws_so_far(normal, sample):
         assert np.array_equal(draws[:few], expected[chain])
 
 
-@pytest.mark.sweep
 def test_a_time_limit_gives_the_draws_so_far(normal, sample):
     result = sample(normal, draws=5_000_000, tune=50, chains=2, cores=2, max_seconds=0.3)
     assert result.attributes["stopped_by"] == "time"

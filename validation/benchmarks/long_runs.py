@@ -2,7 +2,7 @@
 
 A soak: 10^7 draws of eight schools, four chains, into a store, in a process of its own that says every half second how much
 memory it holds (:func:`soak`); how fast the disk is written, and how long the store takes to open and to read. And what a
-store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, the four interleaved, by NUTS with
+store, a checkpoint and progress cost: ratios of processor time and of time to the plain run, all interleaved, by NUTS with
 gradients of about a tenth of a microsecond, a microsecond and a millisecond (:func:`overhead`). The least that anything could
 cost that keeps every draw is in the row "bytes": a plain run, and then as many bytes as the checkpoint has, given to the
 system by ``write`` and no more.
@@ -33,7 +33,7 @@ CHAINS, EVERY = 4, 0.5
 AS_FLAT = 50e6  # bytes by which memory may grow after the first minute
 WANTED = 1.02
 KINDS = ("plain", "store", "checkpoint", "progress", "bytes")
-SHORTEST = {"0.1 us": 1.0, "1 us": 1.0, "1 ms": 4.0}  # runs of each model, in multiples of the seconds asked for
+LONGER = {"0.1 us": 1.0, "1 us": 1.0, "1 ms": 4.0}  # how many times as long as asked for runs of each model are
 
 
 def say(text: str) -> None:
@@ -177,9 +177,9 @@ def overhead(seconds_each: float, rounds: int) -> dict:
         for name, model in models.items():
             run(model, 100, "plain")
             few = 20_000 if "us" in name else 200
-            longer = SHORTEST[name.split(", ")[1]] * seconds_each
-            draws = max(few, int(few * longer / max(run(model, few, "plain")[0], 1e-3)))
-            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in KINDS[:-1]}
+            each = LONGER[name.split(", ")[1]] * seconds_each
+            draws = max(few, int(few * each / max(run(model, few, "plain")[0], 1e-3)))
+            few_draws = {kind: [run(model, 100, kind) for _ in range(3)][-1] for kind in KINDS if kind != "bytes"}
             few_draws["bytes"] = few_draws["plain"]
             run(model, draws, "checkpoint")
             say(f"{name}: {draws:,} draws a run, {rows_each} bytes each")
