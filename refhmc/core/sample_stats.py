@@ -50,7 +50,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.compiled import jit
-from refhmc.core.records import REAL, record_type, records
+from refhmc.core.records import REAL, record_type
 
 FLOATS = (
     *("lp", "energy", "energy_error", "max_energy_error", "acceptance_rate", "step_size", "step_size_nom", "int_time"),
@@ -64,6 +64,12 @@ FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "
 # A row of the core: all of them as float64.
 STATS = record_type(dict.fromkeys((*FLOATS, *COUNTS, *FLAGS), REAL))
 N_STATS = len(STATS.names or ())
+PLACE = {name: place for place, name in enumerate(STATS.names or ())}
+KIND: dict[str, type] = {
+    **dict.fromkeys(FLOATS, float),
+    **dict.fromkeys(COUNTS, np.int64),
+    **dict.fromkeys(FLAGS, bool),
+}
 
 OUTCOMES = ("accepted", "rejected", "diverged", "solver_failed", "not_reversible", "nan", "interrupted")
 ACCEPTED, REJECTED, DIVERGED, SOLVER_FAILED, NOT_REVERSIBLE, NAN, INTERRUPTED = range(7)
@@ -100,6 +106,4 @@ def met_no_metric(rows: Any) -> Any:
 
 def named(rows: np.ndarray, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Typed arrays by name from the core's rows (..., N_STATS): float64, int64 or bool."""
-    of_draws = records(rows, STATS)
-    kinds = {name: float for name in FLOATS} | {name: np.int64 for name in COUNTS} | {name: bool for name in FLAGS}
-    return {name: of_draws[name].astype(kinds[name]) for name in names}
+    return {name: rows[..., PLACE[name]].astype(KIND[name]) for name in names}

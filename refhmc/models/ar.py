@@ -29,13 +29,15 @@ from refhmc.models import linear_regression
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import Generated, frozen
+from refhmc.models.split import functions_of_a_part, with_share
 
 PRIOR_PRECISION = 0.01
 flat_log_density = linear_regression.log_density
 flat_value_and_gradient = linear_regression.value_and_gradient
 flat_hessian = linear_regression.hessian
 flat_fisher = linear_regression.fisher
+flat_log_prior = linear_regression.log_prior
 
 
 @jit
@@ -74,6 +76,42 @@ def fisher(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
         out[i, i] += PRIOR_PRECISION
 
 
+@jit
+def log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior in q, and its gradient."""
+    total = flat_log_prior(q, out)
+    for i in range(q.shape[0] - 1):
+        total -= 0.5 * PRIOR_PRECISION * q[i] * q[i]
+        out[i] -= PRIOR_PRECISION * q[i]
+    return total
+
+
+part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
+    log_density, value_and_gradient, log_prior
+)
+
+
+def share_of(X: np.ndarray, y: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """The regression of some of the times on those before each, with a ``share`` of what there was of the log prior."""
+    X, y, share = X[rows], y[rows], before * share
+    return Model(
+        X.shape[1] + 1,
+        part_log_density,
+        part_gradient,
+        data=with_share(linear_regression.sums_of(X, y), share),
+        names=names_of(X.shape[1] - 1),
+        constrain=constrain,
+        value_and_gradient=part_value_and_gradient,
+        name="ar",
+        n_rows=len(y),
+        part=functools.partial(share_of, X, y, share),
+    )
+
+
+def names_of(K: int) -> list[str]:
+    return ["alpha", *(f"beta[{k}]" for k in range(K)), "log_sigma"]
+
+
 def constrain(q: np.ndarray) -> dict:
     return {"alpha": q[..., 0], "beta": q[..., 1:-1], "sigma": np.exp(q[..., -1])}
 
@@ -81,19 +119,6 @@ def constrain(q: np.ndarray) -> dict:
 def design(y: np.ndarray, K: int) -> np.ndarray:
     """X, (T - K, K + 1)"""
     return np.column_stack([np.ones(len(y) - K)] + [y[K - k : len(y) - k] for k in range(1, K + 1)])
-
-
-def pack(y: np.ndarray, K: int) -> np.ndarray:
-    """The regression's data for a series ``y``; its design may be singular, since the priors are proper."""
-    d, X = K + 1, design(y, K)
-    R = np.linalg.qr(X, mode="r")
-    fit = np.linalg.lstsq(X, y[K:])[0]
-    data = np.zeros((2 * d + 2, d))
-    data[: len(R)] = R
-    data[d : 2 * d] = np.transpose(R) @ R
-    data[2 * d] = fit
-    data[2 * d + 1, :2] = len(X), np.sum((y[K:] - X @ fit) ** 2)
-    return data
 
 
 def mean_of(values: dict, X: np.ndarray) -> np.ndarray:
@@ -128,7 +153,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         raise ShapeError(f"AR needs a series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
     if not np.isfinite(y).all():
         raise ValueError("y must be finite")
-    X = design(y, K)
+    X, after = frozen(design(y, K)), frozen(y[K:])
     return Model(
         K + 2,
         log_density,
@@ -139,19 +164,21 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         fisher,
         linear_regression.fisher_derivative,
         linear_regression.fisher_trace,
-        data=pack(y, K),
-        names=["alpha", *(f"beta[{k}]" for k in range(K)), "log_sigma"],
+        data=linear_regression.sums_of(X, after),  # the design may be singular: the priors are proper
+        names=names_of(K),
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="ar",
         reference=reference,
+        n_rows=len(X),
+        part=functools.partial(share_of, X, after, 1.0),
         dims={"beta": "lag", "y": "time", "y_before": "time_before"},
         coords={"lag": range(1, K + 1), "time": range(K, len(y)), "time_before": range(K)},
         generated=Generated(
-            log_likelihood=functools.partial(log_likelihood, X=X, y=y[K:]),
+            log_likelihood=functools.partial(log_likelihood, X=X, y=after),
             posterior_predictive=functools.partial(posterior_predictive, X=X),
             prior=functools.partial(prior, K=K),
-            observed_data={"y": y[K:]},
+            observed_data={"y": after},
             constant_data={"y_before": y[:K]},
         ),
     )

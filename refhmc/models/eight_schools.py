@@ -44,14 +44,15 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import flag
-from refhmc.core.compiled import jit
+from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import Generated, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recommended import Recommended
+from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
@@ -496,7 +497,57 @@ def centred_fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np
     out[J + 1] = 2 * p * total
 
 
+# ------------------------------------------------------------------------------------------------------------ parts
+
+
+@jit_allocating
+def log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior in q, and its gradient: nothing is observed where 1/s^2 = 0."""
+    return value_and_gradient(q, np.zeros((2, q.shape[0] - 2)), out)
+
+
+@jit_allocating
+def centred_log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The same in the centred coordinates."""
+    return centred_value_and_gradient(q, np.zeros((2, q.shape[0] - 2)), out)
+
+
+part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
+    log_density, value_and_gradient, log_prior
+)
+centred_part_log_density, centred_part_gradient, centred_part_value_and_gradient = functions_of_a_part(
+    centred_log_density, centred_value_and_gradient, centred_log_prior
+)
+
+
+def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """Observed are some of the schools ``at``; a ``share`` of what there was of the log prior, which is that of all schools."""
+    at, share, data = at[rows], before * share, np.zeros_like(whole)
+    data[:, at] = whole[:, at]
+    functions = (
+        (centred_part_log_density, centred_part_gradient, centred_part_value_and_gradient)
+        if centered
+        else (part_log_density, part_gradient, part_value_and_gradient)
+    )
+    return Model(
+        data.shape[1] + 2,
+        *functions[:2],
+        data=with_share(data, share),
+        names=names_of(data.shape[1], centered),
+        constrain=centred_constrain if centered else constrain,
+        value_and_gradient=functions[2],
+        name="eight schools, centred" if centered else "eight schools",
+        n_rows=len(at),
+        part=functools.partial(share_of, whole, centered, at, share),
+    )
+
+
 # ----------------------------------------------------------------------------------------------------- constructor
+
+
+def names_of(J: int, centered: bool) -> list[str]:
+    effect = "theta" if centered else "theta_raw"
+    return [f"{effect}[{j}]" for j in range(J)] + ["mu", "log_tau"]
 
 
 def constrain(q: np.ndarray) -> dict:
@@ -561,16 +612,18 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         centred_fisher_derivative,
         centred_fisher_trace,
     )
-    effect = "theta" if centered else "theta_raw"
+    data = frozen(np.array([y, sigma**-2]))
     return Model(
         len(y) + 2,
         *(centred if centered else non_centred),
-        data=np.array([y, sigma**-2]),
-        names=[f"{effect}[{j}]" for j in range(len(y))] + ["mu", "log_tau"],
+        data=data,
+        names=names_of(len(y), centered),
         constrain=centred_constrain if centered else constrain,
         value_and_gradient=centred_value_and_gradient if centered else value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         reference=reference,
+        n_rows=len(y),
+        part=functools.partial(share_of, data, centered, np.arange(len(y)), 1.0),
         recommended=Recommended(why=CENTRED) if centered else SMALLER_STEPS,
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
         dims={"theta": "school", "y": "school", "sigma": "school"},

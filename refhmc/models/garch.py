@@ -31,7 +31,8 @@ There is no closed form of the expected information (h_t is a function of the ea
 
 Each value is generated from those observed before it, in the log likelihood and in predictive draws.
 
-``data``: row 0 holds y, row 1 begins with sigma1.
+``data``: row 0 holds y, row 1 begins with sigma1. Of a part on some of the times t, which needs all y before them: also a
+row with 1 at these, and one that begins with its share of the prior.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated
 from refhmc.models.recommended import Recommended
+from refhmc.models.split import with_share
 from refhmc.numerics.transforms import (
     chain_hessian,
     chain_third_derivative,
@@ -60,6 +62,8 @@ from refhmc.numerics.transforms import (
     interval_log_jacobian,
     softplus,
 )
+
+NAMES = ["mu", "log_alpha0", "logit_alpha1", "logit_r"]
 
 
 @jit
@@ -315,6 +319,64 @@ def posterior_predictive(values: dict, rng: np.random.Generator, y: np.ndarray, 
     return {"y": values["mu"][..., None] + sd * rng.standard_normal(sd.shape)}
 
 
+@jit_allocating
+def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
+    """l at some of the times, and a share of the log Jacobian; by the recursion for g at the head of this file."""
+    share, L, of_x = data[3, 0], 0.0 * q[0], np.zeros(4, q.dtype)
+    g, (a0, a1, b, B) = np.zeros(4, q.dtype), coefficients(q)
+    h = data[1, 0] ** 2 + 0.0 * q[0]
+    for t in range(data.shape[1]):
+        e = data[0, t] - q[0]
+        if data[2, t] > 0:
+            z = e * e / h
+            L -= 0.5 * (np.log(h) + z)
+            of_x[0] += e / h
+            for i in range(4):
+                of_x[i] += 0.5 * (z - 1) / h * g[i]
+        for i in range(4):
+            g[i] = b * g[i] + B[i] * h
+        g[0] -= 2 * a1 * e
+        g[1] += 1
+        g[2] += e * e
+        h = a0 + a1 * e * e + b * h
+    slopes = map_derivatives(q)[0]
+    for i in range(4):
+        out[i] = slopes[i] * of_x[i]
+    out[1] += share
+    out[2] += share * (interval_log_jacobian(q[2])[1] - expit(q[2]))
+    out[3] += share * interval_log_jacobian(q[3])[1]
+    return L + share * log_jacobian(q)
+
+
+@jit
+def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    part_value_and_gradient(q, data, out)
+
+
+@jit_allocating
+def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
+    return part_value_and_gradient(q, data, np.empty_like(q))
+
+
+def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """Some of the times ``at``, each given those before it, with a ``share`` of what there was of the log prior."""
+    at, share, last = at[rows], before * share, int(at[rows].max()) + 1
+    data = np.zeros((3, last))
+    data[0], data[1, 0], data[2, at] = y[:last], sigma1, 1.0
+    return Model(
+        4,
+        part_log_density,
+        part_gradient,
+        data=with_share(data, share),
+        names=NAMES,
+        constrain=constrain,
+        value_and_gradient=part_value_and_gradient,
+        name="garch",
+        n_rows=len(at),
+        part=functools.partial(share_of, y, sigma1, at, share),
+    )
+
+
 def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
 
@@ -342,12 +404,14 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         third_derivative,
         trace,
         data=data,
-        names=["mu", "log_alpha0", "logit_alpha1", "logit_r"],
+        names=NAMES,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
         name="garch",
         recommended=Recommended("nuts", "", "at 0.8 a draw in 30,000 diverges", (("target_accept", 0.9),)),
         reference=reference,
+        n_rows=len(y),
+        part=functools.partial(share_of, y, sigma1, np.arange(len(y)), 1.0),
         dims={"y": "time"},
         generated=Generated(
             log_likelihood=functools.partial(log_likelihood, y=y, sigma1=sigma1),

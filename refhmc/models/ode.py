@@ -18,6 +18,7 @@ are. The gradient needs x and S only, and the log density alone needs x only: th
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import threading
@@ -318,6 +319,7 @@ def make_model(
 ) -> Model:
     """The model of a problem."""
     whole = problem.solution.highest == 3
+    made_of = problem, names, constrain, initial, name, np.arange(len(problem.times)), 1.0
     return Model(
         problem.p,
         log_density,
@@ -339,6 +341,45 @@ def make_model(
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
         absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
         recommended=recommended,
+        n_rows=len(problem.times),
+        part=functools.partial(share_of, *made_of),
+    )
+
+
+def share_of(
+    problem: Problem,
+    names: Any,
+    constrain: Callable | None,
+    initial: Any,
+    name: str,
+    at: np.ndarray,
+    before: float,
+    rows: np.ndarray,
+    share: float,
+) -> Model:
+    """The model of what was observed at some of the times ``at``, with a ``share`` of what there was of the log prior.
+
+    The solution is that at all times, so a part costs as much as the whole.
+    """
+    at, share = at[rows], before * share
+    y = np.full_like(problem.y, np.nan)
+    y[at] = problem.y[at]
+    with np.errstate(divide="ignore"):  # a flat prior
+        scale = 1 / np.sqrt(share * problem.precision)
+    own = Problem(problem.solution, y, problem.sigma, problem.prior_mean, scale)
+    return Model(
+        problem.p,
+        log_density,
+        gradient,
+        data=own,
+        names=names,
+        constrain=constrain,
+        initial=initial,
+        name=name,
+        in_python=IN_PYTHON,
+        noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(own.weights))),
+        n_rows=len(at),
+        part=functools.partial(share_of, problem, names, constrain, initial, name, at, share),
     )
 
 

@@ -35,7 +35,7 @@ tridiagonal: :class:`refhmc.metrics.Tridiagonal` reads it.
     G = [2T, 0, 0;   0, 2T + 2 nu s^2 e, 2 phi;   0, 2 phi, 2 phi^2 + (T - 1) s + 21.5 s]
 
 ``data`` of the joint model: row 0 holds y^2. Of x's conditional: rows y^2, y^2 e^{-2u}, (phi, e). Of the parameters': rows
-(W e^{2u}, A, B, C, T), y^2.
+(W e^{2u}, A, B, C, T), y^2. Of a part on some of the times: rows y^2, 1 where y_t is one of them, (share of the prior).
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import Generated, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recommended import Recommended
+from refhmc.models.split import with_share
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit, softplus
@@ -501,6 +502,44 @@ def log_density(q: np.ndarray, data: np.ndarray) -> float:
 
 
 @jit_allocating
+def log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior of path and parameters, and its gradient: L with y = 0, less the terms -u - x_t/2 of log p(y_t | x_t)."""
+    T = q.shape[0] - 3
+    total = value_and_gradient(q, np.zeros((1, T)), out) + T * q[T]
+    out[T] += T
+    for t in range(T):
+        total += 0.5 * q[t]
+        out[t] += 0.5
+    return total
+
+
+@jit
+def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
+    """A share of the log prior, and -u - x_t/2 - w_t/2 of some of the times."""
+    T, share = q.shape[0] - 3, data[2, 0]
+    total = share * log_prior(q, out)
+    for i in range(T + 3):
+        out[i] *= share
+    for t in range(T):
+        if data[1, t] > 0:
+            w = data[0, t] * np.exp(-2 * q[T] - q[t])
+            total -= q[T] + 0.5 * (q[t] + w)
+            out[t] += 0.5 * (w - 1)
+            out[T] += w - 1
+    return total
+
+
+@jit
+def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    part_value_and_gradient(q, data, out)
+
+
+@jit_allocating
+def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
+    return part_value_and_gradient(q, data, np.empty_like(q))
+
+
+@jit_allocating
 def summary(q: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The parameters, and the row of data that their conditional reads."""
     T = q.shape[0] - 3
@@ -631,6 +670,28 @@ def unconstrain(x: np.ndarray, beta: float, sigma: float, phi: float) -> np.ndar
     return np.concatenate([x, [np.log(beta), np.log(sigma), np.arctanh(phi)]])
 
 
+def share_of(y_squared: np.ndarray, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
+    """Observed are some of the times ``at``; a ``share`` of what there was of the log prior, that of the whole path."""
+    at, share, data = at[rows], before * share, np.zeros((2, len(y_squared)))
+    data[0, at], data[1, at] = y_squared[at], 1.0
+    return Model(
+        len(y_squared) + 3,
+        part_log_density,
+        part_gradient,
+        data=with_share(data, share),
+        names=names_of(len(y_squared)),
+        constrain=constrain,
+        value_and_gradient=part_value_and_gradient,
+        name="stochastic-volatility",
+        n_rows=len(at),
+        part=functools.partial(share_of, y_squared, at, share),
+    )
+
+
+def names_of(T: int) -> list[str]:
+    return [*(f"x[{t}]" for t in range(T)), "log_beta", "log_sigma", "atanh_phi"]
+
+
 def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     """Stochastic volatility of the series ``y``, (T,); by default ``T`` values simulated with a fixed seed.
 
@@ -642,9 +703,9 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         raise ShapeError(f"StochasticVolatility needs a series (T,) of at least two values, got shape {y.shape}")
     if not np.isfinite(y).all() or not y.any():
         raise ValueError("y must be finite and not all zero: the scale beta is known from it alone")
-    T, names = len(y), [*(f"x[{t}]" for t in range(len(y))), "log_beta", "log_sigma", "atanh_phi"]
+    T, names, y_squared = len(y), names_of(len(y)), frozen(y**2)
     x_data, parameter_data = np.zeros((3, T)), np.zeros((2, max(T, 5)))
-    x_data[0] = parameter_data[1, :T] = y**2
+    x_data[0] = parameter_data[1, :T] = y_squared
     x_model = Model(
         T,
         x_log_density,
@@ -683,7 +744,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         hessian,
         third_derivative,
         trace,
-        data=(y**2)[None, :],
+        data=y_squared[None, :],
         names=names,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
@@ -693,7 +754,9 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
             Conditional(np.arange(T, T + 3), parameter_model, condition_parameters),
         ),
         name="stochastic-volatility",
-        on_arrays=functools.partial(StochasticVolatilityOnArrays, y**2),
+        n_rows=T,
+        part=functools.partial(share_of, y_squared, np.arange(T), 1.0),
+        on_arrays=functools.partial(StochasticVolatilityOnArrays, y_squared),
         dims={"x": "time", "y": "time"},
         generated=Generated(
             log_likelihood=functools.partial(log_likelihood, y=y),

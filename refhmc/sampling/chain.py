@@ -255,8 +255,7 @@ class BlockPlan(NamedTuple):
     windows: np.ndarray
     length_windows: np.ndarray
     warmup: np.recarray
-    initial_step_size: float
-    settings: dict
+    settings: np.recarray
     max_depth: int
 
     def compile(self, model_name: str) -> None:
@@ -338,6 +337,10 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         title += f" fused with the model {model.name}"
     elif dynamics.pointers[2] is leapfrog_diagonal and not minibatches:
         transition = transition_with(transition, dynamics.pointers)
+    first_step = 1.0 if adapt_step else float(kernel.step_size)
+    begin = one(SETTINGS)
+    for each, value in {**settings, "step_size": first_step, "jump_size": first_step}.items():
+        begin[each] = value
     return BlockPlan(
         name,
         title,
@@ -348,8 +351,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         schedule_array(tune, metric.learns),
         lengths,
         warmup,
-        1.0 if adapt_step else float(kernel.step_size),
-        settings,
+        begin,
         int(settings.get("max_depth", 0)),
     )
 
@@ -403,10 +405,7 @@ class BlockState:
         self.kept, self.kept_gradients = np.zeros((n_kept, d)), np.zeros((n_kept, d))
         self.history = np.zeros((len(plan.windows) if n_kept else 0, len(HISTORY)))
         self.dual, self.jump_dual, self.progress = one(DUAL), one(DUAL), one(PROGRESS)
-        self.settings = one(SETTINGS)
-        for name, value in plan.settings.items():
-            self.settings[name] = value
-        self.settings.step_size = self.settings.jump_size = plan.initial_step_size
+        self.settings = plan.settings.copy()
         self.length, at = one(LENGTH), int(learns_length)
         self.length.length = self.settings.trajectory_length
         sets_the_scale = dynamics.metric.learns != NOTHING or dynamics.metric.position_dependent

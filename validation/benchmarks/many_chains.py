@@ -26,12 +26,15 @@ import time
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
 import refhmc
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Fisher, Identity, SoftAbs
+from refhmc.sampling import many as assembled_many
+from refhmc.sampling import run as assembled_run
 from validation.benchmarks import common, problems
 
 NAME = "many_chains"
@@ -105,7 +108,7 @@ def steps_of(problem: Problem, chains: int) -> int:
 
 
 class DrawsAreThere(Exception):
-    """Ends a call before its review."""
+    """Ends a call before the constrained values are made and it is reviewed."""
 
 
 def ours(problem: Problem, chains: int, backend: str) -> Callable:
@@ -118,22 +121,21 @@ def ours(problem: Problem, chains: int, backend: str) -> Callable:
     )
     options = {"initvals": starts_of(model.dim, chains), "random_seed": 1, "raw": True, "progressbar": False}
     options |= {"tune": 0, "preflight": False, "backend": backend} | ({"cores": 1} if backend == "numba" else {})
-    constrain, clock, asked = model.constrain, [], ()
-
-    def noted(q):
-        if np.shape(q) == asked:  # all draws
-            clock.append(time.process_time())
-            raise DrawsAreThere
-        return constrain(q)
 
     def run(n: int, whole: bool = False) -> float:
-        nonlocal asked
-        clock.clear()
-        asked = (chains, n, model.dim)
-        model.constrain = constrain if whole else noted
+        clock: list[float] = []
+
+        def drawn(*_) -> None:
+            clock.append(time.process_time())
+            raise DrawsAreThere
+
         begin = time.process_time()
-        with warnings.catch_warnings(), contextlib.suppress(DrawsAreThere):
+        with warnings.catch_warnings(), contextlib.ExitStack() as stack:
             warnings.simplefilter("ignore")
+            if not whole:
+                stack.enter_context(contextlib.suppress(DrawsAreThere))
+                for module in (assembled_run, assembled_many):
+                    stack.enter_context(mock.patch.object(module, "put_posterior", drawn))
             refhmc.sample(model, kernel, draws=n, chains=chains, generate=False, **options)
         return (time.process_time() if whole else clock[0]) - begin
 
@@ -177,7 +179,8 @@ def starts_of(dim: int, chains: int) -> np.ndarray:
 
 
 def measured(problem: Problem, chains: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Chain-steps a second of each, of the whole call and of sampling, one figure a round."""
+    """Chain-steps a second of each, of the whole call and of sampling, one figure a round; of a round in which the longer run
+    took no longer, NaN."""
     runs = {
         "arrays": ours(problem, chains, "arrays"),
         "compiled": ours(problem, chains, "numba"),
@@ -189,19 +192,20 @@ def measured(problem: Problem, chains: int, rounds: int) -> dict[str, dict[str, 
         for name, run in runs.items():
             of, m = rates.setdefault(name, {"whole": [], "sampling": []}), longer[name]
             of["whole"].append(chains * n * steps_of(problem, chains) / run(n, whole=True))
-            of["sampling"].append(chains * m * steps_of(problem, chains) / max(run(2 * m) - run(m), 1e-9))
+            more = run(2 * m) - run(m)
+            of["sampling"].append(chains * m * steps_of(problem, chains) / more if more > 0 else np.nan)
     return rates
 
 
 def enough(run: Callable, n: int, numbers_a_draw: int) -> int:
-    """So many draws that twice as many take half a second longer, if there is room for them (2 GB); from n on. Each number of
-    draws is run once before it is timed: a jitted function is compiled for it."""
+    """So many draws, from n on, that twice as many take half a second longer, and a fifth of the whole, if there is room for
+    them (2 GB). Each number of draws is run once before it is timed: a jitted function is compiled for it."""
     most = 2.5e8 / (8 * numbers_a_draw)
     while True:
         run(n), run(2 * n)
-        more = run(2 * n) - run(n)
-        factor = min(np.ceil(0.7 / max(more, 0.05)), most // n)
-        if more >= 0.5 or factor < 2:
+        few, many = run(n), run(2 * n)
+        factor = min(np.ceil(max(0.7, 0.3 * few) / max(many - few, 0.05)), most // n)
+        if many - few >= max(0.5, 0.2 * many) or factor < 2:
             return n
         n *= int(factor)
 
@@ -222,7 +226,7 @@ def rate(values: list[float]) -> str:
 
 
 def ratio(a: list[float], b: list[float]) -> str:
-    """Of the medians, with the least and the largest of a round."""
+    """The median round's, with the least and the largest."""
     each = np.array(a) / np.array(b)
     return f"{np.median(each):.2f} ({each.min():.2f}..{each.max():.2f})"
 
