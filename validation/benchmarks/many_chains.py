@@ -178,23 +178,36 @@ def starts_of(dim: int, chains: int) -> np.ndarray:
     return 0.5 * np.random.default_rng(0).normal(size=(chains, dim))
 
 
-def measured(problem: Problem, chains: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Chain-steps a second of each, of the whole call and of sampling, one figure a round; of a round in which the longer run
-    took no longer, NaN."""
+class Rates(NamedTuple):
+    """Chain-steps a second (rounds,) of the whole call; of sampling, by the medians of the rounds' times, and (rounds,) by each
+    round's own, NaN where the longer run took no longer."""
+
+    whole: np.ndarray
+    sampling: float
+    of_rounds: np.ndarray
+
+
+def measured(problem: Problem, chains: int, rounds: int) -> dict[str, Rates]:
+    """Of each text and of BlackJAX."""
     runs = {
         "arrays": ours(problem, chains, "arrays"),
         "compiled": ours(problem, chains, "numba"),
         "BlackJAX": theirs(problem, chains),
     }
-    n, rates = draws_of(problem, chains), {}
+    n, steps = draws_of(problem, chains), chains * steps_of(problem, chains)
     longer = {name: enough(run, n, chains * problem.model().dim) for name, run in runs.items()}
+    seconds: dict[str, list] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            of, m = rates.setdefault(name, {"whole": [], "sampling": []}), longer[name]
-            of["whole"].append(chains * n * steps_of(problem, chains) / run(n, whole=True))
-            more = run(2 * m) - run(m)
-            of["sampling"].append(chains * m * steps_of(problem, chains) / more if more > 0 else np.nan)
-    return rates
+            m = longer[name]
+            seconds[name].append((run(n, whole=True), run(m), run(2 * m)))
+    found = {}
+    for name, each in seconds.items():
+        whole, few, many = np.array(each).T
+        work = longer[name] * steps
+        of_rounds = work / np.where(many > few, many - few, np.nan)
+        found[name] = Rates(n * steps / whole, work / max(np.median(many) - np.median(few), 1e-9), of_rounds)
+    return found
 
 
 def enough(run: Callable, n: int, numbers_a_draw: int) -> int:
@@ -221,14 +234,19 @@ def draws_of(problem: Problem, chains: int) -> int:
     return few[chains]
 
 
-def rate(values: list[float]) -> str:
-    return f"{np.median(values):,.3g}"
+def row_of(part: str, rates: dict[str, Rates]) -> list[str]:
+    """The rates, the ratio of the arrays and of the better of ours to BlackJAX, with the least and largest of a round."""
+    middle = {name: float(np.median(of.whole)) if part == "whole" else of.sampling for name, of in rates.items()}
+    rounds = {name: of.whole if part == "whole" else of.of_rounds for name, of in rates.items()}
 
+    def ratio(name: str) -> str:
+        each = rounds[name] / rounds["BlackJAX"]
+        each = each[np.isfinite(each)]
+        spread = f"{each.min():.2f}..{each.max():.2f}" if len(each) else "in no round"
+        return f"{middle[name] / middle['BlackJAX']:.2f} ({spread})"
 
-def ratio(a: list[float], b: list[float]) -> str:
-    """The median round's, with the least and the largest."""
-    each = np.array(a) / np.array(b)
-    return f"{np.median(each):.2f} ({each.min():.2f}..{each.max():.2f})"
+    better = max(("arrays", "compiled"), key=lambda name: middle[name])
+    return [*(f"{x:,.3g}" for x in middle.values()), ratio("arrays"), better, ratio(better)]
 
 
 def write(rows: dict[str, list], data: dict, rounds: int, about: dict) -> None:
@@ -250,18 +268,17 @@ def main() -> None:
     common.pin_to_one_core()
     about = common.machine(["refhmc", "numpy", "numba", "jax", "blackjax"])
     rows: dict[str, list] = {"whole": [], "sampling": []}
-    data = {}
+    data: dict[str, dict] = {}
     for key, problem in all_problems().items():
         if options.problems and key not in options.problems:
             continue
         for chains in options.chains:
             rates = measured(problem, chains, options.rounds)
-            data[f"{key} {chains}"] = rates
+            data[f"{key} {chains}"] = {
+                name: {what: np.asarray(x).tolist() for what, x in of._asdict().items()} for name, of in rates.items()
+            }
             for part, found in rows.items():
-                of = {name: each[part] for name, each in rates.items()}
-                better = max(("arrays", "compiled"), key=lambda name, of=of: np.median(of[name]))
-                row = [problem.title, f"{chains:,}", str(draws_of(problem, chains)), *map(rate, of.values())]
-                row += [ratio(of["arrays"], of["BlackJAX"]), better, ratio(of[better], of["BlackJAX"])]
+                row = [problem.title, f"{chains:,}", str(draws_of(problem, chains)), *row_of(part, rates)]
                 print(part, " | ".join(row), flush=True)
                 found.append(row)
             write(rows, data, options.rounds, about)
