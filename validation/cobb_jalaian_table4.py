@@ -19,8 +19,8 @@ This protocol, of equal cost, was written down before it was run, and the record
 budgets differed (150 passes, and 20 transitions of the split from random weights, some 320 passes) and were raised with results
 in view, gave 1 PASS, 3 FAIL and 9 UNDECIDED of the same claims: it was no validation.
 
-In 400 passes the split makes 25 transitions. So a larger budget will have a page of its own: ``--passes 2000 --seed 2026``, five
-times the passes and recordings of a new seed, all else as above (forty minutes of two cores). It has not been run yet.
+In 400 passes the split makes 25 transitions. ``--passes 2000 --seed 2026``, five times the passes and recordings of a new seed,
+all else as above, makes a page of its own (forty minutes of two cores); written down before it was run, and not yet run.
 """
 
 from __future__ import annotations
