@@ -6,7 +6,7 @@ Prior precision 1, output precision 110.4439498986428, M = I, L = 30, step 5e-4,
 (cobb_jalaian_schemes.py). The paper: 10 chains of 1,000 draws, of which the first 200 are left out (here, of ESS and bands).
 Reduced, the default (ten minutes of a core): 4 such chains, in single precision as the program's; of the program's those that
 are reset. ``--full`` also has those that are not restored
-(ninety minutes of a core; the page is that of --full --seed 2026).
+(some 65 minutes of a core; the page is that of --full --seed 2026).
 
 ESS is ArviZ's of a chain by itself, the mean over 1,000 of the weights; the paper's is Pyro's, on all of them: it is not
 judged. Bands: mean and two standard deviations of the network's output, and of an observation.

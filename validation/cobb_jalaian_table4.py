@@ -157,11 +157,11 @@ def draw(found: dict[str, list[dict]], name: str) -> None:
 
 
 def main() -> None:
-    more = {
+    options = {
         "passes": {"type": int, "default": methods.Budget().passes, "help": "of each method (default %(default)s)"},
         "full": {"action": "store_true", "help": "hours"},
     }
-    chosen = common.command_line(__doc__, trials=7, draws=1, seed=SEED, **more)
+    chosen = common.command_line(__doc__, trials=7, draws=1, seed=SEED, **options)
     reduced = REDUCED, methods.Budget(passes=chosen.passes)
     setting, budget = (FULL, methods.Budget(10_000, 32, 12, 2, 30, 30)) if chosen.full else reduced
     if chosen.quick:
@@ -183,8 +183,8 @@ def main() -> None:
 
 
 def write(found: dict, best: dict, setting: dict, budget: methods.Budget, chosen) -> None:
-    several = "" if budget.passes == methods.Budget().passes or chosen.quick else f"_{budget.passes}_passes"
-    name = NAME + ("_quick" if chosen.quick else several)
+    another = not chosen.full and chosen.passes != methods.Budget().passes
+    name = NAME + ("_quick" if chosen.quick else f"_{chosen.passes}_passes" if another else "")
     draw(found, name)
     paper = {str(line["method"])[:4]: line for line in common.paper_table("cobb_jalaian_2021_table4") or []}
     keys = {"accuracy": "accuracy_pct", "nll": "nll", "brier": "brier"}

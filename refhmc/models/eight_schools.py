@@ -32,7 +32,8 @@ and the metric would become singular.)
 Fisher metric: w_j for theta_j, plus the mean of minus the prior's Hessian over theta given mu and tau, as for the
 funnel. theta_j theta_j: w_j + p, theta_j mu: -p, mu mu: J p + 1/25, u u: 2 J + 1/2.
 
-Data: a row of y and a row of 1/s^2.
+Data: a row of y and a row of 1/s^2. Of a part on some of the schools, 0 in both rows for the others, and two rows
+more: its share of the prior; 1 where centred.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recommended import Recommended
-from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 from refhmc.numerics.transforms import expit
@@ -500,42 +500,82 @@ def centred_fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np
 # ------------------------------------------------------------------------------------------------------------ parts
 
 
-@jit_allocating
+@jit
 def log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The log prior in q, and its gradient: nothing is observed where 1/s^2 = 0."""
-    return value_and_gradient(q, np.zeros((2, q.shape[0] - 2)), out)
+    """The log prior in the non-centred coordinates, and its gradient."""
+    J = q.shape[0] - 2
+    mu, u = q[J], q[J + 1]
+    value, out[J + 1] = half_cauchy(u - LOG_SCALE, np.exp(2 * u) / 25)
+    for j in range(J):
+        value -= 0.5 * q[j] * q[j]
+        out[j] = -q[j]
+    out[J] = -mu / 25
+    return value - mu * mu / 50
+
+
+@jit
+def centred_log_prior(q: np.ndarray, out: np.ndarray) -> float:
+    """The log prior in the centred coordinates, and its gradient."""
+    J = q.shape[0] - 2
+    mu, u = q[J], q[J + 1]
+    p = np.exp(-2 * u)
+    value, slope = half_cauchy(u - LOG_SCALE, 1 / (25 * p))
+    C = Q = 0.0
+    for j in range(J):
+        c = q[j] - mu
+        C += c
+        Q += c * c
+        out[j] = -p * c
+    out[J] = p * C - mu / 25
+    out[J + 1] = p * Q - J + slope
+    return value - 0.5 * p * Q - J * u - mu * mu / 50
+
+
+@jit
+def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
+    """A share of the log prior, and the log likelihood of some of the schools."""
+    J, share, centred = data.shape[1], data[2, 0], data[3, 0] > 0
+    total = share * (centred_log_prior(q, out) if centred else log_prior(q, out))
+    for i in range(J + 2):
+        out[i] *= share
+    mu, tau = q[J], np.exp(q[J + 1])
+    for j in range(J):
+        if data[1, j] > 0:
+            residual = data[0, j] - (q[j] if centred else mu + tau * q[j])
+            r = residual * data[1, j]
+            total -= 0.5 * residual * r
+            if centred:
+                out[j] += r
+            else:
+                out[j] += tau * r
+                out[J] += r
+                out[J + 1] += tau * r * q[j]
+    return total
+
+
+@jit
+def part_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+    part_value_and_gradient(q, data, out)
 
 
 @jit_allocating
-def centred_log_prior(q: np.ndarray, out: np.ndarray) -> float:
-    """The same in the centred coordinates."""
-    return centred_value_and_gradient(q, np.zeros((2, q.shape[0] - 2)), out)
-
-
-part_log_density, part_gradient, part_value_and_gradient = functions_of_a_part(
-    log_density, value_and_gradient, log_prior
-)
-centred_part_log_density, centred_part_gradient, centred_part_value_and_gradient = functions_of_a_part(
-    centred_log_density, centred_value_and_gradient, centred_log_prior
-)
+def part_log_density(q: np.ndarray, data: np.ndarray) -> float:
+    return part_value_and_gradient(q, data, np.empty_like(q))
 
 
 def share_of(whole: np.ndarray, centered: bool, at: np.ndarray, before: float, rows: np.ndarray, share: float) -> Model:
     """Observed are some of the schools ``at``; a ``share`` of what there was of the log prior, which is that of all schools."""
-    at, share, data = at[rows], before * share, np.zeros_like(whole)
-    data[:, at] = whole[:, at]
-    functions = (
-        (centred_part_log_density, centred_part_gradient, centred_part_value_and_gradient)
-        if centered
-        else (part_log_density, part_gradient, part_value_and_gradient)
-    )
+    at, share, data = at[rows], before * share, np.zeros((4, whole.shape[1]))
+    data[:2, at] = whole[:, at]
+    data[2], data[3] = share, centered
     return Model(
-        data.shape[1] + 2,
-        *functions[:2],
-        data=with_share(data, share),
-        names=names_of(data.shape[1], centered),
+        whole.shape[1] + 2,
+        part_log_density,
+        part_gradient,
+        data=data,
+        names=names_of(whole.shape[1], centered),
         constrain=centred_constrain if centered else constrain,
-        value_and_gradient=functions[2],
+        value_and_gradient=part_value_and_gradient,
         name="eight schools, centred" if centered else "eight schools",
         n_rows=len(at),
         part=functools.partial(share_of, whole, centered, at, share),

@@ -316,10 +316,11 @@ def make_model(
     name: str,
     reference: Reference | None,
     recommended: Recommended | None = None,
+    at: np.ndarray | None = None,
 ) -> Model:
-    """The model of a problem."""
+    """The model of a problem, whose observations are at the times ``at``, by default all."""
     whole = problem.solution.highest == 3
-    made_of = problem, names, constrain, initial, name, np.arange(len(problem.times)), 1.0
+    at = np.arange(len(problem.times)) if at is None else at
     return Model(
         problem.p,
         log_density,
@@ -341,8 +342,8 @@ def make_model(
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
         absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
         recommended=recommended,
-        n_rows=len(problem.times),
-        part=functools.partial(share_of, *made_of),
+        n_rows=len(at),
+        part=functools.partial(share_of, problem, names, constrain, initial, name, at),
     )
 
 
@@ -353,34 +354,19 @@ def share_of(
     initial: Any,
     name: str,
     at: np.ndarray,
-    before: float,
     rows: np.ndarray,
     share: float,
 ) -> Model:
-    """The model of what was observed at some of the times ``at``, with a ``share`` of what there was of the log prior.
+    """The model of what was observed at some of the times ``at``, with a ``share`` of the problem's log prior.
 
     The solution is that at all times, so a part costs as much as the whole.
     """
-    at, share = at[rows], before * share
     y = np.full_like(problem.y, np.nan)
-    y[at] = problem.y[at]
+    y[at[rows]] = problem.y[at[rows]]
     with np.errstate(divide="ignore"):  # a flat prior
         scale = 1 / np.sqrt(share * problem.precision)
     own = Problem(problem.solution, y, problem.sigma, problem.prior_mean, scale)
-    return Model(
-        problem.p,
-        log_density,
-        gradient,
-        data=own,
-        names=names,
-        constrain=constrain,
-        initial=initial,
-        name=name,
-        in_python=IN_PYTHON,
-        noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(own.weights))),
-        n_rows=len(at),
-        part=functools.partial(share_of, problem, names, constrain, initial, name, at, share),
-    )
+    return make_model(own, names, constrain, initial, name, None, at=at[rows])
 
 
 def make_problem(

@@ -106,8 +106,7 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
 
     ``prior``: (q, out) -> log p(q), and its gradient. The last row of a part's data begins with s; the others are those of
     the whole model on the part's rows. In the model's module they have to have the names ``part_log_density``,
-    ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled; ``centred_part_...`` for a prior
-    ``centred_log_prior``.
+    ``part_gradient`` and ``part_value_and_gradient``, by which they are pickled.
     """
 
     def part_value_and_gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> float:
@@ -128,8 +127,7 @@ def functions_of_a_part(log_density: Callable, value_and_gradient: Callable, pri
 
     functions = (part_log_density, part_gradient, part_value_and_gradient)
     for each in functions:
-        each.__name__ = each.__qualname__ = prior.__name__.removesuffix("log_prior") + each.__name__
-        each.__module__ = prior.__module__
+        each.__module__, each.__qualname__ = prior.__module__, each.__name__
     both = jit_anew(part_value_and_gradient)
     return jit_anew(part_log_density), jit_anew(part_gradient), both
 
