@@ -12,7 +12,7 @@ Static HMC with a fixed step and metric, every draw kept; trajectories of 10 ste
 All times are CPU times. "Whole call" is that of so many draws as the table says; refhmc's has set-up of each chain and a review
 (R-hat, ESS, divergences) that BlackJAX's has not. "Sampling" is what further draws take until they are one array: the
 difference between two runs, of which the longer has twice the draws, as many as it takes for half a second between them and
-memory (2 GB) holds; "not told" where it took no longer (the core's set-up of 10,000 chains takes seconds, and varies by as
+memory (6 GB) holds; "not told" where it took no longer (the core's set-up of 10,000 chains takes seconds, and varies by as
 much as the draws take). All are run in turn in each round, on one core. BlackJAX's rmhmc takes derivatives automatically and
 does not try the way back; refhmc's Riemannian steps are given without it, too (reversibility_check=False), with the same
 tolerance, 1e-6.
@@ -215,8 +215,8 @@ def measured(problem: Problem, chains: int, rounds: int) -> dict[str, Rates]:
 
 def enough(run: Callable, n: int, numbers_a_draw: int) -> int:
     """So many draws, from n on, that twice as many take half a second longer, and a fifth of the whole, if there is room for
-    them (2 GB). Each number of draws is run once before it is timed: a jitted function is compiled for it."""
-    most = 2.5e8 / (8 * numbers_a_draw)
+    them (6 GB). Each number of draws is run once before it is timed: a jitted function is compiled for it."""
+    most = 7.5e8 / (8 * numbers_a_draw)
     while True:
         run(n), run(2 * n)
         few, many = run(n), run(2 * n)
