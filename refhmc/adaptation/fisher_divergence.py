@@ -62,12 +62,13 @@ def least_divergence(
     ``most=None``: with all of them, whatever they cost. ``gradient``: what one costs, in multiplications a coordinate. A
     coordinate in which either has not moved keeps its variance of ``before``.
     """
-    variances = scales(draws, scores, before)
+    x, s = centred(draws), centred(scores)
+    variances = scales(x, s, before)
     d, none = draws.shape[1], (np.zeros((0, draws.shape[1])), np.zeros(0))
     if not looks or d < 2 or most == 0 or len(draws) < FEWEST:
         return Learned(variances, *none, 1.0, 1.0)
     root = np.sqrt(variances)
-    x, s = (draws - draws.mean(axis=0)) / root, (scores - scores.mean(axis=0)) * root
+    x, s = x / root, s * root
     if not (np.all(np.isfinite(x)) and np.all(np.isfinite(s))):
         return Learned(variances, *none, 1.0, 1.0)
     U = directions(x[::2], s[::2])
@@ -81,21 +82,29 @@ def least_divergence(
     return Learned(variances, U[order], eigenvalues[order], float(steps[0]), float(steps[k]))
 
 
-def scales(draws: np.ndarray, scores: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """sqrt(var x / var s) of each coordinate, (d,)"""
+def centred(rows: np.ndarray) -> np.ndarray:
+    """Less their mean, (n, d)"""
     with np.errstate(all="ignore"):
-        found = np.sqrt(draws.var(axis=0) / scores.var(axis=0))
-    return np.where((found > SMALLEST) & (found < LARGEST), found, before)
+        return rows - rows.sum(axis=0) / len(rows)
+
+
+def scales(x: np.ndarray, s: np.ndarray, otherwise: np.ndarray | float = 1.0) -> np.ndarray:
+    """sqrt(var x / var s) of each column of centred rows (n, d), (d,); ``otherwise`` where that is no size."""
+    with np.errstate(all="ignore"):
+        found = np.sqrt((np.sum(x * x, axis=0) / len(x)) / (np.sum(s * s, axis=0) / len(s)))
+    return np.where((found > SMALLEST) & (found < LARGEST), found, otherwise)
 
 
 def directions(x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """Orthonormal rows (r, d): the eigenvectors of the regularised geometric mean in the span of x and s (n, d)."""
     n, d = x.shape
-    Q = np.eye(d) if 2 * n >= d else span(np.concatenate([x / np.linalg.norm(x), s / np.linalg.norm(s)]))
-    x, s = ((each - each.mean(axis=0)) @ Q.T for each in (x, s))
-    if n <= len(Q) or min(spanned(x), spanned(s)) < len(Q):  # as rows: each'each / n + g I
-        x, s = (np.concatenate([each, np.sqrt(n * REGULARISER) * np.eye(len(Q))]) for each in (x, s))
-    return np.linalg.svd(root_of_geometric_mean(x, s))[0].T @ Q
+    Q = None if 2 * n >= d else span(np.concatenate([x / np.linalg.norm(x), s / np.linalg.norm(s)]))
+    x, s = (centred(each) if Q is None else centred(each) @ Q.T for each in (x, s))
+    r = x.shape[1]
+    if n <= r or min(spanned(x), spanned(s)) < r:  # as rows: each'each / n + g I
+        x, s = (np.concatenate([each, np.sqrt(n * REGULARISER) * np.eye(r)]) for each in (x, s))
+    U = np.linalg.svd(root_of_geometric_mean(x, s))[0].T
+    return np.ascontiguousarray(U) if Q is None else U @ Q
 
 
 def span(rows: np.ndarray) -> np.ndarray:
@@ -107,7 +116,7 @@ def span(rows: np.ndarray) -> np.ndarray:
 
 def spanned(rows: np.ndarray) -> int:
     """The dimensions of their span."""
-    sizes = np.linalg.svd(rows, compute_uv=False)
+    sizes = np.linalg.svd(np.linalg.qr(rows, mode="r"), compute_uv=False)
     return int(np.sum(sizes > NOTHING * sizes[0]))
 
 
@@ -124,9 +133,7 @@ def root_of_geometric_mean(x: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 def held_out_eigenvalues(U: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """lambda of each row of U, (r,); 1 where a variance is zero."""
-    with np.errstate(all="ignore"):
-        found = np.sqrt((x @ U.T).var(axis=0) / (s @ U.T).var(axis=0))
-    return np.where((found > SMALLEST) & (found < LARGEST), found, 1.0)
+    return scales(centred(x @ U.T), centred(s @ U.T))
 
 
 def rank(eigenvalues: np.ndarray, cutoff: float, gradient: float) -> tuple[int, np.ndarray]:

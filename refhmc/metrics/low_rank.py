@@ -22,6 +22,7 @@ from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Diagonal, Euclid
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
 
+ROWS = plain(LOW_RANK.rows)
 LARGEST = 2_000_000  # numbers that the directions of one metric, or the draws that it is learned from, take at most
 
 
@@ -89,7 +90,7 @@ class LowRank(Euclidean):
 
 def put_low_rank(vecs: np.ndarray, variances: np.ndarray, V: np.ndarray, eigenvalues: np.ndarray) -> None:
     """Write a metric of low rank into its rows ``vecs``."""
-    k, rows = len(eigenvalues), plain(LOW_RANK.rows)(vecs)
+    k, rows = len(eigenvalues), ROWS(vecs)
     rows.inverse_mass[:], rows.root[:] = variances, 1 / np.sqrt(variances)
     rows.spread[:k], rows.shrink[:k], rows.rank[0] = eigenvalues - 1, eigenvalues**-0.5 - 1, k
     vecs[FIRST_DIRECTION : FIRST_DIRECTION + k] = V

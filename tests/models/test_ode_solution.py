@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import warnings
 
+import numba
 import numpy as np
 import pytest
 import scipy.integrate
@@ -226,6 +227,7 @@ def test_stiff_equations_are_those_of_lsoda():
 
 
 @pytest.mark.sweep
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_equations_that_numba_cannot_compile():
     with pytest.warns(PythonModelWarning, match="the ODE of 'ode' runs as Python"):
         python = ODESolution(
