@@ -93,8 +93,8 @@ def made(function: Any) -> Any:
 def pack(data: Any) -> tuple[np.ndarray, Callable] | None:
     """One float64 matrix that holds ``data``, and the compiled function that takes it out again.
 
-    None, numbers, arrays and tuples (named or not) of numbers and arrays can be packed; integers keep their bits. For
-    anything else the answer is None.
+    None, numbers, arrays and tuples (named or not) of numbers and arrays can be packed; integers keep their bits and their
+    kind, and masks are masks. For anything else the answer is None.
     """
     if data is None:
         return np.zeros((1, 0)), _no_data
@@ -117,23 +117,32 @@ def _no_data(packed: Any) -> Any:
     return None
 
 
-def _as_part(value: Any) -> tuple[np.ndarray, tuple, bool] | None:
+def _as_part(value: Any) -> tuple[np.ndarray, tuple, type] | None:
     array = np.asarray(value)
     if array.dtype.kind in "iub" and array.ndim <= 3:
-        return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, True
+        kind = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}").type  # of those of one size NumPy has several
+        return np.ascontiguousarray(array, dtype=np.int64).ravel().view(np.float64), array.shape, kind
     if array.dtype.kind == "f" and array.ndim <= 3:
-        return np.ascontiguousarray(array, dtype=np.float64).ravel(), array.shape, False
+        return np.ascontiguousarray(array, dtype=np.float64).ravel(), array.shape, np.float64
     return None
 
 
 @shared
-def taker(start: int, shape: tuple, integer: bool) -> Callable:
-    """The compiled function that takes an array, or a number where the shape is (), out of the packed data."""
+def taker(start: int, shape: tuple, kind: type) -> Callable:
+    """The compiled function that takes an array of that kind, or a number where the shape is (), out of the packed data."""
     stop = start + int(np.prod(shape, dtype=int))
-    if integer:
+    if kind is np.bool_:  # as an integer array a mask would be indices
+        if shape == ():
+            return jit_anew(lambda packed: packed[0, start:stop].view(np.int64)[0] != 0)
+        return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape) != 0)
+    if kind is np.int64:
         if shape == ():
             return jit_anew(lambda packed: packed[0, start:stop].view(np.int64)[0])
         return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).reshape(shape))
+    if kind is not np.float64:
+        if shape == ():
+            return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).astype(kind)[0])
+        return jit_anew(lambda packed: packed[0, start:stop].view(np.int64).astype(kind).reshape(shape))
     if shape == ():
         return jit_anew(lambda packed: packed[0, start])
     if len(shape) == 1:

@@ -34,7 +34,7 @@ from refhmc.core.named_axes import SAMPLES, coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
-from refhmc.models.generated import Generated, generated_of
+from refhmc.models.generated import CLOSE, COMPARED, Generated, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
@@ -375,21 +375,31 @@ class Model:
         return {k: v.reshape(q.shape[:-1] + v.shape[1:]) for k, v in values.items()}
 
     def _constrain_rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        # One call for all rows where the function broadcasts; it is trusted to if it does so on two rows.
-        singles = [self._constrain(row.copy()) for row in rows[:2]]
+        """Of each row; by one call where the function broadcasts: on two rows, and for some of all of them."""
+        for several in (rows[:2], rows):
+            together = self._constrain_together(several)
+            if together is None:
+                break
+            if len(several) == len(rows):
+                return together
+        singles = [self._constrain(row.copy()) for row in rows]
+        return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+
+    def _constrain_together(self, rows: np.ndarray) -> dict[str, np.ndarray] | None:
+        """Of all the rows at once; None where that fails, or is not for some of them what it is for each."""
+        some = np.linspace(0, len(rows) - 1, min(len(rows), COMPARED)).astype(int)
+        singles = [self._constrain(rows[k].copy()) for k in some]
         few = {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
         try:
-            together = self._constrain(rows[:2].copy())
-            broadcasts = together.keys() == few.keys() and all(
-                np.shape(together[k]) == few[k].shape and np.array_equal(together[k], few[k], equal_nan=True)
+            together = {key: np.asarray(value) for key, value in self._constrain(rows.copy()).items()}
+            alike = together.keys() == few.keys() and all(
+                together[k].shape == (len(rows), *few[k].shape[1:])
+                and np.allclose(together[k][some], few[k], rtol=CLOSE, atol=0.0, equal_nan=True)
                 for k in few
             )
         except Exception:  # written for one position only
-            broadcasts = False
-        if broadcasts and len(rows) > 2:
-            return {key: np.asarray(value) for key, value in self._constrain(rows.copy()).items()}
-        singles += [self._constrain(row.copy()) for row in rows[2:]]
-        return {key: np.stack([np.asarray(s[key]) for s in singles]) for key in singles[0]}
+            return None
+        return together if alike else None
 
     @property
     def reference_names(self) -> list[str]:

@@ -25,6 +25,10 @@ from refhmc.errors import ModelError
 DATA = ("observed_data", "constant_data")
 
 
+# A function of draws may take many at once. It does where it then gives, for some of them, what it gives for each.
+COMPARED, CLOSE = 20, 1e-9  # how many of them at most; relative
+
+
 class Generated(NamedTuple):
     """Functions that make groups of a result, and its data. All of them are optional.
 

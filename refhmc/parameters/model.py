@@ -244,7 +244,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
 def to_compile(parameters: Parameters, given: Functions) -> OfValues:
     """The same for Numba: compiled functions, none of which is compiled yet."""
     n, names, shapes = parameters.count, parameters.Values._fields, parameters.shapes
-    takers = tuple(taker(first, shape, False) for first, shape in zip(parameters.at, shapes, strict=True))
+    takers = tuple(taker(first, shape, np.float64) for first, shape in zip(parameters.at, shapes, strict=True))
     read = as_named(parameters.Values, gather(takers))
 
     density = _compiled(given.log_density)

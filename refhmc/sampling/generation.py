@@ -20,7 +20,7 @@ from refhmc.core.arviz import dataset, with_groups
 from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes
 from refhmc.errors import ModelError, SamplingWarning
 from refhmc.models.base import Model
-from refhmc.models.generated import Generated
+from refhmc.models.generated import CLOSE, COMPARED, Generated
 from refhmc.sampling.arguments import entropy_of
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.progress import Counter
@@ -31,7 +31,6 @@ STREAMS = {"posterior_predictive": 1, "prior": 2, "prior_predictive": 3}
 OF_ONE_CHAIN = ("prior", "prior_predictive")
 ROOM = 2**30  # bytes of what ``sample`` makes without being asked for it
 BATCH = 2**18  # numbers that a function which takes many draws returns at a time
-CLOSE = 1e-9  # relative, of what it returns for two draws together and for each
 
 
 def generate(
@@ -96,6 +95,7 @@ def _posterior_of(result: Any) -> Result:
         there = result["posterior"]
         entropy, chains = there.attrs["entropy"], json.loads(there.attrs["chains"])
         posterior = {str(name): there[name].values for name in there.data_vars}
+        chains = [chains[int(k)] for k in there["chain"].values]  # some of them may have been taken
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TypeError(
             f"result must be what sample returned, got {type(result).__name__} without refhmc's attributes"
@@ -190,8 +190,9 @@ def over_draws(
 ) -> Group:
     """``function`` of the values (n, ...) of each draw, name -> (n, ...).
 
-    One call for many draws, where for two that differ it gives what it gives for each; a random one then asks for its numbers
-    in the same order. So how many draws a call takes does not show.
+    One call for many draws, where for two that differ it gives what it gives for each, and in each call for some of its draws
+    (the first ones, if it is a random one, which then has asked for its numbers in the same order); else a call for each. So
+    how many draws a call takes does not show.
     """
 
     def at(rows: Any, rng: np.random.Generator | None) -> Group:
@@ -202,16 +203,44 @@ def over_draws(
             error.add_note(f"(in generated {group}, of draw {rows})")
             raise
 
+    def made(step: int, rng: np.random.Generator | None) -> Group | None:
+        found: Group = {}
+        for i in range(0, n, step):
+            rows = slice(i, min(i + step, n)) if step > 1 else i
+            returned = at(rows, rng) if step == 1 else _of_many(at, rows, rng)
+            if returned is None:
+                return None
+            if not found:
+                found = {name: np.empty((n, *value.shape[step > 1 :]), value.dtype) for name, value in returned.items()}
+            _put(group, found, rows, returned)
+            report(min(i + step, n), n)
+        return found
+
     step = _draws_a_call(at, values, n, rng)
-    found: Group = {}
-    for i in range(0, n, step):
-        rows = slice(i, i + step) if step > 1 else i
-        made = at(rows, rng)
-        if not found:
-            found = {name: np.empty((n, *value.shape[step > 1 :]), value.dtype) for name, value in made.items()}
-        _put(group, found, rows, made)
-        report(min(i + step, n), n)
-    return found
+    found = made(step, copy.deepcopy(rng))
+    return made(1, rng) if found is None else found
+
+
+def _of_many(at: Callable, rows: slice, rng: np.random.Generator | None) -> Group | None:
+    """What one call gives for the draws ``rows``; None unless for some of them it is what a call for each gives."""
+    before, count = copy.deepcopy(rng), rows.stop - rows.start
+    compared = min(COMPARED, 1 + count // 10)
+    try:
+        together = at(rows, rng)
+    except Exception:
+        return None
+    some = np.linspace(0, count - 1, compared).astype(int) if rng is None else range(compared)
+    alike = all(value.shape[:1] == (count,) for value in together.values()) and all(
+        _alike({name: value[k] for name, value in together.items()}, at(rows.start + int(k), before)) for k in some
+    )
+    return together if alike else None
+
+
+def _alike(one: Group, other: Group) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].shape == value.shape and np.allclose(one[name], value, rtol=CLOSE, atol=0.0, equal_nan=True)
+        for name, value in other.items()
+    )
 
 
 def _draws_a_call(at: Callable, values: Group, n: int, rng: np.random.Generator | None) -> int:
@@ -226,10 +255,8 @@ def _draws_a_call(at: Callable, values: Group, n: int, rng: np.random.Generator 
     ones = [at(i, rngs[0]) for i in two]
     try:
         both = at(two, rngs[1])
-        alike = both.keys() == ones[0].keys() and all(
-            value.shape == (2, *ones[0][name].shape)
-            and np.allclose(value, np.stack([one[name] for one in ones]), rtol=CLOSE, atol=0.0, equal_nan=True)
-            for name, value in both.items()
+        alike = all(value.shape[:1] == (2,) for value in both.values()) and all(
+            _alike({name: value[k] for name, value in both.items()}, one) for k, one in enumerate(ones)
         )
     except Exception:  # written for one draw only
         return 1

@@ -225,3 +225,48 @@ def test_a_gradient_of_another_length_is_refused(returned):
     model = refhmc.Model(2, lambda q, data: -0.5 * np.sum(q * q), lambda q, data: np.zeros(returned))
     with pytest.raises(ModelError, match=r"gradient must return real numbers of shape \(2,\)"):
         refhmc.sample(model, refhmc.HMC(step_size=0.1, n_steps=1), draws=2, tune=0, chains=1, progressbar=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [bool, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64, np.longlong, np.float64], ids=str
+)
+def test_data_keep_their_kind_in_compiled_code(kind):
+    """A mask selects, and what wraps around does so, as where the functions run as Python."""
+    y, chosen = np.array([1.0, 20.0, 300.0]), np.array([0, 1, 1]).astype(kind)
+    number = chosen[1]
+
+    def log_density(q, data):
+        y, chosen, number = data
+        return -0.5 * q[0] * q[0] + np.sum(y[chosen]) + np.sum(-chosen) / 7 + number / 3
+
+    def mask_density(q, data):
+        y, chosen, number = data
+        return -0.5 * q[0] * q[0] + np.sum(y[chosen]) + np.sum(y[~chosen]) / 7 + number / 3
+
+    def floats_density(q, data):
+        y, chosen, number = data
+        return -0.5 * q[0] * q[0] + np.sum(y * chosen) + number / 3
+
+    density = {bool: mask_density, np.float64: floats_density}.get(kind, log_density)
+    model = refhmc.Model(1, density, lambda q, data: -q, data=(y, chosen, number))
+    with np.errstate(over="ignore"):
+        wanted = density(np.zeros(1), (y, chosen, number))
+    assert not model.runs_as_python
+    assert model.log_density(np.zeros(1)) == pytest.approx(wanted, rel=1e-14)
+    alone = refhmc.Model(
+        1, lambda q, chosen: -0.5 * q[0] ** 2 + np.sum(y[1:][chosen[1:] > 0]), lambda q, chosen: -q, data=chosen
+    )
+    assert alone.log_density(np.zeros(1)) == 320.0
+
+
+def test_a_constrain_that_sees_all_rows_at_once_is_called_for_each():
+    """A guard over all that it is given makes of every row what it makes of one."""
+
+    def constrain(q):
+        return {"x": np.where(np.any(q > 5), 0.0, 1.0) * q[..., 0]}
+
+    model = refhmc.Model(3, log_density, gradient, data=DATA, constrain=constrain)
+    q = np.random.default_rng(1).standard_normal((300, 3))
+    q[200] = 9.0
+    found = model.constrain(q)["x"]
+    assert np.array_equal(found, np.where(np.arange(300) == 200, 0.0, q[:, 0]))

@@ -445,3 +445,46 @@ def test_slow_ones_show_progress(monkeypatch, capsys):
     silent.next = 0.0
     silent.part("prior", 0, 1)(1, 2)
     assert capsys.readouterr().err == ""
+
+
+def of_draws(function, values, rng=None):
+    return generation.over_draws("g", function, values, len(next(iter(values.values()))), lambda i, n: None, rng)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_a_function_that_sees_all_draws_at_once_is_called_for_each(random):
+    """A guard over all that it is given: one draw in a thousand is guarded, and not the others; or one of them raises."""
+    values = {"x": np.random.default_rng(5).standard_normal((4000, 3))}
+    values["x"][::1000, 1] = -9.0
+
+    def guarded(values, *rng):
+        x = values["x"]
+        noise = rng[0].standard_normal(x.shape) if rng else 0.0
+        return {"y": np.full(x.shape, -1e9) + noise if np.any(x < -8) else x + noise}
+
+    def refuses_many(values, *rng):
+        noise = rng[0].standard_normal(values["x"].shape) if rng else 0.0
+        if values["x"].size > 6:
+            raise MemoryError
+        return {"y": values["x"] + noise}
+
+    def of_another_shape(values, *rng):
+        x = values["x"]
+        noise = rng[0].standard_normal(x.shape) if rng else 0.0
+        return {"y": np.zeros(3) if x.size > 6 else x + noise}
+
+    for function in (guarded, refuses_many, of_another_shape):
+        rngs = [np.random.default_rng(1) if random else None for _ in range(2)]
+        own = (rngs[1],) if random else ()
+        wanted = np.stack([function({"x": x}, *own)["y"] for x in values["x"]])
+        assert np.array_equal(of_draws(function, values, rngs[0])["y"], wanted)
+
+
+def test_some_chains_of_a_result(model, result):
+    """Each has the numbers of its own stream, also in another order."""
+    whole = refhmc.generate(model, result.to_arviz(), "posterior_predictive", random_seed=3)
+    some = refhmc.generate(model, result.to_arviz().sel(chain=[1, 0]), "posterior_predictive", random_seed=3)
+    last = refhmc.generate(model, result.to_arviz().sel(chain=[1]), "posterior_predictive", random_seed=3)
+    of_all = whole["posterior_predictive"]["y"].values
+    assert np.array_equal(some["posterior_predictive"]["y"].values, of_all[[1, 0]])
+    assert np.array_equal(last["posterior_predictive"]["y"].values, of_all[[1]])
