@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from refhmc.core.matplotlib import import_matplotlib
-from refhmc.core.registry import Registry, required
+from refhmc.core.registry import AUTO, Registry, required
 from refhmc.core.registry import options as options_of
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 
@@ -84,14 +84,15 @@ class Word(str):
 class Names:
     """The names in a registry, asked for when one is given: the parser of every command imports no compiled code.
 
-    Of those that need no argument but ``needed``, which have options of their own.
+    Of those that need no argument but ``needed``, which have options of their own; ``beside`` them other words.
     """
 
-    def __init__(self, known: Callable[[], Registry], *needed: str) -> None:
-        self.known, self.needed = known, needed
+    def __init__(self, known: Callable[[], Registry], *needed: str, beside: tuple[str, ...] = ()) -> None:
+        self.known, self.needed, self.beside = known, needed, beside
 
     def __iter__(self) -> Iterator[str]:
-        return (name.replace("_", "-") for name in self.known().made_with(*self.needed))
+        yield from self.beside
+        yield from (name.replace("_", "-") for name in self.known().made_with(*self.needed))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -139,7 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for option, known, default in (
         ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
-        ("metric", Names(lambda: refhmc.metrics.METRICS), "low-rank, whose directions are learned where they pay"),
+        ("metric", Names(lambda: refhmc.metrics.METRICS, beside=(AUTO,)), "auto: low-rank, directions where they pay"),
         ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega"), "what suits the metric"),
     ):
         text = f"one of %(choices)s, with any of its options in Python: NAME:option=value,...; default: {default}"
@@ -460,7 +461,8 @@ def make_kernel(options: Any, model: Model) -> Any:
 
     known, advice = refhmc.kernels.KERNELS, advice_taken(options, model)
     kind = known[options.kernel or advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
-    metric, integrator = metric_and_integrator(options, options.metric or advice.metric or None)
+    word = options.metric or advice.metric or None
+    metric, integrator = metric_and_integrator(options, None if word == AUTO else word)
     all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
     given = (
         dict(advice.options)
@@ -470,7 +472,8 @@ def make_kernel(options: Any, model: Model) -> Any:
     for key in given:
         takers = [name for name in known.made_with(*NEEDED) if key in options_of(known[name])]
         if kind.name not in takers:
-            raise ValueError(f"--{key.replace('_', '-')} belongs to --kernel {' and '.join(takers)}")
+            belongs = f"belongs to --kernel {' and '.join(takers)}" if takers else "is no option of a kernel"
+            raise ValueError(f"--{key.replace('_', '-')} {belongs}")
     for key in required(kind):
         if key not in given:
             raise ValueError(f"--kernel {kind.name} needs --{key.replace('_', '-')}")

@@ -16,7 +16,7 @@ import itertools
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -67,6 +67,39 @@ def argument_count(function: Any) -> int:
     parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return sum(p.default is p.empty for p in positional)
+
+
+def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
+    """Raise ModelError for a function, by its name, that takes neither of the numbers of arguments that it may: those without
+    a default; ``first``: what the first one is called."""
+    lengths: dict[str, tuple[int, ...]] = {"log_density": (2,), "value_and_gradient": (3,)}
+    lengths |= {key: (before_out, before_out + 1) for key, (before_out, _) in DERIVATIVES.items()}
+    for key, function in functions.items():
+        if function is None or key not in lengths or takes_any_number(function):
+            continue
+        count = argument_count(function)
+        if count in lengths[key]:
+            continue
+        alone = isinstance(function, WithoutData)
+        names = [first, *([] if alone else ["data"]), *(["M"] if lengths[key][0] == 3 and key in DERIVATIVES else [])]
+        forms = (
+            [names]
+            if key == "log_density"
+            else [[*names, "out"]]
+            if key not in DERIVATIVES
+            else [names, [*names, "out"]]
+        )
+        said = " or ".join(f"({', '.join(form)})" for form in forms)
+        beside = "" if key == "log_density" else f", as log_density takes ({', '.join(names[: 2 - alone])})"
+        raise ModelError(f"{key} must take {said}{beside}; it takes {count - alone}, those with a default not counted")
+
+
+def takes_any_number(function: Any) -> bool:
+    """Whether it has ``*arguments``."""
+    if isinstance(function, WithoutData):
+        return takes_any_number(function.function)
+    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
+    return any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
 class Deferred:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+AUTO = "auto"  # a kernel's word for None, what it takes by itself
+
 
 class Registry(dict[str, Any]):
     """Name -> class. A hyphen stands for an underscore: "generalized-leapfrog" is "generalized_leapfrog"."""

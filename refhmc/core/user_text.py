@@ -1,9 +1,9 @@
 """A user's function as Numba can compile it: its text, with the plain functions that it calls compiled too.
 
 Numba compiles a function that calls others only where these have been compiled. Here a plain function among a function's
-globals and closure cells gets a compiled one in its place, and so on down; what Numba knows by itself, such as ``np.sum``,
-stays. A ``functools.partial`` becomes a function that reads the values it binds. Objects with ``__call__`` and bound methods
-carry state that compiled code cannot see: they run as Python.
+globals and closure cells, or in the user's modules that it names, gets a compiled one in its place, and so on down; what Numba
+knows by itself, such as ``np.sum``, stays. A ``functools.partial`` becomes a function that reads the values it binds. Objects
+with ``__call__`` and bound methods carry state that compiled code cannot see: they run as Python.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numba.core.errors import NumbaError, UnsupportedError
 from numba.core.registry import cpu_target
 
 from refhmc.core.compiled import jit_anew
+from refhmc.core.fingerprint import package_of
 
 
 class WithoutData:
@@ -69,18 +70,43 @@ def _compiled(callee: types.FunctionType, done: dict[int, Any]) -> Any:
 
 def _copy(function: types.FunctionType) -> tuple[types.FunctionType, list[tuple[Callable, types.FunctionType]]]:
     """The text with names and cells of its own, and each plain function that it calls, with what puts another in its place."""
-    names, cells = dict(function.__globals__), list(function.__closure__ or ())
+    names: dict[str, Any] = dict(function.__globals__)
+    cells = list(function.__closure__ or ())
     calls: list[tuple[Callable, types.FunctionType]] = []
+    modules: dict[int, types.ModuleType] = {}
     for name in _names_in(function.__code__):
         if _is_plain(names.get(name)):
             calls.append((functools.partial(names.__setitem__, name), names[name]))
+        elif _is_module_of_user(names.get(name)):
+            names[name] = _copy_of_module(names[name], function.__code__, calls, modules)
     for i, cell in enumerate(cells):
         if _is_plain(_content(cell)):
             cells[i] = types.CellType()
             calls.append((functools.partial(setattr, cells[i], "cell_contents"), _content(cell)))
+        elif _is_module_of_user(_content(cell)):
+            cells[i] = types.CellType(_copy_of_module(cell.cell_contents, function.__code__, calls, modules))
     text = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, tuple(cells))
     text.__kwdefaults__, text.__module__ = function.__kwdefaults__, function.__module__
     return text, calls
+
+
+def _is_module_of_user(value: Any) -> bool:
+    return isinstance(value, types.ModuleType) and package_of(value.__name__) is None
+
+
+def _copy_of_module(module: types.ModuleType, code: types.CodeType, calls: list, done: dict) -> types.ModuleType:
+    """With what the text calls of it put into ``calls``, as :func:`_copy` does; ``done``: the copies by the modules' ``id``."""
+    if id(module) in done:
+        return done[id(module)]
+    copy = done[id(module)] = types.ModuleType(module.__name__)
+    copy.__dict__.update(vars(module))
+    for name in _names_in(code):
+        value: Any = vars(module).get(name)
+        if _is_plain(value):
+            calls.append((functools.partial(setattr, copy, name), value))
+        elif _is_module_of_user(value):
+            setattr(copy, name, _copy_of_module(value, code, calls, done))
+    return copy
 
 
 def _names_in(code: types.CodeType) -> list[str]:

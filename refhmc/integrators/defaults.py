@@ -7,8 +7,6 @@ from typing import Any
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Diagonal, Identity, LowRank
 
-AUTO = "auto"  # a kernel's word for None
-
 
 def resolve(metric: Any, integrator: Any) -> tuple:
     """Metric and integrator with the defaults for what is None; TypeError or ValueError for what cannot be."""

@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from refhmc.core.arguments import is_number, positive, share, whole_number
 from refhmc.core.other_names import our_name
-from refhmc.core.registry import Registry, options
+from refhmc.core.registry import AUTO, Registry, options
 from refhmc.integrators import INTEGRATORS
-from refhmc.integrators.defaults import AUTO, resolve
+from refhmc.integrators.defaults import resolve
 from refhmc.metrics import METRICS
 
 Class = TypeVar("Class", bound=type)

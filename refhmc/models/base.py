@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import array_of_numbers, whole_number
-from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count
+from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.named_axes import SAMPLES, coords_of, dims_of
 from refhmc.core.split_data import stacked
@@ -42,14 +42,17 @@ from refhmc.models.split import gradient_from, shares, sum_of_densities, sum_of_
 from refhmc.models.streamed import Sending, StreamedOnArrays
 
 
-def without_data(functions: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """The functions of a model whose log density is one of the position alone, as the others are called. Raises ModelError."""
+def without_data(functions: Mapping[str, Any], data: Any, first: str = "q") -> dict[str, Any]:
+    """The functions of a model whose log density is one of ``first`` alone, as the others are called. Raises ModelError."""
     if data is not None:
-        raise ModelError("data is given, and log_density takes the position alone: write log_density(q, data)")
+        raise ModelError(
+            f"data is given, and log_density takes {first} alone (arguments with a default, and *arguments, do not count): "
+            f"write log_density({first}, data)"
+        )
     for key, function in functions.items():
         if function is not None and "data" in inspect.signature(getattr(function, "py_func", function)).parameters:
             raise ModelError(
-                f"log_density takes the position alone, and {key} takes data: leave data out of all, or of none"
+                f"log_density takes {first} alone, and {key} takes data: leave data out of all, or of none"
             )
     kept = ("log_density_change",)  # which says by itself whether it takes data
     return {key: f if f is None or key in kept else WithoutData(f) for key, f in functions.items()}
@@ -193,6 +196,7 @@ class Model:
                 raise ModelError(f"{key} must be a function, got {type(function).__name__}")
         if argument_count(log_density) == 1:
             self._functions = without_data(self._functions, data)
+        check_arguments(self._functions)
         if log_density_change is not None and argument_count(log_density_change) not in (3, 4):
             raise ModelError("log_density_change must take (q, data, j, new_value) or (q, j, new_value)")
         self.discontinuous = self._indices(discontinuous)
@@ -441,7 +445,8 @@ class Model:
             return np.einsum("ij,ijk->k", M[0], self._derivative(FULL_TENSOR[key], q))
         self.require(key, f"model.{key}()")
         out = np.zeros((self.dim,) * DERIVATIVES[key][1])
-        self.core.in_place(key)(q.copy(), self.core.data, *(m.copy() for m in M), out)
+        with named(key, out.shape):
+            self.core.in_place(key)(q.copy(), self.core.data, *(m.copy() for m in M), out)
         return out
 
     def why_absent(self, derivative: str) -> str:

@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from refhmc.core.binding import argument_count, as_array, as_float, as_named, copy_array, gather, taker
+from refhmc.core.binding import (
+    argument_count,
+    as_array,
+    as_float,
+    as_named,
+    check_arguments,
+    compiled_alone,
+    copy_array,
+    gather,
+    taker,
+)
 from refhmc.core.compiled import jit_anew
 from refhmc.core.named_axes import dims_of
 from refhmc.core.point import copy_row
 from refhmc.errors import ModelError
-from refhmc.models.base import Model
+from refhmc.models.base import Model, without_data
 from refhmc.numerics.constraining import (
     ROWS,
     forward,
@@ -73,7 +83,11 @@ class ParametersModel(Model):
                     "it follows from the parameters" if key in FOLLOW else "a model of named parameters does not use it"
                 )
                 raise ModelError(f"{key} is not an option of Parameters.model: {why}")
-        self.parameters, self.functions, self._options = parameters, functions, dict(options)
+        self.parameters, self._given, self._options = parameters, functions, dict(options)
+        if argument_count(functions.log_density) == 1:
+            functions = Functions(**without_data(functions._asdict(), data, "values"))
+        check_arguments(functions._asdict(), "values")
+        self.functions = functions
         initial = options.get("initial")
         if isinstance(initial, Mapping):
             options = {**options, "initial": parameters.unconstrain(initial, "initial")}
@@ -87,7 +101,7 @@ class ParametersModel(Model):
         self.unconstrain = parameters.unconstrain
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return ParametersModel, (self.parameters, self.functions, self.data, self._options)
+        return ParametersModel, (self.parameters, self._given, self.data, self._options)
 
     def to_compile(self, key: str) -> Any:
         return self._texts_to_compile[key]
@@ -247,13 +261,13 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
     takers = tuple(taker(first, shape, np.float64) for first, shape in zip(parameters.at, shapes, strict=True))
     read = as_named(parameters.Values, gather(takers))
 
-    density = _compiled(given.log_density)
+    density = compiled_alone(given.log_density)
 
     def derivative(key: str, before_out: int) -> Any:
         function = getattr(given, key)
         if function is None:
             return None
-        f = _compiled(function)
+        f = compiled_alone(function)
         if argument_count(function) > before_out:
             return f
         if key in ARRAYS:
@@ -265,7 +279,7 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
 
     gradient = derivative("gradient", 2)
     if given.value_and_gradient is not None:
-        both = _compiled(given.value_and_gradient)
+        both = compiled_alone(given.value_and_gradient)
         value_and_gradient = jit_anew(lambda x, again, data, out: both(read(x), data, out))
     else:
 
@@ -288,10 +302,6 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
 
     fisher = derivative("fisher", 2), derivative("fisher_trace", 3)
     return OfValues(read, density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
-
-
-def _compiled(function: Callable) -> Any:
-    return function if hasattr(function, "py_func") else jit_anew(function)
 
 
 @functools.lru_cache(maxsize=256)

@@ -129,7 +129,7 @@ class Parameters:
         value_and_gradient: Callable | None = None,
         **options: Any,
     ) -> ParametersModel:
-        """The model whose density, of the values, is given by plain functions of ``(values, data)``.
+        """The model whose density, of the values, is given by plain functions of ``(values, data)``, or of the values alone.
 
         Parameters
         ----------

@@ -66,7 +66,8 @@ class _Probe:
 
 def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, float, np.ndarray]) -> float:
     """How far the difference of two log densities is from the trapezoidal rule; 0 where one is not finite."""
-    difference = b[1] - a[1] - 0.5 * float((a[2] + b[2]) @ (b[0] - a[0]))
+    with np.errstate(all="ignore"):
+        difference = b[1] - a[1] - 0.5 * float((a[2] + b[2]) @ (b[0] - a[0]))
     return abs(difference) if np.isfinite(difference) else 0.0
 
 

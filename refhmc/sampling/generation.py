@@ -206,8 +206,12 @@ def over_draws(
     def made(step: int, rng: np.random.Generator | None) -> Group | None:
         found: Group = {}
         for i in range(0, n, step):
-            rows = slice(i, min(i + step, n)) if step > 1 else i
-            returned = at(rows, rng) if step == 1 else _of_many(at, rows, rng)
+            rows: slice | int = i
+            if step == 1:
+                returned: Group | None = at(i, rng)
+            else:
+                rows = slice(i, min(i + step, n))
+                returned = _of_many(at, rows, rng)
             if returned is None:
                 return None
             if not found:
@@ -218,7 +222,7 @@ def over_draws(
 
     step = _draws_a_call(at, values, n, rng)
     found = made(step, copy.deepcopy(rng))
-    return made(1, rng) if found is None else found
+    return made(1, rng) if found is None else found  # type: ignore[return-value]  # one at a time is never refused
 
 
 def _of_many(at: Callable, rows: slice, rng: np.random.Generator | None) -> Group | None:
@@ -329,6 +333,7 @@ def check_generated(model: Model, values: Group, names: list[str], chains: int, 
     known |= {group: {k: v.shape for k, v in data.items()} for group, data in model.generated.data.items()}
     for group, there in known.items():
         check_axes(group, there, model.dims, model.coords)
+    check_observations(known)
     unknown = [
         name for name in model.dims if name not in PREDICTED and not any(name in group for group in known.values())
     ]
@@ -336,6 +341,20 @@ def check_generated(model: Model, values: Group, names: list[str], chains: int, 
         variables = dict.fromkeys(name for group in known.values() for name in group)
         raise ModelError(f"dims: there is no variable {unknown[0]!r}, there are {', '.join(variables)}")
     return needed
+
+
+def check_observations(shapes: Mapping[str, Mapping[str, tuple]]) -> None:
+    """Raise ModelError for what is observed and is made in another shape; a log likelihood may be one number for several
+    observations, those of its last axes."""
+    for name, observed in shapes.get("observed_data", {}).items():
+        for group in ("log_likelihood", "posterior_predictive", "prior_predictive"):
+            made = shapes.get(group, {}).get(name, observed)
+            wanted = observed[: len(made)] if group == "log_likelihood" else observed
+            if made != wanted:
+                raise ModelError(
+                    f"generated {group}: {name!r} has the shape {made}, and observed_data has {observed} by this name: give "
+                    "observations one shape in all groups, or another name"
+                )
 
 
 def fitting(needed: dict[str, int], asked: Any) -> list[str]:

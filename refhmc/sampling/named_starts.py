@@ -49,6 +49,12 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
     if unknown:
         raise ShapeError(f"initvals: model {model.name!r} has no variable {unknown[0]!r}; it has {', '.join(there)}")
     wanted = {name: _numbers(name, value, np.shape(there[name])) for name, value in values.items()}
+    whole = [name for name in wanted if np.asarray(there[name]).dtype.kind in "iub"]
+    if whole:
+        raise InitError(
+            f"initvals: {whole[0]} is a whole number, a step function of the coordinates of model {model.name!r}: a start by "
+            "name is found for smooth variables alone. Give the unconstrained position, (d,) or (chains, d)."
+        )
     v = np.concatenate([wanted[name].ravel() for name in wanted]) if wanted else np.zeros(0)
     scale = np.where(v == 0, 1.0, abs(v))
 
@@ -65,8 +71,8 @@ def position_of(model: Model, values: Mapping) -> np.ndarray:
         first = int(np.argmax(np.nan_to_num(missed, nan=np.inf)))
         owners = [name for name in wanted for _ in range(wanted[name].size)]
         raise InitError(
-            f"initvals: {owners[first]} = {v[first]:.6g} is not reached: it lies outside of the variable's range, or does not "
-            "go with the other values. Give a value inside, or the unconstrained position."
+            f"initvals: {owners[first]} = {v[first]:.6g} is not reached: it lies outside of the variable's range or very near "
+            "its end, or does not go with the other values. Give a value inside, or the unconstrained position."
         )
     free = np.linalg.norm(J, axis=0) == 0
     if free.any() or np.linalg.matrix_rank(J) < model.dim:

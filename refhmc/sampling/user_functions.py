@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def check_functions(model: Model, plan: Plan, q: np.ndarray) -> None:
         near = q + NEARBY * np.maximum(1.0, np.abs(q)) * rng.standard_normal(model.dim)
         near[model.discontinuous] = q[model.discontinuous]
         calls = dict(_calls(model, plan))
+        _check_in_place(model, {"gradient", *DERIVATIVES.keys() & calls.keys()}, q)
         for key, call in calls.items():
             _check_arguments_kept(model, key, call, q)
         with contextlib.suppress(ArithmeticError):  # said again by the check of the start
@@ -68,6 +69,23 @@ def _calls(model: Model, plan: Plan) -> Iterator[tuple[str, Any]]:
         before_out, axes = DERIVATIVES.get(key, (2, 1))
         M = (np.eye(d),) if before_out == 3 else ()
         yield key, functools.partial(_call, key, core.as_given(key), data, M, (d,) * axes)
+
+
+def _check_in_place(model: Model, keys: Iterable[str], q: np.ndarray) -> None:
+    """Raise ModelError for one of the derivatives ``keys`` that has room for ``out``, and returns its answer."""
+    for key in keys:
+        (before_out, axes), function = DERIVATIVES[key], model._functions[key]
+        if function is None or argument_count(function) <= before_out:
+            continue
+        out = np.zeros((model.dim,) * axes)
+        with contextlib.suppress(ArithmeticError):  # said again by the check of the start
+            returned = function(q.copy(), model.data, *([np.eye(model.dim)] * (before_out - 2)), out)
+            if returned is not None and returned is not out and not out.any():
+                raise ModelError(
+                    f"{key} takes one argument more than a function that returns its answer: the last is the array that it "
+                    f"writes it into, and it left that at zero and returned {type(returned).__name__}. Leave the argument out "
+                    "(log_density has data if another function has), or write to it: out[:] = ..."
+                )
 
 
 def _call(key: str, function: Callable, data: np.ndarray, M: tuple, shape: tuple, q: np.ndarray) -> None:

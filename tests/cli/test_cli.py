@@ -501,6 +501,7 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
     ("words", "kernel"),
     [
         ("--kernel nuts:max_treedepth=5,step_size=.1", refhmc.NUTS(max_treedepth=5, step_size=0.1)),
+        ("--kernel nuts --metric auto", refhmc.NUTS()),
         ("--metric softabs:alpha=3 --kernel hmc", refhmc.HMC(metric=refhmc.metrics.SoftAbs(alpha=3))),
         (
             "--kernel nuts --metric diagonal:variances=[1,2],learn_from=draws",
@@ -532,7 +533,8 @@ def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, 
     [
         ("--metric softabs:beta=3", "softabs has no option 'beta'; it has alpha"),
         ("--metric fisher --integrator explicit-tao", "explicit-tao needs omega: explicit-tao:omega=..."),
-        ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel"),
+        ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and hmc"),
+        ("--kernel nuts:foo=3", "--foo is no option of a kernel"),
         ("--warmup no-such-file.nc", "there is no file 'no-such-file.nc'"),
     ],
 )

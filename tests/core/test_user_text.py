@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
+import sys
 import warnings
 
 import numpy as np
@@ -203,10 +205,69 @@ def test_data_that_no_function_takes_or_that_one_takes_alone_are_refused():
     def gradient(q, data):
         return -q
 
-    with pytest.raises(ModelError, match="data is given, and log_density takes the position alone"):
+    with pytest.raises(ModelError, match="data is given, and log_density takes q alone"):
         refhmc.Model(1, density, lambda q: -q, data=Y)
     with pytest.raises(ModelError, match="and gradient takes data"):
         refhmc.Model(1, density, gradient)
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        (
+            {"gradient": lambda q: -q},
+            r"gradient must take \(q, data\) or \(q, data, out\), as log_density takes \(q, data\)",
+        ),
+        ({"trace": lambda q, data: -q}, r"trace must take \(q, data, M\) or \(q, data, M, out\).*; it takes 2"),
+        ({"value_and_gradient": lambda q, data: 0.0}, r"value_and_gradient must take \(q, data, out\)"),
+        ({"log_density": lambda q, data, more: 0.0}, r"log_density must take \(q, data\); it takes 3"),
+        ({"log_density": lambda q: 0.0, "gradient": lambda q, M, out: None}, r"gradient must take \(q\) or \(q, out\)"),
+    ],
+)
+def test_other_arguments_are_named_when_the_model_is_made(functions, words):
+    given = {"log_density": lambda q, data: 0.0, "gradient": lambda q, data: -q, **functions}
+    with pytest.raises(ModelError, match=words):
+        refhmc.Model(2, **given)
+    any_number = {"log_density": lambda *arguments: 0.0, "gradient": lambda *arguments: -arguments[0]}
+    assert refhmc.Model(2, **any_number).dim == 2
+
+
+def test_an_answer_that_is_returned_where_room_is_given_is_refused(sample):
+    """A gradient of (q, y) beside a density of q: y is the array it is to write to."""
+    model = refhmc.Model(1, lambda q: -0.5 * q[0] ** 2, lambda q, y: -q)
+    with pytest.raises(ModelError, match="gradient takes one argument more .* left that at zero and returned ndarray"):
+        sample(model, draws=2, tune=2)
+
+
+def test_helpers_in_the_users_modules_compile(tmp_path, monkeypatch):
+    """Called through the module, or a package's, whose modules know each other; what has changed is compiled anew."""
+    package = tmp_path / "helpers_of_a_test"
+    (package / "deeper").mkdir(parents=True)
+    (package / "__init__.py").write_text("from helpers_of_a_test import deeper\n")
+    (package / "deeper" / "__init__.py").write_text(
+        "import helpers_of_a_test\nfrom helpers_of_a_test.deeper import normal\n"
+    )
+    text = "SCALE = 2.0\ndef scaled(x):\n    return x * SCALE\ndef lp(x):\n    return -0.5 * scaled(x) ** 2\n"
+    (package / "deeper" / "normal.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("helpers_of_a_test")]:
+        monkeypatch.delitem(sys.modules, name)
+    helpers = importlib.import_module("helpers_of_a_test")
+    normal = helpers.deeper.normal
+
+    def density(q):
+        return helpers.deeper.normal.lp(q[0]) + normal.lp(q[1]) + math.log(2.0)
+
+    def gradient(q):
+        return -q * normal.SCALE**2
+
+    model = refhmc.Model(2, density, gradient)
+    assert model.runs_as_python is None
+    assert model.log_density(np.array([0.3, 0.2])) == pytest.approx(density(np.array([0.3, 0.2])), rel=1e-15)
+    normal.SCALE = 3.0
+    changed = refhmc.Model(2, density, gradient)
+    assert changed.log_density(np.array([0.3, 0.2])) == pytest.approx(math.log(2.0) - 4.5 * 0.13, rel=1e-14)
+    np.testing.assert_allclose(changed.gradient(np.array([0.3, 0.2])), [-2.7, -1.8], rtol=1e-14)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError])

@@ -208,6 +208,47 @@ def test_what_numba_cannot_compile_runs_as_python():
     assert model.gradient(np.array([2.0])).tolist() == [-2]
 
 
+def half_square(x):
+    return 0.5 * square(x)
+
+
+def square(x):
+    return x * x
+
+
+def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do():
+    parameters = refhmc.Parameters(x=Real(), s=Positive())
+    model = parameters.model(
+        lambda values: -half_square(values.x) - values.s,
+        lambda values: (-values.x, -1.0),
+        hessian=lambda values: np.array([[-1.0, 0.0], [0.0, 0.0]]),
+        third_derivative=lambda values: np.zeros((2, 2, 2)),
+    )
+    q, M = np.array([0.3, 0.2]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert model.runs_as_python is None
+    assert model.log_density(q) == pytest.approx(-0.5 * 0.3**2 - np.exp(0.2) + 0.2, rel=1e-14)
+    np.testing.assert_allclose(model.gradient(q), [-0.3, 1 - np.exp(0.2)], rtol=1e-14)
+    np.testing.assert_allclose(model.hessian(q), [[-1, 0], [0, -np.exp(0.2)]], atol=1e-14)
+    np.testing.assert_allclose(model.trace(q, M), [0, -4 * np.exp(0.2)], atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("log_density", "gradient", "words"),
+    [
+        (lambda v: 0.0, lambda v, data: (0.0,), "log_density takes values alone, and gradient takes data"),
+        (
+            lambda v, d: 0.0,
+            lambda v: (0.0,),
+            r"gradient must take \(values, data\) or \(values, data, out\).*; it takes 1,",
+        ),
+        (lambda v, d, e: 0.0, lambda v, d: (0.0,), r"log_density must take \(values, data\); it takes 3"),
+    ],
+)
+def test_other_arguments_are_named(log_density, gradient, words):
+    with pytest.raises(ModelError, match=words):
+        refhmc.Parameters(x=Real()).model(log_density, gradient)
+
+
 def test_functions_get_copies_and_arrays_that_are_theirs():
     def log_density(values, data):
         values.x[:] = 0.0

@@ -386,6 +386,16 @@ LATER = {
         ModelError,
         "prior must draw the values of all variables",
     ),
+    "observations of another shape": (
+        dict(generated={"posterior_predictive": lambda v, rng: {"y": Y[:2]}, "observed_data": {"y": Y}}),
+        ModelError,
+        r"posterior_predictive: 'y' has the shape \(2,\), and observed_data has \(3,\)",
+    ),
+    "more of a likelihood than observations": (
+        dict(generated={"log_likelihood": lambda v: {"y": Y}, "observed_data": {"y": Y[:2]}}),
+        ModelError,
+        r"log_likelihood: 'y' has the shape \(3,\), and observed_data has \(2,\)",
+    ),
     "memory": (
         dict(generated={"log_likelihood": lambda v: {"y": np.broadcast_to(0.0, 10**12)}}),
         MemoryError,
@@ -403,6 +413,13 @@ def test_what_does_not_fit_is_refused_before_the_first_draw(case, backend):
     with pytest.raises(error, match=words) as caught:
         refhmc.sample(model_with(**options), backend=backend, generate=True if case == "memory" else None, **RUN)
     assert not hasattr(caught.value, "partial")
+
+
+def test_one_likelihood_of_several_observations():
+    """Of a vector's: ArviZ takes a log likelihood that is short of its observations' last axes."""
+    of_vectors = {"log_likelihood": lambda v: {"y": np.sum(v["yields"])[None]}, "observed_data": {"y": Y[None]}}
+    made = refhmc.sample(model_with(of_vectors, dims=None), raw=True, **RUN)
+    assert made.groups["log_likelihood"]["y"].shape == (2, 60, 1)
 
 
 def test_what_cannot_be_generated(model, result):

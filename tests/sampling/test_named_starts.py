@@ -66,6 +66,13 @@ def test_what_cannot_be_is_named(values, error, words):
         given_starts(scales(), values, 2)
 
 
+def test_a_whole_number_is_named():
+    model = refhmc.models.JollySeber()
+    values = model.constrain(model.initial)
+    with pytest.raises(InitError, match="U is a whole number.* Give the unconstrained position"):
+        given_starts(model, values, 2)
+
+
 def test_a_run_starts_there():
     model, values = refhmc.models.Funnel(2), {"v": 1.5, "x": [0.25, -0.5]}
     options = {"draws": 5, "tune": 0, "chains": 2, "random_seed": 1, "raw": True, "progressbar": False}
