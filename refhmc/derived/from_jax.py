@@ -192,7 +192,7 @@ def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any
     """The sites whose values are data: those that two traces of different random numbers agree on."""
     sites = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
     names = [n for n, site in sites.items() if not isinstance(innermost(site["fn"]), numpyro.distributions.Unit)]
-    drawn = [n for n in names if not same(sites[n]["value"], other[n]["value"])]
+    drawn = [n for n in names if n not in other or not same(sites[n]["value"], other[n]["value"])]
     if drawn:
         warnings.warn(
             f"from_numpyro leaves {', '.join(drawn)} out of the log likelihood, predictive draws and observed data: its values "
