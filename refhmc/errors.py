@@ -83,6 +83,10 @@ class SaveError(SamplingError):
     """The run is whole, and could not be written to its checkpoint or store at the end; ``.partial`` is the result."""
 
 
+class ModelWarning(UserWarning):
+    """A model is made of another library's without all that this one has; the text says what is left out."""
+
+
 class SamplingWarning(UserWarning):
     """A finished run whose draws deserve a look. The same text is in ``result.warnings``."""
 

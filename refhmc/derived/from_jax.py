@@ -7,17 +7,24 @@ Each is compiled by XLA when it is first called. A call goes through Python and 
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import whole_number
 from refhmc.derived.model import DerivedModel
-from refhmc.errors import ModelError
+from refhmc.errors import ModelError, ModelWarning, ShapeError
+from refhmc.models.base import Model
 from refhmc.models.generated import Generated
 
 PYTHON = "its density is compiled by JAX"
+# Arguments of refhmc.Model that follow from the log density.
+MADE = ("gradient", "hessian", "third_derivative", "trace", "value_and_gradient", "data", "in_python")
 
 
 def from_jax(
@@ -32,14 +39,17 @@ def from_jax(
     """A model of a log density q -> L(q) written in jax.numpy, q (dim,) unconstrained, with derivatives to third order.
 
     ``names``, ``constrain``, ``name`` and other ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of
-    :class:`refhmc.Model`; the values of ``constrain`` may be JAX's arrays.
+    :class:`refhmc.Model`; the values of ``constrain`` may be JAX's arrays. Data are what ``log_density`` closes over.
 
-    Raises ImportError without JAX; ModelError unless JAX computes in float64 (``jax.config.update("jax_enable_x64", True)``,
-    before the data are made), and where ``log_density`` gives no real scalar.
+    Raises ImportError without JAX; ShapeError for a ``dim`` that is no whole number, TypeError for an option that is none;
+    ModelError unless JAX computes in float64 (``jax.config.update("jax_enable_x64", True)``, before the data are made), and
+    where ``log_density`` gives no real scalar.
     """
     import jax
     import jax.numpy as jnp
 
+    refuse_unknown(options)
+    dim = whole_number("dim", dim, error=ShapeError)
     needs_float64()
     like = jax.ShapeDtypeStruct((dim,), jnp.float64)
     found = jax.eval_shape(log_density, like)
@@ -89,6 +99,21 @@ def from_jax(
     )
 
 
+def refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for the first that a model of JAX's does not take."""
+    taken = inspect.signature(from_jax).parameters.keys() - {"options"}
+    known = [each for each in inspect.signature(Model).parameters if each in taken or each not in MADE]
+    for name in options:
+        if name == "data":
+            raise TypeError("from_jax() has no argument 'data': close over them, as in lambda q: log_density(q, data)")
+        if name in MADE:
+            raise TypeError(f"from_jax() has no argument {name!r}: it is made of log_density")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f": did you mean {near[0]}?" if near else f". It has {', '.join(known)}"
+            raise TypeError(f"from_jax() has no argument {name!r}{advice}")
+
+
 def needs_float64() -> None:
     """Raise ModelError unless JAX computes in double precision."""
     import jax.numpy as jnp
@@ -108,7 +133,9 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     """The posterior of a NumPyro model called with these arguments, through its potential function.
 
     Variables are those that NumPyro's samplers give: latent ones in their support, and deterministics, with dims of plates.
-    Of observed sites the log likelihood and predictive draws can be made. Chains begin uniformly on (-2, 2), as NumPyro's do.
+    Of observed sites the log likelihood and predictive draws can be made; ``numpyro.factor`` is none. One whose values depend
+    on latent ones or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains begin
+    uniformly on (-2, 2), as NumPyro's do.
 
     Raises ImportError without NumPyro, ModelError as :func:`from_jax`, for discrete latent variables, and for none at all.
     """
@@ -119,7 +146,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     from numpyro.infer.util import initialize_model
 
     needs_float64()
-    trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
+    trace, other = (handlers.trace(handlers.seed(model, seed)).get_trace(*args, **kwargs) for seed in (0, 1))
     latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     discrete = [n for n, site in latent.items() if site["fn"].support.is_discrete]
     if discrete:
@@ -140,14 +167,15 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         kept = [n for n in trace if n in found]
         return {n: np.reshape(found[n], (*q.shape[:-1], *found[n].shape[1:])) for n in kept}
 
+    observed = observations(numpyro, trace, other)
     made = from_jax(
         lambda q: -info.potential_fn(unravel(q)),
         len(names),
         names=names,
         constrain=constrain,
         name=getattr(model, "__name__", "NumPyro model"),
-        dims={n: axes for n, site in trace.items() if (axes := plates_of(site))},
-        generated=generated(numpyro, model, args, kwargs, trace),
+        dims={n: axes for n, site in trace.items() if (n in latent or n in observed) and (axes := plates_of(site))},
+        generated=generated(numpyro, model, args, kwargs, trace, observed),
     )
     made.again = (functools.partial(from_numpyro, **kwargs), (model, *args))
     return made
@@ -160,13 +188,40 @@ def plates_of(site: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(frame.name for frame in frames) if complete else ()
 
 
-def generated(numpyro: Any, model: Callable, args: tuple, kwargs: dict, trace: dict) -> Generated:
+def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The sites whose values are data: those that two traces of different random numbers agree on."""
+    sites = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
+    names = [n for n, site in sites.items() if not isinstance(innermost(site["fn"]), numpyro.distributions.Unit)]
+    drawn = [n for n in names if n not in other or not same(sites[n]["value"], other[n]["value"])]
+    if drawn:
+        warnings.warn(
+            f"from_numpyro leaves {', '.join(drawn)} out of the log likelihood, predictive draws and observed data: its values "
+            "depend on what is drawn. The posterior has it. For the groups, observe the data in a site of their own.",
+            ModelWarning,
+            stacklevel=3,
+        )
+    return [n for n in names if n not in drawn]
+
+
+def innermost(law: Any) -> Any:
+    """What a plate or a mask has wrapped."""
+    while hasattr(law, "base_dist"):
+        law = law.base_dist
+    return law
+
+
+def same(one: Any, other: Any) -> bool:
+    return np.shape(one) == np.shape(other) and bool(np.all((one == other) | ((one != one) & (other != other))))
+
+
+def generated(
+    numpyro: Any, model: Callable, args: tuple, kwargs: dict, trace: dict, observed: Sequence[str]
+) -> Generated:
     """What follows from draws of a NumPyro model: its data, and functions of one draw or of many; each has a key of its own."""
     import jax
     from numpyro.handlers import seed, substitute, uncondition
     from numpyro.handlers import trace as traced
 
-    observed = [n for n, site in trace.items() if site["type"] == "sample" and site["is_observed"]]
     if not observed:
         return Generated()
 

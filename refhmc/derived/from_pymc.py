@@ -19,21 +19,23 @@ likelihood of each observation, predictive draws and the prior.
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from refhmc.core.binding import Deferred, copy_array, kept
+from refhmc.core.binding import Deferred, copy_array, first_words, kept
 from refhmc.core.compiled import jit_of_user
 from refhmc.core.fingerprint import sha256
 from refhmc.core.identity import identity_of_text
 from refhmc.derived.model import DerivedModel
-from refhmc.errors import ModelError
+from refhmc.errors import ModelError, ModelWarning
 from refhmc.models.generated import Generated
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
@@ -43,14 +45,38 @@ def from_pymc(model: Any = None) -> DerivedModel:
     """The posterior of a PyMC model with continuous free variables, ready for every kernel and metric but Fisher's.
 
     ``model``: a ``pymc.Model``; without one, that of the ``with`` block around the call. Its data and lengths of dimensions are
-    taken as they are now. The variables of the result are PyMC's: free ones and deterministics, with their dims and coords.
-    Chains begin within 1 of PyMC's initial point in each coordinate, uniformly, as in PyMC.
+    taken as they are now, and those of a copy in another process are the same. The variables of the result are PyMC's: free
+    ones and deterministics, with their dims and coords. Chains begin within 1 of PyMC's initial point in each coordinate,
+    uniformly, as in PyMC.
+
+    A group of draws is left out, with a ModelWarning, where PyMC cannot draw one of its variables: priors of a ``Flat``,
+    predictions of a ``CustomDist`` without ``random``.
 
     Raises ImportError without PyMC, ModelError for free variables that are discrete, naming them, or for none at all.
     """
     import pymc as pm
 
     given = pm.modelcontext(model)
+    return posterior_of(given, given.coords)
+
+
+def as_it_was(given: Any, shared: list[tuple[Any, np.ndarray]], coords: Mapping[str, Any]) -> DerivedModel:
+    """The posterior with these values of ``shared`` variables, which afterwards have those that they have now."""
+    now = [(variable, variable.get_value()) for variable, _ in shared]
+    try:
+        set_values(shared)
+        with warnings.catch_warnings(action="ignore", category=ModelWarning):  # the first of them has warned
+            return posterior_of(given, coords)
+    finally:
+        set_values(now)
+
+
+def set_values(shared: list[tuple[Any, np.ndarray]]) -> None:
+    for variable, value in shared:
+        variable.set_value(value)
+
+
+def posterior_of(given: Any, coords: Mapping[str, Any]) -> DerivedModel:
     discrete = [rv.name for rv in given.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
     if discrete:
         raise ModelError(
@@ -61,6 +87,8 @@ def from_pymc(model: Any = None) -> DerivedModel:
         raise ModelError("model: the PyMC model has no free variables; there is nothing to sample")
     graphs = Graphs(given)
     value_and_gradient = graphs.value_and_gradient()
+    constrain, data = graphs.constrain(), data_of(given)
+    dims = dims_of(given, data)
     return DerivedModel(
         graphs.dim,
         density_of(value_and_gradient),
@@ -68,16 +96,29 @@ def from_pymc(model: Any = None) -> DerivedModel:
         Deferred(graphs.hessian),
         trace=Deferred(graphs.trace),
         names=graphs.names,
-        constrain=graphs.constrain(),
+        constrain=constrain,
         value_and_gradient=value_and_gradient,
         initial=functools.partial(near, graphs.initial),
         name=given.name or "PyMC model",
-        dims={name: axes for name, axes in given.named_vars_to_dims.items() if None not in axes},
-        coords={axis: list(labels) for axis, labels in given.coords.items() if labels is not None},
-        generated=generated(given),
+        dims=dims,
+        coords=coords_of(coords, dims),
+        generated=generated(given, data, lambda: constrain(graphs.initial)),
         known_by=graphs.known_by,
-        again=(from_pymc, (given,)),
+        again=(as_it_was, (given, [(each, each.get_value()) for each in graphs.shared], dict(coords))),
     )
+
+
+def dims_of(model: Any, data: Mapping[str, Mapping]) -> dict[str, tuple]:
+    """The axes of what is in the result; observed ``pm.Data`` and potentials are not, by their own names."""
+    variables = {each.name for each in (*model.unobserved_RVs, *model.observed_RVs)}.union(*data.values())
+    named = model.named_vars_to_dims.items()
+    return {name: axes for name, axes in named if name in variables and None not in axes}
+
+
+def coords_of(coords: Mapping[str, Any], dims: Mapping[str, tuple]) -> dict[str, list]:
+    """The labels of these axes."""
+    axes = {axis for each in dims.values() for axis in each}
+    return {axis: list(labels) for axis, labels in coords.items() if axis in axes and labels is not None}
 
 
 def data_of(model: Any) -> dict[str, Any]:
@@ -91,41 +132,48 @@ def data_of(model: Any) -> dict[str, Any]:
     }
 
 
-def generated(model: Any) -> Generated:
-    """The groups that follow from the draws of a PyMC model, of many draws at a time."""
+def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> Generated:
+    """The groups that follow from the draws of a PyMC model, of many draws at a time. ``values()``: those of one draw."""
     from pymc.logprob.basic import conditional_logp
     from pytensor.graph.replace import clone_replace
 
     free, observed = {rv.name: rv for rv in model.free_RVs}, {rv.name: rv for rv in model.observed_RVs}
     prior = OfDraws({}, {rv.name: rv for rv in model.unobserved_RVs})
+    draw_prior = (lambda rng: prior({}, rng)) if can_draw(prior, dict, "prior") else None
     if not observed:
-        return Generated(prior=lambda rng: prior({}, rng), **data_of(model))
+        return Generated(prior=draw_prior, **data)
     # Plain variables in the place of free ones: the density's graph would copy random ones.
     given = {rv: rv.type(name) for name, rv in free.items()}
-    values = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
+    points = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
     of_given = clone_replace(list(observed.values()), given, rebuild_strict=False)
-    terms = conditional_logp(dict(zip(of_given, values.values(), strict=True)))
+    terms = conditional_logp(dict(zip(of_given, points.values(), strict=True)))
     inputs = {name: given[rv] for name, rv in free.items()}
-    log_likelihood = OfDraws(inputs, {name: terms[value] for name, value in values.items()})
+    log_likelihood = OfDraws(inputs, {name: terms[value] for name, value in points.items()})
     predictive = OfDraws(free, observed)
+    can_predict = can_draw(predictive, values, "posterior_predictive")
     return Generated(
         log_likelihood=lambda values: log_likelihood(values),
-        posterior_predictive=lambda values, rng: predictive(values, rng),
-        prior=lambda rng: prior({}, rng),
-        **data_of(model),
+        posterior_predictive=(lambda values, rng: predictive(values, rng)) if can_predict else None,
+        prior=draw_prior,
+        **data,
     )
 
 
 def with_constants(graphs: list) -> list:
     """The graphs with shared data and lengths of dimensions as they are now."""
     import pytensor.tensor as pt
-    from pytensor.compile.sharedvalue import SharedVariable
     from pytensor.graph.replace import clone_replace
+
+    now = {v: pt.constant(v.get_value(), name=v.name, dtype=v.dtype) for v in shared_in(graphs)}
+    return clone_replace(graphs, now, rebuild_strict=False) if now else graphs
+
+
+def shared_in(graphs: list) -> list:
+    """Data and lengths of dimensions, which ``pm.set_data`` changes."""
+    from pytensor.compile.sharedvalue import SharedVariable
     from pytensor.graph.traversal import ancestors
 
-    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable) and not is_random(v)]
-    now = {v: pt.constant(v.get_value(), name=v.name, dtype=v.dtype) for v in shared}
-    return clone_replace(graphs, now, rebuild_strict=False) if now else graphs
+    return [v for v in ancestors(graphs) if isinstance(v, SharedVariable) and not is_random(v)]
 
 
 class OfDraws:
@@ -165,6 +213,39 @@ class OfDraws:
             for value, graph in zip(found, self.graphs, strict=True)
         ]
         return {name: value[0] if one else value for name, value in zip(self.names, each, strict=True)}
+
+    def refused(self, values: Callable[[], dict]) -> NotImplementedError | None:
+        """What PyMC says of a variable that it cannot draw, the others being the ``values``."""
+        try:
+            self(values(), np.random.default_rng(1))
+        except NotImplementedError as error:
+            return error
+        except Exception:  # the user's own: told where the group is made
+            return None
+        return None
+
+    def one_by_one(self) -> Iterator[tuple[str, OfDraws]]:
+        for name, graph in zip(self.names, self.graphs, strict=True):
+            one = copy.copy(self)
+            vars(one).pop("function", None)
+            one.names, one.graphs = [name], [graph]
+            yield name, one
+
+
+def can_draw(draws: OfDraws, values: Callable[[], dict], group: str) -> bool:
+    """Whether PyMC can draw all variables of the group; if not, a warning names the first that it cannot."""
+    error = draws.refused(values)
+    if error is None:
+        return True
+    why = first_words(error).split(". ")[0]
+    name = next((name for name, one in draws.one_by_one() if one.refused(values)), "a variable")
+    warnings.warn(
+        f"from_pymc leaves out the group {group}: PyMC cannot draw {name} ({why}). The "
+        "posterior does not need it. For the group, use a law that PyMC can draw from, or give a CustomDist `random`.",
+        ModelWarning,
+        stacklevel=5,
+    )
+    return False
 
 
 def add_axis(variable: Any) -> Any:
@@ -219,7 +300,12 @@ class Graphs:
         self.start = {value.name: np.asarray(point[value.name], dtype=float) for value in self.values}
         self.variables = [rv.name for rv in model.unobserved_RVs]
         unobserved = model.replace_rvs_by_values(model.unobserved_RVs)
-        graphs, self.q = join_nonshared_inputs(self.start, with_constants([model.logp(), *unobserved]), self.values)
+        of_values = [model.logp(), *unobserved]
+        lengths = [each for each in model.dim_lengths.values() if each is not None]
+        self.shared = shared_in(
+            [*of_values, *model.basic_RVs, *model.rvs_to_values.values(), *model.data_vars, *lengths]
+        )
+        graphs, self.q = join_nonshared_inputs(self.start, with_constants(of_values), self.values)
         self.L, *self.unobserved = graphs
         self.g = pytensor.grad(self.L, self.q)
 

@@ -45,18 +45,20 @@ def derive(
 ) -> DerivedModel:
     """A model whose log density is a SymPy expression, up to a constant, with derivatives to third order.
 
-    ``coordinates``: symbols in the order of q, which are unconstrained and real; ``sympy.IndexedBase("theta", shape=(8,))``
-    is a vector of eight. By default all symbols that are not data, in the order of the alphabet. ``data``: numbers and arrays,
-    by symbols and indexed bases or their names. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n
-    that is not in ``data`` is that of what is indexed by i. ``constrain``, ``name`` and ``options`` (``initial``, ``dims``,
-    ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
+    ``coordinates``: symbols in the order of q, which are unconstrained, and declared real or nothing;
+    ``sympy.IndexedBase("theta", shape=(8,))`` is a vector of eight. By default all symbols that are not data, in the order of
+    the alphabet. ``data``: numbers and arrays, by symbols and indexed bases or their names. Sums run over rows, as
+    ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n that is not in ``data`` is that of what is indexed by i.
+    ``constrain``, ``name`` and ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
+
+    The model's variables have the symbols' names; in the text those that Python cannot have are others (``lambda_``).
 
     ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``trace``, and
     ``value_and_gradient``, which the samplers call. The Fisher metric is an expectation over data, and is not derived.
 
     Raises ImportError without SymPy. ModelError, saying what is wrong, for symbols that are neither coordinates nor data, for
-    what the expression does not have, for functions without smooth derivatives, lengths that differ, and an index that leaves
-    its array.
+    what the expression does not have, for coordinates that are declared positive or whole, for functions without smooth
+    derivatives, lengths that differ, and an index that leaves its sum or its array.
     """
     try:
         from refhmc.derived.separable import read

@@ -37,6 +37,11 @@ FUNCTIONS: dict[Any, str] = {
     **{sympy.polygamma: "polygamma", expit: "expit", softplus: "softplus", logaddexp: "logaddexp"},
     **{log1p: "log1p", expm1: "expm1"},
 }
+# Assumptions of SymPy's that imply others, the strongest first.
+TELLING = (
+    *("prime", "composite", "zero", "even", "odd", "positive", "negative", "nonnegative", "nonpositive", "integer"),
+    *("rational", "irrational", "nonzero", "imaginary", "infinite"),
+)
 NOT_SMOOTH = (sympy.Abs, sympy.sign, sympy.Heaviside, sympy.Piecewise, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling)
 # Names that the generated text has of its own.
 TAKEN = {*FUNCTIONS.values(), "q", "data", "out", "M", "L", "sqrt", "pi", "np", "range", "len"}
@@ -51,11 +56,12 @@ class Loop(NamedTuple):
 
 
 class Coordinate(NamedTuple):
-    """A coordinate, or a vector of ``size`` of them, from ``start`` on in q."""
+    """A coordinate, or a vector of ``size`` of them, from ``start`` on in q. ``symbol``: the text's; ``name``: the user's."""
 
     symbol: Any  # a Symbol or an IndexedBase
     start: int
     size: int | None
+    name: str
 
     @property
     def stop(self) -> int:
@@ -100,7 +106,7 @@ class Density(NamedTuple):
         """``mu``, ``theta[0]``, ``theta[1]``, ..."""
         found = []
         for c in self.coordinates:
-            found += [str(c.symbol)] if c.size is None else [f"{c.symbol}[{j}]" for j in range(c.size)]
+            found += [c.name] if c.size is None else [f"{c.name}[{j}]" for j in range(c.size)]
         return found
 
 
@@ -118,27 +124,58 @@ def read(expression: Any, coordinates: Sequence | None, data: Mapping[str, Any] 
     given = {str(key.label if isinstance(key, IndexedBase) else key): value for key, value in (data or {}).items()}
     clean, renamed = renaming(expression, given)
     values = {renamed.get(name, name): value for name, value in given.items()}
+    original = {new: name for name, new in renamed.items()}
     indices = {str(each) for s in clean.atoms(Sum) for each, *_ in s.limits}
+    for name in sorted(indices & {str(each) for each in clean.free_symbols}):
+        raise ModelError(
+            f"expression: {original.get(name, name)} is the index of a Sum, and stands outside of it, too: write what it "
+            "belongs to within the Sum, or give one of the two another name"
+        )
     free = names_in(clean) - indices
     lengths = {name for s in clean.atoms(Sum) for _, *ends in s.limits for name in names_in(sympy.Tuple(*ends))}
     lengths -= indices | set(values)
     all_coordinates = listed(coordinates, free - set(values) - lengths, clean, renamed)
+    check_assumptions(expression, coordinates, {c.name for c in all_coordinates})
     known = {str(c.symbol) for c in all_coordinates}
+
+    def listing(names: list[str]) -> str:
+        return ", ".join(original.get(name, name) for name in names)
+
     both = sorted(known & set(values))
     if both:
-        raise ModelError(f"data: {', '.join(both)} is a coordinate as well; a symbol is one of the two")
+        raise ModelError(f"data: {listing(both)} is a coordinate as well; a symbol is one of the two")
     unknown = sorted(free - known - set(values) - lengths)
     if unknown:
         raise ModelError(
-            f"expression: {', '.join(unknown)} is neither a coordinate ({', '.join(sorted(known))}) nor in data "
-            f"({', '.join(sorted(values)) or 'none is given'})"
+            f"expression: {listing(unknown)} is neither a coordinate ({listing(sorted(known))}) nor in data "
+            f"({listing(sorted(values)) or 'none is given'})"
         )
     absent = sorted((known | set(values)) - free)
     if absent:
         what = "the density does not depend on it" if set(absent) & known else "the expression does not have it"
-        raise ModelError(f"expression: {', '.join(absent)} is given, but {what}: leave it out, or correct its name")
+        raise ModelError(f"expression: {listing(absent)} is given, but {what}: leave it out, or correct its name")
     reader = Reader(all_coordinates, values, lengths, clean)
     return reader.density(clean, str(expression))
+
+
+def check_assumptions(expression: Expr, coordinates: Any, names: set[str]) -> None:
+    """Raise ModelError for a coordinate that is declared to be more than real: SymPy has simplified under what it is told."""
+    given = coordinates if isinstance(coordinates, list | tuple) else [coordinates]
+    declared = [each for each in given if isinstance(each, Symbol | IndexedBase)]
+    real = Symbol("x", real=True).assumptions0
+    for each in sorted((*declared, *expression.atoms(Symbol, IndexedBase)), key=str):
+        name = str(each.label if isinstance(each, IndexedBase) else each)
+        told = {key: is_so for key, is_so in each.assumptions0.items() if real.get(key) is not is_so}
+        if name not in names or not told or is_index(name, expression):  # of an index out of place the reader says more
+            continue
+        word = next((key for key in TELLING if told.get(key)), None)
+        word = word or next((f"not {key}" for key in reversed(TELLING) if key in told), "otherwise than real")
+        advice = f"write {name} = exp(log_{name}) and add the Jacobian log_{name}, or use refhmc.Parameters"
+        if word != "positive":
+            advice = f"write {name} as a function of a real symbol and add its Jacobian, or use refhmc.Parameters"
+        if told.get("integer"):
+            advice = "sum it out, or write the density as a refhmc.Model with `discontinuous`, for refhmc.DHMC"
+        raise ModelError(f"coordinates: {name} is declared {word}; coordinates are real and unconstrained: {advice}")
 
 
 def names_in(expression: Any) -> set[str]:
@@ -199,20 +236,23 @@ def listed(coordinates: Sequence | None, found: set[str], expression: Expr, rena
             names.append((name, each if isinstance(each, IndexedBase) else bases.get(name)))
     if not names:
         raise ModelError("expression: it has no symbol that is not data; there is nothing to sample")
+    original = {new: name for name, new in renamed.items()}
     if len({name for name, _ in names}) < len(names):
-        raise ModelError(f"coordinates: each is to be named once, got {[name for name, _ in names]}")
+        raise ModelError(
+            f"coordinates: each is to be named once, got {[original.get(name, name) for name, _ in names]}"
+        )
     placed, start = [], 0
     for name, base in names:
-        size = None
+        size, label = None, original.get(name, name)
         if base is not None:
             if base.shape is None or len(base.shape) != 1 or not base.shape[0].is_Integer:
                 raise ModelError(
-                    f"coordinates: {name} has an index, and is not in data. A vector of coordinates says its length: "
-                    f"IndexedBase({name!r}, shape=(8,)), with one index"
+                    f"coordinates: {label} has an index, and is not in data. A vector of coordinates says its length: "
+                    f"IndexedBase({label!r}, shape=(8,)), with one index"
                 )
             size = int(base.shape[0])
         kind = Symbol(name, real=True) if base is None else IndexedBase(name, shape=base.shape)
-        placed.append(Coordinate(kind, start, size))
+        placed.append(Coordinate(kind, start, size, label))
         start = placed[-1].stop
     return tuple(placed)
 

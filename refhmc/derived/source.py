@@ -49,6 +49,9 @@ class Printer(PythonCodePrinter):
     def _print_call(self, e: Expr) -> str:
         return f"{FUNCTIONS[e.func]}({', '.join(map(self._print, e.args))})"
 
+    def _print_Exp1(self, e: Expr) -> str:
+        return repr(float(e))
+
     def _print_Pow(self, e: Expr, rational: bool = False) -> str:
         if e.exp.is_Integer and e.exp.is_negative:  # of a negative power Numba calls the library's
             return f"1/{self.parenthesize(1 / e, PRECEDENCE['Mul'])}"

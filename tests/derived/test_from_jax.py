@@ -83,6 +83,26 @@ def test_single_precision_and_what_is_no_density_are_refused():
         jax.config.update("jax_enable_x64", True)
 
 
+@pytest.mark.parametrize("dim", ["3", np.nan, 0, 2.5, True])
+def test_a_dim_that_is_no_whole_number_is_named(dim):
+    with pytest.raises(refhmc.errors.ShapeError, match="dim must be a whole number of at least 1, got "):
+        refhmc.from_jax(lambda q: -jnp.sum(q**2), dim)
+
+
+def test_options_that_it_does_not_take_are_refused():
+    """Those of refhmc.Model that it does are taken."""
+    for name, says in {
+        "nam": r"from_jax\(\) has no argument 'nam': did you mean name\?",
+        "coordinates": r"from_jax\(\) has no argument 'coordinates': did you mean coords\?",
+        "data": r"from_jax\(\) has no argument 'data': close over them",
+        "hessian": r"from_jax\(\) has no argument 'hessian': it is made of log_density",
+    }.items():
+        with pytest.raises(TypeError, match=says):
+            refhmc.from_jax(lambda q: -jnp.sum(q**2), 2, **{name: 3})
+    model = refhmc.from_jax(lambda q: -jnp.sum(q**2), 2.0, initial=[0.0, 1.0], dims={"q": ("x",)}, noise=1e-9)
+    assert (model.dim, model.dims, model.noise) == (2, {"q": ("x",)}, 1e-9)
+
+
 # ------------------------------------------------------------------------------------------------------------- NumPyro
 
 
@@ -141,6 +161,49 @@ def test_what_is_generated_has_the_laws_of_the_numpyro_model(numpyro):
     np.testing.assert_allclose(together, [model.generated.posterior_predictive(v, again)["y"] for v in one_by_one])
     each = [model.generated.log_likelihood(v)["y"] for v in one_by_one]
     np.testing.assert_allclose(model.generated.log_likelihood(many)["y"], each, rtol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_factor_is_in_the_posterior_and_no_observation(numpyro, masked):
+    dist = numpyro.distributions
+
+    def penalised(y):
+        mu = numpyro.sample("mu", dist.Normal())
+        with numpyro.plate("row", 3), numpyro.handlers.mask(mask=True if not masked else jnp.ones(3, bool)):
+            numpyro.factor("penalty", -(mu**2))
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    model, y = refhmc.from_numpyro(penalised, np.arange(3.0)), np.arange(3.0)
+    assert list(model.generated.observed_data) == ["y"]
+    assert model.dims == {"y": ("row",)}
+    at = model.constrain(np.array([0.5]))
+    assert list(model.generated.log_likelihood(at)) == ["y"]
+    assert list(model.generated.posterior_predictive(at, np.random.default_rng(1))) == ["y"]
+    law = scipy.stats.norm.logpdf(0.5) + scipy.stats.norm.logpdf(y, 0.5).sum() - 3 * 0.25
+    assert model.log_density(np.array([0.5])) == pytest.approx(law, rel=1e-12)
+
+
+def test_values_that_are_drawn_are_no_data(numpyro):
+    """Seen and imputed ones in one site; data with a nan in a site of their own are data."""
+    dist = numpyro.distributions
+
+    def imputed(y, x):
+        mu = numpyro.sample("mu", dist.Normal())
+        missing = numpyro.sample("missing", dist.Normal(mu, 1).mask(False))
+        with numpyro.plate("row", 4):
+            numpyro.sample("all", dist.Normal(mu, 1), obs=jnp.append(y, missing))
+        numpyro.sample("x", dist.Normal(mu, 1).mask(~np.isnan(x)), obs=x)
+
+    y, x = np.arange(3.0), np.array([1.0, np.nan])
+    with pytest.warns(refhmc.errors.ModelWarning, match="from_numpyro leaves all out of the log likelihood") as said:
+        model = refhmc.from_numpyro(imputed, y, x)
+    assert said[0].filename == __file__
+    np.testing.assert_array_equal(model.generated.observed_data["x"], x)
+    assert list(model.generated.observed_data) == ["x"]
+    assert model.dims == {}
+    assert list(model.generated.log_likelihood(model.constrain(np.zeros(2)))) == ["x"]
+    law = scipy.stats.norm.logpdf(np.append(y, 0.5), 0.25).sum() + scipy.stats.norm.logpdf([0.25, 1 - 0.25]).sum()
+    assert model.log_density(np.array([0.5, 0.25])) == pytest.approx(law, rel=1e-12)  # missing, mu
 
 
 def test_a_numpyro_model_without_continuous_latents_is_refused(numpyro):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
@@ -213,6 +214,76 @@ def test_a_model_of_the_context_and_another_process():
     q = np.linspace(-1, 1, 10)
     assert again.log_density(q) == model.log_density(q)
     np.testing.assert_array_equal(again.gradient(q), model.gradient(q))
+
+
+def test_a_copy_has_the_data_and_labels_that_the_model_had():
+    """After pm.set_data of other rows: density, data, and a copy of the copy; PyMC's own model keeps the new ones."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    with pm.Model(coords={"row": ["a", "b"]}) as given:
+        x = pm.Data("x", [0.5, -0.5], dims="row")
+        scale = pytensor.shared(2.0)  # without a name
+        mu = pm.Normal("mu", 0, scale)
+        line = pm.Deterministic("line", mu * x, dims="row")
+        pm.Normal("y", line, 1, observed=pm.Data("observed", [0.0, 1.0], dims="row"), dims="row")
+    model, q = refhmc.from_pymc(given), np.array([0.3])
+    expected = scipy.stats.norm.logpdf([0.0, 1.0], [0.15, -0.15]).sum() + scipy.stats.norm(0, 2).logpdf(0.3)
+    with given:
+        pm.set_data({"x": [1.0, 2.0, 3.0], "observed": [4.0, 5.0, 6.0]}, coords={"row": ["c", "d", "e"]})
+    scale.set_value(7.0)
+    once = cloudpickle.loads(cloudpickle.dumps(model))
+    for each in (model, copy.copy(model), once, cloudpickle.loads(cloudpickle.dumps(once))):
+        assert each.log_density(q) == pytest.approx(expected, rel=1e-14)
+        assert each.fingerprint() == model.fingerprint()
+        assert each.coords["row"].tolist() == ["a", "b"]
+        np.testing.assert_array_equal(each.constrain(q)["line"], [0.15, -0.15])
+        np.testing.assert_array_equal(each.generated.observed_data["y"], [0.0, 1.0])
+        np.testing.assert_array_equal(each.generated.constant_data["x"], [0.5, -0.5])
+    assert given["x"].get_value().tolist() == [1.0, 2.0, 3.0]
+    assert scale.get_value() == 7.0
+    assert refhmc.from_pymc(given).fingerprint() != model.fingerprint()
+
+
+def groups_of(model):
+    options = {"draws": 5, "tune": 50, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
+    return set(refhmc.sample(model, **options).groups)
+
+
+def test_axes_are_those_of_what_is_in_the_result():
+    """Observed data with a name of their own and potentials are not in it, nor are labels that nothing there has."""
+    with pm.Model(coords={"row": [0, 1], "other": [2, 3]}) as model:
+        mu = pm.Normal("mu")
+        pm.Potential("p", -(mu**2) * np.ones(2), dims="other")
+        pm.Normal("y", mu, 1, observed=pm.Data("d", [0.0, 0.0], dims="row"), dims="row")
+    made = refhmc.from_pymc(model)
+    assert made.dims == {"y": ("row",)}
+    assert list(made.coords) == ["row"]
+    assert {"log_likelihood", "observed_data", "prior_predictive"} <= groups_of(made)
+
+
+def test_what_pymc_cannot_draw_leaves_its_group_out():
+    """A Flat those of the prior; predictions stay that can be drawn, and the log likelihood. A copy does not warn again."""
+    with pm.Model() as flat:
+        pm.Normal("sd")
+        mu = pm.Flat("mu")
+        pm.Normal("y", mu, 1, observed=[0.0, 1.0])
+    with pytest.warns(
+        refhmc.errors.ModelWarning, match=r"group prior: PyMC cannot draw mu \(Cannot sample from flat"
+    ) as said:
+        model = refhmc.from_pymc(flat)
+    assert [each.category for each in said].count(refhmc.errors.ModelWarning) == 1
+    assert said[0].filename == __file__
+    assert list(model.generated.made) == ["log_likelihood", "posterior_predictive"]
+    assert {"log_likelihood", "posterior_predictive", "observed_data"} <= groups_of(model)
+    with pm.Model() as custom:
+        mu = pm.Normal("mu")
+        pm.Normal("x", mu, 1, observed=[0.0])
+        pm.CustomDist("y", mu, logp=lambda v, m: -((v - m) ** 2), observed=[0.0, 1.0])
+    with pytest.warns(refhmc.errors.ModelWarning, match="group posterior_predictive: PyMC cannot draw y"):
+        model = refhmc.from_pymc(custom)
+    assert list(model.generated.made) == ["log_likelihood", "prior"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", refhmc.errors.ModelWarning)
+        assert list(copy.copy(model).generated.made) == ["log_likelihood", "prior"]
 
 
 def test_what_cannot_be_sampled_is_named():

@@ -337,13 +337,50 @@ def test_inspect_and_tracebacks_show_the_text():
     assert "theta_1, theta_2 = q" in "".join(traceback.format_exception(caught.value))
 
 
+def test_constants_are_numbers_that_numba_knows():
+    x = Symbol("x")
+    constants = sympy.E, sympy.pi, sympy.EulerGamma, sympy.Catalan, sympy.GoldenRatio, sympy.TribonacciConstant
+    model = refhmc.derive(-sum(c * x ** (2 * m + 2) for m, c in enumerate(constants)) - x**2 * sympy.E**sympy.E)
+    at, values = 0.7, [float(c) for c in constants]
+    expected = -sum(c * at ** (2 * m + 2) for m, c in enumerate(values)) - at**2 * math.e**math.e
+    slope = -sum((2 * m + 2) * c * at ** (2 * m + 1) for m, c in enumerate(values)) - 2 * at * math.e**math.e
+    assert model.log_density(np.array([at])) == pytest.approx(expected, rel=1e-14)
+    assert model.gradient(np.array([at])) == pytest.approx(slope, rel=1e-14)
+
+
+def test_names_that_the_text_cannot_have_stay_in_the_result():
+    """In starts and axes by name as well; and messages have them."""
+    q, L_vector = sympy.symbols("gamma pi lambda"), vector("L", 2)
+    L = -sum(each**2 for each in q) / 2 - Sum((L_vector[i] - 1) ** 2, (i, 0, 1)) / 2
+    model = refhmc.derive(L, [*q, L_vector], dims={"L": ("side",)}, coords={"side": ["left", "right"]})
+    assert model.names == ["gamma", "pi", "lambda", "L[0]", "L[1]"]
+    assert "lambda_" in model.source
+    start = {"gamma": 0.1, "pi": 0.2, "lambda": 0.3, "L": [0.4, 0.5]}
+    options = {"draws": 5, "tune": 50, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
+    result = refhmc.sample(model, initvals=start, **options)
+    assert {name: value.shape for name, value in result.posterior.items()} == {
+        **dict.fromkeys(["gamma", "pi", "lambda"], (1, 5)),
+        "L": (1, 5, 2),
+    }
+    assert pickle.loads(pickle.dumps(model)).names == model.names
+    with pytest.raises(refhmc.errors.ModelError, match=r"lambda, pi is neither a coordinate \(L, gamma\)"):
+        refhmc.derive(L, [q[0], L_vector])
+
+
+def test_data_may_be_declared_positive_and_coordinates_real():
+    x, scale = Symbol("x", real=True), Symbol("scale", positive=True)
+    model = refhmc.derive(-((x / sympy.sqrt(scale**2)) ** 2), data={scale: 2.0})
+    assert model.log_density(np.array([3.0])) == -2.25
+
+
 def test_a_name_that_python_has_is_written_otherwise():
     """Greek in LaTeX, a keyword, a name of the text itself, and an index like a vector's."""
     q = sympy.symbols(r"lambda \mu out x_i")
     x = vector("x", 2)
     L = -sum(each**2 for each in q) / 2 - Sum((x[i] - q[3]) ** 2, (i, 0, 1))
     model = refhmc.derive(L, [*q, x])
-    assert model.names == ["lambda_", "mu", "out_", "x_i", "x[0]", "x[1]"]
+    assert model.names == ["lambda", r"\mu", "out", "x_i", "x[0]", "x[1]"]
+    assert "lambda_, mu, out_, x_i" in model.source
     at = np.arange(6.0)
     expected = -at + 2 * np.array([0, 0, 0, at[4] + at[5] - 2 * at[3], 0, 0])
     expected[4:] = -2 * (at[4:] - at[3])
@@ -423,6 +460,20 @@ REFUSED = {
         (-Sum(y[j] * exp(Sum(X[j, j] * vector("w", 3)[j], (j, 0, 2))), (j, 0, 2)), None, {"y": THREE, "X": np.eye(3)}),
         "needs an index of its own",
     ),
+    "declared positive": (
+        (-Symbol("tau", positive=True), None, {}),
+        r"tau is declared positive; .* write tau = exp\(log_tau\) and add the Jacobian log_tau, or use refhmc.Parameters",
+    ),
+    "a vector declared positive": (
+        (-(sympy.IndexedBase("s", shape=(1,), positive=True)[0] ** 2), None, {}),
+        "s is declared positive",
+    ),
+    "declared so where it is listed": ((-(a**2), [Symbol("a", negative=True)], {}), "a is declared negative"),
+    "declared whole": ((-(Symbol("m", integer=True) ** 2), None, {}), "m is declared integer; .* `discontinuous`"),
+    "declared no zero": ((-(Symbol("m", zero=False) ** 2), None, {}), "m is declared not zero"),
+    "an index outside": ((-ROWS - i**2, None, {"y": THREE}), "i is the index of a Sum, and stands outside of it"),
+    "an index in a factor outside": ((-ROWS * (1 + i), None, {"y": THREE}), "i is the index of a Sum"),
+    "an entry outside": ((-ROWS - a * y[i], None, {"y": THREE}), "i is the index of a Sum"),
     "two symbols": ((-(a**2) - Symbol("a", integer=True) ** 2, None, {}), "two symbols named a"),
 }
 
