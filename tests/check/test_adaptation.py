@@ -114,6 +114,27 @@ def test_a_metric_that_the_seed_does_not_determine_is_not_judged():
     assert "the seed does not determine it" in str(row)
 
 
+def test_a_run_too_short_to_say_whether_it_adapts_is_no_pass():
+    """Its step follows the acceptances until the end; of 40 draws none decides, and that there are 40 draws does not either."""
+
+    def run(draws, tune, seed):
+        rng, q, step, record = np.random.default_rng(seed), 0.0, 1.0, []
+        for i in range(tune + draws):
+            there = q + step * rng.standard_normal()
+            rate = min(1.0, np.exp(0.5 * q * q - 0.5 * there * there))
+            q = there if rng.random() < rate else q
+            record.append((q, rate, step))
+            step *= np.exp((rate - 0.44) / (1 + i) ** 0.6)
+        q, rates, steps = np.array(record).T
+        return {"q": q[:, None], "acceptance_rate": rates, "step_size": steps}
+
+    report = rc.adaptation(run, draws=40)
+    assert report.row("frozen after warm-up").status == "INCONCLUSIVE"
+    assert report.row("draw count").status == "PASS"
+    assert report.status == "INCONCLUSIVE"
+    assert "what has to be answered is not" in report.verdict
+
+
 def test_that_no_metric_is_recorded_is_said():
     report = rc.adaptation(lambda draws, tune, seed: {"step_size": np.ones(draws)})
     assert "the metric is not recorded: only the step is judged" in report.notes

@@ -42,6 +42,19 @@ def test_what_is_no_sum_over_the_batch_is_not_failed_but_left_undecided():
     assert row.status == "INCONCLUSIVE"
 
 
+def test_that_a_gradient_has_no_memory_is_no_pass():
+    """A sum without the factor n / size, each batch scaled by itself: no sum over the batch, so that nothing decides."""
+    X = np.random.default_rng(0).standard_normal((500, 3))
+
+    def scaled(q, batch):
+        B = X[batch] / X[batch].std(axis=0)
+        return -q - (B @ q) @ B
+
+    report = rc.minibatch(scaled, lambda q: -q - (X @ q) @ X, 500, 20, dim=3)
+    assert report.row("no memory").status == "PASS"
+    assert report.status == "INCONCLUSIVE"
+
+
 def test_float32_gradients_are_judged_as_float32():
     good = cases.estimator()
     report = rc.minibatch(lambda q, batch: good(q, batch).astype(np.float32), cases.full, cases.N, 6, dim=cases.DIM)

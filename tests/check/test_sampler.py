@@ -333,6 +333,21 @@ def test_the_power_that_is_printed_is_that_of_the_bets():
     assert found == [True] * 3 + [False] * 3
 
 
+@pytest.mark.parametrize("distance", [2, 16])
+def test_chains_that_share_their_numbers_are_found_wherever_they_stand(distance):
+    """Chains k and k + 2 of four, and the first and the second half: both of a pair are even, or both odd."""
+
+    def kernel(rng, q):
+        k = np.arange(len(q))
+        z = rng.standard_normal(q.shape)[k // (2 * distance) * 2 * distance + k % distance]
+        return 0.5 * q + np.sqrt(0.75) * z
+
+    report = rc.sampler(kernel, NORMAL, batched=True, chains=32, draws=60_000, transitions=1)
+    assert report.row("chains independent").status == "FAIL"
+    assert not report.ok
+    assert "two halves of the chains agree" in report.row("chains independent").smallest
+
+
 def test_chains_may_share_a_random_step_and_a_kernel_may_change_from_call_to_call():
     calls = []
 
@@ -543,3 +558,20 @@ def test_a_quantity_of_the_caller_is_ranked_and_a_fit_that_raises_is_a_row():
     assert "ranks that see the data" in failed(report)
     report = rc.model_and_sampler(prior, simulate, lambda rng, y: 1 / 0, simulations=50)
     assert failed(report) == ["conduct of the fit"]
+
+
+def test_too_few_simulations_are_no_pass():
+    """Averages and autocorrelation hold of a posterior twice as wide; of ranks twenty are too few."""
+
+    def wide(rng, y):
+        return y.mean() * 5 / 6 + 0.8 * rng.standard_normal((100, 1))
+
+    def prior(rng):
+        return rng.standard_normal(1)
+
+    def simulate(rng, theta):
+        return theta + rng.standard_normal(5)
+
+    report = rc.model_and_sampler(prior, simulate, wide, simulations=20)
+    assert report.status == "INCONCLUSIVE"
+    assert [row.status for row in report.rows if row.name.startswith("ranks")] == 2 * ["INCONCLUSIVE"]

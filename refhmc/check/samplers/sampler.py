@@ -196,8 +196,8 @@ class SamplerExamination(Examination):
         self.most = math.inf if draws is None else draws
         self.log_limit = math.log(3 / alpha)
         self.share = alpha / 3
-        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)]
-        self.rng_start, self.rng_kernel, self.rng_exact, self.rng_repeat, pilot = streams
+        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(6)]
+        self.rng_start, self.rng_kernel, self.rng_exact, self.rng_repeat, pilot, self.rng_halves = streams
         self.pilot_points = np.asarray(target.draw(pilot, PILOT), dtype=float)
         self.functions = functions_of(target, self.pilot_points, more)
         self.pilot = self.functions.values(self.pilot_points)
@@ -213,7 +213,7 @@ class SamplerExamination(Examination):
         self.outside: tuple[np.ndarray, np.ndarray] | None = None
         self.short: tuple[np.ndarray, int] | None = None
         self.answers: list[tuple[bool, bool, bool]] = []
-        self.batches: list[tuple[np.ndarray, np.ndarray]] = []
+        self.batches: list[np.ndarray] = []  # scores of batches without a second one, (unit, functions x scores)
         self.pair_signs: list[np.ndarray] = []
         self.seen: list[np.ndarray] = []
         self.exact: list[np.ndarray] = []
@@ -331,12 +331,14 @@ class SamplerExamination(Examination):
         self.seen = [drawn]
 
     def _look_at_chains(self, bins: np.ndarray) -> None:
-        """Pair up the batches that came in, two by two."""
-        scores = _scores(bins).reshape(-1, self.operator.unit, bins.shape[1] * len(evidence.SCORES))
-        self.batches += list(zip(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1), strict=True))
+        """Pair up the batches that came in, two by two, their chains in two halves, drawn anew for each pair: chains that share
+        anything, wherever they stand, are on two sides half of the time."""
+        unit = self.operator.unit
+        self.batches += list(_scores(bins).reshape(-1, unit, bins.shape[1] * len(evidence.SCORES)))
         while len(self.batches) >= 2:
-            (even_a, odd_a), (even_b, odd_b) = self.batches.pop(0), self.batches.pop(0)
-            self.pair_signs.append(np.sign(even_a - even_b) * np.sign(odd_a - odd_b))
+            difference = self.batches.pop(0) - self.batches.pop(0)
+            one, other = np.split(self.rng_halves.permutation(unit), [(unit + 1) // 2])
+            self.pair_signs.append(np.sign(difference[one].mean(axis=0)) * np.sign(difference[other].mean(axis=0)))
         if self.pair_signs:
             wealth = evidence.log_mean(evidence.log_pair_wealths(np.array(self.pair_signs)))
             self.log_e_chains = max(self.log_e_chains, wealth)
@@ -415,7 +417,7 @@ class SamplerExamination(Examination):
         if self.log_e_chains >= self.log_limit:
             agree = np.mean(np.array(self.pair_signs) > 0, axis=0)
             f, g = divmod(int(np.argmax(agree)), len(evidence.SCORES))
-            found = f"even and odd chains agree {100 * agree.max():.0f} % of the time, not 50"
+            found = f"two halves of the chains agree {100 * agree.max():.0f} % of the time, not 50"
             case = f"{self._call()}  # {self._score(g)} of {self._f(f)}: {found}"
             return failed(basis, case, number, limit, relation="<")
         if len(self.pair_signs) < ENOUGH_BATCHES:
