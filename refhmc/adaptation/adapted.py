@@ -57,6 +57,7 @@ def begin_from(block: Any, adapted: Adapted) -> None:
     if plan.warmup[0].adapt_step:
         block.settings[0].step_size = adapted.step_size
     block.progress[0].given = 1
+    block.settings[0].max_depth = plan.max_depth  # the limit of early trees is of a warm-up that knows no metric
     kind = plan.dynamics.metric
     if not kind.learns:
         return

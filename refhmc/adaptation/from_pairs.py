@@ -63,7 +63,9 @@ def learn_if_due(block: Any) -> bool:
     put(block, learned)
     rank = len(learned.eigenvalues)
     block.history[due - 1] = stop, settings["step_size"], steps, rank, learned.steps_diagonal, learned.steps
-    settings["max_depth"] = allowed_depth(block.plan.max_depth, stop)
+    # No later window would lift the limit where warm-up is short.
+    is_last = not windows[due:, 0].any()
+    settings["max_depth"] = block.plan.max_depth if is_last else allowed_depth(block.plan.max_depth, stop)
     progress["restart"] = change(old, inverse_mass_of(block)) > ANOTHER
     return True
 

@@ -113,6 +113,16 @@ def test_after_warm_up_nothing_moves():
     assert np.all(steps == steps[0])
 
 
+@pytest.mark.parametrize("tune", [20, 50, 83, 84])
+def test_the_limit_of_early_trees_ends_with_warm_up(tune):
+    """The step is so small that every tree grows to its limit: that of warm-up until a metric is learned, then the user's."""
+    kernel, options = refhmc.NUTS(step_size=0.002, max_treedepth=11), {"tune": tune, "draws": 5, "chains": 1, **QUIET}
+    with pytest.warns(refhmc.errors.SamplingWarning):
+        result = refhmc.sample(refhmc.models.Gaussian(0.0, np.eye(3)), kernel, random_seed=1, save_warmup=True, **options)
+    assert result.groups["warmup_sample_stats"]["tree_depth"][0, :10].max() == 6
+    assert result.sample_stats["tree_depth"].max() > 8
+
+
 # ------------------------------------------------------------------------------------------- begun from a result
 
 
@@ -150,6 +160,17 @@ def test_a_warm_up_that_begins_with_a_metric_keeps_it_for_its_first_draws(learne
     assert np.all(again.adapted[0].history[:, 0] > 75)
     early = again.groups["warmup_sample_stats"]["n_steps"][:, :40]
     assert early.mean() < 10  # a kernel that has learned nothing needs more than 30
+
+
+@pytest.mark.parametrize("tune", [0, 30, 100])
+def test_a_warm_up_that_begins_with_a_metric_has_no_limit_of_early_trees(learned, tune):
+    model, kernel = refhmc.models.by_name()["kidscore"](), refhmc.NUTS(step_size=0.002)
+    options = {"tune": tune, "draws": 5, "chains": 1, "save_warmup": True, "random_seed": 2, **QUIET}
+    with pytest.warns(refhmc.errors.SamplingWarning):
+        again = refhmc.sample(model, kernel, warmup=learned, **options)
+    first = again.groups["warmup_sample_stats"] if tune else again.sample_stats
+    assert first["tree_depth"][0, :5].max() > 8
+    assert again.sample_stats["tree_depth"].max() > 8
 
 
 def test_what_cannot_be_taken_over_is_said(learned):
