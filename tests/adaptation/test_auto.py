@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import threadpoolctl
 import refhmc
 from refhmc.adaptation.adapted import adapted_of, as_stan
 from refhmc.adaptation.windows import growing_windows
+from refhmc.core.arviz import read_tree
 from refhmc.core.sample_stats import N_STATS, STATS
-from refhmc.metrics import Dense, Diagonal, Identity, LowRank
+from refhmc.metrics import Dense, Diagonal, Identity, LowRank, SoftAbs, Tridiagonal
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.low_rank_metrics import low_rank_metric
 
@@ -126,14 +128,18 @@ def test_the_limit_of_early_trees_ends_with_warm_up(tune):
 # ------------------------------------------------------------------------------------------- begun from a result
 
 
+def learned_model():
+    return refhmc.models.by_name()["kidscore"]()
+
+
 @pytest.fixture(scope="module")
 def learned():
-    return refhmc.sample(refhmc.models.by_name()["kidscore"](), random_seed=1, **QUIET)
+    return refhmc.sample(learned_model(), random_seed=1, **QUIET)
 
 
 def test_a_result_is_taken_as_it_is(learned):
     """With ``tune=0``: the draws are those of a kernel that is given the step and the metric, from where the result ended."""
-    model, first = refhmc.models.by_name()["kidscore"](), learned.adapted[0]
+    model, first = learned_model(), learned.adapted[0]
     again = refhmc.sample(model, warmup=learned, tune=0, draws=200, random_seed=2, **QUIET)
     kernel = refhmc.NUTS(step_size=first.step_size, metric=first.metric)
     given = refhmc.sample(model, kernel, tune=0, draws=200, initvals=learned.draws[0, -1], random_seed=2, **QUIET)
@@ -144,7 +150,7 @@ def test_a_result_is_taken_as_it_is(learned):
 
 @pytest.mark.sweep
 def test_the_group_in_arviz_holds_the_same(learned, tmp_path):
-    model = refhmc.models.by_name()["kidscore"]()
+    model = learned_model()
     tree = learned.to_arviz()
     options = {"tune": 0, "draws": 100, "random_seed": 2, **QUIET}
     wanted = refhmc.sample(model, warmup=learned, **options).draws
@@ -155,7 +161,7 @@ def test_the_group_in_arviz_holds_the_same(learned, tmp_path):
 
 
 def test_a_warm_up_that_begins_with_a_metric_keeps_it_for_its_first_draws(learned):
-    model = refhmc.models.by_name()["kidscore"]()
+    model = learned_model()
     again = refhmc.sample(model, warmup=learned, tune=200, draws=100, random_seed=2, save_warmup=True, **QUIET)
     assert np.all(again.adapted[0].history[:, 0] > 75)
     early = again.groups["warmup_sample_stats"]["n_steps"][:, :40]
@@ -164,7 +170,7 @@ def test_a_warm_up_that_begins_with_a_metric_keeps_it_for_its_first_draws(learne
 
 @pytest.mark.parametrize("tune", [0, 30, 100])
 def test_a_warm_up_that_begins_with_a_metric_has_no_limit_of_early_trees(learned, tune):
-    model, kernel = refhmc.models.by_name()["kidscore"](), refhmc.NUTS(step_size=0.002)
+    model, kernel = learned_model(), refhmc.NUTS(step_size=0.002)
     options = {"tune": tune, "draws": 5, "chains": 1, "save_warmup": True, "random_seed": 2, **QUIET}
     with pytest.warns(refhmc.errors.SamplingWarning):
         again = refhmc.sample(model, kernel, warmup=learned, **options)
@@ -173,15 +179,157 @@ def test_a_warm_up_that_begins_with_a_metric_has_no_limit_of_early_trees(learned
     assert again.sample_stats["tree_depth"].max() > 8
 
 
+def test_few_iterations_keep_a_step_size_that_is_given(learned):
+    """The first is made with it, and the last is near it: of one iteration dual averaging would make 1/4 to 3/2 of ten times
+    that."""
+    model = learned_model()
+    for tune in (1, 3, 5):
+        options = {"tune": tune, "draws": 20, "random_seed": 2, "save_warmup": True, **QUIET}
+        again = refhmc.sample(model, warmup=learned, **options)
+        given = np.array([each.step_size for each in learned.adapted])
+        assert np.array_equal(again.groups["warmup_sample_stats"]["step_size"][:, 0], given)
+        ratios = np.array([each.step_size for each in again.adapted]) / given
+        assert np.all(np.abs(np.log(ratios)) < np.log(1.25))
+        assert not np.any(ratios == 1)
+
+
+@pytest.fixture(scope="module")
+def riemannian():
+    """HMC on SoftAbs, which learns a length."""
+    return refhmc.sample(refhmc.models.Funnel(), tune=150, draws=20, chains=2, random_seed=1, **QUIET)
+
+
+def test_what_depends_on_the_position_is_taken_over_from_any_kind_of_result(riemannian, tmp_path):
+    """Raw, ArviZ's, from a file, by one chain, and each chain in its turn: step size, length, jitter; with ``tune=0`` the draws
+    are those of a kernel that is given them."""
+    model, tree = refhmc.models.Funnel(), riemannian.to_arviz()
+    tree.to_netcdf(tmp_path / "result.nc")
+    options = {"tune": 0, "draws": 20, "chains": 3, "random_seed": 2, **QUIET}
+
+    def taken(warmup):
+        again = refhmc.sample(model, warmup=warmup, **options)
+        return again, [(each.step_size, each.metric, each.length, each.jitter) for each in again.adapted]
+
+    raw, of_chains = taken(riemannian)
+    first, second = ((each.step_size, SoftAbs(), each.length, 0.5) for each in riemannian.adapted)
+    assert of_chains == [first, second, first]
+    assert raw.attributes["trajectory_length"] == [first[2], second[2], first[2]]
+    for same in (tree, read_tree(tmp_path / "result.nc")):
+        again, learned = taken(same)
+        assert learned == of_chains
+        assert np.array_equal(again.draws, raw.draws)
+    assert taken(tree.sel(chain=[1]))[1] == [second] * 3
+    kernel = refhmc.HMC(step_size=second[0], trajectory_length=second[2], length_jitter=0.5, metric=SoftAbs())
+    given = refhmc.sample(model, kernel, initvals=riemannian.draws[[0, 1, 0], -1], **options)
+    assert np.array_equal(given.draws[1], raw.draws[1])
+
+
+def test_learning_a_length_goes_on_from_the_one_that_is_given(riemannian):
+    model, first = refhmc.models.Funnel(), riemannian.adapted[0]
+    options = {"draws": 5, "chains": 1, "random_seed": 2, "save_warmup": True, **QUIET}
+    short = refhmc.sample(model, warmup=riemannian, tune=20, **options)
+    assert (short.adapted[0].length, short.adapted[0].jitter) == (first.length, first.jitter)
+    long = refhmc.sample(model, warmup=riemannian, tune=60, **options)
+    lengths = long.groups["warmup_sample_stats"]["int_time"][0, :5]
+    assert np.all(np.abs(lengths / first.length - 1) < 0.6)  # the jitter, and a step
+    assert long.adapted[0].length != first.length
+
+
+def test_what_the_kernel_says_of_the_length_stays(riemannian):
+    model, options = refhmc.models.Funnel(), {"tune": 0, "draws": 5, "chains": 1, "random_seed": 2, **QUIET}
+    kernel = refhmc.HMC(metric=SoftAbs(), length_jitter=0.1)
+    own = refhmc.sample(model, kernel, warmup=riemannian, **options).adapted[0]
+    assert (own.length, own.jitter) == (riemannian.adapted[0].length, 0.1)
+    fixed = refhmc.sample(model, refhmc.HMC(metric=SoftAbs(), n_steps=3), warmup=riemannian, **options)
+    assert np.all(fixed.sample_stats["n_steps"] == 3)
+    assert fixed.adapted[0].length is None
+
+
+@pytest.mark.parametrize("metric", [Identity(), Diagonal(np.ones(3)), Tridiagonal(np.ones(3), np.full(2, 0.1))])
+def test_a_metric_that_is_given_is_the_same_in_a_file(metric, tmp_path):
+    model, kernel = gaussian(3, 4.0), refhmc.NUTS(metric=metric)
+    options = {"tune": 30, "draws": 10, "chains": 2, "random_seed": 2, **QUIET}
+    result = refhmc.sample(model, kernel, **options)
+    result.to_arviz().to_netcdf(tmp_path / "result.nc")
+    tree = read_tree(tmp_path / "result.nc")
+    assert tree["adaptation"].attrs["metric"] == metric.name
+    raw, stored = (refhmc.sample(model, kernel, warmup=each, **{**options, "tune": 0}) for each in (result, tree))
+    assert np.array_equal(raw.draws, stored.draws)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (refhmc.NUTS(metric=Identity()), "learned under the metric LowRank, and the kernel's is Identity, .* take"),
+        (refhmc.NUTS(metric=Diagonal(1.0)), "metric LowRank, and the kernel's is Diagonal"),
+        (refhmc.NUTS(metric=Dense(np.eye(5))), "metric LowRank, and the kernel's is Dense"),
+        (refhmc.NUTS(metric=LowRank(np.ones(5))), "metric LowRank, and the kernel's is LowRank with other values"),
+        (refhmc.HMC(metric=SoftAbs(), trajectory_length=1.0), "metric LowRank, and the kernel's is SoftAbs"),
+    ],
+)
+def test_a_step_size_of_another_metric_is_refused(learned, kernel, words):
+    with pytest.raises(ValueError, match=f"warmup: the step size was .*{words}"):
+        refhmc.sample(learned_model(), kernel, warmup=learned, **QUIET)
+
+
+def test_a_step_size_goes_with_its_metric_however_that_is_written(learned):
+    """All chains with the metric of one, which others differ from by chance; as a dense one; and any metric with a step of the
+    kernel's own."""
+    model, options, metric = learned_model(), {"tune": 0, "draws": 5, "random_seed": 2, **QUIET}, learned.adapted[0].metric
+    dense = Dense(metric.inverse_mass(5) if metric.inverse_mass(5).ndim == 2 else np.diag(metric.inverse_mass(5)))
+    for kernel in (refhmc.NUTS(metric=metric), refhmc.NUTS(metric=dense)):
+        again = refhmc.sample(model, kernel, warmup=learned, chains=1, **options)
+        assert again.adapted[0].step_size == learned.adapted[0].step_size
+    own = refhmc.sample(model, refhmc.NUTS(metric=Identity(), step_size=0.01), warmup=learned, **options)
+    assert np.all(own.sample_stats["step_size"] == 0.01)
+
+
+def test_another_softabs_is_refused(riemannian):
+    model = refhmc.models.Funnel()
+    with pytest.raises(ValueError, match="metric SoftAbs, and the kernel's is SoftAbs with other values"):
+        refhmc.sample(model, refhmc.HMC(metric=SoftAbs(2.0)), warmup=riemannian, **QUIET)
+    with pytest.raises(ValueError, match="learns a metric LowRank, and what was learned is SoftAbs: take"):
+        refhmc.sample(model, refhmc.NUTS(), warmup=riemannian, **QUIET)
+
+
+def test_a_result_without_draws_begins_where_it_is_told():
+    model, options = gaussian(3, 4.0), {"chains": 2, "random_seed": 2, **QUIET}
+    empty = refhmc.sample(model, tune=30, draws=0, **options)
+    for warmup in (empty, empty.to_arviz()):
+        with pytest.raises(ValueError, match="warmup: the result has no draws, .* give initvals"):
+            refhmc.sample(model, warmup=warmup, **options)
+        again = refhmc.sample(model, warmup=warmup, tune=0, draws=5, initvals=np.zeros(3), **options)
+        assert again.adapted[0].step_size == empty.adapted[0].step_size
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize(
+    ("kernel", "options", "words"),
+    [
+        (None, {"max_seconds": 0.2, "tune": 10**7}, "warm-up did not end"),
+        (refhmc.Gibbs({(0, 1): refhmc.NUTS(), (2,): refhmc.NUTS()}), {"tune": 20}, "a result of Gibbs, .* is not taken"),
+        (None, {"tune": 20, "backend": "arrays"}, "a result of backend='arrays', .* is not taken"),
+    ],
+)
+def test_why_a_result_is_not_taken(kernel, options, words, raw):
+    model, common = gaussian(3, 4.0), {"draws": 5, "chains": 2, "random_seed": 2, "progressbar": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)
+        result = refhmc.sample(model, kernel, raw=raw, **{**common, **options})
+    with pytest.raises(ValueError, match=f"^warmup: .*{words}"):
+        refhmc.sample(model, warmup=result, **common)
+
+
 def test_what_cannot_be_taken_over_is_said(learned):
-    model = refhmc.models.by_name()["kidscore"]()
+    model = learned_model()
     for wrong in (3, "Stan", refhmc.models.Banana(), {}):
         with pytest.raises(ValueError, match='warmup must be None, "stan", or the result'):
             refhmc.sample(model, warmup=wrong, **QUIET)
     with pytest.raises(ValueError, match="learns a metric Dense, and what was learned is LowRank"):
         refhmc.sample(model, refhmc.NUTS(metric=Dense()), warmup=learned, **QUIET)
-    with pytest.raises(refhmc.errors.ShapeError):
-        refhmc.sample(refhmc.models.Banana(), warmup=learned, **QUIET)
+    for given in ({}, {"initvals": np.zeros(2)}):
+        with pytest.raises(refhmc.errors.ShapeError, match="warmup: the result is of a model of dimension 5, this one has 2"):
+            refhmc.sample(refhmc.models.Banana(), warmup=learned, **given, **QUIET)
     with pytest.raises(ValueError, match="warmup goes with backend='numba' only"):
         refhmc.sample(model, warmup=learned, backend="arrays", **QUIET)
 
