@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.fisher_divergence import Learned, centred, least_divergence
+from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
 from refhmc.core.point import GRADIENT
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
 from refhmc.metrics.low_rank import put_low_rank
@@ -28,6 +28,7 @@ FEW, LATE = 50, 300  # of so few coordinates directions are always looked for fr
 FEW_COORDINATES, CORRELATED = 200, 0.5
 CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
+FLAT = 1e-10  # a gradient that tells no scale: of a coordinate at its mode, where there is rounding alone
 ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
@@ -37,7 +38,7 @@ def begin_learning(block: Any) -> None:
     block.settings[0].max_depth = allowed_depth(block.plan.max_depth, 0)
     size = np.abs(block.state[GRADIENT])
     with np.errstate(all="ignore"):
-        variances = np.where((size > 1e-10) & (size < 1e10), 1 / size, 1.0)
+        variances = np.where((size > FLAT) & (size < LARGEST), 1 / size, 1.0)
     put(block, Learned(variances, np.zeros((0, len(size))), np.zeros(0), 1.0, 1.0))
 
 
