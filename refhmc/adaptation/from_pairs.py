@@ -30,6 +30,7 @@ CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the l
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
 FLAT = 1e-10  # a gradient that tells no scale: of a coordinate at its mode, where there is rounding alone
 ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
+CONDITION = 1e12  # of a dense metric but for its scales: then M^-1 L^-T L^-1 is one to within 1e-4
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 
@@ -112,8 +113,8 @@ def are_correlated(draws: np.ndarray) -> bool:
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """S^2 (d,), the rows v_j (k, d) and lambda_j - 1 (k,) of a metric of low rank; of a dense one its matrix as rows."""
     if block.plan.dynamics.metric.is_dense:
-        e, V = np.linalg.eigh(block.mats[0])
-        return np.zeros(len(e)), V.T.copy(), e
+        V, roots, _ = np.linalg.svd(block.mats[1])
+        return np.zeros(len(V)), V.T.copy(), roots**2
     k = rank_of(block)
     return block.vecs[0].copy(), block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k].copy(), block.vecs[SPREAD, :k].copy()
 
@@ -141,12 +142,29 @@ def rank_of(block: Any) -> int:
 
 
 def put(block: Any, learned: Learned) -> None:
-    """The learned metric into the rows, or the matrices, of the block."""
+    """The learned metric into the rows, or the matrices, of the block; where that cannot be, what was there stays."""
     variances, U, eigenvalues = learned.variances, learned.directions, learned.eigenvalues
-    V = U * np.sqrt(variances)
     if not block.plan.dynamics.metric.is_dense:
-        put_low_rank(block.vecs, variances, V, eigenvalues)
+        put_low_rank(block.vecs, variances, U * np.sqrt(variances), eigenvalues)
         return
-    M_inverse = np.diag(variances) + (V.T * (eigenvalues - 1)) @ V
-    block.mats[0], block.mats[1] = M_inverse, np.linalg.cholesky(M_inverse)
-    block.vecs[0], block.vecs[1] = np.diag(M_inverse), np.diag(M_inverse) ** -0.5
+    L = cholesky_factor(learned)
+    M_inverse = L @ L.T
+    size = np.diag(M_inverse)
+    if np.all(np.isfinite(M_inverse)) and np.all(np.diag(L) > 0):
+        block.mats[0], block.mats[1], block.vecs[0], block.vecs[1] = M_inverse, L, size, size**-0.5
+
+
+def cholesky_factor(learned: Learned) -> np.ndarray:
+    """L, lower, of M^-1 = S (I + U' (Lambda - I) U) S = L L', the rows of U the directions.
+
+    M^-1 = A'A with the rows Lambda^1/2 U S and, beside a U that is not square, (I - U'U) S; A = Q R gives L = R'. Their sum is not
+    formed, in which the least eigenvalues of a correlation near 1 cancel. M^-1 itself, by which velocities are made, has them to
+    within rounding alone: where Lambda has a condition above 10^12 the least are raised, since momenta of the law that L draws
+    would have another energy.
+    """
+    U, root, found = learned.directions, np.sqrt(learned.variances), learned.eigenvalues
+    A = U * np.sqrt(np.clip(found, found.max(initial=1.0) / CONDITION, CONDITION))[:, None]
+    if len(U) < len(root):
+        A = np.concatenate([A, np.eye(len(root)) - U.T @ U])
+    R: np.ndarray = np.linalg.qr(A * root, mode="r")  # type: ignore[assignment]
+    return (R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None]).T

@@ -141,7 +141,8 @@ class Dense(Euclidean):
 
     ``learn_from``: "draws", their covariance, shrunk by 1/1000 of their own variances (:mod:`refhmc.adaptation.welford`);
     "draws as Stan", shrunk by 1/1000 of the identity; or "draws and gradients", the matrix of least Fisher divergence
-    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws.
+    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws
+    whose condition, beside its scales, is 10^12 at most.
     """
 
     name = "dense"

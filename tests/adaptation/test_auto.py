@@ -12,6 +12,8 @@ import threadpoolctl
 
 import refhmc
 from refhmc.adaptation.adapted import adapted_of, as_stan
+from refhmc.adaptation.fisher_divergence import Learned
+from refhmc.adaptation.from_pairs import cholesky_factor, put
 from refhmc.adaptation.windows import growing_windows
 from refhmc.core.arviz import read_tree
 from refhmc.core.sample_stats import N_STATS, STATS
@@ -74,6 +76,71 @@ def test_a_normal_is_learned(d):
         M_inverse = adapted_of(block).metric.inverse_mass(d)
         e = scipy.linalg.eigvalsh(covariance(d), M_inverse if M_inverse.ndim == 2 else np.diag(M_inverse))
         assert e[-1] / e[0] < (1.5 if metric.is_dense else 8)
+
+
+@pytest.mark.parametrize("k", [0, 2, 6])
+def test_the_factor_of_a_dense_metric(k):
+    """Lower, of positive diagonal, of S (I + U' (Lambda - I) U) S formed as it is written, whatever the scales."""
+    rng = np.random.default_rng(k)
+    U, eigenvalues = np.linalg.qr(rng.normal(size=(6, 6)))[0][:k], np.geomspace(1e-2, 50, k)
+    for scales in (np.ones(6), np.geomspace(1e-12, 1e12, 6)):
+        L = cholesky_factor(Learned(scales**2, U, eigenvalues, 1.0, 1.0))
+        wanted = np.linalg.cholesky(np.eye(6) + (U.T * (eigenvalues - 1)) @ U)
+        np.testing.assert_allclose(L / scales[:, None], wanted, atol=1e-13)
+        assert np.array_equal(L, np.tril(L))
+
+
+@pytest.mark.parametrize(("e", "seed"), [(1e-6, 1), (1e-8, 2), (1e-8, 3), (1e-9, 3)])
+def test_a_dense_metric_of_a_normal_that_is_nearly_flat(e, seed):
+    """Of variances 1 and e^2 across the axes. The momenta that are drawn, L^-T z, have the energy z'z / 2 by M^-1, or draws
+    would be of another law."""
+    D = np.array([[1 / e, 1 / e], [1, -1]]) / 2**0.5
+    model = refhmc.Model(
+        2, lambda q, D: -0.5 * np.sum((D @ q) ** 2), lambda q, D: -D.T @ (D @ q), data=D, name="nearly flat"
+    )
+    block = warmed(model, refhmc.NUTS(metric=Dense(learn_from="draws and gradients")), 300, seed)
+    M_inverse, L = block.mats
+    half = scipy.linalg.solve_triangular(L, M_inverse, lower=True)
+    law = scipy.linalg.solve_triangular(L, half.T, lower=True)
+    assert np.abs(law - np.eye(2)).max() < 1e-3
+    sizes = np.linalg.svd(D @ L, compute_uv=False)  # 1 and 1, but for what M^-1 cannot hold
+    np.testing.assert_allclose(sizes, [max(1.0, 1e-6 / e), 1.0], rtol=1e-2)
+
+
+def test_a_dense_metric_that_is_no_number_is_not_taken():
+    block = warmed(gaussian(3), refhmc.NUTS(metric=Dense(learn_from="draws and gradients")), 100)
+    before = block.mats.copy()
+    for variances in (np.array([1.0, np.inf, 1.0]), np.array([1.0, 0.0, 1.0]), np.array([1.0, np.nan, 1.0])):
+        with np.errstate(all="ignore"):
+            put(block, Learned(variances, np.eye(3), np.ones(3), 1.0, 1.0))
+        assert np.array_equal(block.mats, before)
+
+
+@pytest.mark.parametrize("metric", [LowRank(), Diagonal(learn_from="draws and gradients"), Dense(learn_from="draws and gradients")])
+@pytest.mark.parametrize("sd", [(1e-12, 1.0), (1.0, 1e12), (1e-12, 1.0, 1e12), (1e-12,)])
+def test_scales_far_from_one_are_learned(metric, sd):
+    model = normal_of(sd)
+    for initvals in (np.array(sd), None):
+        options = {"tune": 600, "draws": 200, "chains": 1, "initvals": initvals, "preflight": False, **QUIET}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # one chain
+            result = refhmc.sample(model, refhmc.NUTS(metric=metric), random_seed=1, **options)
+        assert result.sample_stats["n_steps"].mean() < 8
+        np.testing.assert_allclose(result.draws[0].std(axis=0) / sd, 1.0, atol=0.35)
+
+
+def test_in_one_dimension_hmc_learns_the_scale_and_keeps_its_length():
+    model, options = normal_of((1e-12,)), {"tune": 200, "draws": 50, "chains": 2, "initvals": [1e-12], **QUIET}
+    result = refhmc.sample(model, refhmc.HMC(), random_seed=1, preflight=False, **options)
+    assert result.sample_stats["n_steps"].mean() < 8
+
+
+def normal_of(sd):
+    """Independent coordinates. (The built-in model has a matrix, which overflows.)"""
+    scales = np.array(sd)
+    return refhmc.Model(
+        len(scales), lambda q, s: -0.5 * np.sum((q / s) ** 2), lambda q, s: -q / s**2, data=scales, name="normal"
+    )
 
 
 @pytest.mark.sweep
