@@ -221,7 +221,9 @@ def check_dimension(warmup: Any, d: int) -> None:
 
 
 def as_stan(kernel: Any) -> Any:
-    """The kernel, or each of its blocks, with what it learns of a metric learned as Stan does, and no trajectory length."""
+    """The kernel, or each of its blocks, learning from draws as Stan does, and no trajectory length: ``Diagonal()`` and
+    ``Dense()`` by Stan's rule, and Stan's diagonal for "auto". A metric that the user asks to be learned from gradients, which
+    Stan has none of, ``LowRank()`` among them, stays, with its own windows; so does one that learns nothing."""
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})
     if getattr(kernel, "learns_length", False):

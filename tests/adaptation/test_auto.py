@@ -404,7 +404,7 @@ def test_what_cannot_be_taken_over_is_said(learned):
 # ----------------------------------------------------------------------------------------------------- Stan's warm-up
 
 
-@pytest.mark.parametrize("metric", [None, Diagonal(), Dense(), Identity()])
+@pytest.mark.parametrize("metric", [None, Diagonal(), Dense(), Identity(), LowRank()])
 def test_stans_warm_up_by_name(metric):
     """It is that of the metric which learns as Stan does; one that learns nothing, or from gradients, stays."""
     named = {Diagonal: Diagonal(learn_from="draws as Stan"), Dense: Dense(learn_from="draws as Stan")}
@@ -419,6 +419,8 @@ def test_stans_warm_up_in_blocks_and_for_jumps():
     gibbs = as_stan(refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=2, metric=Dense())}))
     assert [each.metric.learn_from for each in gibbs.blocks.values()] == ["draws as Stan"] * 2
     assert as_stan(refhmc.DHMC()).metric.learn_from == "draws as Stan"
+    from_gradients = refhmc.NUTS(metric=Dense(learn_from="draws and gradients"))
+    assert as_stan(from_gradients) == from_gradients
 
 
 # ------------------------------------------------------------------------------------------------- where it cannot be
@@ -466,6 +468,8 @@ def test_many_chains_at_once_learn_a_diagonal():
         ),
         ((np.ones(3), np.eye(3)[:1], np.full(1, np.nan)), refhmc.errors.MetricError, "eigenvalues must be positive"),
         ((-np.ones(3), np.eye(3)[:1], np.ones(1)), refhmc.errors.MetricError, "variances must be positive"),
+        ((np.ones(3), "a", [2.0]), refhmc.errors.MetricError, "directions must be real numbers, got 'a'"),
+        ((np.ones(3), np.eye(3)[:1], "b"), refhmc.errors.MetricError, "eigenvalues must be real numbers, got 'b'"),
         ((None, np.eye(3)[:1], np.ones(1)), ValueError, "give variances, directions and eigenvalues, or none"),
     ],
 )
