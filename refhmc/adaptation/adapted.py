@@ -1,5 +1,5 @@
-"""What warm-up has learned, for the user: the step size, the metric, HMC's trajectory length, how they came about; and a warm-up
-that begins from it.
+"""What warm-up has learned, for the user: the step size, the metric, HMC's trajectory length, how they came about; and a
+warm-up that begins from it.
 
 A step size, and a length, belong to the metric under which they were learned: a run takes them with that metric, or where its
 own differs from it by less than chance makes of two chains.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import continue_dual_averaging
-from refhmc.adaptation.from_pairs import HISTORY, change, rank_of
+from refhmc.adaptation.from_pairs import HISTORY, change, rank_of, rows_of
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS
@@ -95,8 +95,8 @@ def take_metric(block: Any, metric: Any) -> None:
     kind = block.plan.dynamics.metric
     if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
-            f"warmup: the kernel learns a metric {name_of(kind)}, and what was learned is {name_of(metric)}: take a kernel with "
-            "the metric of the result, or leave out warmup"
+            f"warmup: the kernel learns a metric {name_of(kind)}, and what was learned is {name_of(metric)}: take a kernel "
+            "with the metric of the result, or leave out warmup"
         )
     vecs, mats = metric.stacks(block.plan.conditional.model, True)
     block.vecs[: len(vecs)], block.mats[: len(mats)] = vecs, mats
@@ -114,8 +114,8 @@ def check_metric(kind: Any, metric: Any, d: int) -> None:
 
 
 def is_same(kind: Any, metric: Any, d: int) -> bool:
-    """Whether both are one metric: of constant ones M^-1 to within the factor ``SAME``, of others their options. Somebody else's
-    metric is not kept, and is taken for the kernel's own."""
+    """Whether both are one metric: of constant ones M^-1 to within the factor ``SAME``, of others their options.
+    Somebody else's metric is not kept, and is taken for the kernel's own."""
     if isinstance(kind, CONSTANT) and isinstance(metric, CONSTANT):
         return change(as_rows(metric, d), as_rows(kind, d)) <= SAME
     if metric is None or type(kind) is not type(metric):
@@ -129,8 +129,7 @@ def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         V, eigenvalues = metric.low_rank(d)
         return metric.scales(d), V, eigenvalues - 1
     if isinstance(metric, Dense):
-        e, V = np.linalg.eigh(metric.inverse_mass(d))
-        return np.zeros(d), V.T, e
+        return rows_of(metric.inverse_mass(d))
     return metric.inverse_mass(d), np.zeros((0, d)), np.zeros(0)
 
 
@@ -244,7 +243,8 @@ def chains_of(warmup: Any) -> list[Adapted]:
         known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group)
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
-            why_not(attributes_of(warmup)) or 'warmup must be None, "stan", or the result of a run of HMC or NUTS, whose '
+            why_not(attributes_of(warmup))
+            or 'warmup must be None, "stan", or the result of a run of HMC or NUTS, whose '
             f"adapted step sizes and metrics it holds; got {warmup!r}"[:400]
         )
     return known

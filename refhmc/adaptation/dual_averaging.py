@@ -7,8 +7,8 @@ With acceptance statistic a_m at iteration m = 1, 2, ...:
     log eps_bar_m = m^-kappa log eps_m + (1 - m^-kappa) log eps_bar_{m-1}
 
 with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0), started anew after each change of the metric from the step
-size that :mod:`refhmc.adaptation.step_size` finds. A step size eps_0 that is known, from a result, is not sought: mu = log eps_0
-and m begins at 50, as if so many iterations had met the target, so that few more keep near it. After warm-up the step is
+size that :mod:`refhmc.adaptation.step_size` finds. A step size eps_0 from a result is not sought: mu = log eps_0, and m
+begins at 50, as if so many iterations had met the target, so that few more keep near it. After warm-up the step is
 eps_bar. The size of the jumps of discontinuous
 HMC is adapted to its no-flip rate by the same recursion.
 

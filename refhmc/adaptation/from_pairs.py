@@ -111,12 +111,18 @@ def are_correlated(draws: np.ndarray) -> bool:
 
 
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """S^2 (d,), the rows v_j (k, d) and lambda_j - 1 (k,) of a metric of low rank; of a dense one its matrix as rows."""
+    """S^2 (d,), the rows v_j = S u_j (k, d) and lambda_j - 1 (k,) of a metric of low rank, or of a dense one."""
     if block.plan.dynamics.metric.is_dense:
-        V, roots, _ = np.linalg.svd(block.mats[1])
-        return np.zeros(len(V)), V.T.copy(), roots**2
+        return rows_of(block.mats[0])
     k = rank_of(block)
     return block.vecs[0].copy(), block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k].copy(), block.vecs[SPREAD, :k].copy()
+
+
+def rows_of(M_inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of a matrix, S^2 its diagonal: eigenvectors of the correlations, which scales far apart do not hide."""
+    root = np.sqrt(np.diag(M_inverse))
+    e, U = np.linalg.eigh(M_inverse / root / root[:, None])
+    return np.diag(M_inverse).copy(), U.T * root, e - 1
 
 
 def change(old: tuple, new: tuple) -> float:
@@ -128,8 +134,7 @@ def change(old: tuple, new: tuple) -> float:
 
     ratios = []
     for variances, V, _ in (each for each in (old, new) if len(each[1])):
-        scale = np.where(variances > 0, variances, 1.0)
-        W = V / scale  # S^-1 u_j
+        W = V / variances  # S^-1 u_j
         ratios.append(np.abs(np.log(forms(W, new) / forms(W, old))))
     (a, V, x), (b, U, y) = old, new
     axes = np.abs(np.log((b + y @ U**2) / (a + x @ V**2)))
@@ -157,10 +162,10 @@ def put(block: Any, learned: Learned) -> None:
 def cholesky_factor(learned: Learned) -> np.ndarray:
     """L, lower, of M^-1 = S (I + U' (Lambda - I) U) S = L L', the rows of U the directions.
 
-    M^-1 = A'A with the rows Lambda^1/2 U S and, beside a U that is not square, (I - U'U) S; A = Q R gives L = R'. Their sum is not
-    formed, in which the least eigenvalues of a correlation near 1 cancel. M^-1 itself, by which velocities are made, has them to
-    within rounding alone: where Lambda has a condition above 10^12 the least are raised, since momenta of the law that L draws
-    would have another energy.
+    M^-1 = A'A with the rows Lambda^1/2 U S and, beside a U that is not square, (I - U'U) S; A = Q R gives L = R'. The sum is
+    not formed, in which the least eigenvalues of a correlation near 1 cancel. M^-1 itself, by which velocities are made, has
+    them to within the rounding of the largest: where Lambda has a condition above 10^12 the least are raised, or momenta of
+    the law that L draws would have another energy.
     """
     U, root, found = learned.directions, np.sqrt(learned.variances), learned.eigenvalues
     A = U * np.sqrt(np.clip(found, found.max(initial=1.0) / CONDITION, CONDITION))[:, None]

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.adaptation.dual_averaging import DUAL, continue_dual_averaging, restart_dual_averaging, update_dual_averaging
+from refhmc.adaptation.dual_averaging import (
+    DUAL,
+    continue_dual_averaging,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
 from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.adaptation.windows import schedule_array, warmup_schedule

@@ -116,7 +116,9 @@ def test_a_dense_metric_that_is_no_number_is_not_taken():
         assert np.array_equal(block.mats, before)
 
 
-@pytest.mark.parametrize("metric", [LowRank(), Diagonal(learn_from="draws and gradients"), Dense(learn_from="draws and gradients")])
+@pytest.mark.parametrize(
+    "metric", [LowRank(), Diagonal(learn_from="draws and gradients"), Dense(learn_from="draws and gradients")]
+)
 @pytest.mark.parametrize("sd", [(1e-12, 1.0), (1.0, 1e12), (1e-12, 1.0, 1e12), (1e-12,)])
 def test_scales_far_from_one_are_learned(metric, sd):
     model = normal_of(sd)
@@ -127,6 +129,15 @@ def test_scales_far_from_one_are_learned(metric, sd):
             result = refhmc.sample(model, refhmc.NUTS(metric=metric), random_seed=1, **options)
         assert result.sample_stats["n_steps"].mean() < 8
         np.testing.assert_allclose(result.draws[0].std(axis=0) / sd, 1.0, atol=0.35)
+
+
+def test_a_dense_metric_of_such_scales_is_taken_over_and_given():
+    model, kernel = normal_of((1e-12, 1.0, 1e12)), refhmc.NUTS(metric=Dense(learn_from="draws and gradients"))
+    options = {"chains": 4, "initvals": [1e-12, 1.0, 1e12], "preflight": False, "random_seed": 1, **QUIET}
+    first = refhmc.sample(model, kernel, tune=300, draws=100, **options)
+    for same in (kernel, refhmc.NUTS(metric=first.adapted[0].metric)):
+        again = refhmc.sample(model, same, warmup=first, tune=0, draws=100, **options)
+        assert again.sample_stats["n_steps"].mean() < 8
 
 
 def test_in_one_dimension_hmc_learns_the_scale_and_keeps_its_length():
@@ -187,7 +198,9 @@ def test_the_limit_of_early_trees_ends_with_warm_up(tune):
     """The step is so small that every tree grows to its limit: that of warm-up until a metric is learned, then the user's."""
     kernel, options = refhmc.NUTS(step_size=0.002, max_treedepth=11), {"tune": tune, "draws": 5, "chains": 1, **QUIET}
     with pytest.warns(refhmc.errors.SamplingWarning):
-        result = refhmc.sample(refhmc.models.Gaussian(0.0, np.eye(3)), kernel, random_seed=1, save_warmup=True, **options)
+        result = refhmc.sample(
+            refhmc.models.Gaussian(0.0, np.eye(3)), kernel, random_seed=1, save_warmup=True, **options
+        )
     assert result.groups["warmup_sample_stats"]["tree_depth"][0, :10].max() == 6
     assert result.sample_stats["tree_depth"].max() > 8
 
@@ -342,7 +355,11 @@ def test_a_step_size_of_another_metric_is_refused(learned, kernel, words):
 def test_a_step_size_goes_with_its_metric_however_that_is_written(learned):
     """All chains with the metric of one, which others differ from by chance; as a dense one; and any metric with a step of the
     kernel's own."""
-    model, options, metric = learned_model(), {"tune": 0, "draws": 5, "random_seed": 2, **QUIET}, learned.adapted[0].metric
+    model, options, metric = (
+        learned_model(),
+        {"tune": 0, "draws": 5, "random_seed": 2, **QUIET},
+        learned.adapted[0].metric,
+    )
     dense = Dense(metric.inverse_mass(5) if metric.inverse_mass(5).ndim == 2 else np.diag(metric.inverse_mass(5)))
     for kernel in (refhmc.NUTS(metric=metric), refhmc.NUTS(metric=dense)):
         again = refhmc.sample(model, kernel, warmup=learned, chains=1, **options)
@@ -374,7 +391,11 @@ def test_a_result_without_draws_begins_where_it_is_told():
     ("kernel", "options", "words"),
     [
         (None, {"max_seconds": 0.2, "tune": 10**7}, "warm-up did not end"),
-        (refhmc.Gibbs({(0, 1): refhmc.NUTS(), (2,): refhmc.NUTS()}), {"tune": 20}, "a result of Gibbs, .* is not taken"),
+        (
+            refhmc.Gibbs({(0, 1): refhmc.NUTS(), (2,): refhmc.NUTS()}),
+            {"tune": 20},
+            "a result of Gibbs, .* is not taken",
+        ),
         (None, {"tune": 20, "backend": "arrays"}, "a result of backend='arrays', .* is not taken"),
     ],
 )
@@ -395,7 +416,9 @@ def test_what_cannot_be_taken_over_is_said(learned):
     with pytest.raises(ValueError, match="learns a metric Dense, and what was learned is LowRank"):
         refhmc.sample(model, refhmc.NUTS(metric=Dense()), warmup=learned, **QUIET)
     for given in ({}, {"initvals": np.zeros(2)}):
-        with pytest.raises(refhmc.errors.ShapeError, match="warmup: the result is of a model of dimension 5, this one has 2"):
+        with pytest.raises(
+            refhmc.errors.ShapeError, match="warmup: the result is of a model of dimension 5, this one has 2"
+        ):
             refhmc.sample(refhmc.models.Banana(), warmup=learned, **given, **QUIET)
     with pytest.raises(ValueError, match="warmup goes with backend='numba' only"):
         refhmc.sample(model, warmup=learned, backend="arrays", **QUIET)
