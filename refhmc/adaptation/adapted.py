@@ -1,14 +1,23 @@
-"""What warm-up has learned, for the user: the step size, the metric, how they came about; and a warm-up that begins from it."""
+"""What warm-up has learned, for the user: the step size, the metric, HMC's trajectory length, how they came about; and a
+warm-up that begins from it.
+
+A step size, and a length, belong to the metric under which they were learned: a run takes them with that metric, or where its
+own differs from it by less than chance makes of two chains.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from refhmc.adaptation.from_pairs import HISTORY, rank_of
+from refhmc.adaptation.dual_averaging import continue_dual_averaging
+from refhmc.adaptation.from_pairs import HISTORY, change, rank_of, rows_of
+from refhmc.errors import ShapeError
+from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, STAN, Dense, Diagonal, Identity
 from refhmc.metrics.low_rank import LowRank
@@ -21,21 +30,26 @@ OF_METRICS: dict[type, tuple[str, ...]] = {
     Dense: ("covariance",),
     LowRank: ("variances", "directions", "eigenvalues"),
 }
+CONSTANT = Identity, *OF_METRICS
+SAME = 1.5  # of a variance: a metric that differs by less asks for no other step size (1.2 times it)
 
 
 class Adapted(NamedTuple):
-    """Of one chain. ``metric``: with its values, so that a kernel takes it as it is; None where it depends on the
-    position or is somebody else's. ``history`` (windows, 6): the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`."""
+    """Of one chain. ``metric``: with its values, so that a kernel takes it as it is; None where it is somebody else's.
+    ``history`` (windows, 6): the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length``, ``jitter``: of HMC's
+    trajectories, where the kernel gives no length; else None and 0."""
 
     step_size: float
     metric: Any
     history: np.ndarray
+    length: float | None = None
+    jitter: float = 0.0
 
 
 def adapted_of(block: Any) -> Adapted:
     """As the block stands."""
     kind: Any = block.plan.dynamics.metric
-    metric: Any = None
+    metric: Any = kind if is_known(kind) else None
     if isinstance(kind, Dense):
         metric = Dense(block.mats[0].copy())
     elif isinstance(kind, LowRank):
@@ -44,82 +58,171 @@ def adapted_of(block: Any) -> Adapted:
         metric = LowRank(variances, U, 1 + block.vecs[int(LOW_RANK.vectors["spread"]), :k])
     elif isinstance(kind, Diagonal):
         metric = Diagonal(block.vecs[0].copy())
-    elif isinstance(kind, Identity):
-        metric = kind
-    done = block.history[:, 0] > 0
-    return Adapted(float(block.settings[0].step_size), metric, block.history[done].copy())
+    done, settings = block.history[:, 0] > 0, block.settings[0]
+    learned = Adapted(float(settings.step_size), metric, block.history[done].copy())
+    if not block.plan.learns_length:
+        return learned
+    return learned._replace(length=float(settings.trajectory_length), jitter=float(settings.length_jitter))
+
+
+def is_known(metric: Any) -> bool:
+    """Whether the metric is one of refhmc's own."""
+    return type(metric) in METRICS.values()
 
 
 def begin_from(block: Any, adapted: Adapted) -> None:
-    """Let the block's step size, if it is adapted, and its metric, if it is learned, be these. Raises ValueError for a
-    metric of another kind."""
-    plan = block.plan
-    if plan.warmup[0].adapt_step:
-        block.settings[0].step_size = adapted.step_size
+    """Let the block's metric, if it is learned, its step size, if it is adapted, and its trajectory length, if the kernel gives
+    none, be these. Raises ValueError where these belong to another metric."""
+    plan, settings = block.plan, block.settings[0]
+    adapts, takes_length = bool(plan.warmup[0].adapt_step), plan.learns_length and adapted.length is not None
+    if plan.dynamics.metric.learns:
+        take_metric(block, adapted.metric)
+    elif adapts or takes_length:
+        check_metric(plan.dynamics.metric, adapted.metric, plan.conditional.model.dim)
     block.progress[0].given = 1
-    kind = plan.dynamics.metric
-    if not kind.learns:
-        return
-    fits = isinstance(adapted.metric, type(kind)) or (
-        isinstance(kind, LowRank) and isinstance(adapted.metric, Diagonal)
-    )
-    if not fits:
+    settings.max_depth = plan.max_depth  # early trees are limited where no metric is known
+    if adapts:
+        settings.step_size = adapted.step_size
+        continue_dual_averaging(block.dual[0], adapted.step_size)
+    if takes_length:
+        settings.trajectory_length = block.length[0].length = adapted.length
+        if plan.learns_jitter:
+            settings.length_jitter = adapted.jitter or settings.length_jitter
+
+
+def take_metric(block: Any, metric: Any) -> None:
+    """Let the metric that the block learns begin as this. Raises ValueError for one of another kind."""
+    kind = block.plan.dynamics.metric
+    if not isinstance(metric, type(kind)) and not (isinstance(kind, LowRank) and isinstance(metric, Diagonal)):
         raise ValueError(
-            f"warmup: the kernel learns a metric {type(kind).__name__}, and what was learned is {type(adapted.metric).__name__}"
+            f"warmup: the kernel learns a metric {name_of(kind)}, and what was learned is {name_of(metric)}: take a kernel "
+            "with the metric of the result, or leave out warmup"
         )
-    vecs, mats = adapted.metric.stacks(plan.conditional.model, True)
+    vecs, mats = metric.stacks(block.plan.conditional.model, True)
     block.vecs[: len(vecs)], block.mats[: len(mats)] = vecs, mats
 
 
-def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset | None:
+def check_metric(kind: Any, metric: Any, d: int) -> None:
+    """Raise ValueError unless what was learned under ``metric`` serves the kernel's ``kind``, which learns nothing."""
+    if is_same(kind, metric, d):
+        return
+    other = " with other values" if type(kind) is type(metric) else ""
+    raise ValueError(
+        f"warmup: the step size was learned under the metric {name_of(metric)}, and the kernel's is {name_of(kind)}{other}, "
+        "for which it may be far off: take a kernel with the metric of the result, or leave out warmup"
+    )
+
+
+def is_same(kind: Any, metric: Any, d: int) -> bool:
+    """Whether both are one metric: of constant ones M^-1 to within the factor ``SAME``, of others their options.
+    Somebody else's metric is not kept, and is taken for the kernel's own."""
+    if isinstance(kind, CONSTANT) and isinstance(metric, CONSTANT):
+        return change(as_rows(metric, d), as_rows(kind, d)) <= SAME
+    if metric is None or type(kind) is not type(metric):
+        return metric is None and not is_known(kind)
+    return all(np.array_equal(getattr(kind, each.name), getattr(metric, each.name)) for each in fields(kind))
+
+
+def as_rows(metric: Any, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """M^-1 = S^2 + sum_j x_j v_j v_j', constant: S^2 (d,), the rows v_j (k, d) and x (k,)."""
+    if isinstance(metric, LowRank):
+        V, eigenvalues = metric.low_rank(d)
+        return metric.scales(d), V, eigenvalues - 1
+    if isinstance(metric, Dense):
+        return rows_of(metric.inverse_mass(d))
+    return metric.inverse_mass(d), np.zeros((0, d)), np.zeros(0)
+
+
+def name_of(metric: Any) -> str:
+    """Its class, as far as it is kept."""
+    return "(not one of refhmc's)" if metric is None else type(metric).__name__
+
+
+def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
     """A group of the ArviZ object, the chains' ``numbers`` its coordinate: directions in rows, as many as the most that a chain
-    has, NaN where it has fewer. None where the chains have no metric of refhmc's own to show."""
+    has, NaN where it has fewer. The attribute ``metric`` is its name, "none" of somebody else's; ``options`` has, as JSON,
+    those of a metric that was not learned."""
     import xarray as xr
 
-    kind = type(chains[0].metric)
-    if kind not in OF_METRICS:
-        return None
+    metric = chains[0].metric
+    names = OF_METRICS.get(type(metric), ())
+    options = {} if names or metric is None else {each.name: getattr(metric, each.name) for each in fields(metric)}
     axes = {"variances": ("coordinate",), "covariance": ("coordinate", "coordinate_"), "eigenvalues": ("direction",)}
     axes |= {"directions": ("direction", "coordinate"), "history": ("window", "quantity")}
-    of_chains = {name: [np.asarray(getattr(each.metric, name)) for each in chains] for name in OF_METRICS[kind]}
+    of_chains = {name: [np.asarray(getattr(each.metric, name)) for each in chains] for name in names}
     of_chains["history"] = [each.history for each in chains]
     variables: dict[str, Any] = {"step_size": (("chain",), [each.step_size for each in chains])}
+    if chains[0].length is not None:
+        variables["trajectory_length"] = (("chain",), [each.length for each in chains])
+        variables["length_jitter"] = (("chain",), [each.jitter for each in chains])
     for name, values in of_chains.items():
         rows = max(len(value) for value in values)
         whole = np.full((len(values), rows, *values[0].shape[1:]), np.nan)
         for k, value in enumerate(values):
             whole[k, : len(value)] = value
         variables[name] = (("chain", *axes[name]), whole)
-    return xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, {"metric": kind.name})
+    plain = {name: np.asarray(value).tolist() for name, value in options.items()}
+    about = {"metric": "none" if metric is None else metric.name, "options": json.dumps(plain)}
+    return xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
 
 
 def from_dataset(group: xarray.Dataset) -> list[Adapted]:
     """The chains of such a group."""
-    kind = next(each for each in OF_METRICS if each.name == group.attrs["metric"])  # type: ignore[attr-defined]
+    kind = METRICS.get(group.attrs["metric"])
+    names = OF_METRICS.get(kind, ())  # type: ignore[arg-type]
+    options = {} if names else json.loads(group.attrs.get("options", "{}"))
     found = []
     for k in range(group.sizes["chain"]):
-        values = {name: group[name].values[k] for name in (*OF_METRICS[kind], "history")}
+        values = {name: group[name].values[k] for name in (*names, "history")}
         if kind is LowRank:
             there = np.isfinite(values["eigenvalues"])
             values |= {name: values[name][there] for name in ("eigenvalues", "directions")}
         history = values.pop("history")
         history = history[np.isfinite(history).all(axis=1)]
-        found.append(Adapted(float(group["step_size"].values[k]), kind(**values), history))
+        metric = None if kind is None else kind(**options, **values)
+        learned = Adapted(float(group["step_size"].values[k]), metric, history)
+        if "trajectory_length" in group:
+            length, jitter = (float(group[name].values[k]) for name in ("trajectory_length", "length_jitter"))
+            learned = learned._replace(length=length, jitter=jitter)
+        found.append(learned)
     return found
 
 
+def positions_of(warmup: Any) -> Any:
+    """The group of a result that has them, raw or ArviZ's; None where there is none."""
+    if "unconstrained_posterior" not in groups_of(warmup):
+        return None
+    return (warmup.groups if isinstance(warmup.groups, dict) else warmup)["unconstrained_posterior"]
+
+
+def shape_of(warmup: Any) -> tuple[int, ...]:
+    """Chains, draws and dimension, of a store without reading it; () where the result has no positions."""
+    group = positions_of(warmup)
+    if group is None:
+        return ()
+    return group.shape("q") if hasattr(group, "shape") else group["q"].shape
+
+
 def ends_of(warmup: Any, chains: int) -> np.ndarray:
-    """The last draws of the chains of a result, (chains, d), over again if there are fewer."""
-    groups = getattr(warmup, "groups", None)
-    if isinstance(groups, dict):
-        draws = groups["unconstrained_posterior"]["q"]
-    else:
-        draws = warmup["unconstrained_posterior"]["q"].values
+    """The last draws of the chains of a result, (chains, d), over again if there are fewer. Raises ValueError for a result
+    without draws."""
+    if not all(shape_of(warmup)[:2] or (0,)):
+        raise ValueError("warmup: the result has no draws, at the last of which chains would begin: give initvals")
+    draws = np.asarray(positions_of(warmup)["q"])
     return draws[np.arange(chains) % len(draws), -1]
 
 
+def check_dimension(warmup: Any, d: int) -> None:
+    """Raise ShapeError for a result of a model of another dimension than ``d``."""
+    found = shape_of(warmup)[2:]
+    if found and found != (d,):
+        raise ShapeError(f"warmup: the result is of a model of dimension {found[0]}, this one has {d}")
+
+
 def as_stan(kernel: Any) -> Any:
-    """The kernel, or each of its blocks, with what it learns of a metric learned as Stan does, and no trajectory length."""
+    """The kernel, or each of its blocks, learning from draws as Stan does, and no trajectory length: ``Diagonal()`` and
+    ``Dense()`` by Stan's rule, and Stan's diagonal for "auto". A metric that the user asks to be learned from gradients, which
+    Stan has none of, ``LowRank()`` among them, stays, with its own windows; so does one that learns nothing."""
     if hasattr(kernel, "blocks"):
         return replace(kernel, blocks={block: as_stan(each) for block, each in kernel.blocks.items()})
     if getattr(kernel, "learns_length", False):
@@ -135,17 +238,44 @@ def as_stan(kernel: Any) -> Any:
 def chains_of(warmup: Any) -> list[Adapted]:
     """What the chains of a result, as ``raw=True`` or ArviZ's object, have learned. Raises ValueError where there is none."""
     known = getattr(warmup, "adapted", None)
-    if known is None and not isinstance(warmup, str):
-        groups = warmup.groups() if callable(getattr(warmup, "groups", None)) else getattr(warmup, "groups", ())
-        if any(str(name).strip("/") == "adaptation" for name in groups):
-            group = warmup["adaptation"]
-            known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group)
+    if known is None and "adaptation" in groups_of(warmup):
+        group = warmup["adaptation"]
+        known = from_dataset(group.to_dataset() if hasattr(group, "to_dataset") else group)
     if not known or not all(isinstance(each, Adapted) for each in known):
         raise ValueError(
-            'warmup must be None, "stan", or the result of a run of HMC or NUTS, whose adapted step sizes and metrics it '
-            f"holds; got {warmup!r}"[:400]
+            why_not(attributes_of(warmup))
+            or 'warmup must be None, "stan", or the result of a run of HMC or NUTS, whose '
+            f"adapted step sizes and metrics it holds; got {warmup!r}"[:400]
         )
     return known
+
+
+def groups_of(warmup: Any) -> list[str]:
+    """The names of the groups of ArviZ's object, of either version, or of a raw result; none of anything else."""
+    groups = getattr(warmup, "groups", ())
+    return [str(name).strip("/") for name in (groups() if callable(groups) else groups)]
+
+
+def attributes_of(warmup: Any) -> dict[str, Any]:
+    """Those of the run whose result it is."""
+    about = getattr(warmup, "attributes", None)
+    if about is None and "unconstrained_posterior" in groups_of(warmup):
+        about = warmup["unconstrained_posterior"].attrs
+    return dict(about or {})
+
+
+def why_not(about: dict[str, Any]) -> str:
+    """Why the result of a run with these attributes is not taken; "" where they are none of a result."""
+    if about.get("inference_library") != "refhmc":
+        return ""
+    if about["backend"] != "numba":
+        return (
+            f"warmup: a result of backend={about['backend']!r}, whose chains learn together, is not taken; one of "
+            "backend='numba' is"
+        )
+    if json.loads(about["kernel"])["name"] == "Gibbs":
+        return "warmup: a result of Gibbs, each block of which learns for itself, is not taken; one of HMC or NUTS is"
+    return "warmup: the result's warm-up did not end, so that nothing is known of its metric: make it anew"
 
 
 def in_words(chains: list[Adapted]) -> str:

@@ -7,7 +7,9 @@ With acceptance statistic a_m at iteration m = 1, 2, ...:
     log eps_bar_m = m^-kappa log eps_m + (1 - m^-kappa) log eps_bar_{m-1}
 
 with gamma = 0.05, t0 = 10, kappa = 0.75 and mu = log(10 eps_0), started anew after each change of the metric from the step
-size that :mod:`refhmc.adaptation.step_size` finds. After warm-up the step is eps_bar. The size of the jumps of discontinuous
+size that :mod:`refhmc.adaptation.step_size` finds. A step size eps_0 from a result is not sought: mu = log eps_0, and m
+begins at 50, as if so many iterations had met the target, so that few more keep near it. After warm-up the step is
+eps_bar. The size of the jumps of discontinuous
 HMC is adapted to its no-flip rate by the same recursion.
 
 The iterations of an implicit integrator's solver grow with the step. Of the steps whose acceptance is at least 0.95, the one
@@ -28,6 +30,7 @@ from refhmc.core.compiled import jit
 from refhmc.core.records import REAL, record_type
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+KNOWN = 50.0  # iterations that a step size from a result stands for
 TARGET, RIEMANNIAN_TARGET = 0.8, 0.98
 
 DUAL = record_type({"log_step": REAL, "log_step_bar": REAL, "h_bar": REAL, "mu": REAL, "count": REAL})
@@ -46,6 +49,12 @@ def restart_dual_averaging(dual: Any, step_size: float) -> None:
     dual.log_step = dual.log_step_bar = math.log(step_size)
     dual.mu = math.log(10.0 * step_size)
     dual.h_bar = dual.count = 0.0
+
+
+def continue_dual_averaging(dual: Any, step_size: float) -> None:
+    """Begin at a ``step_size`` that is known, and aim at it."""
+    dual.log_step = dual.log_step_bar = dual.mu = math.log(step_size)
+    dual.h_bar, dual.count = 0.0, KNOWN
 
 
 @jit

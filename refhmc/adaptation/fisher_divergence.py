@@ -39,7 +39,8 @@ import numpy as np
 import scipy.linalg
 
 REGULARISER, FEWEST, STANDARD_ERRORS = 1e-5, 8, 3.0
-SMALLEST, LARGEST = 1e-20, 1e20  # of a variance
+SMALLEST, LARGEST = 1e-150, 1e150  # of a variance, whose square has to be a number
+LARGEST_EIGENVALUE = 1e20  # of the scaled draws, and of their inverse: beyond it all is rounding
 NOTHING = 1e-10  # a size beside the largest that is one of rounding
 
 
@@ -92,7 +93,7 @@ def scales(x: np.ndarray, s: np.ndarray, otherwise: np.ndarray | float = 1.0) ->
     """sqrt(var x / var s) of each column of centred rows (n, d), (d,); ``otherwise`` where that is no size."""
     with np.errstate(all="ignore"):
         found = np.sqrt((np.sum(x * x, axis=0) / len(x)) / (np.sum(s * s, axis=0) / len(s)))
-    return np.where((found > SMALLEST) & (found < LARGEST), found, otherwise)
+    return np.where((found > SMALLEST) & (found < LARGEST), found, otherwise)  # a NaN is neither
 
 
 def directions(x: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -132,8 +133,9 @@ def root_of_geometric_mean(x: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def held_out_eigenvalues(U: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """lambda of each row of U, (r,); 1 where a variance is zero."""
-    return scales(centred(x @ U.T), centred(s @ U.T))
+    """lambda of each row of U, (r,); 1 where a variance is zero, or nothing beside the other."""
+    found = scales(centred(x @ U.T), centred(s @ U.T))
+    return np.where((found > 1 / LARGEST_EIGENVALUE) & (found < LARGEST_EIGENVALUE), found, 1.0)
 
 
 def rank(eigenvalues: np.ndarray, cutoff: float, gradient: float) -> tuple[int, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.adaptation.fisher_divergence import Learned, centred, least_divergence
+from refhmc.adaptation.fisher_divergence import LARGEST, Learned, centred, least_divergence
 from refhmc.core.point import GRADIENT
 from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK
 from refhmc.metrics.low_rank import put_low_rank
@@ -28,7 +28,9 @@ FEW, LATE = 50, 300  # of so few coordinates directions are always looked for fr
 FEW_COORDINATES, CORRELATED = 200, 0.5
 CHANCE = 7.0  # times 1/sqrt(n): of n draws of 100 independent coordinates the largest correlation came to 5 to 6.4 times that
 PYTHON = 1e4  # multiplications in the time of a gradient in Python
+FLAT = 1e-10  # a gradient that tells no scale: of a coordinate at its mode, where there is rounding alone
 ANOTHER = 4.0  # of a variance: a metric that changed one by this factor asks for another step size
+CONDITION = 1e12  # of a dense metric but for its scales: then M^-1 L^-T L^-1 is one to within 1e-4
 SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 
@@ -37,7 +39,7 @@ def begin_learning(block: Any) -> None:
     block.settings[0].max_depth = allowed_depth(block.plan.max_depth, 0)
     size = np.abs(block.state[GRADIENT])
     with np.errstate(all="ignore"):
-        variances = np.where((size > 1e-10) & (size < 1e10), 1 / size, 1.0)
+        variances = np.where((size > FLAT) & (size < LARGEST), 1 / size, 1.0)
     put(block, Learned(variances, np.zeros((0, len(size))), np.zeros(0), 1.0, 1.0))
 
 
@@ -63,7 +65,9 @@ def learn_if_due(block: Any) -> bool:
     put(block, learned)
     rank = len(learned.eigenvalues)
     block.history[due - 1] = stop, settings["step_size"], steps, rank, learned.steps_diagonal, learned.steps
-    settings["max_depth"] = allowed_depth(block.plan.max_depth, stop)
+    # No later window would lift the limit where warm-up is short.
+    is_last = not windows[due:, 0].any()
+    settings["max_depth"] = block.plan.max_depth if is_last else allowed_depth(block.plan.max_depth, stop)
     progress["restart"] = change(old, inverse_mass_of(block)) > ANOTHER
     return True
 
@@ -107,12 +111,18 @@ def are_correlated(draws: np.ndarray) -> bool:
 
 
 def inverse_mass_of(block: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """S^2 (d,), the rows v_j (k, d) and lambda_j - 1 (k,) of a metric of low rank; of a dense one its matrix as rows."""
+    """S^2 (d,), the rows v_j = S u_j (k, d) and lambda_j - 1 (k,) of a metric of low rank, or of a dense one."""
     if block.plan.dynamics.metric.is_dense:
-        e, V = np.linalg.eigh(block.mats[0])
-        return np.zeros(len(e)), V.T.copy(), e
+        return rows_of(block.mats[0])
     k = rank_of(block)
     return block.vecs[0].copy(), block.vecs[FIRST_DIRECTION : FIRST_DIRECTION + k].copy(), block.vecs[SPREAD, :k].copy()
+
+
+def rows_of(M_inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of a matrix, S^2 its diagonal: eigenvectors of the correlations, which scales far apart do not hide."""
+    root = np.sqrt(np.diag(M_inverse))
+    e, U = np.linalg.eigh(M_inverse / root / root[:, None])
+    return np.diag(M_inverse).copy(), U.T * root, e - 1
 
 
 def change(old: tuple, new: tuple) -> float:
@@ -124,8 +134,7 @@ def change(old: tuple, new: tuple) -> float:
 
     ratios = []
     for variances, V, _ in (each for each in (old, new) if len(each[1])):
-        scale = np.where(variances > 0, variances, 1.0)
-        W = V / scale  # S^-1 u_j
+        W = V / variances  # S^-1 u_j
         ratios.append(np.abs(np.log(forms(W, new) / forms(W, old))))
     (a, V, x), (b, U, y) = old, new
     axes = np.abs(np.log((b + y @ U**2) / (a + x @ V**2)))
@@ -138,12 +147,29 @@ def rank_of(block: Any) -> int:
 
 
 def put(block: Any, learned: Learned) -> None:
-    """The learned metric into the rows, or the matrices, of the block."""
+    """The learned metric into the rows, or the matrices, of the block; where that cannot be, what was there stays."""
     variances, U, eigenvalues = learned.variances, learned.directions, learned.eigenvalues
-    V = U * np.sqrt(variances)
     if not block.plan.dynamics.metric.is_dense:
-        put_low_rank(block.vecs, variances, V, eigenvalues)
+        put_low_rank(block.vecs, variances, U * np.sqrt(variances), eigenvalues)
         return
-    M_inverse = np.diag(variances) + (V.T * (eigenvalues - 1)) @ V
-    block.mats[0], block.mats[1] = M_inverse, np.linalg.cholesky(M_inverse)
-    block.vecs[0], block.vecs[1] = np.diag(M_inverse), np.diag(M_inverse) ** -0.5
+    L = cholesky_factor(learned)
+    M_inverse = L @ L.T
+    size = np.diag(M_inverse)
+    if np.all(np.isfinite(M_inverse)) and np.all(np.diag(L) > 0):
+        block.mats[0], block.mats[1], block.vecs[0], block.vecs[1] = M_inverse, L, size, size**-0.5
+
+
+def cholesky_factor(learned: Learned) -> np.ndarray:
+    """L, lower, of M^-1 = S (I + U' (Lambda - I) U) S = L L', the rows of U the directions.
+
+    M^-1 = A'A with the rows Lambda^1/2 U S and, beside a U that is not square, (I - U'U) S; A = Q R gives L = R'. The sum is
+    not formed, in which the least eigenvalues of a correlation near 1 cancel. M^-1 itself, by which velocities are made, has
+    them to within the rounding of the largest: where Lambda has a condition above 10^12 the least are raised, or momenta of
+    the law that L draws would have another energy.
+    """
+    U, root, found = learned.directions, np.sqrt(learned.variances), learned.eigenvalues
+    A = U * np.sqrt(np.clip(found, found.max(initial=1.0) / CONDITION, CONDITION))[:, None]
+    if len(U) < len(root):
+        A = np.concatenate([A, np.eye(len(root)) - U.T @ U])
+    R: np.ndarray = np.linalg.qr(A * root, mode="r")  # type: ignore[assignment]
+    return (R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None]).T

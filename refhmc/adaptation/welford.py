@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.adaptation.fisher_divergence import LARGEST, SMALLEST
 from refhmc.core.compiled import invariant, jit
 from refhmc.core.types import as_work
 from refhmc.metrics.euclidean import dense, diagonal
@@ -58,7 +59,7 @@ def learn_from_gradients(scatter: Any, gradient_scatter: Any, work: np.ndarray) 
     w = diagonal(work)
     for i in range(scatter.shape[1]):
         ratio = math.sqrt(scatter[0, i] / gradient_scatter[0, i])
-        if 1e-20 < ratio < 1e20:  # also False for a NaN
+        if SMALLEST < ratio < LARGEST:  # also False for a NaN
             w.inverse_mass[i] = ratio
             w.root[i] = 1 / math.sqrt(ratio)
 

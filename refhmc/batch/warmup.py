@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.adaptation.dual_averaging import GAMMA, KAPPA, T0, target_acceptance
+from refhmc.adaptation.fisher_divergence import LARGEST, SMALLEST
 from refhmc.adaptation.step_size import JUMP_SEARCH_TARGET, MAX_DOUBLINGS, SEARCH_TARGET
 from refhmc.adaptation.welford import SHRINK_COUNT, SHRINK_TO
 from refhmc.batch.chains import ALL, Chains
@@ -85,7 +86,7 @@ def learned_metric(metric: Any, positions: Moments, gradients: Moments | None, a
         with np.errstate(all="ignore"):
             ratio = np.sqrt(W / to_host(gradients.covariance()))
         before = metric.inverse_mass(len(ratio))
-        return Diagonal(np.where((ratio > 1e-20) & (ratio < 1e20), ratio, before))
+        return Diagonal(np.where((ratio > SMALLEST) & (ratio < LARGEST), ratio, before))
     keep, add = n / (n + SHRINK_COUNT), SHRINK_TO * SHRINK_COUNT / (n + SHRINK_COUNT)
     variances = np.diag(W) if positions.dense else W
     if as_stan:

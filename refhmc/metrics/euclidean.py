@@ -141,7 +141,8 @@ class Dense(Euclidean):
 
     ``learn_from``: "draws", their covariance, shrunk by 1/1000 of their own variances (:mod:`refhmc.adaptation.welford`);
     "draws as Stan", shrunk by 1/1000 of the identity; or "draws and gradients", the matrix of least Fisher divergence
-    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws.
+    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws
+    whose condition, beside its scales, is 10^12 at most.
     """
 
     name = "dense"
@@ -170,10 +171,19 @@ class Dense(Euclidean):
         asymmetry = np.abs(covariance - covariance.T).max()
         if asymmetry > 1e-10 * np.abs(covariance).max():
             raise MetricError(f"covariance is not symmetric: it differs from its transpose by up to {asymmetry:.3g}")
-        least = np.linalg.eigvalsh(covariance)[0]
-        if not least > 0:
+        covariance = 0.5 * (covariance + covariance.T)
+        if not is_positive(covariance):
+            least = np.linalg.eigvalsh(covariance)[0]
             raise MetricError(f"covariance is not positive definite: its least eigenvalue is {least:.6g}")
-        return 0.5 * (covariance + covariance.T)
+        return covariance
+
+
+def is_positive(covariance: np.ndarray) -> bool:
+    """Whether the correlations are positive definite, which scales far apart do not hide."""
+    with np.errstate(all="ignore"):
+        roots = np.sqrt(np.diag(covariance))
+        correlation = covariance / roots / roots[:, None]
+    return bool(np.all(np.isfinite(correlation)) and np.linalg.eigvalsh(correlation)[0] > 0)
 
 
 def check_learn_from(word: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import plain
 from refhmc.errors import MetricError, ShapeError
 from refhmc.metrics.base import FROM_PAIRS, NOTHING, HamiltonianOnArrays
@@ -61,7 +62,8 @@ class LowRank(Euclidean):
             return np.zeros((0, dim)), np.zeros(0)
         if self.variances is None or self.directions is None or self.eigenvalues is None:
             raise ValueError("LowRank: give variances, directions and eigenvalues, or none of them")
-        U, eigenvalues = np.asarray(self.directions, dtype=float), np.asarray(self.eigenvalues, dtype=float)
+        U = array_of_numbers("directions", self.directions, MetricError)
+        eigenvalues = array_of_numbers("eigenvalues", self.eigenvalues, MetricError)
         if U.ndim != 2 or U.shape[1] != dim or eigenvalues.shape != U.shape[:1]:
             raise ShapeError(
                 f"directions, eigenvalues: expected (k, {dim}) and (k,), got {U.shape} and {eigenvalues.shape}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, ends_of
+from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, check_dimension, ends_of
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
@@ -131,7 +131,8 @@ def begin_run(
             ChainTask(model, kernel, k, entropy, each[k], draws, tune, save_warmup, fuse, init) for k in range(chains)
         ]
         if learned is not None:
-            begin_from(BlockState(plan.blocks[0]), learned[0])  # raises what the chains would
+            for adapted in learned[:chains]:
+                begin_from(BlockState(plan.blocks[0]), adapted)  # raises what the chains would
             tasks = [task._replace(adapted=learned[task.chain % len(learned)]) for task in tasks]
         stored = None
         if store is not None:
@@ -191,6 +192,7 @@ def checked(
         kernel = as_stan(kernel)
     elif warmup is not None:
         learned = chains_of(warmup)
+        check_dimension(warmup, model.dim)
         if initvals is None:
             initvals, usual = ends_of(warmup, chains), "warmup"
     return kernel, initvals, usual, learned

@@ -111,7 +111,9 @@ def take_turn(
     _, _, _, _, counters, status = as_work(as_workspace(workspace).work)
     learned = as_adaptation(adaptation)
     progress, plan = learned.progress, learned.plan
-    starts = progress.iteration == 0 and (plan.tune > 0 or not progress.given)
+    # The size of the jumps is in no result.
+    sought = not progress.given or (plan.tune > 0 and dynamics[0] == types.JUMPING)
+    starts = progress.iteration == 0 and sought
     if (starts or progress.restart) and plan.adapt_step:
         progress.restart = 0
         begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
@@ -244,7 +246,8 @@ def control_record(control: np.ndarray | None) -> np.record:
 
 
 class BlockPlan(NamedTuple):
-    """What a run needs of a block beside the chain's state: conditional, pointers, schedule, options."""
+    """What a run needs of a block beside the chain's state: conditional, pointers, schedule, options. ``learns_length``,
+    ``learns_jitter``: the kernel leaves those of its trajectories to warm-up, or to the result that it begins from."""
 
     name: str
     kernel: str
@@ -257,6 +260,8 @@ class BlockPlan(NamedTuple):
     warmup: np.recarray
     settings: np.recarray
     max_depth: int
+    learns_length: bool
+    learns_jitter: bool
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, all that the block's turn will call."""
@@ -328,7 +333,8 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
     warmup[0] = (tune, adapt_step, metric.learns, target, adapt_to_flips, jump_target)
     learns_length = getattr(kernel, "learns_length", False)
     lengths = length_windows(tune if learns_length else 0)
-    if len(lengths) and kernel.length_jitter is None:
+    learns_jitter = learns_length and kernel.length_jitter is None
+    if len(lengths) and learns_jitter:
         settings["length_jitter"] = DEFAULT_JITTER
     transition, title = kernel.transition, type(kernel).__name__
     if fuse:
@@ -353,6 +359,8 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         warmup,
         begin,
         int(settings.get("max_depth", 0)),
+        learns_length,
+        learns_jitter,
     )
 
 
@@ -495,8 +503,10 @@ class Chain:
         return loop_for(n)(parts, self.plan.joint, self.position, self.gradient, randomness, draws, stats, by_name, run)
 
     def lengths(self) -> tuple[tuple[str, float], ...]:
-        """The name of each block that learns its trajectory length, and the length as far as it is known."""
-        return tuple((b.plan.name, float(b.length.length[0])) for b in self.blocks if len(b.plan.length_windows))
+        """The name of each block that learns its trajectory length, or has it from a result, and the length as far as it is
+        known."""
+        known = (b for b in self.blocks if len(b.plan.length_windows) or (b.plan.learns_length and b.progress.given[0]))
+        return tuple((b.plan.name, float(b.length.length[0])) for b in known)
 
     def arrays(self) -> dict[str, Any]:
         """The arrays that are the state, by name."""

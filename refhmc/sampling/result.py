@@ -87,8 +87,7 @@ class Result:
         for group in made.values():
             group.attrs.update(attributes)
         if self.adapted and all(isinstance(each, Adapted) for each in self.adapted):
-            learned = as_dataset(self.adapted, list(range(len(self.adapted))))
-            made |= {} if learned is None else {"adaptation": learned}
+            made["adaptation"] = as_dataset(self.adapted, list(range(len(self.adapted))))
         return as_arviz(made)
 
     def plain_attributes(self) -> dict[str, Any]:

@@ -95,9 +95,12 @@ def sample(
         chain, R-hat and effective sample size of every so many of all; :func:`refhmc.generate` makes what ``generate`` would.
     raw : return a :class:`refhmc.Result` of NumPy arrays. preflight : check the gradient
         and each derivative that the metric reads, before sampling.
-    warmup : "stan": metrics as Stan's warm-up has them, ``Diagonal()`` where the kernel says none. Or a result of this
-        function, raw or ArviZ's: chain k begins with the step size and the metric that chain k (modulo their number) of
-        it has learned, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are.
+    warmup : "stan": ``Diagonal()`` and ``Dense()`` as Stan's warm-up has them, its diagonal where the kernel says no metric;
+        one that the kernel has learned from gradients, ``LowRank()`` among them, is learned as without it. Or a result of this
+        function, raw or ArviZ's, by HMC, NUTS or DHMC and backend "numba": chain k begins with the step size, the metric and
+        HMC's trajectory length and jitter that chain k (modulo their number) of it has learned, as far as the kernel leaves
+        them to warm-up, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are. A step
+        size belongs to its metric: ValueError where the kernel's is another.
     generate : which groups to make after sampling, of those that the model's ``generated`` has
         (:class:`refhmc.Generated`): None, all that fit into 1 GiB, with a warning that names the others; True, all; False,
         none; or names, "log_likelihood". Slow ones show progress, and Ctrl-C leaves out what is not finished.

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
-from refhmc.adaptation.dual_averaging import DUAL, restart_dual_averaging, update_dual_averaging
+from refhmc.adaptation.dual_averaging import (
+    DUAL,
+    continue_dual_averaging,
+    restart_dual_averaging,
+    update_dual_averaging,
+)
 from refhmc.adaptation.step_size import MAX_DOUBLINGS, search_step_size
 from refhmc.adaptation.welford import learn_from_gradients, learn_metric, update_welford
 from refhmc.adaptation.windows import schedule_array, warmup_schedule
@@ -146,6 +151,19 @@ def test_dual_averaging_is_the_published_recursion(first, acceptances, target):
         assert dual.log_step == pytest.approx(math.log(step), rel=1e-11, abs=1e-11)
         assert dual.log_step_bar == pytest.approx(math.log(average), rel=1e-11, abs=1e-11)
     assert dual.count == len(acceptances)
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0])
+def test_a_known_step_size_stays_where_it_meets_the_target_and_is_left_where_not(factor):
+    dual = one(DUAL)[0]
+    continue_dual_averaging(dual, 0.3)
+    for _ in range(20):
+        update_dual_averaging(dual, 0.8, 0.8)
+        assert [dual.log_step, dual.log_step_bar] == pytest.approx([math.log(0.3)] * 2, rel=1e-14)
+    continue_dual_averaging(dual, 0.3 * factor)
+    for _ in range(500):
+        update_dual_averaging(dual, math.exp(-((math.exp(dual.log_step) / 0.3) ** 2)), 0.8)
+    assert math.exp(-((math.exp(dual.log_step_bar) / 0.3) ** 2)) == pytest.approx(0.8, abs=0.02)
 
 
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])

@@ -44,6 +44,13 @@ def test_a_coordinate_that_tells_nothing_keeps_what_it_had(q, g):
     assert np.array_equal(vecs, np.full((2, 1), 2.0))
 
 
+@pytest.mark.parametrize("sd", [1e-70, 1e-12, 1e12, 1e70])
+def test_no_scale_is_too_small_or_large(sd):
+    vecs = np.ones((2, 1))
+    learn(np.array([[sd**2]]), np.array([[sd**-2]]), work_of(vecs, np.zeros((0, 1, 1))))
+    np.testing.assert_allclose(vecs[:, 0], [sd**2, 1 / sd], rtol=1e-12)
+
+
 def test_the_realised_acceptance_is_near_its_target(sample):
     # 4 x 1,000 acceptance rates of sd about 0.15 average to within 0.01; the bound is for the adaptation's own error.
     result = sample(refhmc.models.by_name()["normal-100"](), refhmc.NUTS(metric=METRIC), random_seed=1)
