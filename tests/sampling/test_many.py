@@ -326,6 +326,8 @@ def test_what_it_does_not_have_is_refused_by_name(sample):
             sample(GAUSSIAN, FIXED, **{**SHORT, "backend": "numba"}, **{name: value})
     with pytest.raises(ValueError, match="backend must be"):
         sample(GAUSSIAN, FIXED, **{**SHORT, "backend": "jax"})
+    with pytest.raises(TypeError, match="shared_step_size must be True or False, got 'no'"):
+        sample(GAUSSIAN, FIXED, **SHORT, shared_step_size="no")
 
 
 def test_memory_is_refused_before_it_is_taken(sample, monkeypatch):
