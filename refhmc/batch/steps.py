@@ -1,5 +1,8 @@
 """A step of an integrator for many chains, and what is known where it arrives; an implicit one with the way back.
 
+A step of several parts ends at the first part whose end has no energy, as :func:`refhmc.integrators.step.integrator_step`; what
+is solved after that is not the chain's.
+
 The way back is that of :func:`refhmc.integrators.step.checked_step`: a step z -> z' counts if the step of -eps from z' returns
 to z, to within 100 tolerances of the solver; and, where it misses z by more than one tolerance or took another number of
 iterations, if from there it comes to z' again. It is followed to its end here.
@@ -29,6 +32,9 @@ class Point(NamedTuple):
     part: tuple = ()
 
 
+RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
+
+
 class SolverRecord:
     """Of each chain, what the solves of a step came to: ``iterations``, the largest last change of a coordinate in a solve that
     converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``."""
@@ -37,12 +43,27 @@ class SolverRecord:
         """Begin anew, with zeros (n,)."""
         self.iterations, self.residual, self.reversal_error = zeros, zeros, zeros
         self.failed = self.not_reversed = zeros > 0
+        self.only: Array | None = None  # the chains that are solved for, by a mask (n,), where these are not all
 
     def __call__(self, solved: Array, iterations: Array, residual: Array) -> None:
         """Another solve."""
+        if self.only is not None:
+            zero = 0 * self.iterations
+            iterations, residual = (batched.in_place_of(self.only, x, zero) for x in (iterations, residual))
+            solved = batched.in_place_of(self.only, solved, ~self.only)
         self.iterations = self.iterations + iterations
         self.residual = batched.namespace(solved).maximum(self.residual, residual)
         self.failed = self.failed | ~solved
+
+    def kept(self) -> dict[str, Array]:
+        """Of each chain, by name."""
+        return {name: getattr(self, name) for name in RECORD}
+
+    def put_back(self, mask: Array, kept: dict[str, Array]) -> None:
+        """What was ``kept``, where the mask says."""
+        xp = batched.namespace(mask)
+        for name, values in kept.items():
+            setattr(self, name, xp.where(mask, values, getattr(self, name)))
 
 
 class Mover:
@@ -84,11 +105,24 @@ class Mover:
             model.know(z[0], point.log_density, point.gradient)
         self.record.start(0 * eps)
         step = self.step if order is None else partial(self.step, order=order)
-        for part in self.parts:
+        wanted = wanted if self.spares else None
+        z = step(self.H, *z, self.parts[0] * eps[..., None])
+        for part in self.parts[1:]:
+            z, ended = self.going_on(z, wanted)
+            kept = self.record.kept()
             z = step(self.H, *z, part * eps[..., None])
-        arrived = self.at(z, wanted if self.spares else None)
+            self.record.put_back(ended, kept)
+        arrived = self.at(z, wanted)
         model.forget()
         return arrived
+
+    def going_on(self, z: tuple, wanted: Array | None) -> tuple[tuple, Array]:
+        """z between two parts of a step, NaN in the chains that have no energy there; and which these are: they have ended."""
+        energy = self.at(z, wanted).energy
+        xp = batched.namespace(energy)
+        ended = ~xp.isfinite(energy)
+        # Where all go on they keep their arrays, at which the model's values are remembered.
+        return (tuple(xp.where(ended[:, None], xp.nan, x) for x in z) if xp.any(ended) else z), ended
 
     def at(self, z: tuple, wanted: Array | None = None) -> Point:
         """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed. Where no energy is ``wanted``, L is
@@ -128,7 +162,11 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
         least, most = (xp.where((ways[0] < ways[1]) ^ flip, *ways) for flip in (False, True))
         doubtful = arrives & ((most > ALIKE * least + 2) | ~is_at(back, start, tolerance)[0])
         if xp.any(doubtful):
-            again = batched.join(*step(H, *batched.split(back), eps))
+            (rows,) = xp.nonzero(doubtful)
+            some = [batched.rows_of(x, doubtful.shape, rows) for x in (*batched.split(back), eps)]
+            record.only = doubtful
+            again = batched.in_place_of(doubtful, batched.join(*step(H, *some)), back)
+            record.only = None
             at_end, error_there = is_at(again, batched.join(*end), reversal_tolerance)
             arrives = arrives & (at_end | ~doubtful)
             error = xp.where(doubtful & at_end & (error_there > error), error_there, error)

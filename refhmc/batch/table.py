@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from refhmc.batch.chains import copied
-from refhmc.batch.steps import Point
+from refhmc.batch.steps import RECORD, Point
 from refhmc.core import sample_stats as S
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
-
-RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
 
 
 class Table:

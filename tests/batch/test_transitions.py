@@ -9,6 +9,7 @@ import pytest
 import refhmc
 from refhmc import HMC, NUTS
 from refhmc.batch.streams import Purpose
+from refhmc.core import sample_stats as S
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -21,7 +22,7 @@ from refhmc.integrators import (
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 ENTROPY, N, T = 7, 40, 6
 FUNNEL, BANANA = refhmc.models.Funnel(3), refhmc.models.Banana()
@@ -167,3 +168,40 @@ def test_no_number_is_shared():
         chains.transition += 1
     numbers = np.concatenate(seen).ravel()
     assert len(np.unique(numbers)) == numbers.size
+
+
+@pytest.mark.parametrize(
+    "base", [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)], ids=["explicit", "implicit"]
+)
+def test_a_composition_ends_at_the_first_part_without_an_energy(base):
+    """Far out and at large steps, where many parts do: the outcomes are the compiled core's, divergences no solver's failures."""
+    rng, metric = np.random.default_rng(11), Fisher() if base.implicit else Identity()
+    kernel = HMC(step_size=0.8, n_steps=1, metric=metric, integrator=Yoshida(base))
+    q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms).stats
+    for k in range(60):
+        alone = refhmc.transition(refhmc.models.Funnel(2), kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
+        for name in {"outcome", "diverging", "solver_failed"} & together.keys():
+            assert together[name][k] == alone[name]
+    assert np.sum(together["outcome"] == S.NAN) > 0
+
+
+@pytest.mark.parametrize("name", ["banana", swept("funnel")])
+def test_the_statistics_of_a_chain_are_its_own(name):
+    """Bit for bit, in a batch of which some chains take the step a third time to see whether it returns."""
+    model, metric, integrator = {
+        "banana": (BANANA, Fisher(), ImplicitMidpoint()),
+        "funnel": (refhmc.models.Funnel(2), SoftAbs(), GeneralizedLeapfrog()),
+    }[name]
+    kernel = HMC(step_size=0.15, n_steps=2, metric=metric, integrator=integrator)
+    rng, n = np.random.default_rng(0), 60
+    q, normals = 3 * rng.standard_normal((n, model.dim)), rng.standard_normal((n, model.dim))
+    uniforms = rng.random((n, 1))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(model, kernel, q, normals, uniforms).stats
+        for k in range(n):
+            row = slice(k, k + 1)
+            alone = refhmc.arrays.transitions(model, kernel, q[row], normals[row], uniforms[row]).stats
+            for statistic, values in alone.items():
+                assert np.array_equal(values, together[statistic][row], equal_nan=True), statistic
