@@ -174,7 +174,7 @@ def test_no_number_is_shared():
     "base", [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)], ids=["explicit", "implicit"]
 )
 def test_a_composition_ends_at_the_first_part_without_an_energy(base):
-    """Far out and at large steps, where many parts do: the outcomes are the compiled core's, divergences no solver's failures."""
+    """Far out and at large steps, where many do: outcomes are the compiled core's, and a divergence no solver's failure."""
     rng, metric = np.random.default_rng(11), Fisher() if base.implicit else Identity()
     kernel = HMC(step_size=0.8, n_steps=1, metric=metric, integrator=Yoshida(base))
     q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
