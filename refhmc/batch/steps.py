@@ -32,28 +32,38 @@ class Point(NamedTuple):
     part: tuple = ()
 
 
-RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
+RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed", "indefinite")
 
 
 class SolverRecord:
     """Of each chain, what the solves of a step came to: ``iterations``, the largest last change of a coordinate in a solve that
-    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``."""
+    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``; or
+    whether it met an ``indefinite`` metric, which is a divergence and no solver's failure."""
 
     def start(self, zeros: Array) -> None:
         """Begin anew, with zeros (n,)."""
         self.iterations, self.residual, self.reversal_error = zeros, zeros, zeros
-        self.failed = self.not_reversed = zeros > 0
+        self.failed = self.not_reversed = self.indefinite = zeros > 0
         self.only: Array | None = None  # the chains that are solved for, by a mask (n,), where these are not all
 
-    def __call__(self, solved: Array, iterations: Array, residual: Array) -> None:
+    def __call__(self, solved: Array, iterations: Array, residual: Array, indefinite: Array | None = None) -> None:
         """Another solve."""
+        indefinite = ~solved & False if indefinite is None else indefinite
         if self.only is not None:
             zero = 0 * self.iterations
             iterations, residual = (batched.in_place_of(self.only, x, zero) for x in (iterations, residual))
             solved = batched.in_place_of(self.only, solved, ~self.only)
+            indefinite = batched.in_place_of(self.only, indefinite, zero > 0)
         self.iterations = self.iterations + iterations
         self.residual = batched.namespace(solved).maximum(self.residual, residual)
-        self.failed = self.failed | ~solved
+        self.indefinite = self.indefinite | (indefinite & ~self.failed)
+        self.failed = self.failed | (~solved & ~self.indefinite)
+
+    def lose(self, H: Any, q: Array, lost: Array) -> None:
+        """Steps that end at q without an energy, ``lost`` (n,): has a solver failed, or is the metric to blame?"""
+        lost = lost & ~self.failed & ~self.not_reversed
+        if getattr(H, "indefinite", None) is not None and batched.namespace(q).any(lost):
+            self.indefinite = self.indefinite | (lost & H.indefinite(q))
 
     def kept(self) -> dict[str, Array]:
         """Of each chain, by name."""
@@ -85,7 +95,10 @@ class Mover:
         shared = base.shared_part(len(H.model.parts)) if follows else None
         self.shared = None if shared is None else H.model.parts[shared]
         if base.implicit:
-            self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record))
+            indefinite = getattr(H, "indefinite", None)
+            # The position that the model was asked for last is where the metric was evaluated.
+            blame = None if indefinite is None else lambda: indefinite(H.model.at[-1][0])
+            self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record, blame=blame))
             if base.reversibility_check:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]
                 self.step = checked(self.step, *tolerances, self.record)
@@ -113,6 +126,7 @@ class Mover:
             z = step(self.H, *z, part * eps[..., None])
             self.record.put_back(ended, kept)
         arrived = self.at(z, wanted)
+        self.record.lose(self.H, z[0], ~batched.namespace(eps).isfinite(arrived.energy))
         model.forget()
         return arrived
 
@@ -121,6 +135,7 @@ class Mover:
         energy = self.at(z, wanted).energy
         xp = batched.namespace(energy)
         ended = ~xp.isfinite(energy)
+        self.record.lose(self.H, z[0], ended)
         # Where all go on they keep their arrays, at which the model's values are remembered.
         return (tuple(xp.where(ended[:, None], xp.nan, x) for x in z) if xp.any(ended) else z), ended
 
@@ -155,7 +170,7 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
         xp, start = batched.namespace(q), batched.join(q, p)
         before, failed = record.iterations, record.failed
         end = step(H, q, p, eps)
-        there, failed_there = record.iterations - before, record.failed
+        there, failed_there, indefinite_there = record.iterations - before, record.failed, record.indefinite
         back = batched.join(*step(H, *end, -eps))
         ways = there, record.iterations - before - there
         arrives, error = is_at(back, start, reversal_tolerance)
@@ -170,8 +185,9 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
             at_end, error_there = is_at(again, batched.join(*end), reversal_tolerance)
             arrives = arrives & (at_end | ~doubtful)
             error = xp.where(doubtful & at_end & (error_there > error), error_there, error)
-        record.failed = failed | failed_there
-        record.not_reversed = record.not_reversed | (~arrives & ~record.failed)
+        record.failed, record.indefinite = failed | failed_there, indefinite_there
+        record.lose(H, end[0], ~arrives)
+        record.not_reversed = record.not_reversed | (~arrives & ~record.failed & ~record.indefinite)
         error = xp.where(arrives, error, 0.0)
         record.reversal_error = xp.where(error > record.reversal_error, error, record.reversal_error)
         return tuple(xp.where(arrives[..., None], x, xp.nan) for x in end)  # type: ignore[return-value]

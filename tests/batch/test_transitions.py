@@ -20,6 +20,7 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.models.on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
 from tests.helpers.sweeps import representatives, swept
@@ -205,3 +206,42 @@ def test_the_statistics_of_a_chain_are_its_own(name):
             alone = refhmc.arrays.transitions(model, kernel, q[row], normals[row], uniforms[row]).stats
             for statistic, values in alone.items():
                 assert np.array_equal(values, together[statistic][row], equal_nan=True), statistic
+
+
+def flat(q, data):
+    return 0.0 * q[0]
+
+
+def flat_gradient(q, data):
+    return 0.0 * q
+
+
+def indefinite(q, data):
+    G = np.eye(2)
+    G[0, 0] = 1.5 - q[0] ** 2
+    return G
+
+
+def its_derivative(q, data):
+    T = np.zeros((2, 2, 2))
+    T[0, 0, 0] = -2 * q[0]
+    return T
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [ImplicitMidpoint(), swept(GeneralizedLeapfrog()), swept(ImplicitMidpoint(reversibility_check=False))],
+)
+def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
+    """In a solve, and where a step ends: as in the compiled core, no failure of the solver."""
+    model = refhmc.Model(2, flat, flat_gradient, fisher=indefinite, fisher_derivative=its_derivative)
+    kernel = HMC(step_size=0.6, n_steps=4, metric=Fisher(), integrator=integrator)
+    rng = np.random.default_rng(1)
+    q, normals, uniforms = rng.uniform(-1, 1, (60, 2)), rng.standard_normal((60, 2)), rng.random((60, 1))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(ModelOnArrays(model), kernel, q, normals, uniforms).stats
+    for k in range(60):
+        alone = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
+        for name in ("outcome", "diverging", "solver_failed"):
+            assert together[name][k] == alone[name]
+    assert np.sum(together["outcome"] == S.DIVERGED) > 20
