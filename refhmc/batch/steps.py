@@ -96,8 +96,8 @@ class Mover:
         self.shared = None if shared is None else H.model.parts[shared]
         if base.implicit:
             indefinite = getattr(H, "indefinite", None)
-            # The position that the model was asked for last is where the metric was evaluated.
-            blame = None if indefinite is None else lambda: indefinite(H.model.at[-1][0])
+            # The position that the model was last asked for is that of the metric.
+            blame = None if indefinite is None else lambda: indefinite(H.model.asked)
             self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record, blame=blame))
             if base.reversibility_check:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]

@@ -172,7 +172,9 @@ def test_no_number_is_shared():
 
 
 @pytest.mark.parametrize(
-    "base", [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)], ids=["explicit", "implicit"]
+    "base",
+    [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)],
+    ids=["explicit", "implicit"],
 )
 def test_a_composition_ends_at_the_first_part_without_an_energy(base):
     """Far out and at large steps, where many do: outcomes are the compiled core's, and a divergence no solver's failure."""
@@ -245,3 +247,16 @@ def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
         for name in ("outcome", "diverging", "solver_failed"):
             assert together[name][k] == alone[name]
     assert np.sum(together["outcome"] == S.DIVERGED) > 20
+
+
+def test_a_solve_after_one_that_went_on_with_fewer_rows():
+    """The momentum's equation breaks at positions that are known from before: it is these that the metric is asked for."""
+    rng, kernel = (
+        np.random.default_rng(11),
+        HMC(step_size=0.8, n_steps=2, metric=Fisher(), integrator=GeneralizedLeapfrog()),
+    )
+    q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms)
+    assert np.sum(together.stats["solver_failed"]) > 0
+    assert np.isfinite(together.q).all()
