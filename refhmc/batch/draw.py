@@ -26,7 +26,7 @@ from refhmc.batch.warmup import (
     statistics_of_sizes,
 )
 from refhmc.core import sample_stats as S
-from refhmc.errors import InitError, ShapeError
+from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.integrators.defaults import resolve
 from refhmc.metrics.base import AS_STAN, FROM_GRADIENTS, NOTHING
 from refhmc.numerics import batched
@@ -289,10 +289,18 @@ def random_starts(drawn: Callable[[Array, int], Array], text: Any, metric: Any, 
 
 def fit(text: Any, metric: Any, q: Array) -> Array:
     """Whether chains may begin at q (n, d), (n,). Raises ShapeError where the text's log density or gradient has another
-    shape than it should."""
+    shape than it should, ModelError where they are no arrays of real numbers."""
     xp = batched.namespace(q)
-    L, gradient = text.value_and_gradient(copied(q))
+    answer = text.value_and_gradient(copied(q))
+    if not (isinstance(answer, tuple | list) and len(answer) == 2):
+        raise ModelError(
+            f"value_and_gradient of the text on arrays must return the log density and the gradient, got {answer!r:.80}"
+        )
+    L, gradient = answer
     for what, found, shape in (("log density", L, q.shape[:1]), ("gradient", gradient, q.shape)):
+        kind = getattr(found, "dtype", type(found).__name__)
+        if not hasattr(found, "dtype") or "complex" in str(kind):
+            raise ModelError(f"the {what} of the text on arrays must be an array of real numbers, as q is, got {kind}")
         if tuple(found.shape) != tuple(shape):
             raise ShapeError(
                 f"the {what} of the text on arrays at positions {q.shape}: expected {tuple(shape)}, got {tuple(found.shape)}"

@@ -20,9 +20,10 @@ POSITIONS = 2  # where a step began, and where it is
 class Remembering:
     """A model's functions on arrays (:mod:`refhmc.models.on_arrays`), each evaluated once at the last positions. ``counts``:
     evaluations of the gradient, of the metric (Fisher or Hessian), of its contraction, and of a change of L alone, of all
-    chains; a part's gradient counts as one."""
+    chains; a part's gradient counts as one. ``asked``: the position it was last asked for."""
 
     by_parts = False
+    asked: Array
 
     def __init__(self, text: Any, counts: dict[str, int] | None = None) -> None:
         self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
@@ -35,6 +36,7 @@ class Remembering:
 
     def remember(self, name: str, q: Array, compute: Callable) -> Any:
         """``compute()``, or what it was for this ``name`` at this array."""
+        self.asked = q
         found = next((known for position, known in self.at if position is q), None)
         if found is None:
             found = {}

@@ -1,5 +1,8 @@
 """A step of an integrator for many chains, and what is known where it arrives; an implicit one with the way back.
 
+A step of several parts ends at the first part whose end has no energy, as :func:`refhmc.integrators.step.integrator_step`; what
+is solved after that is not the chain's.
+
 The way back is that of :func:`refhmc.integrators.step.checked_step`: a step z -> z' counts if the step of -eps from z' returns
 to z, to within 100 tolerances of the solver; and, where it misses z by more than one tolerance or took another number of
 iterations, if from there it comes to z' again. It is followed to its end here.
@@ -29,20 +32,48 @@ class Point(NamedTuple):
     part: tuple = ()
 
 
+RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed", "indefinite")
+
+
 class SolverRecord:
     """Of each chain, what the solves of a step came to: ``iterations``, the largest last change of a coordinate in a solve that
-    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``."""
+    converged (``residual``), whether one has ``failed``, whether the step was ``not_reversed``, else its ``reversal_error``; or
+    whether it met an ``indefinite`` metric, which is a divergence and no solver's failure."""
 
     def start(self, zeros: Array) -> None:
         """Begin anew, with zeros (n,)."""
         self.iterations, self.residual, self.reversal_error = zeros, zeros, zeros
-        self.failed = self.not_reversed = zeros > 0
+        self.failed = self.not_reversed = self.indefinite = zeros > 0
+        self.only: Array | None = None  # the chains that are solved for, by a mask (n,), where these are not all
 
-    def __call__(self, solved: Array, iterations: Array, residual: Array) -> None:
+    def __call__(self, solved: Array, iterations: Array, residual: Array, indefinite: Array | None = None) -> None:
         """Another solve."""
+        indefinite = ~solved & False if indefinite is None else indefinite
+        if self.only is not None:
+            zero = 0 * self.iterations
+            iterations, residual = (batched.in_place_of(self.only, x, zero) for x in (iterations, residual))
+            solved = batched.in_place_of(self.only, solved, ~self.only)
+            indefinite = batched.in_place_of(self.only, indefinite, zero > 0)
         self.iterations = self.iterations + iterations
         self.residual = batched.namespace(solved).maximum(self.residual, residual)
-        self.failed = self.failed | ~solved
+        self.indefinite = self.indefinite | (indefinite & ~self.failed)
+        self.failed = self.failed | (~solved & ~self.indefinite)
+
+    def lose(self, H: Any, q: Array, lost: Array) -> None:
+        """Steps that end at q without an energy, ``lost`` (n,): has a solver failed, or is the metric to blame?"""
+        lost = lost & ~self.failed & ~self.not_reversed
+        if getattr(H, "indefinite", None) is not None and batched.namespace(q).any(lost):
+            self.indefinite = self.indefinite | (lost & H.indefinite(q))
+
+    def kept(self) -> dict[str, Array]:
+        """Of each chain, by name."""
+        return {name: getattr(self, name) for name in RECORD}
+
+    def put_back(self, mask: Array, kept: dict[str, Array]) -> None:
+        """What was ``kept``, where the mask says."""
+        xp = batched.namespace(mask)
+        for name, values in kept.items():
+            setattr(self, name, xp.where(mask, values, getattr(self, name)))
 
 
 class Mover:
@@ -64,7 +95,10 @@ class Mover:
         shared = base.shared_part(len(H.model.parts)) if follows else None
         self.shared = None if shared is None else H.model.parts[shared]
         if base.implicit:
-            self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record))
+            indefinite = getattr(H, "indefinite", None)
+            # The position that the model was last asked for is that of the metric.
+            blame = None if indefinite is None else lambda: indefinite(H.model.asked)
+            self.step = partial(self.step, solve=partial(base.fixed_point, record=self.record, blame=blame))
             if base.reversibility_check:
                 tolerances = base.tolerance, base.options()["reversal_tolerance"]
                 self.step = checked(self.step, *tolerances, self.record)
@@ -84,11 +118,26 @@ class Mover:
             model.know(z[0], point.log_density, point.gradient)
         self.record.start(0 * eps)
         step = self.step if order is None else partial(self.step, order=order)
-        for part in self.parts:
+        wanted = wanted if self.spares else None
+        z = step(self.H, *z, self.parts[0] * eps[..., None])
+        for part in self.parts[1:]:
+            z, ended = self.going_on(z, wanted)
+            kept = self.record.kept()
             z = step(self.H, *z, part * eps[..., None])
-        arrived = self.at(z, wanted if self.spares else None)
+            self.record.put_back(ended, kept)
+        arrived = self.at(z, wanted)
+        self.record.lose(self.H, z[0], ~batched.namespace(eps).isfinite(arrived.energy))
         model.forget()
         return arrived
+
+    def going_on(self, z: tuple, wanted: Array | None) -> tuple[tuple, Array]:
+        """z between two parts of a step, NaN in the chains that have no energy there; and which these are: they have ended."""
+        energy = self.at(z, wanted).energy
+        xp = batched.namespace(energy)
+        ended = ~xp.isfinite(energy)
+        self.record.lose(self.H, z[0], ended)
+        # Where all go on they keep their arrays, at which the model's values are remembered.
+        return (tuple(xp.where(ended[:, None], xp.nan, x) for x in z) if xp.any(ended) else z), ended
 
     def at(self, z: tuple, wanted: Array | None = None) -> Point:
         """What is known at ``z``: H = phi + tau and its parts; NaN where the step failed. Where no energy is ``wanted``, L is
@@ -121,19 +170,24 @@ def checked(step: Callable, tolerance: float, reversal_tolerance: float, record:
         xp, start = batched.namespace(q), batched.join(q, p)
         before, failed = record.iterations, record.failed
         end = step(H, q, p, eps)
-        there, failed_there = record.iterations - before, record.failed
+        there, failed_there, indefinite_there = record.iterations - before, record.failed, record.indefinite
         back = batched.join(*step(H, *end, -eps))
         ways = there, record.iterations - before - there
         arrives, error = is_at(back, start, reversal_tolerance)
         least, most = (xp.where((ways[0] < ways[1]) ^ flip, *ways) for flip in (False, True))
         doubtful = arrives & ((most > ALIKE * least + 2) | ~is_at(back, start, tolerance)[0])
         if xp.any(doubtful):
-            again = batched.join(*step(H, *batched.split(back), eps))
+            (rows,) = xp.nonzero(doubtful)
+            some = [batched.rows_of(x, doubtful.shape, rows) for x in (*batched.split(back), eps)]
+            record.only = doubtful
+            again = batched.in_place_of(doubtful, batched.join(*step(H, *some)), back)
+            record.only = None
             at_end, error_there = is_at(again, batched.join(*end), reversal_tolerance)
             arrives = arrives & (at_end | ~doubtful)
             error = xp.where(doubtful & at_end & (error_there > error), error_there, error)
-        record.failed = failed | failed_there
-        record.not_reversed = record.not_reversed | (~arrives & ~record.failed)
+        record.failed, record.indefinite = failed | failed_there, indefinite_there
+        record.lose(H, end[0], ~arrives)
+        record.not_reversed = record.not_reversed | (~arrives & ~record.failed & ~record.indefinite)
         error = xp.where(arrives, error, 0.0)
         record.reversal_error = xp.where(error > record.reversal_error, error, record.reversal_error)
         return tuple(xp.where(arrives[..., None], x, xp.nan) for x in end)  # type: ignore[return-value]

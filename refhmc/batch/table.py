@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from refhmc.batch.chains import copied
-from refhmc.batch.steps import Point
+from refhmc.batch.steps import RECORD, Point
 from refhmc.core import sample_stats as S
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array
-
-RECORD = ("iterations", "residual", "reversal_error", "failed", "not_reversed")
 
 
 class Table:
@@ -56,7 +54,8 @@ class Table:
             return
         record = mover.record
         xp = batched.namespace(record.iterations)
-        together = {"iterations": xp.add, "failed": xp.logical_or, "not_reversed": xp.logical_or}
+        flags = ("failed", "not_reversed", "indefinite")
+        together = {"iterations": xp.add, **dict.fromkeys(flags, xp.logical_or)}
         for name in RECORD:
             join = together.get(name, xp.maximum)
             self.put(rows, **{name: join(getattr(self, name)[rows], getattr(record, name))})
@@ -68,7 +67,8 @@ class Table:
         """The outcome of a step without an energy"""
         xp = batched.namespace(self.point.energy)
         failed = xp.where(self.solver_failed(rows), S.SOLVER_FAILED, S.NAN)
-        return xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)
+        failed = xp.where(self.not_reversed[rows], S.NOT_REVERSIBLE, failed)
+        return xp.where(self.indefinite[rows], S.DIVERGED, failed)
 
     def record_statistics(self, rows: Any) -> dict[str, Array]:
         """By the names of :mod:`refhmc.core.sample_stats`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -101,6 +101,9 @@ class HamiltonianOnArrays:
 
     model: Any
     metric: Any
+    indefinite: ClassVar[Any] = (
+        None  # of a metric that can be: (q) -> whether G(q) is finite and not positive definite, (...)
+    )
 
     @abstractmethod
     def mass(self, q: Array) -> Array:

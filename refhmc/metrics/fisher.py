@@ -55,6 +55,11 @@ class FisherOnArrays(HamiltonianOnArrays):
     def factor(self, q: Array) -> Array:
         return batched.cholesky(self.mass(q))
 
+    def indefinite(self, q: Array) -> Array:
+        """Whether G is finite and has a negative eigenvalue, not zero but for rounding, (...)"""
+        xp, values = batched.namespace(q), batched.eigh(self.mass(q))[0]
+        return xp.min(values, axis=-1) < -q.shape[-1] * batched.LAST_BITS * xp.max(xp.abs(values), axis=-1)
+
     def scales(self, q: Array) -> Array:
         return batched.namespace(q).linalg.diagonal(self.factor(q)) ** 2
 

@@ -154,25 +154,32 @@ def fixed_point(
     tolerance: float = 1e-6,
     max_iterations: int = 100,
     record: Callable | None = None,
+    blame: Callable | None = None,
 ) -> Array:
     """x = equation(x, *known), from ``start`` by x_{k+1} = equation(x_k, *known), until no coordinate of a row changes by more
     than the tolerance, or its last bits.
 
     A row that has converged, or is not finite, stays as it is; when fewer than half of the rows go on, these go on by
     themselves. NaN in those that have not converged after ``max_iterations``. ``record(solved, iterations, residual)`` is told
-    of each row whether it was solved, after how many iterations, and its last change, (...).
+    of each row whether it was solved, after how many iterations, and its last change, (...). Where an image is not finite,
+    ``blame()`` is asked of which of the rows that the equation was last asked for it was the metric; ``record`` is told, too.
     """
-    x, solved, iterations, residual = iterated(equation, start, known, tolerance, max_iterations)
+    x, *found, blamed = iterated(equation, start, known, tolerance, max_iterations, blame)
+    solved = found[0]
     if record is not None:
-        record(solved, iterations, residual)
+        record(*found, *(() if blame is None else (blamed,)))
     xp = namespace(start)
     return xp.where(solved[..., None], x, xp.nan)
 
 
-def iterated(equation: Callable, x: Array, known: Sequence, tolerance: float, most: int) -> tuple:
-    """The last iterates (..., d); whether they are solutions, the iterations, the last change of those that are, (...)"""
+def iterated(
+    equation: Callable, x: Array, known: Sequence, tolerance: float, most: int, blame: Callable | None = None
+) -> tuple:
+    """The last iterates (..., d); whether they are solutions, the iterations, the last change of those that are, whether the
+    metric is to blame, (...)"""
     xp = namespace(x)
     going = xp.ones(x.shape[:-1], dtype=xp.bool)
+    blamed = ~going
     solved, iterations, residual = ~going, xp.zeros(x.shape[:-1], dtype=x.dtype), xp.zeros(x.shape[:-1], dtype=x.dtype)
     for k in range(1, most + 1):
         image = equation(x, *known)
@@ -182,19 +189,22 @@ def iterated(equation: Callable, x: Array, known: Sequence, tolerance: float, mo
         solved = solved | (going & close)
         iterations = xp.where(going, iterations + 1, iterations)
         residual = xp.where(going & close, xp.max(change, axis=-1), residual)
-        going = going & ~close & xp.all(xp.isfinite(image), axis=-1)
+        broken = going & ~xp.all(xp.isfinite(image), axis=-1)
+        if blame is not None and xp.any(broken):
+            blamed = blamed | (broken & blame())
+        going = going & ~close & ~broken
         n = int(xp.sum(xp.astype(going, xp.int64)))
         if n == 0:
             break
         if 2 * n < going.size and k < most:
             (rows,) = xp.nonzero(xp.reshape(going, (-1,)))
             some = [rows_of(value, going.shape, rows) for value in (x, *known)]
-            rest = iterated(equation, some[0], some[1:], tolerance, most - k)
+            rest = iterated(equation, some[0], some[1:], tolerance, most - k, blame)
             x, solved = in_place_of(going, rest[0], x), in_place_of(going, rest[1], solved)
             iterations = in_place_of(going, rest[2], 0 * iterations) + iterations
-            residual = in_place_of(going, rest[3], residual)
+            residual, blamed = in_place_of(going, rest[3], residual), in_place_of(going, rest[4], blamed)
             break
-    return x, solved, iterations, residual
+    return x, solved, iterations, residual, blamed
 
 
 def rows_of(value: Any, shape: tuple, rows: Array) -> Any:

@@ -91,7 +91,7 @@ def solve_lower_transposed(L: np.ndarray, x: np.ndarray) -> None:
 
 @jit_sum
 def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
-    """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite."""
+    """G = L diag(1/r) L' (only G's lower triangle is read); False, unfinished, if G is not positive definite or not finite."""
     d = G.shape[0]
     for i in range(d):
         for j in range(i):
@@ -104,7 +104,7 @@ def factorise_ldl(G: np.ndarray, L: np.ndarray, r: np.ndarray) -> bool:
             scaled = L[i, k] * r[k]
             pivot -= L[i, k] * scaled
             L[i, k] = scaled
-        if not pivot.real > 0:  # also a NaN
+        if not 0 < pivot.real < math.inf:  # also a NaN
             return False
         r[i] = 1 / pivot
     return True

@@ -35,7 +35,7 @@ from refhmc.sampling.chain import make_plan
 from refhmc.sampling.generation import check_groups
 from refhmc.sampling.initialization import check_metrics, check_start, given_starts
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
-from refhmc.sampling.preflight import check_derivatives, check_gradient
+from refhmc.sampling.preflight import check_derivatives, check_gradient, rounded_to_single
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.review import failed_evaluations, review
 from refhmc.sampling.room import bytes_of_values, of_review
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 COMPARED = 4  # starts at which a model's text is held against its functions
 CLOSE = 1e-6  # of the size of what is compared
+ROUNDING = (
+    1e-8  # of the size of L, in a difference of two: sums in another order, layers of a network in single precision
+)
 
 
 def sample_many(
@@ -88,7 +91,8 @@ def sample_many(
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
             check_derivatives(plan, first)
-        check_text(model, text, plan, starts[:COMPARED], preflight)
+        coarse = check_text(model, text, plan, starts[:COMPARED], preflight)
+        imprecise = imprecise or coarse
     to_say: list[Warning] = [] if imprecise is None else [PrecisionWarning(imprecise)]
     jumps = discontinuity.declared(model, kernel, first)
     result = begun(model, kernel, entropy, draws, tune, preflight)
@@ -206,20 +210,21 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
         return ModelOnArrays(model)
 
 
-def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None:
+def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str | None:
     """Raise ModelError if the text changes the positions q (k, d) that it is given; and, if their ``values`` are asked for,
-    GradientError unless it makes what the model's functions do, of all that the metric reads."""
+    GradientError unless it makes what the model's functions do, of all that the metric reads, and the same differences of L,
+    which a large constant does not hide. Returns what to warn of, if the text is of less precision than they are."""
     from refhmc.models.on_arrays import ModelOnArrays
 
     if isinstance(text, ModelOnArrays):
-        return
+        return None
     compiled, at = ModelOnArrays(model), to_host(q).copy()
     given = copied(q)
     found = dict(zip(("log density", "gradient"), text.value_and_gradient(given), strict=True))
     if not np.array_equal(to_host(given), at):
         raise ModelError(f"the text on arrays of model {model.name!r} changed its argument q in place; work on a copy")
     if not values:
-        return
+        return None
     wanted = dict(zip(("log density", "gradient"), compiled.value_and_gradient(at), strict=True))
     M = np.random.default_rng(20261123).standard_normal((*at.shape, model.dim))
     for name in plan.blocks[0].dynamics.metric.reads:
@@ -238,6 +243,23 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> None
                 f"the {what} of the text on arrays of model {model.name!r} is not that of the model: they differ by "
                 f"{distance[k]:.3g} at {np.array2string(at[k], precision=6, threshold=8)}"
             )
+    for what in ("log density", "gradient"):
+        value, kind = to_host(found[what]), str(found[what].dtype)
+        if kind != str(q.dtype) or (rounded_to_single(value) and not rounded_to_single(wanted[what])):
+            return (
+                f"The {what} of the text on arrays of {model.name!r} is of single precision, or of another dtype than its "
+                f"positions (got {kind}, for q of {q.dtype}). Its rounding is part of the energy error, and costs acceptance "
+                "where it is large. Compute in the dtype of q."
+            )
+    L, right = to_host(found["log density"]), wanted["log density"]
+    distance, change = np.abs(L - L[0] - (right - right[0])), np.abs(right - right[0])
+    for k in np.flatnonzero(~(distance <= CLOSE * (1 + change) + ROUNDING * np.abs(right))):
+        raise GradientError(
+            f"the log density of the text on arrays of model {model.name!r} is not that of the model: between two starts it "
+            f"changes by {L[k] - L[0]:.9g}, and that of the model by {right[k] - right[0]:.9g}, at "
+            f"{np.array2string(at[k], precision=6, threshold=8)}"
+        )
+    return None
 
 
 def check_memory_of_many(

@@ -151,7 +151,9 @@ def sample(
             generate=generate,
         )
         return run._wait()
+    shared = True if shared_step_size is None else shared_step_size
     flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight, "fuse": fuse, "streamed": streamed}
+    flags["shared_step_size"] = shared
     check_kinds(progressbar, executor, checkpoint, store, **flags)
     kernel, initvals, usual, learned = checked(
         model, kernel, draws, tune, chains, cores, backend, max_seconds, init, initvals, warmup, generate
@@ -171,7 +173,7 @@ def sample(
             entropy=entropy_of(random_seed),
             initvals=initvals,
             backend=backend,
-            shared_step_size=shared_step_size is None or bool(shared_step_size),
+            shared_step_size=bool(shared),
             streamed=streamed,
             save_warmup=save_warmup,
             preflight=preflight,

@@ -9,6 +9,7 @@ import pytest
 import refhmc
 from refhmc import HMC, NUTS
 from refhmc.batch.streams import Purpose
+from refhmc.core import sample_stats as S
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
@@ -19,9 +20,10 @@ from refhmc.integrators import (
     Yoshida,
 )
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.models.on_arrays import ModelOnArrays
 from refhmc.numerics import batched
 from tests.helpers.batches import chains_at, made, normals_of_numpy, numbers_of_numpy
-from tests.helpers.sweeps import representatives
+from tests.helpers.sweeps import representatives, swept
 
 ENTROPY, N, T = 7, 40, 6
 FUNNEL, BANANA = refhmc.models.Funnel(3), refhmc.models.Banana()
@@ -167,3 +169,94 @@ def test_no_number_is_shared():
         chains.transition += 1
     numbers = np.concatenate(seen).ravel()
     assert len(np.unique(numbers)) == numbers.size
+
+
+@pytest.mark.parametrize(
+    "base",
+    [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)],
+    ids=["explicit", "implicit"],
+)
+def test_a_composition_ends_at_the_first_part_without_an_energy(base):
+    """Far out and at large steps, where many do: outcomes are the compiled core's, and a divergence no solver's failure."""
+    rng, metric = np.random.default_rng(11), Fisher() if base.implicit else Identity()
+    kernel = HMC(step_size=0.8, n_steps=1, metric=metric, integrator=Yoshida(base))
+    q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms).stats
+    for k in range(60):
+        alone = refhmc.transition(refhmc.models.Funnel(2), kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
+        for name in {"outcome", "diverging", "solver_failed"} & together.keys():
+            assert together[name][k] == alone[name]
+    assert np.sum(together["outcome"] == S.NAN) > 0
+
+
+@pytest.mark.parametrize("name", ["banana", swept("funnel")])
+def test_the_statistics_of_a_chain_are_its_own(name):
+    """Bit for bit, in a batch of which some chains take the step a third time to see whether it returns."""
+    model, metric, integrator = {
+        "banana": (BANANA, Fisher(), ImplicitMidpoint()),
+        "funnel": (refhmc.models.Funnel(2), SoftAbs(), GeneralizedLeapfrog()),
+    }[name]
+    kernel = HMC(step_size=0.15, n_steps=2, metric=metric, integrator=integrator)
+    rng, n = np.random.default_rng(0), 60
+    q, normals = 3 * rng.standard_normal((n, model.dim)), rng.standard_normal((n, model.dim))
+    uniforms = rng.random((n, 1))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(model, kernel, q, normals, uniforms).stats
+        for k in range(n):
+            row = slice(k, k + 1)
+            alone = refhmc.arrays.transitions(model, kernel, q[row], normals[row], uniforms[row]).stats
+            for statistic, values in alone.items():
+                assert np.array_equal(values, together[statistic][row], equal_nan=True), statistic
+
+
+def flat(q, data):
+    return 0.0 * q[0]
+
+
+def flat_gradient(q, data):
+    return 0.0 * q
+
+
+def indefinite(q, data):
+    G = np.eye(2)
+    G[0, 0] = 1.5 - q[0] ** 2
+    return G
+
+
+def its_derivative(q, data):
+    T = np.zeros((2, 2, 2))
+    T[0, 0, 0] = -2 * q[0]
+    return T
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [ImplicitMidpoint(), swept(GeneralizedLeapfrog()), swept(ImplicitMidpoint(reversibility_check=False))],
+)
+def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
+    """In a solve, and where a step ends: as in the compiled core, no failure of the solver."""
+    model = refhmc.Model(2, flat, flat_gradient, fisher=indefinite, fisher_derivative=its_derivative)
+    kernel = HMC(step_size=0.6, n_steps=4, metric=Fisher(), integrator=integrator)
+    rng = np.random.default_rng(1)
+    q, normals, uniforms = rng.uniform(-1, 1, (60, 2)), rng.standard_normal((60, 2)), rng.random((60, 1))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(ModelOnArrays(model), kernel, q, normals, uniforms).stats
+    for k in range(60):
+        alone = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
+        for name in ("outcome", "diverging", "solver_failed"):
+            assert together[name][k] == alone[name]
+    assert np.sum(together["outcome"] == S.DIVERGED) > 20
+
+
+def test_a_solve_after_one_that_went_on_with_fewer_rows():
+    """The momentum's equation breaks at positions that are known from before: it is these that the metric is asked for."""
+    rng, kernel = (
+        np.random.default_rng(11),
+        HMC(step_size=0.8, n_steps=2, metric=Fisher(), integrator=GeneralizedLeapfrog()),
+    )
+    q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
+    with np.errstate(all="ignore"):
+        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms)
+    assert np.sum(together.stats["solver_failed"]) > 0
+    assert np.isfinite(together.q).all()

@@ -15,7 +15,7 @@ from refhmc.check.mutants import transitions
 from refhmc.check.report import FAIL, INCONCLUSIVE, NOT_RUN, PASS
 from tests.helpers.sweeps import representatives, swept
 
-SEEN = ("M33", "P25", "stop", "spreads", "thaws", "norm")
+SEEN = ("M33", "P25", "P25d", "P25e", "stop", "spreads", "thaws", "norm")
 
 
 @pytest.mark.parametrize(
@@ -240,3 +240,73 @@ def test_a_common_step_size_is_not_a_shared_decision():
     report = mutants.together(mutants.common_step, 4)
     assert report.row("numbers scale").status == INCONCLUSIVE
     assert not report.failures
+
+
+def test_shared_noise_is_named():
+    """The number, the chains that it moves, and by how much it was changed."""
+    row = mutants.together(mutants.batched(mutants.own_uniforms, mutants.antithetic), 1).row("streams independent")
+    assert "one normal (number 1 of its kind) moves the chains [0, 1]" in row.basis
+    assert "normal 1: " in row.case
+
+
+def one_coordinate(rng, shape):
+    """The chains have the last momentum in common."""
+    p = rng.standard_normal(shape)
+    p[:, -1] = p[0, -1]
+    return p
+
+
+def of_uniforms(rng, shape):
+    """By the quantiles, every second chain by those of 1 - u."""
+    u = rng.random(shape)
+    u[1::2] = 1 - u[: 2 * (shape[0] // 2) : 2]
+    return scipy.special.ndtri(u)
+
+
+@pytest.mark.parametrize("momenta", [one_coordinate, swept(of_uniforms)])
+def test_noise_that_is_shared_in_part(momenta):
+    report = mutants.together(mutants.batched(mutants.own_uniforms, momenta), 1)
+    assert report.row("streams independent").status == FAIL, report
+
+
+def in_common(sizes):
+    """HMC with a step, or a length, that is one number for all chains."""
+
+    def kernel(rng, q):
+        eps, n = sizes(rng)
+        p = rng.standard_normal(q.shape)
+        new_q, new_p = mutants.leapfrog(q, p, eps, n)
+        drop = mutants.logp(new_q) - mutants.logp(q) + 0.5 * np.sum(p * p - new_p * new_p, axis=-1)
+        with np.errstate(invalid="ignore"):
+            return np.where((np.log(rng.random(len(q))) < drop)[:, None], new_q, q)
+
+    return kernel
+
+
+def one_after_another(rng, q):
+    """Chain after chain, each with one transition or three: how many numbers it takes depends on them."""
+    step = mutants.hmc(lambda rng: rng.normal(size=3), lambda rng: rng.random())
+    new = []
+    for x in q:
+        for _ in range(3 if rng.random() < 0.5 else 1):
+            x = step(rng, x)
+        new.append(x)
+    return np.array(new)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status"),
+    [
+        (in_common(lambda rng: (0.3 * np.exp(0.1 * rng.normal()), 3)), INCONCLUSIVE),
+        swept(in_common(lambda rng: (0.1 * rng.exponential(), 3)), INCONCLUSIVE),
+        swept(in_common(lambda rng: (0.3 * rng.uniform(0.8, 1.2), 1 + int(4 * rng.random()))), INCONCLUSIVE),
+        swept(in_common(lambda rng: (0.3 * rng.uniform(0.8, 1.2, size=3), 3)), INCONCLUSIVE),
+        (one_after_another, PASS),
+    ],
+)
+def test_numbers_that_chains_may_share_are_no_failure(kernel, status):
+    """A step or a length in common, and numbers that belong to another chain once one takes fewer."""
+    for seed in (1, 2, 3):
+        report = mutants.together(kernel, seed)
+        assert report.row("streams independent").status == status, report
+        assert report.row("decisions independent").status != FAIL, report

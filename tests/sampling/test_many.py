@@ -4,6 +4,7 @@ import signal
 import threading
 import types
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from refhmc.errors import (
     InitError,
     MetricError,
     ModelError,
+    PrecisionWarning,
     SamplingError,
     SamplingWarning,
     ShapeError,
@@ -326,6 +328,8 @@ def test_what_it_does_not_have_is_refused_by_name(sample):
             sample(GAUSSIAN, FIXED, **{**SHORT, "backend": "numba"}, **{name: value})
     with pytest.raises(ValueError, match="backend must be"):
         sample(GAUSSIAN, FIXED, **{**SHORT, "backend": "jax"})
+    with pytest.raises(TypeError, match="shared_step_size must be True or False, got 'no'"):
+        sample(GAUSSIAN, FIXED, **SHORT, shared_step_size="no")
 
 
 def test_memory_is_refused_before_it_is_taken(sample, monkeypatch):
@@ -482,6 +486,13 @@ def in_one_buffer(self, q):
         (lambda self, q: (-0.5 * (q**2).sum(axis=-1)[:, None], -q), ShapeError, r"expected \(3,\), got \(3, 1\)"),
         (lambda self, q: (np.nan * q[:, 0], -q), GradientError, "chain 0: the text on arrays .* is not finite"),
         (in_place, ModelError, "changed its argument q in place"),
+        (
+            lambda self, q: ((-0.5 * (q**2).sum(axis=-1)).tolist(), -q),
+            ModelError,
+            "log density .* array of real .*got list",
+        ),
+        (lambda self, q: (-0.5 * (q**2).sum(axis=-1), -q + 0j), ModelError, "the gradient .* got complex128"),
+        (lambda self, q: -q[:, 0], ModelError, "must return the log density and the gradient, got array"),
     ],
 )
 def test_a_text_that_is_wrong(method, error, words, sample):
@@ -490,6 +501,44 @@ def test_a_text_that_is_wrong(method, error, words, sample):
     if error is not GradientError or "finite" in words:  # values are compared in the pre-flight only
         with pytest.raises(error, match=words):
             sample(with_text(broken(value_and_gradient=method)), FIXED, **SHORT, initvals=[0.3, -0.4], preflight=False)
+
+
+def far_down(q, data):
+    return log_density(q, data) - 2e5
+
+
+def single(x):
+    return np.asarray(x, dtype=np.float32)
+
+
+def far_down_on_arrays(q):
+    return -0.5 * (q**2).sum(axis=-1) - 2e5, -q
+
+
+def test_a_constant_hides_no_wrong_log_density(sample):
+    """Of 2e5, of which a part in a million is larger than the difference."""
+    wrong = broken(value_and_gradient=lambda self, q: (-0.51 * (q**2).sum(axis=-1) - 2e5, -q))
+    for text, raises in ((broken(value_and_gradient=lambda self, q: far_down_on_arrays(q)), False), (wrong, True)):
+        model = refhmc.Model(2, far_down, gradient, on_arrays=lambda xp, text=text: text())
+        expected = pytest.raises(GradientError, match="between two starts it changes by") if raises else nullcontext()
+        with expected:
+            sample(model, FIXED, **SHORT)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda L, g: (single(L), g),
+        lambda L, g: (L, single(g)),
+        swept(lambda L, g: (L, single(g).astype(float))),
+    ],
+)
+def test_a_text_of_single_precision_is_a_warning(values):
+    text = broken(value_and_gradient=lambda self, q: values(*far_down_on_arrays(q)))
+    model = refhmc.Model(2, far_down, gradient, on_arrays=lambda xp: text())
+    with pytest.warns(PrecisionWarning, match="of the text on arrays of 'model' is of single precision"):
+        run = refhmc.sample(model, FIXED, **SHORT, raw=True, progressbar=False)
+    assert any("single precision" in words for words in run.warnings)
 
 
 @pytest.mark.sweep

@@ -24,10 +24,9 @@ def test_the_command_for_a_gpu_runs_on_numpy(tmp_path, monkeypatch):
 
 def test_a_gpu_that_is_not_there_is_said(monkeypatch, capsys, tmp_path):
     import validation.gpu.__main__ as gpu
-    from refhmc.errors import DeviceError
 
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(sys, "argv", ["validation.gpu", "--out", str(tmp_path)])
-    with pytest.raises(DeviceError, match="backend='arrays' runs the same text on the CPU"):
-        gpu.main()
+    assert gpu.main() == 2
+    assert "backend='arrays' runs the same text on the CPU" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

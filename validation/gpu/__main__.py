@@ -15,7 +15,8 @@
 
 Needs Python, NumPy, SciPy, Numba, CuPy, array-api-compat and pytest; BlackJAX and Torch are measured where they are there, and
 named as missing where not. Results are written to ``validation/gpu/results/``. ``--backend arrays`` runs the same on NumPy, to
-try the command where there is no GPU; its report says so.
+try the command where there is no GPU; its report says so. The exit status is 1 where a part or a test failed, and 2 where there
+is no device.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import numpy as np
 import refhmc
 from refhmc.batch import backends
 from refhmc.batch.draw import Options, Run
+from refhmc.errors import DeviceError
 from refhmc.integrators import ImplicitMidpoint, Leapfrog
 from refhmc.metrics import Identity, SoftAbs
 from refhmc.models.streamed import pinned
@@ -262,7 +264,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, to try the command")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
-    backends.namespace_of(options.backend)
+    try:
+        backends.namespace_of(options.backend)
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return 2
     report: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": backends.describe(options.backend),

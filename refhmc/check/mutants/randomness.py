@@ -110,6 +110,18 @@ def half_the_streams(rng, shape):
     return np.repeat(few, 2, axis=0)[: shape[0]]
 
 
+def antithetic(rng, shape):
+    """Every second chain has the momentum of the one before, turned round: from equal starts they go to different points."""
+    p = rng.standard_normal(shape)
+    p[1::2] = -p[: 2 * (shape[0] // 2) : 2]
+    return p
+
+
+def one_momentum_scaled(rng, shape):
+    """The first chain's momentum for all, a little longer in each."""
+    return rng.standard_normal(shape)[:1] * (1 + np.arange(shape[0]) / 100)[:, None]
+
+
 def summed_energies(rng, q):
     """One decision for all: the energies are summed over the chains."""
     p = rng.standard_normal(q.shape)
@@ -218,6 +230,20 @@ PAIRS: list[Pair] = [
         "one stream for every two chains",
         batched(own_uniforms, half_the_streams),
         BATCHED,
+        ("streams independent",),
+    ),
+    batch_pair(
+        "P25d",
+        "momenta of neighbours are antithetic",
+        batched(own_uniforms, antithetic),
+        BATCHED,
+        ("streams independent",),
+    ),
+    batch_pair(
+        "P25e",
+        "one momentum for all chains, scaled",
+        batched(own_uniforms, one_momentum_scaled),
+        common_step,
         ("streams independent",),
     ),
     batch_pair(

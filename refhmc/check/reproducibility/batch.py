@@ -5,11 +5,17 @@ For a step on arrays (chains, d), or a kernel that draws for all chains from one
     alone equals batch        chain k of the batch is the chain alone, to the rounding of sums in another order
     order of chains           permuted chains give permuted answers
     divergent neighbour       a chain at NaN, inf or 1e150 changes no other chain
-    streams independent       chains that start at one point go to different ones; no two of them always decide alike
+    streams independent       chains that start at one point go to different ones; no two of them have noise in common
+    decisions independent     no two chains always decide alike
     numbers scale             the numbers asked for grow with the number of chains
 
 A kernel is compared on recorded numbers: for "alone", the chain gets those numbers of the batch that belong to it, which are
 found by changing one number at a time and looking which chains move.
+
+For noise: each number is changed by a small amount, the root of what is allowed for rounding, and the chains that move a little
+have it in common. (Larger changes would change decisions, and with these how many numbers are asked for: then others come to
+other chains.) That may be right, for a common step size. It is noise that is shared if one of these chains has fewer numbers to
+itself than coordinates that it moved; of uniforms, where there are more than two in common, a step's and a length's.
 
 For decisions: from one point each, c chains are run n times. If each accepts with a frequency between 1/20 and 19/20 and two of
 them decided alike every time, independent decisions would do so with a probability of at most prod_i max(a_i, 1 - a_i), a_i
@@ -19,7 +25,7 @@ the chain's own frequency; times the number of pairs, that is the chance of a fa
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +44,8 @@ ROUNDINGS = 256
 ENDS = (1e-12, 1 - 1e-12)  # uniforms that decide
 CALLS = 60
 SHARED_TRIES = 200
+STARTS = 20  # from which chains move
+COMMON = 2  # uniforms that may be common to all chains: of a step, of a length
 STEP = CallShape(("q", "p", "eps", "n"))
 DRAWN, GENERATED = CallShape(("draws", "q")), CallShape(("draws", "q"), generator=True)
 
@@ -147,7 +155,7 @@ class BatchExamination(Examination):
         if self.is_step:
             return self.step(q, p), []
         draws = Draws(np.random.default_rng(seed))
-        return self.kernel(q, draws), [(x.kind, np.size(x.answer)) for x in draws.asked]
+        return self.kernel(q, draws), _sizes(draws.asked)
 
 
 def _answers(test: BatchExamination) -> Row:
@@ -337,6 +345,9 @@ def _numbers(test: BatchExamination) -> Row:
 def _streams(test: BatchExamination) -> Row:
     """Equal starts must lead to different points: nobody may have another one's noise."""
     test.need(kernel=True)
+    shared = _shared_noise(test)
+    if isinstance(shared, Row):
+        return shared
     equal = np.zeros((test.chains, test.chains), dtype=int)
     both = np.zeros_like(equal)
     for key in range(20):
@@ -356,7 +367,73 @@ def _streams(test: BatchExamination) -> Row:
         if equal[i, j] == both[i, j] and both[i, j] >= 3:
             return failed(why, _text(test, test.states(0)[0]), float(equal[i, j]), 0.0)
         raise Inconclusive(why)
+    if shared:
+        raise Inconclusive(f"{shared}: right for a common step size, wrong for noise")
     return passed(f"equal answers from equal starts, in {int(both.max())} calls", 0.0, 0.0)
+
+
+class Shared(NamedTuple):
+    """A number of one call, the chains that it moves, and the text of the case."""
+
+    kind: str
+    place: int
+    chains: list[int]
+    case: str
+
+    def __str__(self) -> str:
+        return f"one {self.kind} (number {self.place + 1} of its kind) moves the chains {self.chains}"
+
+
+def _shared_noise(test: BatchExamination) -> Row | Shared | None:
+    """FAIL if chains share noise; a number that several share and that may be no noise; None where there is none, or where
+    numbers cannot be recorded."""
+    unseen = set(itertools.combinations(range(test.chains), 2))
+    found = None
+    for key in range(STARTS):
+        q, _ = test.states(key)
+        try:
+            before, asked = _recorded(test, q, key)
+        except NotApplicable:
+            return None
+        moved = np.count_nonzero(before != q, axis=1)
+        pairs = unseen & set(itertools.combinations(np.flatnonzero(moved).tolist(), 2))
+        if not pairs:
+            continue
+        unseen -= pairs
+        reached = _reached(test, q, key, before, asked)
+        own = [sum(shared.chains == [k] for shared in reached) for k in range(test.chains)]
+        several = [shared for shared in reached if len(shared.chains) > 1]
+        uniforms = sum(shared.kind == "uniform" for shared in several)
+        for shared in several:
+            lacking = any(own[k] < moved[k] for k in shared.chains)
+            if lacking and (shared.kind != "uniform" or uniforms > COMMON):
+                return failed(str(shared), shared.case, float(len(shared.chains)), 1.0)
+        found = found or next(iter(several), None)
+    return found
+
+
+def _reached(
+    test: BatchExamination, q: np.ndarray, key: int, before: np.ndarray, asked: list[Question]
+) -> list[Shared]:
+    """For each number that is not a decision: the chains that a small change of it moves by little, but more than rounding."""
+    unit = ROUNDINGS * test.subject.epsilon if test.rounding is None else test.rounding
+    change, sizes, reached = unit**0.5, _sizes(asked), []
+    for kind, values in script_of(asked).items():
+        if kind not in ("normal", "exponential", "uniform"):
+            continue
+        for place, value in enumerate(values):
+            new = value - change if kind == "uniform" and value > 0.5 else value + change
+            draws = Draws(np.random.default_rng(key), script_of(asked, **{kind: (place, new)}))
+            distance = np.abs(test.kernel(q, draws) - before).max(axis=1)
+            near = (distance > test.tolerance(before)) & (distance < change**0.5)
+            if near.any() and _sizes(draws.asked) == sizes:
+                case = f"{_text(test, q)}, {kind} {place + 1}: {value:.6g} changed by {new - value:.1g}"
+                reached.append(Shared(kind, place, np.flatnonzero(near).tolist(), case))
+    return reached
+
+
+def _sizes(asked: list[Question]) -> list[tuple[str, int]]:
+    return [(question.kind, np.size(question.answer)) for question in asked]
 
 
 def _decisions(test: BatchExamination) -> Row:
