@@ -289,6 +289,13 @@ def test_a_solve_that_fails_at_eps_itself_is_a_wrong_law(seed):
         assert report.row("solver failure").basis.startswith("at eps itself: ")
 
 
+def test_a_solve_that_stops_before_its_declared_tolerance_is_not_called_one_of_several_solutions():
+    """Six iterates leave some 1e-6 where 1e-10 was declared: far below what no solver's tolerance would be."""
+    report = foreign.curved_check(foreign.midpoint(1e-10, 6, False), 0, tolerance=1e-10)
+    assert report.row("solver failure").status == "FAIL", str(report)
+    assert report.row("solver failure").basis.startswith("at eps itself: ")
+
+
 @pytest.mark.sweep
 def test_in_many_dimensions_derivatives_are_taken_along_a_few_directions():
     d, calls = 200, []

@@ -19,7 +19,20 @@ from refhmc.check.transitions import stationarity_tests as stationarity
 from tests.helpers.sweeps import one_in, representatives, swept
 
 PAIRS = {pair.id: pair for pair in mutants.PAIRS}
-QUICK = ["P16", "P18", "M32", "clip", "M23", "flip", "refresh first", "refresh both", "kept curved", "kept floor", "DR"]
+QUICK = [
+    "P16",
+    "P18",
+    "M32",
+    "clip",
+    "cap",
+    "M23",
+    "flip",
+    "refresh first",
+    "refresh both",
+    "kept curved",
+    "kept floor",
+    "DR",
+]
 SLOW = [name for name in PAIRS if name not in QUICK]
 
 
@@ -38,7 +51,7 @@ def few_weighted_moves(monkeypatch):
     monkeypatch.setattr(stationarity, "LOOKS", (500,))
 
 
-@pytest.mark.parametrize("name", representatives(QUICK, ["P16"]))
+@pytest.mark.parametrize("name", representatives(QUICK, ["P16", "cap"]))
 def test_a_planted_bug_is_found_and_its_twin_passes(name, few_weighted_moves):
     wrong = found(name)
     assert wrong.diagnosis
@@ -164,6 +177,15 @@ def test_a_kernel_that_raises_on_very_large_noise_only_is_not_failed_for_it(few_
     report = mutants.report(mutants.ODD["Barker's rule"], 31)
     assert report.ok, report
     assert any("OverflowError" in note for note in report.notes)
+
+
+def test_a_cap_on_the_rise_of_the_energy_is_told_from_one_on_its_change(few_weighted_moves):
+    """Where a proposal is never taken there is no move to be paired: its way back, which is taken, has none."""
+    wrong, right = (mutants.report(mutants.with_rule(mutants.capped(both)), 4) for both in (False, True))
+    assert "way back is never taken" in wrong.row("detailed balance").basis, wrong
+    assert "P = 0 at" in wrong.row("acceptance").basis, wrong
+    assert right.status == PASS, right
+    assert "r from -0." in right.row("detailed balance").basis, right
 
 
 @pytest.mark.sweep

@@ -87,6 +87,19 @@ def reversed_sense(u, H0, H1, *state):
     return 1 - u < math.exp(min(0.0, H0 - H1))
 
 
+def capped(both):
+    """A move whose energy rises by .3 is never taken; ``both``: nor one whose energy falls by as much, which is right."""
+
+    def accept(u, H0, H1, *state):
+        return (abs(H1 - H0) if both else H1 - H0) < 0.3 and math.log(u) < H0 - H1
+
+    return accept
+
+
+def floored(u, H0, H1, *state):
+    return u < math.exp(min(0.0, max(H0 - H1, -0.5)))
+
+
 class LastMomentum:
     """The energy before the move is taken with the momentum of the last transition."""
 
@@ -535,6 +548,14 @@ PAIRS: list[Pair] = [
     pair_of("sign", "exp(+dH)", lambda: with_rule(other_sign), lambda: hmc, BALANCE),
     pair_of("no kinetic", "kinetic energy left out", lambda: with_rule(without_kinetic), lambda: hmc, BALANCE),
     pair_of("clip", "the energy error is clipped", lambda: barrier(True), lambda: barrier(False), BALANCE, n_points=8),
+    pair_of(
+        "cap",
+        "a rise of the energy has a cap, a fall has none",
+        lambda: with_rule(capped(False)),
+        lambda: with_rule(capped(True)),
+        ("detailed balance",),
+    ),
+    pair_of("floor", "an acceptance of at least .61", lambda: with_rule(floored), lambda: hmc, BALANCE, seconds=30.0),
     pair_of(
         "M9",
         "a rejection goes back one leapfrog step only",

@@ -3,6 +3,7 @@
     pi(q) phi(w) P / |dq'/dw|    is the same for the way there and the way back (``transitions/balance.py``)
     acceptance                   P = min(1, e^r), r the log ratio of both sides without P; another rule in balance passes too
     rejection                    an outcome that does not follow the proposal is the start, or a move in its own right
+    never taken                  noise on which it always stays: the way back, too, is never taken (``transitions/refusals.py``)
 
 When FAIL is said of it: ``transitions/transition.py``.
 """
@@ -26,11 +27,13 @@ from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
 from refhmc.check.transitions.balance import COARSE, Pairing, Setting, pair, probability_at
 from refhmc.check.transitions.examination import CLEAR, TransitionExamination, noise_size
 from refhmc.check.transitions.momentum import in_time, kept_momentum
+from refhmc.check.transitions.refusals import BOTH_WAYS, NONE, OPEN, look_at_refusals
 from refhmc.check.transitions.stationarity import stationarity
 
 Outcomes = list[tuple[np.ndarray, np.ndarray, list[Outcome]]]  # of points and noises
 RAYS = 6  # directions in which the noise is made larger and larger
 LIKELY, MOST_UNLIKELY = 0.5, 4  # what is less probable is looked at, so often in one direction
+SPARSE = 6  # of the scales of a ray on which all is likely, every so many is looked at: it may be a floor
 FAR = 5.0  # nats of the two sides' ratio: where other moves hold, one as far off is rather a way back that was missed
 
 
@@ -79,6 +82,8 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
         _pair_edges(test, setting, rng, outcomes)
     except OutOfTime:
         test.notes.append("detailed balance: there was no time left for large noise")
+    with contextlib.suppress(OutOfTime):
+        look_at_refusals(test, setting, rng, outcomes)
     return [
         *rows_of("acceptance", lambda: _acceptance_row(test)),
         *rows_of("rejection returns the start", lambda: _rejection_row(test, outcomes)),
@@ -102,19 +107,19 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
         direction = test.rng(18, ray).standard_normal(noise_size(setting, q))
         unlikely = 0
         with contextlib.suppress(SubjectError):  # noise that is rarely so large may be refused
-            for scale in np.geomspace(1.2, 12.0, 24):
+            for step, scale in enumerate(np.geomspace(1.2, 12.0, 24), 1):
                 found = setting.outcomes(q, scale * direction)
                 outcomes.append((q, scale * direction, found))
                 moves = [x for x in _different(found, setting.rounding(q)) if np.isfinite(x.transition.q).all()]
                 unlikely += any(outcome.probability < LIKELY for outcome in moves)
                 if not moves or unlikely > 2 * MOST_UNLIKELY:
                     break
+                sparse = unlikely == 0 and step % SPARSE == 0
                 for outcome in moves:
                     kind = _kind(test, outcome)
                     new[kind] += kind not in met
-                    if not outcome.decisions or (
-                        new[kind] > CLEAR if kind not in met else outcome.probability > LIKELY or unlikely % 2 == 0
-                    ):
+                    passed_over = not sparse and (outcome.probability > LIKELY or unlikely % 2 == 0)
+                    if not outcome.decisions or (new[kind] > CLEAR if kind not in met else passed_over):
                         continue
                     test.decides = True
                     x = pair(setting, q, scale * direction, outcome, found, rng)
@@ -179,15 +184,18 @@ def _balance_row(test: TransitionExamination) -> Row:
     if matched:  # where some hold, one that is off by far is rather a way back that was missed
         unclear += [x for x in wrong if x.mismatch > FAR]
         wrong = [x for x in wrong if x.mismatch <= FAR]
+    wrong += test.one_way  # infinitely far off, and nothing was missed
     basis = "1e-7 + differences' errors, root and precision, x |J^-1|"
     if wrong and len({x.z.tobytes() for x in wrong}) >= CLEAR and _orbit_like(test) and test.decides:
         worst = max(wrong, key=lambda x: x.mismatch if math.isfinite(x.mismatch) else 1e3)
         smallest = min(wrong, key=lambda x: float(np.abs(x.q).sum() + np.abs(x.z).sum()))
         number = min(worst.mismatch, 1e3)
-        basis = f"log of both sides at {len(wrong)} of {len(pairs)} moves; {basis}"
+        basis = f"log of both sides at {len(wrong)} of {len(pairs) + len(test.one_way)} moves; {basis}"
+        if test.one_way:
+            basis = f"{len(test.one_way)} moves whose way back is never taken; {basis}"
         return failed(basis, _point(test, smallest), number, worst.tolerance)
     if wrong:
-        why = f"does not hold at {len(wrong)} of {len(pairs)} moves, too few to judge"
+        why = f"does not hold at {len(wrong)} of {len(pairs) + len(test.one_way)} moves, too few to judge"
         if not test.decides:
             why = (
                 "does not hold, and it never decides: either a kernel that is right but not reversible, or a wrong one"
@@ -199,6 +207,14 @@ def _balance_row(test: TransitionExamination) -> Row:
     if times >= CLEAR:  # one by one they are rather ways back that were missed
         why = f"{times} moves have the same probability {again:.3g}, and should have smaller ones, each another"
         raise Inconclusive(why)
+    refused = test.refused
+    if refused[OPEN]:
+        settled = refused[BOTH_WAYS] + refused[NONE]
+        why = f"rejected with certainty at {refused.total()} of {test.noises} noises looked at"
+        why = f"{why}: whether the way back is, too, is not known of {refused[OPEN]}"
+        if refused[OPEN] >= CLEAR and not settled:
+            raise Inconclusive(why)
+        test.notes.append(f"detailed balance: {why}")
     never = _never_held(test)
     if len(matched) >= CLEAR and len(matched) >= 2 * len(unclear) and not never:
         worst = max(matched, key=lambda x: x.mismatch / x.tolerance)
@@ -206,9 +222,9 @@ def _balance_row(test: TransitionExamination) -> Row:
             why = f"{len(unclear)} have no answer: {unclear[0].why}"
             test.notes.append(f"detailed balance: {len(matched)} moves hold, {why}")
         least = min(x.probability for x in matched)
-        return passed(
-            f"{len(matched)} moves, of probability {least:.2g} to 1; {basis}", worst.mismatch, worst.tolerance
-        )
+        low, high = (f"{r:.2g}" for r in (min(x.r for x in matched), max(x.r for x in matched)))
+        what = f"{len(matched)} moves, of probability {least:.2g} to 1, r from {low} to {high}"
+        return passed(f"{what}; {basis}", worst.mismatch, worst.tolerance)
     why = (never or unclear)[0].why if never or unclear else "too few moves"
     raise Inconclusive(f"{len(matched)} of {len(pairs)} moves hold, none is refuted: {why}")
 
@@ -234,6 +250,10 @@ def _acceptance_row(test: TransitionExamination) -> Row:
     ends = {x.outcome.path[-1:] and x.outcome.path[-1].key for x in known}
     if any(x.outcome.decisions > 1 for x in known) or len(ends) > 2:
         raise NotApplicable("more than one decision: detailed balance is judged for each outcome")
+    if test.one_way:
+        ratios = sorted(math.exp(min(0.0, -x.r)) for x in test.one_way)
+        why = f"P = 0 at {len(ratios)} noises at which e^r is about {ratios[0]:.2g} to {ratios[-1]:.2g}"
+        raise Inconclusive(f"{why}, and its way back is taken: see detailed balance")
     gaps = [(abs(x.probability - min(1.0, math.exp(min(x.r, 0.0)))), x) for x in known]
     gap, worst = max(gaps, key=lambda item: item[0] / item[1].tolerance)
     basis = f"by bisection, against min(1, e^r) at {len(known)} moves"

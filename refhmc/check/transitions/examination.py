@@ -7,6 +7,7 @@ A kernel (``subject/transition.py``) on noise w, standard normals or a momentum,
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -47,6 +48,11 @@ class TransitionExamination(Examination):
     remembers: str = ""  # why the rows that call it out of order do not apply
     pairs: list[Pairing] = dataclasses.field(default_factory=list)
     too_probable: list[float] = dataclasses.field(default_factory=list)  # P > e^r, where another way back may exist
+    one_way: list[Pairing] = dataclasses.field(default_factory=list)  # moves whose way back is never taken
+    refused: Counter[str] = dataclasses.field(
+        default_factory=Counter
+    )  # noises on which it always stays, by what they are
+    noises: int = 0  # at which all outcomes are known
     decides: bool = False
     copies: bool | None = None
     cost: float = 0.0  # seconds a call

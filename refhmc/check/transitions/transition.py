@@ -5,6 +5,7 @@ inside, the probability of each of its outcomes (``subject/outcomes.py``: the un
 the density of its moves (``transitions/balance.py``). The rows are told in
 
     detailed_balance.py    detailed balance, acceptance, rejection
+    refusals.py            noise that is refused with certainty: is its way back, too?
     memory.py              stateless: nothing of the calls before is in the answer, nor how many they were
     momentum.py            a momentum that is kept: its refreshment, its flip and the move's volume
     faults.py              no length, NaN energies, another constant of the log density
