@@ -70,36 +70,31 @@ def argument_count(function: Any) -> int:
 
 
 def check_arguments(functions: Mapping[str, Any], first: str = "q") -> None:
-    """Raise ModelError for a function, by its name, that takes neither of the numbers of arguments that it may: those without
-    a default; ``first``: what the first one is called."""
+    """Raise ModelError for a function, by its name, that can be called with neither of the numbers of arguments that it may
+    be; ``first``: what the first one is called."""
     lengths: dict[str, tuple[int, ...]] = {"log_density": (2,), "value_and_gradient": (3,)}
     lengths |= {key: (before_out, before_out + 1) for key, (before_out, _) in DERIVATIVES.items()}
     for key, function in functions.items():
-        if function is None or key not in lengths or takes_any_number(function):
+        if function is None or key not in lengths or any(takes(function, count) for count in lengths[key]):
             continue
-        count = argument_count(function)
-        if count in lengths[key]:
-            continue
-        alone = isinstance(function, WithoutData)
-        names = [first, *([] if alone else ["data"]), *(["M"] if lengths[key][0] == 3 and key in DERIVATIVES else [])]
-        forms = (
-            [names]
-            if key == "log_density"
-            else [[*names, "out"]]
-            if key not in DERIVATIVES
-            else [names, [*names, "out"]]
-        )
+        alone, derivative = isinstance(function, WithoutData), key in DERIVATIVES
+        names = [first, *([] if alone else ["data"]), *(["M"] if derivative and lengths[key][0] == 3 else [])]
+        forms = [names] * (key != "value_and_gradient") + [[*names, "out"]] * (key != "log_density")
         said = " or ".join(f"({', '.join(form)})" for form in forms)
         beside = "" if key == "log_density" else f", as log_density takes ({', '.join(names[: 2 - alone])})"
-        raise ModelError(f"{key} must take {said}{beside}; it takes {count - alone}, those with a default not counted")
+        count = argument_count(function) - alone
+        raise ModelError(f"{key} must take {said}{beside}; it takes {count}, those with a default not counted")
 
 
-def takes_any_number(function: Any) -> bool:
-    """Whether it has ``*arguments``."""
+def takes(function: Any, count: int) -> bool:
+    """Whether it can be called with so many positional arguments."""
     if isinstance(function, WithoutData):
-        return takes_any_number(function.function)
-    parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
-    return any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        return takes(function.function, count - 1)
+    try:
+        inspect.signature(getattr(function, "py_func", function)).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 class Deferred:

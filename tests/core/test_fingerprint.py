@@ -489,7 +489,7 @@ def test_a_part_that_changes_when_it_is_called_is_marked_and_others_are_not():
 def test_every_function_of_a_model_and_its_data_are_part_of_it():
     def function(value):
         namespace = {"value": value}
-        exec("def f(q, data): return value", namespace)
+        exec("def f(q, data, *more): return value", namespace)
         return namespace["f"]
 
     keys = [
