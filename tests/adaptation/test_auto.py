@@ -20,6 +20,7 @@ from refhmc.core.sample_stats import N_STATS, STATS
 from refhmc.metrics import Dense, Diagonal, Identity, LowRank, SoftAbs, Tridiagonal
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.low_rank_metrics import low_rank_metric
+from tests.helpers.sweeps import swept
 
 QUIET = {"progressbar": False, "raw": True}
 
@@ -391,7 +392,7 @@ def test_a_result_without_draws_begins_where_it_is_told():
     ("kernel", "options", "words"),
     [
         (None, {"max_seconds": 0.2, "tune": 10**7}, "warm-up did not end"),
-        (
+        swept(
             refhmc.Gibbs({(0, 1): refhmc.NUTS(), (2,): refhmc.NUTS()}),
             {"tune": 20},
             "a result of Gibbs, .* is not taken",

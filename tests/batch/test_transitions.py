@@ -173,7 +173,7 @@ def test_no_number_is_shared():
 
 @pytest.mark.parametrize(
     "base",
-    [LEAPFROG, GeneralizedLeapfrog(reversibility_check=False)],
+    [LEAPFROG, swept(GeneralizedLeapfrog(reversibility_check=False))],
     ids=["explicit", "implicit"],
 )
 def test_a_composition_ends_at_the_first_part_without_an_energy(base):

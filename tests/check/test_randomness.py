@@ -301,7 +301,7 @@ def one_after_another(rng, q):
         swept(in_common(lambda rng: (0.1 * rng.exponential(), 3)), INCONCLUSIVE),
         swept(in_common(lambda rng: (0.3 * rng.uniform(0.8, 1.2), 1 + int(4 * rng.random()))), INCONCLUSIVE),
         swept(in_common(lambda rng: (0.3 * rng.uniform(0.8, 1.2, size=3), 3)), INCONCLUSIVE),
-        (one_after_another, PASS),
+        swept(one_after_another, PASS),
     ],
 )
 def test_numbers_that_chains_may_share_are_no_failure(kernel, status):

@@ -216,20 +216,22 @@ def square(x):
     return x * x
 
 
-def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do():
-    parameters = refhmc.Parameters(x=Real(), s=Positive())
+@pytest.mark.parametrize("further", [False, swept(True)], ids=["gradient", "all orders"])
+def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do(further):
+    parameters, derivatives = refhmc.Parameters(x=Real(), s=Positive()), {}
+    if further:
+        derivatives["hessian"] = lambda values: np.array([[-1.0, 0.0], [0.0, 0.0]])
+        derivatives["third_derivative"] = lambda values: np.zeros((2, 2, 2))
     model = parameters.model(
-        lambda values: -half_square(values.x) - values.s,
-        lambda values: (-values.x, -1.0),
-        hessian=lambda values: np.array([[-1.0, 0.0], [0.0, 0.0]]),
-        third_derivative=lambda values: np.zeros((2, 2, 2)),
+        lambda values: -half_square(values.x) - values.s, lambda values: (-values.x, -1.0), **derivatives
     )
     q, M = np.array([0.3, 0.2]), np.array([[1.0, 2.0], [3.0, 4.0]])
     assert model.runs_as_python is None
     assert model.log_density(q) == pytest.approx(-0.5 * 0.3**2 - np.exp(0.2) + 0.2, rel=1e-14)
     np.testing.assert_allclose(model.gradient(q), [-0.3, 1 - np.exp(0.2)], rtol=1e-14)
-    np.testing.assert_allclose(model.hessian(q), [[-1, 0], [0, -np.exp(0.2)]], atol=1e-14)
-    np.testing.assert_allclose(model.trace(q, M), [0, -4 * np.exp(0.2)], atol=1e-13)
+    if further:
+        np.testing.assert_allclose(model.hessian(q), [[-1, 0], [0, -np.exp(0.2)]], atol=1e-14)
+        np.testing.assert_allclose(model.trace(q, M), [0, -4 * np.exp(0.2)], atol=1e-13)
 
 
 @pytest.mark.parametrize(
