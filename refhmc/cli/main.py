@@ -428,7 +428,8 @@ def print_result(model: Model, result: Result, advice: Recommended) -> None:
     )
     print(result.diverged)
     if advice.why:
-        on = [f"on {advice.metric}"] if advice.metric else []
+        of_metric = ", ".join(f"{name}={value}" for name, value in advice.metric_options)
+        on = [f"on {advice.metric}" + (f" ({of_metric})" if of_metric else "")] if advice.metric else []
         chosen = " with ".join([" ".join([advice.kernel, *on]), *(f"{name}={value}" for name, value in advice.options)])
         taken = f"{chosen}, since" if advice.kernel else "nuts, though"
         print(
@@ -461,7 +462,10 @@ def make_kernel(options: Any, model: Model) -> Any:
 
     known, advice = refhmc.kernels.KERNELS, advice_taken(options, model)
     kind = known[options.kernel or advice.kernel or ("dhmc" if len(model.discontinuous) else "nuts")]
-    word = options.metric or advice.metric or None
+    word = options.metric
+    if word is None and advice.metric:
+        word = Word(advice.metric)
+        word.options |= dict(advice.metric_options)
     metric, integrator = metric_and_integrator(options, None if word == AUTO else word)
     all_of_them = {key: getattr(options, key) for key in OF_A_KERNEL} | {"metric": metric, "integrator": integrator}
     given = (

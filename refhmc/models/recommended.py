@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 class Recommended(NamedTuple):
     """``kernel`` and ``metric`` as on the command line, "hmc" and "softabs", or "" for the defaults; ``why``, one clause;
-    ``options`` of the kernel, pairs of a name and a value.
+    ``options`` of the kernel and ``metric_options`` of its metric, pairs of a name and a value.
 
     With neither, ``why`` says what keeps the default from being right, and no other is known that costs as little.
     """
@@ -16,3 +16,4 @@ class Recommended(NamedTuple):
     metric: str = ""
     why: str = ""
     options: tuple[tuple[str, Any], ...] = ()
+    metric_options: tuple[tuple[str, Any], ...] = ()

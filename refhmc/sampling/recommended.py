@@ -6,6 +6,7 @@ from typing import Any
 
 from refhmc.kernels import DHMC, KERNELS, NUTS
 from refhmc.kernels.options import named
+from refhmc.metrics import METRICS
 
 
 def kernel_for(model: Any, kernel: Any) -> Any:
@@ -19,6 +20,8 @@ def recommended_kernel(model: Any) -> Any:
     """That of ``model.recommended``; else ``DHMC()`` where coordinates jump, and ``NUTS()``."""
     advice = getattr(model, "recommended", None)
     if advice is not None and advice.kernel:
-        metric = {"metric": advice.metric} if advice.metric else {}
+        metric: dict[str, Any] = {"metric": advice.metric} if advice.metric else {}
+        if advice.metric_options:
+            metric = {"metric": METRICS[advice.metric](**dict(advice.metric_options))}
         return KERNELS[advice.kernel](**metric, **dict(advice.options))
     return DHMC() if len(getattr(model, "discontinuous", ())) else NUTS()

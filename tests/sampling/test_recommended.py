@@ -13,8 +13,10 @@ import xarray
 import refhmc
 from refhmc import diagnostics
 from refhmc.cli.main import main
+from refhmc.numerics.convergence import ess
 from refhmc.sampling.recommended import recommended_kernel
 from tests.helpers.posteriors import z_scores
+from tests.helpers.sweeps import swept
 
 SHORT = {"draws": 2, "tune": 0, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
 
@@ -49,6 +51,20 @@ def test_sample_takes_it_and_a_kernel_that_is_given_comes_first():
     assert refhmc.models.Banana().recommended == pickle.loads(pickle.dumps(refhmc.models.Banana())).recommended
 
 
+@pytest.mark.parametrize("n", [swept(1), 2, swept(3), swept(5)])
+def test_a_funnel_of_few_is_sampled_rightly_by_default(n):
+    """Where an eigenvalue of the Hessian changes its sign in the midst of the draws. z of v and v^2 below the normal quantile
+    of 1e-5 / 4, in each case."""
+    model = refhmc.models.Funnel(n)
+    assert recommended_kernel(model).metric.alpha == 10
+    result = refhmc.sample(model, random_seed=4, progressbar=False, raw=True)
+    v = result.posterior["v"]
+    assert not result.sample_stats["diverging"].any()
+    for x, mean, sd in ((v, 0.0, 3.0), (v * v, 9.0, 9 * np.sqrt(2))):
+        z = (x.mean() - mean) / (sd / np.sqrt(ess(x[..., None])[0]))
+        assert abs(z) < scipy.stats.norm.isf(1e-5 / 4)
+
+
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
 def test_the_command_says_which_and_why(capsys, tmp_path):
@@ -58,6 +74,10 @@ def test_the_command_says_which_and_why(capsys, tmp_path):
     assert main(["sample", "eight-schools", *few]) == 0
     assert "kernel: nuts with target_accept=0.95, since" in capsys.readouterr().out
     assert main(["sample", "eight-schools", "--target-accept", "0.7", *few]) == 0
+    file = tmp_path / "few.py"
+    file.write_text("import refhmc\nmodel = refhmc.models.Funnel(2)\n")
+    assert main(["sample", f"{file}:model", *few]) == 0
+    assert "kernel: hmc on softabs (alpha=10.0), since" in capsys.readouterr().out
     assert "kernel:" not in capsys.readouterr().out
     assert main(["sample", "pac-bayes", *few, "--out", str(tmp_path / "steps.nc")]) == 0
     assert "kernel: dhmc with n_steps=40, since" in capsys.readouterr().out
