@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 COMPARED = 4  # starts at which a model's text is held against its functions
 CLOSE = 1e-6  # of the size of what is compared
-ROUNDING = (
-    1e-8  # of the size of L, in a difference of two: sums in another order, layers of a network in single precision
-)
+ROUNDING = 1e-8  # of the size of L, in a difference of two: other orders of sums, layers in single precision
 
 
 def sample_many(
