@@ -337,9 +337,9 @@ def main() -> None:
     with concurrent.futures.ThreadPoolExecutor(options.cores) as pool:
         figures = dict(zip(names, pool.map(on_a_core, names), strict=True))
     about["cores_used"] = options.cores
-    before, measured = measured_before()
+    before, when = measured_before()
     now = f"{about['date']} at {git('describe', '--always', '--dirty')}"
-    write(before | figures, measured | dict.fromkeys(names, now), about)
+    write(before | figures, when | dict.fromkeys(names, now), about)
 
 
 if __name__ == "__main__":
