@@ -1,5 +1,5 @@
-"""What warm-up makes of real geometries, beside peers: ``python -m validation.benchmarks.warmup [--seeds 5] [--cores 2]
-[--only years ...]``.
+"""What warm-up makes of real geometries, beside peers: ``python -m validation.benchmarks.warmup [--seeds 5] [--most 25]
+[--cores 2] [--only years ...]``.
 
 Four chains of 1,000 iterations of warm-up and 1,000 draws, one after another on one core, target acceptance 0.8, trees
 of depth 10 at most. refhmc's NUTS with its defaults, and with Stan's warm-up; nutpie with its diagonal and its low-rank
@@ -7,12 +7,14 @@ metric on the same compiled functions; NumPyro with a diagonal and a dense metri
 microcanonical sampler as it is there (4 chains of 1,000 + 5,000 transitions of two steps each on average, target 0.9), on the
 log density in jax.numpy, which has been compiled. Of each run: the least effective sample size of a coordinate for 1,000
 gradients, those of warm-up included, and for a second of sampling, warm-up included. Medians over the seeds, and their
-range; steps a draw; the largest R-hat. All samplers of a problem take a seed in turn; a sampler that has run 120 s takes no
-other, and one whose run took longer than 120 s is stopped and has no figure. With ``--cores 2`` two problems run side by
+range; steps a draw; the largest R-hat. All samplers of a problem take a seed in turn: five seeds, and as many as 25 while a
+sampler has run less than 20 s; one that has run 120 s takes no other, and one whose run took longer than 120 s is stopped
+and has no figure. With ``--cores 2`` two problems run side by
 side. Problems that a run leaves out keep their figures; when each was measured, and of which commit, stands below the tables.
 
-A ratio is that of refhmc to the peer with the best median, of each seed that both have; beside its median stands its range:
-of five pairs, an interval of the median that holds in 94 of 100.
+A ratio is that of refhmc to the peer with the best median, of each seed that both have; beside its median stands an interval
+that holds the median in 94 of 100 cases at least: of five pairs their range, of more those of the sorted ratios between which
+the binomial law puts it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.stats
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -42,7 +45,7 @@ from validation.benchmarks.nutpie_models import nutpie_model, read_trace
 from validation.benchmarks.posteriors import POSTERIORS, Posterior, check_same
 from validation.two_trees import git
 
-CAP, COMPILING, MICROCANONICAL = 120.0, 600.0, 5000
+CAP, QUICK, COMPILING, MICROCANONICAL = 120.0, 20.0, 600.0, 5000
 READY = "ready"
 KEPT = common.RESULTS / "warmup.json"
 Run = samplers.Run
@@ -211,14 +214,15 @@ class Sampler:
         except EOFError:
             return None
 
-    def take(self, seed: int) -> None:
+    def take(self, seed: int, enough: bool) -> None:
+        """Run a seed; no other after it if the sampler has run as long as is allowed, less where there are ``enough``."""
         self.connection.send(seed)
         figures = self.answer(1.25 * CAP)  # R-hat and ESS are of this time, too
         if isinstance(figures, str):
             self.why_none, figures = figures, None
         if figures is not None and figures.seconds <= CAP:
             self.found.append(figures)
-        self.over = figures is None or sum(each.seconds for each in self.found) > CAP
+        self.over = figures is None or sum(each.seconds for each in self.found) > (QUICK if enough else CAP)
 
     def stop(self) -> None:
         self.process.kill()
@@ -228,13 +232,13 @@ class Sampler:
 Found = dict[str, list[Figures] | str]  # of each sampler its figures, seed by seed, or why it has none
 
 
-def measured(problem: str, seeds: int, core: int | None) -> Found:
+def measured(problem: str, seeds: int, most: int, core: int | None) -> Found:
     """The samplers in turn, in another order for each seed."""
     running = {name: Sampler(problem, name, core) for name in SAMPLERS}
-    for seed in range(1, seeds + 1):
+    for seed in range(1, max(seeds, most) + 1):
         for name in np.random.default_rng(seed).permutation(list(running)):
             if not running[name].over:
-                running[name].take(seed)
+                running[name].take(seed, seed >= seeds)
             if running[name].over:
                 running[name].stop()
     for each in running.values():
@@ -257,6 +261,12 @@ def ratios(found: Found) -> dict[str, tuple[str, list[float]]]:
 
 def spread(values: Any) -> str:
     return f"{min(values):.3g}..{max(values):.3g}"
+
+
+def interval(ratios: list[float]) -> str:
+    """Of the median: from the k-th least to the k-th largest of n, k the largest for which P(Bin(n, 1/2) < k) <= 1/32."""
+    k = max(1, int(scipy.stats.binom.ppf(1 / 32 + 1e-9, len(ratios), 0.5)))
+    return spread(sorted(ratios)[k - 1 : len(ratios) - k + 1])
 
 
 def rows_of(problem: str, found: Found) -> list[list[str]]:
@@ -291,7 +301,7 @@ def write(figures: dict[str, Found], measured: dict[str, str], about: dict[str, 
     table = []
     for problem, each in compared.items():
         there = [each.get(title, ("none to compare with", [np.nan])) for title in RATIOS]
-        table.append([problem, *(f"{np.median(r):.2f} ({spread(r)}), {best}" for best, r in there)])
+        table.append([problem, *(f"{np.median(r):.2f} ({interval(r)}), {best}" for best, r in there)])
     medians = [[np.median(each[title][1]) for each in compared.values() if title in each] for title in RATIOS]
     table.append(["*median; least*", *(f"{np.median(m):.2f}; {min(m):.2f}" for m in medians)])
     header = ["problem", "sampler", "ESS / 1,000 gradients", "range", "ESS / s", "range", "steps", "R-hat", "seeds"]
@@ -314,6 +324,7 @@ def is_meant(name: str, word: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--most", type=int, default=25, help="seeds of a sampler whose runs are short")
     parser.add_argument("--cores", type=int, default=1, help="problems at the same time, each on a core of its own")
     parser.add_argument("--only", nargs="*", help="problems, by their names or by words in them")
     options = parser.parse_args()
@@ -328,7 +339,7 @@ def main() -> None:
     def on_a_core(problem: str) -> Found:
         core = free.get()
         try:
-            found = measured(problem, options.seeds, core)
+            found = measured(problem, options.seeds, options.most, core)
         finally:
             free.put(core)
         print(common.table(["problem", *["" for _ in range(8)]], rows_of(problem, found)), flush=True)
