@@ -1,8 +1,8 @@
 """What warm-up has learned, for the user: the step size, the metric, HMC's trajectory length, how they came about; and a
 warm-up that begins from it.
 
-A step size, and a length, belong to the metric under which they were learned: a run takes them with that metric, or where its
-own differs from it by less than chance makes of two chains.
+A step size, and a length, belong to the metric and the integrator with which they were learned: a run takes them with these,
+the metric to within what chance makes of two chains.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ SAME = 1.5  # of a variance: a metric that differs by less asks for no other ste
 class Adapted(NamedTuple):
     """Of one chain. ``metric``: with its values, so that a kernel takes it as it is; None where it is somebody else's.
     ``history`` (windows, 6): the columns ``HISTORY`` of :mod:`refhmc.adaptation.from_pairs`. ``length``, ``jitter``: of HMC's
-    trajectories, where the kernel gives no length; else None and 0."""
+    trajectories, where the kernel gives no length; else None and 0. ``integrator``: its name, "" where it is not known."""
 
     step_size: float
     metric: Any
     history: np.ndarray
     length: float | None = None
     jitter: float = 0.0
+    integrator: str = ""
 
 
 def adapted_of(block: Any) -> Adapted:
@@ -59,10 +60,17 @@ def adapted_of(block: Any) -> Adapted:
     elif isinstance(kind, Diagonal):
         metric = Diagonal(block.vecs[0].copy())
     done, settings = block.history[:, 0] > 0, block.settings[0]
-    learned = Adapted(float(settings.step_size), metric, block.history[done].copy())
+    steps = integrator_of(block.plan.dynamics.integrator)
+    learned = Adapted(float(settings.step_size), metric, block.history[done].copy(), integrator=steps)
     if not block.plan.learns_length:
         return learned
     return learned._replace(length=float(settings.trajectory_length), jitter=float(settings.length_jitter))
+
+
+def integrator_of(integrator: Any) -> str:
+    """Its class, and of a composition what it is made of; the same step size serves whatever its solver's options are."""
+    base, name = getattr(integrator, "base", None), type(integrator).__name__
+    return name if base is None else f"{name} of {integrator_of(base)}"
 
 
 def is_known(metric: Any) -> bool:
@@ -72,13 +80,15 @@ def is_known(metric: Any) -> bool:
 
 def begin_from(block: Any, adapted: Adapted) -> None:
     """Let the block's metric, if it is learned, its step size, if it is adapted, and its trajectory length, if the kernel gives
-    none, be these. Raises ValueError where these belong to another metric."""
+    none, be these. Raises ValueError where these belong to another metric, or to another integrator."""
     plan, settings = block.plan, block.settings[0]
     adapts, takes_length = bool(plan.warmup[0].adapt_step), plan.learns_length and adapted.length is not None
     if plan.dynamics.metric.learns:
         take_metric(block, adapted.metric)
     elif adapts or takes_length:
         check_metric(plan.dynamics.metric, adapted.metric, plan.conditional.model.dim)
+    if adapts or takes_length:
+        check_integrator(integrator_of(plan.dynamics.integrator), adapted.integrator)
     block.progress[0].given = 1
     settings.max_depth = plan.max_depth  # early trees are limited where no metric is known
     if adapts:
@@ -113,6 +123,16 @@ def check_metric(kind: Any, metric: Any, d: int) -> None:
     )
 
 
+def check_integrator(kinds: str, learned: str) -> None:
+    """Raise ValueError where a step size was ``learned`` by another integrator than the kernel's."""
+    if learned not in ("", kinds):
+        raise ValueError(
+            f"warmup: the step size was learned by the integrator {learned}, and the kernel's is {kinds}, for which it may be "
+            "far off: take a kernel with the integrator of the result, or leave out warmup and take the result's metric, "
+            "metric=result.adapted[0].metric"
+        )
+
+
 def is_same(kind: Any, metric: Any, d: int) -> bool:
     """Whether both are one metric: of constant ones M^-1 to within the factor ``SAME``, of others their options.
     Somebody else's metric is not kept, and is taken for the kernel's own."""
@@ -141,7 +161,7 @@ def name_of(metric: Any) -> str:
 def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
     """A group of the ArviZ object, the chains' ``numbers`` its coordinate: directions in rows, as many as the most that a chain
     has, NaN where it has fewer. The attribute ``metric`` is its name, "none" of somebody else's; ``options`` has, as JSON,
-    those of a metric that was not learned."""
+    those of a metric that was not learned; ``integrator`` is its class."""
     import xarray as xr
 
     metric = chains[0].metric
@@ -163,6 +183,7 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
         variables[name] = (("chain", *axes[name]), whole)
     plain = {name: np.asarray(value).tolist() for name, value in options.items()}
     about = {"metric": "none" if metric is None else metric.name, "options": json.dumps(plain)}
+    about["integrator"] = chains[0].integrator
     return xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
 
 
@@ -180,7 +201,8 @@ def from_dataset(group: xarray.Dataset) -> list[Adapted]:
         history = values.pop("history")
         history = history[np.isfinite(history).all(axis=1)]
         metric = None if kind is None else kind(**options, **values)
-        learned = Adapted(float(group["step_size"].values[k]), metric, history)
+        integrator = group.attrs.get("integrator", "")
+        learned = Adapted(float(group["step_size"].values[k]), metric, history, integrator=integrator)
         if "trajectory_length" in group:
             length, jitter = (float(group[name].values[k]) for name in ("trajectory_length", "length_jitter"))
             learned = learned._replace(length=length, jitter=jitter)

@@ -17,6 +17,7 @@ from refhmc.adaptation.from_pairs import cholesky_factor, put
 from refhmc.adaptation.windows import growing_windows
 from refhmc.core.arviz import read_tree
 from refhmc.core.sample_stats import N_STATS, STATS
+from refhmc.integrators import ExplicitTao, Leapfrog, Yoshida
 from refhmc.metrics import Dense, Diagonal, Identity, LowRank, SoftAbs, Tridiagonal
 from refhmc.sampling.chain import Chain, make_plan
 from tests.helpers.low_rank_metrics import low_rank_metric
@@ -351,6 +352,24 @@ def test_a_metric_that_is_given_is_the_same_in_a_file(metric, tmp_path):
 def test_a_step_size_of_another_metric_is_refused(learned, kernel, words):
     with pytest.raises(ValueError, match=f"warmup: the step size was .*{words}"):
         refhmc.sample(learned_model(), kernel, warmup=learned, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("integrator", "name"), [(Yoshida(Leapfrog()), "Yoshida of Leapfrog"), (ExplicitTao(1.0), "ExplicitTao")]
+)
+def test_a_step_size_of_another_integrator_is_refused(learned, integrator, name, tmp_path):
+    model, metric = learned_model(), learned.adapted[0].metric
+    learned.to_arviz().to_netcdf(tmp_path / "result.nc")
+    for warmup in (learned, read_tree(tmp_path / "result.nc")):
+        with pytest.raises(
+            ValueError, match=f"learned by the integrator Leapfrog, and the kernel's is {name}, .* take"
+        ):
+            refhmc.sample(
+                model, refhmc.HMC(metric=metric, integrator=integrator, trajectory_length=1.0), warmup=warmup, **QUIET
+            )
+    kernel = refhmc.HMC(metric=metric, integrator=integrator, trajectory_length=1.0, step_size=0.1)
+    result = refhmc.sample(model, kernel, warmup=learned, tune=0, draws=5, **QUIET)
+    assert np.all(result.sample_stats["step_size"] == 0.1)
 
 
 def test_a_step_size_goes_with_its_metric_however_that_is_written(learned):
