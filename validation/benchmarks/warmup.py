@@ -300,8 +300,8 @@ def write(figures: dict[str, Found], measured: dict[str, str], about: dict[str, 
     compared = {problem: ratios(found) for problem, found in figures.items()}
     table = []
     for problem, each in compared.items():
-        there = [each.get(title, ("none to compare with", [np.nan])) for title in RATIOS]
-        table.append([problem, *(f"{np.median(r):.2f} ({interval(r)}), {best}" for best, r in there)])
+        said = {title: f"{np.median(r):.2f} ({interval(r)}), {best}" for title, (best, r) in each.items()}
+        table.append([problem, *(said.get(title, "none of both in time") for title in RATIOS)])
     medians = [[np.median(each[title][1]) for each in compared.values() if title in each] for title in RATIOS]
     table.append(["*median; least*", *(f"{np.median(m):.2f}; {min(m):.2f}" for m in medians)])
     header = ["problem", "sampler", "ESS / 1,000 gradients", "range", "ESS / s", "range", "steps", "R-hat", "seeds"]
