@@ -54,31 +54,6 @@ def _kept_njit(function: Callable, *bound: Any, pipeline_class: Any = SelfContai
                 return compile_or_load(signature)
 
         dispatcher._cache, dispatcher.compile = cache, compile_in_turn
-    return _remembered(dispatcher)
-
-
-def _remembered(dispatcher: Any) -> Any:
-    """The same; where it is a pointer, what Numba asks of it is answered from memory.
-
-    At each call from Python Numba asks twice for the compiled version of each pointer, then LLVM for its address. It hashes
-    types for the one and looks through all objects of the process for the other: a tenth of a millisecond in all, and more
-    in a process that has compiled much.
-    """
-    if numba.config.DISABLE_JIT:
-        return dispatcher
-    find = dispatcher.get_compile_result
-    # By the identity of a signature, of which Numba has one for each place that asks; kept, so that no other has that identity.
-    known: dict[int, tuple[Any, Any]] = {}
-
-    def get_compile_result(signature: Any) -> Any:
-        if id(signature) not in known:
-            found = find(signature)
-            if "get_pointer_to_function" not in vars(found.library):
-                found.library.get_pointer_to_function = functools.cache(found.library.get_pointer_to_function)
-            known[id(signature)] = signature, found
-        return known[id(signature)][1]
-
-    dispatcher.get_compile_result = get_compile_result
     return dispatcher
 
 
@@ -166,7 +141,7 @@ def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
     """As :func:`jit`, for a function that closes over compiled ones, ``known``, and is compiled as a whole with all that it
     calls; ``identity`` says which they are (None: not kept)."""
     if identity is None:
-        return _remembered(numba.njit(pipeline_class=Whole, **CORE)(function))
+        return numba.njit(pipeline_class=Whole, **CORE)(function)
     # Numba numbers the functions of a process; of two that were kept by different ones, the numbers may be the same.
     function.__qualname__ += f".{identity[:24]}"
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
@@ -286,7 +261,7 @@ def jit_calling_python(function: Callable) -> Any:
 def jit_anew(function: Callable) -> Any:
     """For what each process compiles for itself: a user's function, and what is made of one."""
     whole, part = (numba.njit(pipeline_class=each, **OPTIONS) for each in (SelfContained, Part))
-    return _with_part(_remembered(whole(function)), lambda: part(function))
+    return _with_part(whole(function), lambda: part(function))
 
 
 if numba.config.DISABLE_JIT:

@@ -13,13 +13,13 @@ from typing import Any
 import llvmlite.binding
 import numba
 from llvmlite import ir
-from numba import types as nb
 from numba.core import cgutils
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from numba.extending import intrinsic
 
 from refhmc.core.compiled import Entry
 from refhmc.core.identity import identity_of
+from refhmc.core.pointer_type import Pointer
 
 _functions: dict[str, Any] = {}  # those that symbols stand for: code that calls them may outlive whoever made it
 _lock = threading.RLock()
@@ -31,7 +31,7 @@ def by_address(function: Any, signature: Any = None) -> Any:
         function, signature = function.dispatcher, function.signature()
     if numba.config.DISABLE_JIT:
         return lambda: function
-    kind, symbol = nb.FunctionType(signature), symbol_of(function, signature)
+    kind, symbol = Pointer(signature), symbol_of(function, signature)
 
     @intrinsic
     def pointer(_: Any) -> Any:

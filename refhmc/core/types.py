@@ -40,6 +40,7 @@ from numba import types as nb
 
 from refhmc.core import records
 from refhmc.core.compiled import jit_inline, silence_experimental
+from refhmc.core.pointer_type import Pointer
 from refhmc.core.sample_stats import STATS
 
 silence_experimental()
@@ -65,24 +66,24 @@ OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
 )
 
 DATA = MATRIX
-VALUE_AND_GRADIENT = nb.FunctionType(nb.float64(VECTOR, DATA, VECTOR))
-METRIC_OF_MODEL = nb.FunctionType(nb.void(VECTOR, DATA, MATRIX))
-TRACE = nb.FunctionType(nb.void(VECTOR, DATA, MATRIX, VECTOR))
-CHANGE = nb.FunctionType(nb.float64(VECTOR, DATA, nb.int64, nb.float64, nb.float64))
+VALUE_AND_GRADIENT = Pointer(nb.float64(VECTOR, DATA, VECTOR))
+METRIC_OF_MODEL = Pointer(nb.void(VECTOR, DATA, MATRIX))
+TRACE = Pointer(nb.void(VECTOR, DATA, MATRIX, VECTOR))
+CHANGE = Pointer(nb.float64(VECTOR, DATA, nb.int64, nb.float64, nb.float64))
 MODEL = nb.Tuple((DATA, VALUE_AND_GRADIENT, METRIC_OF_MODEL, TRACE, CHANGE))
 WORK = nb.Tuple((MATRIX, STACK, OPTIONS, CACHE, COUNTERS, STATUS))
 
 METRIC = nb.Tuple(
     (
         nb.int64,
-        nb.FunctionType(nb.boolean(MODEL, WORK)),
-        nb.FunctionType(nb.void(VECTOR, WORK, VECTOR)),
-        nb.FunctionType(nb.void(MODEL, VECTOR, nb.float64, nb.float64, WORK, VECTOR, VECTOR)),
-        nb.FunctionType(nb.void(VECTOR, WORK, VECTOR)),
+        Pointer(nb.boolean(MODEL, WORK)),
+        Pointer(nb.void(VECTOR, WORK, VECTOR)),
+        Pointer(nb.void(MODEL, VECTOR, nb.float64, nb.float64, WORK, VECTOR, VECTOR)),
+        Pointer(nb.void(VECTOR, WORK, VECTOR)),
     )
 )
-REFRESH = nb.FunctionType(nb.float64(MODEL, METRIC, MATRIX, VECTOR, nb.boolean, WORK))
-STEP = nb.FunctionType(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
+REFRESH = Pointer(nb.float64(MODEL, METRIC, MATRIX, VECTOR, nb.boolean, WORK))
+STEP = Pointer(nb.float64(MODEL, METRIC, MATRIX, nb.float64, WORK, MATRIX))
 
 # Kinds of dynamics. JUMPING: the momentum is that of discontinuous HMC (:mod:`refhmc.metrics.laplace`).
 SMOOTH, JUMPING = range(2)
@@ -90,9 +91,9 @@ DYNAMICS = nb.Tuple((nb.int64, REFRESH, STEP, METRIC))
 RANDOMNESS = nb.Tuple((nb.npy_rng, VECTOR, INTEGERS))
 WORKSPACE = nb.Tuple((STACK, STACK, VECTOR, MATRIX, TRAJECTORY, WORK))
 # Takes the other coordinates of a full position over into the data of a conditional (:mod:`refhmc.models.conditionals`).
-CONDITION = nb.FunctionType(nb.void(VECTOR, DATA))
+CONDITION = Pointer(nb.void(VECTOR, DATA))
 # transition(dynamics, model, workspace, randomness, settings, stats, control) -> outcome
-TRANSITION = nb.FunctionType(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, SETTINGS, STATS_ROW, CONTROL))
+TRANSITION = Pointer(nb.int64(DYNAMICS, MODEL, WORKSPACE, RANDOMNESS, SETTINGS, STATS_ROW, CONTROL))
 
 
 class Model(NamedTuple):

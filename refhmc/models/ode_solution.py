@@ -43,6 +43,7 @@ from refhmc.core.compiled import (
 )
 from refhmc.core.identity import identity_of
 from refhmc.core.point import copy_row
+from refhmc.core.pointer_type import Pointer
 from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, PythonModelWarning, ShapeError
@@ -51,7 +52,7 @@ from refhmc.numerics.runge_kutta import NOT_FINITE, ROOM, SOLVED, in_words, inte
 
 NO_THIRD = "it needs the third derivatives of the right-hand side, ODE(..., third=...)"
 EQUATIONS = nb.void(types.VECTOR, nb.float64, types.VECTOR)
-POINTER = nb.FunctionType(EQUATIONS)
+POINTER = Pointer(EQUATIONS)
 SOLVERS = ("runge_kutta", "lsoda", "auto")
 _odeint_lock = threading.RLock()  # SciPy's Fortran keeps the state of an integration in global variables
 

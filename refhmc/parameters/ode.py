@@ -28,6 +28,7 @@ from numba import types as nb
 from refhmc.core import types
 from refhmc.core.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.core.point import copy_row
+from refhmc.core.pointer_type import Pointer
 from refhmc.core.pointers import by_address
 from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, ModelError, ShapeError
@@ -118,7 +119,7 @@ def put(T: np.ndarray, a: int, b: int, c: int, value: float) -> None:
 def terms_signature() -> Any:
     integers, arrays = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.VECTOR, types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
-    return nb.float64(nb.FunctionType(LAW), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *arrays)
+    return nb.float64(Pointer(LAW), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *arrays)
 
 
 @entry(terms_signature, "the posterior of an ODE")
@@ -191,7 +192,7 @@ def information_signature() -> Any:
     integers, out = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
     return nb.void(
-        nb.FunctionType(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out
+        Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out
     )
 
 

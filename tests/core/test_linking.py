@@ -16,6 +16,7 @@ from numba.core import compiler
 
 from refhmc.core import linking
 from refhmc.core.compiled import jit, jit_anew, jit_sum, silence_experimental
+from refhmc.core.pointer_type import Pointer, keep_address
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -249,7 +250,7 @@ def test_a_part_is_kept_and_loaded(tmp_path):
 @compiles
 def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
     """Also of a function that is handed over by itself and by several callers; one of a wrong type is refused each time."""
-    double, real = jit_anew(lambda x: 2.0 * x), nb.FunctionType(nb.float64(nb.float64))
+    double, real = jit_anew(lambda x: 2.0 * x), Pointer(nb.float64(nb.float64))
     callers = [numba.njit(nb.float64(real, nb.float64))(f) for f in (lambda f, x: f(x), lambda f, x: 1.0 + f(f(x)))]
     silence_experimental()
     assert [call(double, 3.0) for call in callers] == [6.0, 13.0]
@@ -263,6 +264,8 @@ def test_a_pointer_s_address_is_looked_up_once(monkeypatch):
     for _ in range(2):
         with pytest.raises(TypeError, match="mismatch of return type"):
             callers[0](whole, 3.0)
+    with pytest.raises(TypeError, match="expected a function that Numba compiles, of the signature .*, got <built-in"):
+        keep_address(abs, real)
 
 
 def test_options_are_equal_where_numba_finds_them_equal():
