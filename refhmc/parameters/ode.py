@@ -191,9 +191,7 @@ def add_terms(
 def information_signature() -> Any:
     integers, out = (types.INTEGERS, types.INTEGERS, types.MATRIX), (types.MATRIX, types.STACK)
     data = (types.MATRIX, types.MATRIX, types.MATRIX)
-    return nb.void(
-        Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out
-    )
+    return nb.void(Pointer(INFORMATION), nb.float64, nb.int64, *data, *integers, types.VECTOR, types.VECTOR, *out)
 
 
 @entry(information_signature, "the Fisher metric of an ODE")
