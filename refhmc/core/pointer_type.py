@@ -56,6 +56,9 @@ def keep_address(function: Any, kind: Pointer) -> int:
     if not hasattr(function, "get_compile_result"):
         raise TypeError(f"expected a function that Numba compiles, of the signature {kind.signature}, got {function!r}")
     found = function.get_compile_result(kind.signature)
+    returned, wanted = found.signature.return_type, kind.signature.return_type
+    if returned != wanted:  # which Numba says itself from some version on
+        raise TypeError(f"mismatch of return type: {function!r} returns {returned}, expected {wanted}")
     address = int(found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
     setattr(function, kind.attribute, address)
     return address
