@@ -7,11 +7,10 @@ reason), which repeated pairs of the same two processes cannot tell from a diffe
 of :mod:`validation.benchmarks.timed_rows`, and start-up. Before anything is timed, each tree's core is compiled; the
 processes that are timed load it.
 
-The figure is the median over the pairs of time now / time before. Its interval is that of the sign test, by order
-statistics: with n independent pairs, of one median ratio, the k-th least and the k-th greatest ratio enclose it unless
-fewer than k pairs lie on one side of it, at most 2 P(Binomial(n, 1/2) < k); k is the largest for which this is at most 5 %
-(n = 30: k = 10, 95.7 %). It assumes nothing of the noise's law, and single disturbed pairs do not move it. "below 1.03": all
-of the interval is; "above 1.03": all of it is not; "undecided" otherwise, and with fewer than six pairs always.
+The figure is the median over the pairs of time now / time before, with its interval by the sign test at 95 % (n = 30:
+k = 10, 95.7 %; :mod:`validation.benchmarks.median`). It assumes nothing of the noise's law, and single disturbed pairs do not
+move it. "below 1.03": all of the interval is; "above 1.03": all of it is not; "undecided" otherwise, and with fewer than six
+pairs always.
 
 The clock is the time of the processor that the process used, since other work on the machine lengthens the wall's;
 ``--clock wall`` decides by that one. Both are in the file of results.
@@ -34,6 +33,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from validation.benchmarks import common
+from validation.benchmarks.median import median_interval, rank
 from validation.two_trees import Tree, commit_beside, git, present_tree
 
 WORKER = pathlib.Path(__file__).resolve().with_name("timed_rows.py")
@@ -146,23 +146,6 @@ def take_round(k: int, before: Tree, now: Tree, results: dict[str, dict]) -> Non
                 found["same_draws"] = all(p["before"].get("draws") == p["now"].get("draws") for p in found["pairs"])
 
 
-def rank(n: int) -> int:
-    """The largest k with 2 P(Binomial(n, 1/2) < k) <= 5 %; 0 if there is none."""
-    k, below = 0, 0.0
-    while True:
-        below += math.comb(n, k) / 2**n  # P(Binomial <= k) = P(Binomial < k + 1)
-        if 2 * below > 1 - CONFIDENCE + 1e-12:
-            return k
-        k += 1
-
-
-def median_interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The median and its interval of the module's text; without limits where there are too few."""
-    ordered, k = sorted(ratios), rank(len(ratios))
-    limits = (ordered[k - 1], ordered[-k]) if k else (0.0, math.inf)
-    return statistics.median(ordered), *limits
-
-
 def verdict(low: float, high: float) -> str:
     if high < LIMIT:
         return f"below {LIMIT}"
@@ -172,7 +155,7 @@ def verdict(low: float, high: float) -> str:
 def summary(measured: dict, clock: str) -> dict:
     """Median ratio, interval, verdict and median milliseconds by one clock."""
     pairs = measured["pairs"]
-    middle, low, high = median_interval([pair["now"][clock] / pair["before"][clock] for pair in pairs])
+    middle, low, high = median_interval((pair["now"][clock] / pair["before"][clock] for pair in pairs), CONFIDENCE)
     times = {when: statistics.median(pair[when][clock] for pair in pairs) * 1e3 for when in ("before", "now")}
     return {"ratio": middle, "low": low, "high": high, "verdict": verdict(low, high), "milliseconds": times}
 
@@ -221,7 +204,7 @@ def main() -> None:
         times = [f"{by['milliseconds'][when]:.1f}" for when in ("before", "now")]
         word = by["verdict"] + ("" if found["same_draws"] else ", other draws")
         lines.append([row, *times, f"{by['ratio']:.3f}", f"{by['low']:.3f}..{by['high']:.3f}", word])
-    coverage = 1 - 2 * sum(math.comb(chosen.pairs, j) for j in range(rank(chosen.pairs))) / 2**chosen.pairs
+    coverage = 1 - 2 * sum(math.comb(chosen.pairs, j) for j in range(rank(chosen.pairs, CONFIDENCE))) / 2**chosen.pairs
     text = (
         f"Milliseconds ({chosen.clock}) for the same work at {commits['before']} and now ({commits['now']}), medians of "
         f"{chosen.pairs} pairs in alternating order; the\nmedian of now / before in one pair, its interval of "

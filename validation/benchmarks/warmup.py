@@ -33,7 +33,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -41,11 +40,13 @@ if __package__ in (None, ""):
 import refhmc
 from refhmc import diagnostics
 from validation.benchmarks import common, samplers
+from validation.benchmarks.median import median_interval
 from validation.benchmarks.nutpie_models import nutpie_model, read_trace
 from validation.benchmarks.posteriors import POSTERIORS, Posterior, check_same
 from validation.two_trees import git
 
 CAP, QUICK, COMPILING, MICROCANONICAL = 120.0, 20.0, 600.0, 5000
+CONFIDENCE = 15 / 16
 READY = "ready"
 KEPT = common.RESULTS / "warmup.json"
 Run = samplers.Run
@@ -263,12 +264,6 @@ def spread(values: Any) -> str:
     return f"{min(values):.3g}..{max(values):.3g}"
 
 
-def interval(ratios: list[float]) -> str:
-    """Of the median: from the k-th least to the k-th largest of n, k the largest for which P(Bin(n, 1/2) < k) <= 1/32."""
-    k = max(1, int(scipy.stats.binom.ppf(1 / 32 + 1e-9, len(ratios), 0.5)))
-    return spread(sorted(ratios)[k - 1 : len(ratios) - k + 1])
-
-
 def rows_of(problem: str, found: Found) -> list[list[str]]:
     rows = []
     for sampler, runs in found.items():
@@ -300,7 +295,10 @@ def write(figures: dict[str, Found], measured: dict[str, str], about: dict[str, 
     compared = {problem: ratios(found) for problem, found in figures.items()}
     table = []
     for problem, each in compared.items():
-        said = {title: f"{np.median(r):.2f} ({interval(r)}), {best}" for title, (best, r) in each.items()}
+        said = {}
+        for title, (best, r) in each.items():
+            middle, low, high = median_interval(r, CONFIDENCE)
+            said[title] = f"{middle:.2f} ({low:.3g}..{high:.3g}), {best}"
         table.append([problem, *(said.get(title, "none of both in time") for title in RATIOS)])
     medians = [[np.median(each[title][1]) for each in compared.values() if title in each] for title in RATIOS]
     table.append(["*median; least*", *(f"{np.median(m):.2f}; {min(m):.2f}" for m in medians)])
