@@ -14,7 +14,7 @@ side. Problems that a run leaves out keep their figures; when each was measured,
 
 A ratio is that of refhmc to the peer with the best median, of each seed that both have; beside its median stands an interval
 that holds the median in 94 of 100 cases at least: of five pairs their range, of more those of the sorted ratios between which
-the binomial law puts it.
+the binomial law puts it; of fewer pairs there is none.
 """
 
 from __future__ import annotations
@@ -298,7 +298,8 @@ def write(figures: dict[str, Found], measured: dict[str, str], about: dict[str, 
         said = {}
         for title, (best, r) in each.items():
             middle, low, high = median_interval(r, CONFIDENCE)
-            said[title] = f"{middle:.2f} ({low:.3g}..{high:.3g}), {best}"
+            limits = f"{low:.3g}..{high:.3g}" if low > 0 else f"{len(r)} pairs"
+            said[title] = f"{middle:.2f} ({limits}), {best}"
         table.append([problem, *(said.get(title, "none of both in time") for title in RATIOS)])
     medians = [[np.median(each[title][1]) for each in compared.values() if title in each] for title in RATIOS]
     table.append(["*median; least*", *(f"{np.median(m):.2f}; {min(m):.2f}" for m in medians)])
