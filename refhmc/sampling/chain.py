@@ -242,7 +242,7 @@ def loop_for(n_blocks: int) -> Entry:
 def control_record(control: np.ndarray | None) -> np.record:
     """A chain's row of ``control``, (N_CONTROL,) integers, as compiled code takes it."""
     row = np.zeros(N_CONTROL, np.int64) if control is None else control
-    return row.view(CONTROL).view(np.recarray)[0]
+    return row.view(CONTROL)[0]
 
 
 class BlockPlan(NamedTuple):
