@@ -87,7 +87,7 @@ class Checkpoint:
         self.force = force
         self.forced: list[str] = []
         self.folder = pathlib.Path(folder)
-        self.run = run
+        self.run, self._draws = run, run.get("draws")
         self._writer = FileLock(self.folder / "writer.lock")
         self._next_save: dict[int, float] = {}
         self._on_disk: dict[int, OnDisk] = {}
@@ -132,10 +132,13 @@ class Checkpoint:
             raise CheckpointError(
                 f"the checkpoint in {self.folder} is of another run ({'; '.join(list(found.values())[:CLAUSES])}{more})"
             )
-        if there.get("draws") != self.run.get("draws"):
-            there = {**there, "draws": self.run.get("draws")}
-            write_atomically(self.folder / "run.json", json.dumps(there, indent=1).encode())
-        self.run = there
+        self._draws, self.run = self.run.get("draws"), there
+
+    def keep_draws(self) -> None:
+        """Into ``run.json``, how many draws are asked for now."""
+        if self.run.get("draws") != self._draws:
+            self.run = {**self.run, "draws": self._draws}
+            write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
 
     def close(self) -> None:
         """Nothing is written from now on; let go of the folder."""
