@@ -155,4 +155,6 @@ def made_of(said: Any, name: str = "") -> Any:
         return kind(**{key: made_of(value, key) for key, value in said.items() if key != "name"})
     if name == "blocks":
         return {tuple(block) if isinstance(block, list) else block: made_of(each) for block, each in said}
+    if name == "decay":  # (b, gamma), which are no array
+        return said if said is None else tuple(said)
     return np.array(said) if isinstance(said, list) else said

@@ -75,6 +75,7 @@ KERNELS = [
     ),
     refhmc.Gibbs({(0,): refhmc.NUTS(), tuple(range(1, 11)): refhmc.HMC(n_steps=3)}),
     refhmc.HMC(trajectory_length=1.5, length_jitter=0.1, step_size=0.2),
+    refhmc.SGLD(step_size=0.1, decay=(10, 0.5)),
 ]
 
 
