@@ -18,6 +18,7 @@ from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators import ExplicitTao
 from refhmc.kernels.blocks import block_indices, indices_of, kernels_of
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.chain import Chain, make_plan
 from refhmc.sampling.chain_run import chain_generator
 from tests.helpers.laws import LAWS
@@ -44,6 +45,14 @@ def test_names_and_indices():
     volatility = refhmc.models.StochasticVolatility(T=5)
     assert block_indices(volatility, ("beta", "sigma", "phi")).tolist() == [5, 6, 7]
     assert list(kernels_of(Gibbs({"x": NUTS(), ("beta", "phi"): NUTS(), (6,): NUTS()}))) == ["x", "beta_phi", "block2"]
+
+
+def test_blocks_are_plain_and_kernels_can_be_words():
+    indices = Gibbs({tuple(np.arange(2)): "nuts", range(2, 4): HMC(n_steps=3), np.int64(4): "hmc"})
+    plain = Gibbs({(0, 1): NUTS(), (2, 3): HMC(n_steps=3), 4: HMC()})
+    assert indices.blocks == plain.blocks
+    assert kernel_as_json(indices) == kernel_as_json(plain)
+    assert [each.tolist() for each in indices_of(refhmc.models.Funnel(4), indices)] == [[0, 1], [2, 3], [4]]
 
 
 def pair(constrain, **options):
@@ -84,7 +93,9 @@ def test_a_variable_that_no_coordinate_changes_is_named():
     [
         ({}, ValueError, "blocks must map"),
         ([NUTS()], ValueError, "blocks must map"),
-        ({"x": "nuts"}, TypeError, "block 'x': the kernel must be"),
+        ({"x": "nutz"}, ValueError, "block 'x': the kernel must be .* one of the words .*nuts"),
+        ({"x": "auto"}, ValueError, "block 'x': the kernel cannot be 'auto'"),
+        ({(0, 1): NUTS(), range(2): NUTS()}, ValueError, "two blocks are the same"),
         ({"x": Gibbs({"x": NUTS()})}, TypeError, "block 'x': the kernel must be"),
         ({"x": NUTS, "v": NUTS()}, TypeError, "block 'x': the kernel must be"),
         ({"a_b": NUTS(), ("a", "b"): NUTS()}, ValueError, "two blocks have one name"),
