@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from refhmc.sampling.memory import RowsOfChain
 
 FORMAT = 3
+STATES = "checkpoint"  # the folder of the chains' states in a store
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
 BLOCK = 4096  # rows of a chain that are written at a time
 STARTS = "starts.npz"  # compared with what ``run.json`` says of it
@@ -97,8 +98,11 @@ class Checkpoint:
     def open(self) -> None:
         """Make the folder, or check that what lies there is this run.
 
-        Raises CheckpointError, naming what differs or the file that is at fault.
+        Raises CheckpointError, naming what differs or the file that is at fault; for the folder of a store, which has a
+        checkpoint of its own.
         """
+        if (self.folder / "zarr.json").exists() or (self.folder / STATES / "run.json").exists():
+            raise CheckpointError(f"{self.folder} is a store: give it as store=, or take another folder")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             take(self._writer)

@@ -22,6 +22,7 @@ import numpy as np
 from refhmc.core.named_axes import SAMPLES, axes_of
 from refhmc.errors import CheckpointError
 from refhmc.kernels.blocks import statistics
+from refhmc.sampling.checkpoint import STATES
 from refhmc.sampling.journal import Rows
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHUNK = 2**24  # bytes of positions and statistics of one chain in a chunk
 LEAST_CHUNK = 1024  # draws in one, of a run that may grow
-STATES = "checkpoint"  # the folder of the chains' states
 
 
 def import_zarr() -> Any:
