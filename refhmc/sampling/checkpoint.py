@@ -48,6 +48,10 @@ TEMPORARY = re.compile(r"(run\.json|starts\.npz|chain-\d+\.npz)\.\d+\.tmp")
 ROWS = re.compile(r"chain-(\d+)\.from-(\d+)\.rows")
 # What a run cannot go on without, even if it is forced to.
 MUST_AGREE = ("kernel", "tune", "chains", "entropy", "save_warmup", "init", "warmup", "dim")
+NOT_RECOVERED = (
+    "It alone says which run this is, so that recover=True cannot help: put a copy of it back, or begin the run again in "
+    "another folder"
+)
 CLAUSES = 6  # differences that a message lists
 
 
@@ -120,7 +124,9 @@ class Checkpoint:
         if there is None:
             chains = sorted(path.name for path in self.folder.glob("chain-*.npz"))
             if chains:
-                raise CheckpointError(f"{self.folder / 'run.json'} is missing, though {chains[0]} is there")
+                raise CheckpointError(
+                    f"{self.folder / 'run.json'} is missing, though {chains[0]} is there. {NOT_RECOVERED}"
+                )
             self.run = {**self.run, "checksum": checksum_of_run(self.run)}
             try:
                 write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
@@ -276,9 +282,9 @@ def read_run(folder: Any) -> dict | None:
     try:
         run = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {NOT_RECOVERED}") from error
     if not isinstance(run, dict) or "refhmc_version" not in run:
-        raise CheckpointError(f"{path} does not describe a run of refhmc")
+        raise CheckpointError(f"{path} does not describe a run of refhmc. {NOT_RECOVERED}")
     if run.get("format") == 2:
         run = migrate(path.parent, run)
     if run.get("format") != FORMAT:
@@ -287,7 +293,7 @@ def read_run(folder: Any) -> dict | None:
             f"refhmc of format {FORMAT}. Go on with the version that began the run, or take another folder"
         )
     if run.get("checksum") != checksum_of_run(run):
-        raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum")
+        raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum. {NOT_RECOVERED}")
     return run
 
 

@@ -258,6 +258,21 @@ def test_a_damaged_chain_is_drawn_again(kind, saved, whole, tmp_path):
     assert_same(result, whole)
 
 
+@pytest.mark.parametrize("kind", ["checkpoint", swept("store")])
+def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(saved[kind], path)
+    file = folder_of(path, kind) / "run.json"
+    for content, words in (
+        (b"{", "cannot be read"),
+        (b"{}", "does not describe"),
+        (None, "is missing, though chains are"),
+    ):
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=rf"run.json {words}.* put a copy of it back, or begin the run again"):
+            refhmc.resume(path, refhmc.models.Funnel(), KERNEL, recover=True, **QUIET)
+
+
 def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_path):
     """One that is not full: Zarr reads it before it writes to it. And what is refused does not make the store longer."""
     zarr = pytest.importorskip("zarr")
