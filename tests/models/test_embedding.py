@@ -138,13 +138,16 @@ def make(**options):
 
 
 def test_coordinates_by_index_or_name():
-    assert make(discontinuous=[1, 0, 1]).discontinuous.tolist() == [0, 1]
+    assert make(discontinuous=[1, 0]).discontinuous.tolist() == [0, 1]
     assert make(names=["N[0]", "N[1]"], discontinuous=["N"]).discontinuous.tolist() == [0, 1]
     assert make(names=["N[0]", "x"], discontinuous=["x"]).discontinuous.tolist() == [1]
     assert make().discontinuous.tolist() == []
     for wrong in (["y"], [2], [-1], [True], [0.5]):
         with pytest.raises(ModelError, match="discontinuous"):
             make(discontinuous=wrong)
+    for twice in ([0, 1, 1], ["N", 1], ["N", "N[1]"]):
+        with pytest.raises(ModelError, match=r"discontinuous: 'N\[1\]' \(coordinate 1\) is given twice"):
+            make(names=["N[0]", "N[1]"], discontinuous=twice)
     with pytest.raises(ModelError, match=r"\(q, data, j, new_value\)"):
         make(discontinuous=[1], log_density_change=lambda q: 0.0)
 
