@@ -6,6 +6,7 @@ of one transition is the case of one block, ``ALL``.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 ALL = ""  # the block of all coordinates, and its name
 # A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
+STEPS = (
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+    1000.0,
+)  # moves, about so long, of a coordinate that may change a variable by jumps
 
 
 def blocks_of(kernel: Any) -> Mapping[Any, Any]:
@@ -125,15 +134,53 @@ def block_indices(model: Model, block: Any) -> np.ndarray:
 
 
 def coordinates_of(model: Model, name: str) -> list[int]:
-    """The coordinates called ``name`` or ``name[k]``; else those a constrained variable of that name depends on."""
+    """The coordinates called ``name`` or ``name[k]``; else those a constrained variable of that name depends on.
+
+    These are found by moving one coordinate at a time. Raises ValueError for a name that the model does not have, and for a
+    variable that none of them changes.
+    """
     called = [i for i, each in enumerate(model.names) if each == name or re.sub(r"\[\d+\]$", "", each) == name]
     if called:
         return called
     rng = np.random.default_rng(1)
-    base = rng.uniform(-1, 1, model.dim)
-    there = model.constrain(base)
+    places = [rng.uniform(-1, 1, model.dim)]
+    there = model.constrain(places[0])
     if name not in there:
         known = ", ".join(dict.fromkeys([*(re.sub(r"\[\d+\]$", "", each) for each in model.names), *there]))
         raise ValueError(f"model {model.name!r} has no variable {name!r}; it has {known}")
-    moved = model.constrain(base + np.diag(rng.uniform(0.1, 0.5, model.dim)))[name]
-    return [i for i in range(model.dim) if not np.array_equal(moved[i], there[name])]
+    changes = changed_by(model, name, places[0], np.arange(model.dim), rng.uniform(0.1, 0.5, model.dim))
+    # An integer changes where its coordinate leaves a cell, and one place may be where nothing does.
+    places.append(rng.uniform(-1, 1, model.dim))
+    if model.initial is not None:
+        places.insert(0, np.array(model.initial(rng) if callable(model.initial) else model.initial, dtype=float))
+    steps = np.zeros(model.dim, bool)
+    steps[model.discontinuous] = True
+    steps |= bool(np.all(there[name] == np.rint(there[name])))
+    for place, size in itertools.product(places, (0.3, *STEPS)):
+        of_this_size = ~changes & (steps | (size < STEPS[0]))
+        if not of_this_size.any():
+            continue
+        for sign in (1, -1):
+            which = np.flatnonzero(of_this_size)
+            try:
+                changes |= changed_by(model, name, place, which, sign * size * rng.uniform(0.7, 1.3, len(which)))
+            except Exception:  # a position so far away may be none for which the function was written
+                break
+    if not changes.any():
+        raise ValueError(
+            f"variable {name!r} of model {model.name!r} changed with none of its coordinates: name these instead, "
+            f"{', '.join(model.names[:3])}{', ...' if model.dim > 3 else ''}, or give their indices"
+        )
+    return [int(i) for i in np.flatnonzero(changes)]
+
+
+def changed_by(model: Model, name: str, q: np.ndarray, which: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    """Whether a constrained variable is another at ``q`` (d,) with one coordinate moved; (d,), False but for ``which``."""
+    positions = np.repeat(q[None], len(which) + 1, axis=0)
+    positions[np.arange(len(which)), which] += moves
+    with np.errstate(all="ignore"):
+        values = np.asarray(model.constrain(positions)[name])
+    same = (values == values[-1]) | ((values != values) & (values[-1] != values[-1]))  # NaN outside the support
+    found = np.zeros(model.dim, bool)
+    found[which] = ~same[:-1].reshape(len(which), -1).all(axis=1)
+    return found

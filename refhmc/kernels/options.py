@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
+
+import numba
+from numba.core.dispatcher import Dispatcher
 
 from refhmc.core.arguments import is_number, positive, share, whole_number
 from refhmc.core.other_names import our_name
 from refhmc.core.registry import AUTO, Registry, options
+from refhmc.core.sample_stats import PLACE
 from refhmc.integrators import INTEGRATORS
 from refhmc.integrators.defaults import resolve
 from refhmc.metrics import METRICS
@@ -58,10 +63,23 @@ def with_advice(kind: Class) -> Class:
 
 
 def check_kernel(kernel: Any, what: str) -> None:
-    """Raise TypeError for what is no kernel of one transition."""
+    """Raise TypeError for what is no kernel of one transition, ValueError for a statistic that there is not."""
     names = ("step_size", "target_accept", "metric", "integrator", "transition", "statistics", "settings")
     if isinstance(kernel, type) or not all(hasattr(kernel, name) for name in names):
         raise TypeError(f"{what} must be refhmc.HMC(...), NUTS(...), DHMC(...) or one of your own, got {kernel!r}")
+    kind, transition, statistics = type(kernel).__name__, kernel.transition, kernel.statistics
+    if not (isinstance(transition, Dispatcher) or (numba.config.DISABLE_JIT and callable(transition))):
+        raise TypeError(
+            f"{what} {kind} must have a transition that Numba compiles, got {transition!r}: decorate the function with "
+            "refhmc.core.compiled.jit, or numba.njit"
+        )
+    if isinstance(statistics, str) or not isinstance(statistics, Iterable):
+        raise TypeError(f"{what} {kind} must have statistics, a tuple of names, got {statistics!r}")
+    for name in statistics:
+        if name not in PLACE:
+            near = difflib.get_close_matches(str(name), PLACE, 1, 0.6)
+            words = f"; is it {near[0]!r}?" if near else f". There are {', '.join(PLACE)}"
+            raise ValueError(f"{what} {kind} names a statistic that there is not, {name!r}{words}")
 
 
 def check_options(kernel: Any) -> None:

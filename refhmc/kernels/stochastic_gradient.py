@@ -53,7 +53,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.core import sample_stats as S
-from refhmc.core.arguments import share, whole_number
+from refhmc.core.arguments import is_number, share, whole_number
 from refhmc.core.compiled import jit
 from refhmc.core.point import POINT_ROWS, Q, as_point, copy_row
 from refhmc.core.randomness import next_normals
@@ -110,8 +110,7 @@ class StochasticGradient:
         if self.decay is not None:
             if self.cycle is not None:
                 raise ValueError("give decay or cycle, not both")
-            if len(self.decay) != 2 or not all(x > 0 and math.isfinite(x) for x in self.decay):
-                raise ValueError(f"decay must be (b, gamma), both positive and finite, got {self.decay!r}")
+            object.__setattr__(self, "decay", plain_decay(self.decay))
         if share("exploration", self.exploration) > 0 and self.cycle is None:
             raise ValueError("exploration is a share of a cycle: give cycle, too")
 
@@ -258,6 +257,14 @@ class SGHMC(StochasticGradient):
     @property
     def c(self) -> float:
         return math.sqrt(2 * (self.friction - self.noise_estimate))
+
+
+def plain_decay(given: Any) -> tuple:
+    """``(b, gamma)``, of a list or an array too, as Python's numbers. Raises ValueError for anything else."""
+    both = given.tolist() if isinstance(given, np.ndarray) else given
+    if not isinstance(both, tuple | list) or len(both) != 2 or not all(is_number(x) and 0 < x < math.inf for x in both):
+        raise ValueError(f"decay must be (b, gamma), two numbers, both positive and finite, got {given!r}")
+    return tuple(x.item() if hasattr(x, "__array__") else x for x in both)
 
 
 class Iterates(NamedTuple):

@@ -76,8 +76,8 @@ class Model:
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
     room : for refhmc's own models: so many rows, zero at first, come after the data in the copy that each chain on a
         position-dependent metric gets, for the functions to keep there what depends on the position alone.
-    discontinuous : indices or names of the coordinates in which the log density jumps; a name without its index, ``"N"``
-        for ``N[0], N[1], ...``, means all of them. The gradient's entries there are not read.
+    discontinuous : indices or names of the coordinates in which the log density jumps, each once; a name without its
+        index, ``"N"`` for ``N[0], N[1], ...``, means all of them. The gradient's entries there are not read.
     log_density_change : ``(q, data, j, new_value)`` or ``(q, j, new_value)`` -> the change of the log density when coordinate
         j of ``q`` becomes ``new_value``, -inf where that leaves the support; cheaper than two densities. Without it the
         full density is used.
@@ -415,16 +415,21 @@ class Model:
         return names
 
     def _indices(self, coordinates: Sequence[int | str] | None) -> np.ndarray:
-        """Indices, in order and once each, of coordinates given by index, name, or name without index."""
-        found: set[int] = set()
+        """Indices, in order, of coordinates given by index, name, or name without index. ModelError for one given twice."""
+        found: list[int] = []
         for each in coordinates if coordinates is not None else ():
             if isinstance(each, str):
                 named = [i for i, name in enumerate(self.names) if each in (name, re.sub(r"\[\d+\]$", "", name))]
                 if not named:
                     raise ModelError(f"discontinuous: no coordinate is named {each!r}; there are {self.names}")
-                found.update(named)
+                found += named
             else:
-                found.add(whole_number("an index of discontinuous", each, 0, self.dim - 1, ModelError))
+                found.append(whole_number("an index of discontinuous", each, 0, self.dim - 1, ModelError))
+        twice = [i for i in found if found.count(i) > 1] if len(set(found)) < len(found) else []
+        if twice:
+            raise ModelError(
+                f"discontinuous: {self.names[twice[0]]!r} (coordinate {twice[0]}) is given twice; name it once"
+            )
         return np.array(sorted(found), dtype=np.int64)
 
     def _position(self, q: Any, what: str = "position") -> np.ndarray:

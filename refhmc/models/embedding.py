@@ -7,8 +7,9 @@ with the density
 
 so that each cell has the mass pi(n). Gram-Hansen's notes, eq. 15, after Nishimura, Dunson and Lu (2020). Either a_n = n, or
 a_n = log n, the natural one for a scale such as a population size (the notes print a_n = log(a_n)); a support that begins
-below 1 is shifted to begin at 1 first, a_n = log(n + shift). The cells of large integers are narrower than the distance of the
-numbers that lie in them from 2^52 on for a_n = n, from about 5e13 on for a_n = log n.
+below 1 is shifted to begin at 1 first, a_n = log(n + shift). Borders are those of ``math.log``, rounded; a position at one is
+in the cell below it. The cells of large integers are narrower than the distance of the numbers that lie in them from 2^52 on
+for a_n = n, from about 5e13 on for a_n = log n.
 
 In a model written for Numba, take the two compiled functions out of the embedding once:
 
@@ -35,6 +36,7 @@ import numpy as np
 from refhmc.core.compiled import jit, jit_anew
 
 FARTHEST = 2**62  # what stands for integers that have no room in 64 bits
+ROUNDING = 1e-13  # more than the relative error of exp(log n) up to 2^62
 
 
 @jit
@@ -55,8 +57,16 @@ def linear_integer(x: float) -> int:
 
 @jit
 def log_integer(x: float, shift: int) -> int:
-    """n with log(n + shift) < x <= log(n + shift + 1)."""
-    return whole(math.exp(x)) - 1 - shift
+    """n with log(n + shift) < x <= log(n + shift + 1), the logarithms as :meth:`Embedding.border` has them."""
+    y = math.exp(x)
+    m = whole(y)
+    if abs(m - 0.5 - y) >= 0.5 - ROUNDING * y:
+        # Near an integer n: exp(log n) may be rounded to either side of it, and x is compared with the border itself.
+        if 0 < m < FARTHEST and x > math.log(m):
+            m += 1
+        elif m > 1 and x <= math.log(m - 1):
+            m -= 1
+    return m - 1 - shift
 
 
 @jit
@@ -118,7 +128,11 @@ class Embedding:
     def border(self, n: Any) -> np.ndarray:
         """a_n: the lower end of the cell of ``n``, whose own integer it is not; shape of ``n``."""
         n = np.asarray(n, dtype=float)
-        return n if self.a == "n" else np.log(n + self.shift)
+        if self.a == "n":
+            return n
+        m = n + self.shift  # by the logarithm that log_integer takes: NumPy's own is another in the last bit of some
+        logs = np.array([math.log(each) if each > 0 else np.log(each) for each in m.ravel()])
+        return logs.reshape(m.shape)
 
     def embed(self, n: Any) -> np.ndarray:
         """The middle of the cell of each integer, shape of ``n``: a start for a chain.

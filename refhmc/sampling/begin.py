@@ -139,6 +139,11 @@ def begin_run(
             kept = tune if save_warmup else 0
             stored = Store(store, model, kernel, first, plan.n_stats, chains, draws, tune, kept)
         drawing = Drawing(tasks, plan, workers, saving, stored, recover=recover)
+        # What is refused until here leaves the folder for as many draws as it was.
+        if saving is not None:
+            saving.keep_draws()
+        if stored is not None:
+            stored.make_room()
         request = Request(
             model,
             kernel,

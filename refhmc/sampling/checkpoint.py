@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from refhmc.sampling.memory import RowsOfChain
 
 FORMAT = 3
+STATES = "checkpoint"  # the folder of the chains' states in a store
 SAVE_EVERY = 3.0  # seconds between two files of one chain, or 20 times what the last took to write
 BLOCK = 4096  # rows of a chain that are written at a time
 STARTS = "starts.npz"  # compared with what ``run.json`` says of it
@@ -47,6 +48,10 @@ TEMPORARY = re.compile(r"(run\.json|starts\.npz|chain-\d+\.npz)\.\d+\.tmp")
 ROWS = re.compile(r"chain-(\d+)\.from-(\d+)\.rows")
 # What a run cannot go on without, even if it is forced to.
 MUST_AGREE = ("kernel", "tune", "chains", "entropy", "save_warmup", "init", "warmup", "dim")
+NOT_RECOVERED = (
+    "It alone says which run this is, so that recover=True cannot help: put a copy of it back, or begin the run again in "
+    "another folder"
+)
 CLAUSES = 6  # differences that a message lists
 
 
@@ -87,7 +92,7 @@ class Checkpoint:
         self.force = force
         self.forced: list[str] = []
         self.folder = pathlib.Path(folder)
-        self.run = run
+        self.run, self._draws = run, run.get("draws")
         self._writer = FileLock(self.folder / "writer.lock")
         self._next_save: dict[int, float] = {}
         self._on_disk: dict[int, OnDisk] = {}
@@ -97,8 +102,11 @@ class Checkpoint:
     def open(self) -> None:
         """Make the folder, or check that what lies there is this run.
 
-        Raises CheckpointError, naming what differs or the file that is at fault.
+        Raises CheckpointError, naming what differs or the file that is at fault; for the folder of a store, which has a
+        checkpoint of its own.
         """
+        if (self.folder / "zarr.json").exists() or (self.folder / STATES / "run.json").exists():
+            raise CheckpointError(f"{self.folder} is a store: give it as store=, or take another folder")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             take(self._writer)
@@ -116,7 +124,9 @@ class Checkpoint:
         if there is None:
             chains = sorted(path.name for path in self.folder.glob("chain-*.npz"))
             if chains:
-                raise CheckpointError(f"{self.folder / 'run.json'} is missing, though {chains[0]} is there")
+                raise CheckpointError(
+                    f"{self.folder / 'run.json'} is missing, though {chains[0]} is there. {NOT_RECOVERED}"
+                )
             self.run = {**self.run, "checksum": checksum_of_run(self.run)}
             try:
                 write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
@@ -132,10 +142,13 @@ class Checkpoint:
             raise CheckpointError(
                 f"the checkpoint in {self.folder} is of another run ({'; '.join(list(found.values())[:CLAUSES])}{more})"
             )
-        if there.get("draws") != self.run.get("draws"):
-            there = {**there, "draws": self.run.get("draws")}
-            write_atomically(self.folder / "run.json", json.dumps(there, indent=1).encode())
-        self.run = there
+        self._draws, self.run = self.run.get("draws"), there
+
+    def keep_draws(self) -> None:
+        """Into ``run.json``, how many draws are asked for now."""
+        if self.run.get("draws") != self._draws:
+            self.run = {**self.run, "draws": self._draws}
+            write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
 
     def close(self) -> None:
         """Nothing is written from now on; let go of the folder."""
@@ -269,9 +282,9 @@ def read_run(folder: Any) -> dict | None:
     try:
         run = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}. {NOT_RECOVERED}") from error
     if not isinstance(run, dict) or "refhmc_version" not in run:
-        raise CheckpointError(f"{path} does not describe a run of refhmc")
+        raise CheckpointError(f"{path} does not describe a run of refhmc. {NOT_RECOVERED}")
     if run.get("format") == 2:
         run = migrate(path.parent, run)
     if run.get("format") != FORMAT:
@@ -280,7 +293,7 @@ def read_run(folder: Any) -> dict | None:
             f"refhmc of format {FORMAT}. Go on with the version that began the run, or take another folder"
         )
     if run.get("checksum") != checksum_of_run(run):
-        raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum")
+        raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum. {NOT_RECOVERED}")
     return run
 
 

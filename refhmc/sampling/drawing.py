@@ -131,6 +131,8 @@ def discard_if_damaged(task: ChainTask, n_stats: int, checkpoint: Checkpoint, st
             store.check(task.chain, keeper.stored, whole=True)
     except CheckpointError as error:
         warnings.warn(f"Chain {task.chain} is drawn again from its start: {error}", CheckpointWarning, stacklevel=5)
+        if store is not None:  # before the state, without which nothing would say that chunks are damaged
+            store.discard(task.chain)
         checkpoint.discard(task.chain)
 
 

@@ -11,10 +11,9 @@ import numpy as np
 from refhmc.errors import CheckpointError
 from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.begin import begin_run
-from refhmc.sampling.checkpoint import STARTS, read_run
+from refhmc.sampling.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run
 from refhmc.sampling.files import read_arrays
 from refhmc.sampling.initialization import given_starts
-from refhmc.sampling.store import STATES
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -47,7 +46,7 @@ def resume(
         read from the folder. kernel : as it was; it may be left out where it, its metric and its integrator are refhmc's own.
     draws : of each chain, from the beginning; default as many as were asked for.
     recover : chains whose files are damaged are drawn again from their starts and streams, with a warning, and so are what they
-        were; without it a damaged file is an error.
+        were; without it a damaged file is an error. ``run.json``, which says which run it is, cannot be recovered.
     force : go on though the code of the model or a version has changed since; the result's attribute ``forced`` says what. The
         draws then are of two codes. Kernel, warm-up, seed and number of chains must be as they were.
     warmup : as it was, if it was a result. The other arguments are those of ``sample``.
@@ -95,6 +94,9 @@ def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
     stored = (folder / STATES / "run.json").exists()
     run = read_run(folder / STATES if stored else folder)
     if run is None:
+        for place in (folder / STATES, folder):
+            if any(place.glob("chain-*.npz")):
+                raise CheckpointError(f"{place / 'run.json'} is missing, though chains are there. {NOT_RECOVERED}")
         raise CheckpointError(f"{folder} has neither run.json nor {STATES}/run.json: no run was saved there")
     return folder, stored, run
 
@@ -155,4 +157,6 @@ def made_of(said: Any, name: str = "") -> Any:
         return kind(**{key: made_of(value, key) for key, value in said.items() if key != "name"})
     if name == "blocks":
         return {tuple(block) if isinstance(block, list) else block: made_of(each) for block, each in said}
+    if name == "decay":  # (b, gamma), which are no array
+        return said if said is None else tuple(said)
     return np.array(said) if isinstance(said, list) else said

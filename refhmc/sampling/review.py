@@ -249,12 +249,16 @@ def _stuck(changed: np.ndarray, stats: dict[str, np.ndarray], fixed: bool) -> li
         never = not row.any()
         if still < (NEVER_MOVED_DRAWS if never else STUCK_DRAWS):
             continue
-        if accepted[k, begin : begin + still].any():
+        there = slice(begin, begin + still)
+        # A trajectory of discontinuous coordinates whose every move is turned back ends where it began, and is accepted.
+        turned_back = "no_flip_rate" in stats and stats["no_flip_rate"][k, there].mean() < 0.5
+        if accepted[k, there].any() and not turned_back:
             why = "The step is too small to change the position in double precision; take a larger step_size."
         elif fixed:
             why = "The step size is too large where it stands; take a smaller step_size or start elsewhere."
         else:
-            why = "The step size is too large where it stands; start elsewhere, or raise target_accept."
+            target = "target_no_flip" if turned_back else "target_accept"
+            why = f"The step size is too large where it stands; start elsewhere, or raise {target}."
         if len(found) == MAX_NAMED:
             found.append("More chains stood still: see is_accepted in the statistics.")
             break

@@ -22,6 +22,7 @@ import numpy as np
 from refhmc.core.named_axes import SAMPLES, axes_of
 from refhmc.errors import CheckpointError
 from refhmc.kernels.blocks import statistics
+from refhmc.sampling.checkpoint import STATES
 from refhmc.sampling.journal import Rows
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHUNK = 2**24  # bytes of positions and statistics of one chain in a chunk
 LEAST_CHUNK = 1024  # draws in one, of a run that may grow
-STATES = "checkpoint"  # the folder of the chains' states
 
 
 def import_zarr() -> Any:
@@ -85,6 +85,7 @@ class Store:
         row, enough = 8 * (model.dim + n_stats), max(draws, tune, LEAST_CHUNK)
         self.chunk = 2 ** min(max(0, int(math.log2(CHUNK / row))), math.ceil(math.log2(enough)))
         self.arrays: dict[str, dict[str, Any]] = {}
+        self._shorter: list[tuple[Any, tuple[int, ...]]] = []  # arrays that have too little room, and what they need
         self._zarr = import_zarr()
         with warnings.catch_warnings():
             # Of strings, and of metadata in one place: that they are not in Zarr's format 3 yet.
@@ -137,7 +138,7 @@ class Store:
         return arrays
 
     def _array(self, group: Any, name: str, example: np.ndarray, shape: tuple, axes: tuple) -> Any:
-        """The array of that name, made or, where it is as it would be made, taken up; longer where there are more draws."""
+        """The array of that name, made or, where it is as it would be made, taken up (:meth:`make_room`)."""
         kind = example.dtype
         per_axis = {"chain": 1, "draw": self.chunk}
         described = {
@@ -152,7 +153,7 @@ class Store:
             return group.create_array(name, **described)
         array = group[name]
         if len(shape) > 1 and array.shape[1] < shape[1]:
-            array.resize((array.shape[0], shape[1], *array.shape[2:]))
+            self._shorter.append((array, (array.shape[0], shape[1], *array.shape[2:])))
         described["shape"] = (shape[0], *array.shape[1:2], *shape[2:])
         here, found = (self._description(each) for each in (self._zarr.create_array({}, **described), array))
         differ = [f"{key}: here {here[key]}, there {found.get(key)}" for key in here if here[key] != found.get(key)]
@@ -165,13 +166,26 @@ class Store:
         """What ``zarr.json`` says of an array, but for its attributes. (As text: NaN is not equal to itself.)"""
         return {key: repr(value) for key, value in array.metadata.to_dict().items() if key != "attributes"}
 
+    def make_room(self) -> None:
+        """Make arrays longer that were for fewer draws: not before it is known that the run goes on."""
+        if not self._shorter:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for array, shape in self._shorter:
+                array.resize(shape)
+            self._zarr.consolidate_metadata(self.path)
+        self._shorter.clear()
+
     def end_of_chunk(self, iteration: int) -> int:
         """The iteration with which the chunk of this one ends."""
         begin, end = (0, self.tune) if iteration < self.tune else (self.tune, self.tune + self.draws)
         return min(begin + (1 + (iteration - begin) // self.chunk) * self.chunk, end)
 
     def write(self, chain: int, rows: Rows) -> None:
-        """Put rows in their places. OSError leaves what was there before."""
+        """Put rows in their places. OSError leaves what was there before, but for a chunk that the rows begin.
+
+        Raises CheckpointError where a chunk that they go on with is damaged."""
         if rows.first < self.tune < rows.end:
             self.write(chain, rows.between(rows.first, self.tune))
             rows = rows.between(self.tune, rows.end)
@@ -188,10 +202,33 @@ class Store:
         }
         for name, group in groups.items():
             for key, values in group.items():
-                self.arrays[prefix + name][key][chain, at] = values
+                self._put(prefix + name, key, chain, at, values)
         if not prefix:
             with self._one_at_a_time:
                 self.done[chain] = rows.end - self.tune
+
+    def _put(self, name: str, key: str, chain: int, at: slice, values: np.ndarray) -> None:
+        """Rows of one array. Zarr reads a chunk that they do not fill before it writes it."""
+        array = self.arrays[name][key]
+        last = (at.stop - 1) // self.chunk
+        if at.start <= last * self.chunk:  # what is in it was never counted by a state, and may be damaged
+            self._file(name, key, chain, last).unlink(missing_ok=True)
+        try:
+            array[chain, at] = values
+        except ValueError as error:
+            raise unreadable(self.path / name / key, chain, f"{error}") from error
+
+    def discard(self, chain: int) -> None:
+        """Remove all chunks of a chain, which is to be drawn again: a damaged one could not be written to."""
+        with self._one_at_a_time:
+            self.done[chain] = 0
+        for name, arrays in self.arrays.items():
+            for key, array in arrays.items():
+                for j in range(-(-array.shape[1] // self.chunk)):
+                    self._file(name, key, chain, j).unlink(missing_ok=True)
+
+    def _file(self, name: str, key: str, chain: int, j: int) -> pathlib.Path:
+        return file_of_chunk(self.path / name / key, self.arrays[name][key], chain, j)
 
     def check(self, chain: int, done: int, *, whole: bool = False) -> None:
         """What a chain had put here after ``done`` iterations must be there; the last chunk of each array, which may be written
@@ -256,17 +293,13 @@ class StoredGroup(Mapping[str, np.ndarray]):
 
     def file_of(self, key: str, chain: int, j: int) -> pathlib.Path:
         """That of the ``j``-th chunk of a chain. Raises CheckpointError where there is none: Zarr would read NaN."""
-        array = self.arrays[key]
-        file = self.path / self.name / key / array.metadata.encode_chunk_key((chain, j) + (0,) * (array.ndim - 2))
+        file = file_of_chunk(self.path / self.name / key, self.arrays[key], chain, j)
         if not file.exists():
             raise self._unreadable(key, chain, f"{file} is missing")
         return file
 
     def _unreadable(self, key: str, chain: int, why: str) -> CheckpointError:
-        return CheckpointError(
-            f"{self.path / self.name / key}, chain {chain}, cannot be read: {why}. refhmc.resume(..., recover=True) draws the "
-            "chain again"
-        )
+        return unreadable(self.path / self.name / key, chain, why)
 
     def with_rows(self, left: Mapping[int, Rows], kernel: Any, store: Store) -> dict[str, np.ndarray]:
         """Arrays in memory: what is in the store and, of each chain, rows that did not get there."""
@@ -302,3 +335,14 @@ class StoredGroup(Mapping[str, np.ndarray]):
             made = xarray.open_dataset(self.path, group=self.name, engine="zarr", chunks=None)
         made = made.isel(chain=self.chains, draw=slice(self.n))
         return made.assign_coords(chain=np.array(self.chains), draw=np.arange(self.n))
+
+
+def file_of_chunk(folder: pathlib.Path, array: Any, chain: int, j: int) -> pathlib.Path:
+    """That of the ``j``-th chunk of a chain, of the array in that folder."""
+    return folder / array.metadata.encode_chunk_key((chain, j) + (0,) * (array.ndim - 2))
+
+
+def unreadable(folder: pathlib.Path, chain: int, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder}, chain {chain}, cannot be read: {why}. refhmc.resume(..., recover=True) draws the chain again"
+    )

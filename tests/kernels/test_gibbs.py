@@ -16,8 +16,9 @@ import refhmc
 from refhmc import HMC, NUTS, Gibbs
 from refhmc.errors import CheckpointError, MetricError
 from refhmc.integrators import ExplicitTao
-from refhmc.kernels.blocks import block_indices, kernels_of
+from refhmc.kernels.blocks import block_indices, indices_of, kernels_of
 from refhmc.metrics import Dense, Diagonal, Fisher, Identity, SoftAbs
+from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.chain import Chain, make_plan
 from refhmc.sampling.chain_run import chain_generator
 from tests.helpers.laws import LAWS
@@ -46,12 +47,55 @@ def test_names_and_indices():
     assert list(kernels_of(Gibbs({"x": NUTS(), ("beta", "phi"): NUTS(), (6,): NUTS()}))) == ["x", "beta_phi", "block2"]
 
 
+def test_blocks_are_plain_and_kernels_can_be_words():
+    indices = Gibbs({tuple(np.arange(2)): "nuts", range(2, 4): HMC(n_steps=3), np.int64(4): "hmc"})
+    plain = Gibbs({(0, 1): NUTS(), (2, 3): HMC(n_steps=3), 4: HMC()})
+    assert indices.blocks == plain.blocks
+    assert kernel_as_json(indices) == kernel_as_json(plain)
+    assert [each.tolist() for each in indices_of(refhmc.models.Funnel(4), indices)] == [[0, 1], [2, 3], [4]]
+
+
+def pair(constrain, **options):
+    """Two coordinates, and what is seen of them."""
+    return refhmc.Model(2, lambda q: 0.0, lambda q: 0.0 * q, constrain=constrain, in_python="a few calls", **options)
+
+
+def test_an_integer_s_coordinates_are_all_found():
+    # It changes where its coordinate leaves a cell, and may lie far from 0.
+    jolly_seber = refhmc.models.JollySeber()
+    assert block_indices(jolly_seber, "U").tolist() == list(range(25, 38))
+    assert refhmc.conditional(jolly_seber, "U", jolly_seber.initial).dim == 13
+    kernel = Gibbs({"p": NUTS(), "phi": NUTS(), "U": refhmc.DHMC()})
+    assert [len(each) for each in indices_of(jolly_seber, kernel)] == [13, 12, 13]
+    assert block_indices(refhmc.models.ChangePoint(changes=2), "year").tolist() == [3, 4]
+    far = pair(lambda q: {"n": np.clip(np.ceil(q), 1800, 1900)}, discontinuous=[0, 1], initial=[1850.5, 1801.5])
+    assert block_indices(far, "n").tolist() == [0, 1]
+    # Nor need the model say that it jumps; and NaN is no change.
+    whole = pair(lambda q: {"n": np.floor(q[..., 1]), "x": np.nan * q})
+    assert block_indices(whole, "n").tolist() == [1]
+    with pytest.raises(ValueError, match="variable 'x' .* none of its coordinates"):
+        block_indices(whole, "x")
+    # A function that is written for one position, and not for those far away.
+    alone = pair(lambda q: {"n": np.array(int(np.exp(float(q[1]))))}, discontinuous=[1])
+    assert block_indices(alone, "n").tolist() == [1]
+
+
+def test_a_variable_that_no_coordinate_changes_is_named():
+    constant = pair(lambda q: {"c": np.ones(q.shape[:-1]), "x": q})
+    with pytest.raises(
+        ValueError, match=r"variable 'c' .* none of its coordinates: name these instead, q\[0\], q\[1\]"
+    ):
+        block_indices(constant, "c")
+
+
 @pytest.mark.parametrize(
     ("blocks", "error", "text"),
     [
         ({}, ValueError, "blocks must map"),
         ([NUTS()], ValueError, "blocks must map"),
-        ({"x": "nuts"}, TypeError, "block 'x': the kernel must be"),
+        ({"x": "nutz"}, ValueError, "block 'x': the kernel must be .* one of the words .*nuts"),
+        ({"x": "auto"}, ValueError, "block 'x': the kernel cannot be 'auto'"),
+        ({(0, 1): NUTS(), range(2): NUTS()}, ValueError, "two blocks are the same"),
         ({"x": Gibbs({"x": NUTS()})}, TypeError, "block 'x': the kernel must be"),
         ({"x": NUTS, "v": NUTS()}, TypeError, "block 'x': the kernel must be"),
         ({"a_b": NUTS(), ("a", "b"): NUTS()}, ValueError, "two blocks have one name"),

@@ -430,6 +430,14 @@ def test_a_chain_that_leaves_the_support_goes_back_to_where_its_transition_began
     assert there.stats["n_steps"] == 5
 
 
+@pytest.mark.parametrize("given", [[10.0, 0.5], np.array([10.0, 0.5]), (np.float64(10.0), np.array(0.5))])
+def test_decay_may_be_a_list_or_an_array(given):
+    kernel = refhmc.SGHMC(step_size=0.1, decay=given)
+    assert kernel == refhmc.SGHMC(step_size=0.1, decay=(10.0, 0.5))
+    assert [type(x) for x in kernel.decay] == [float, float]
+    assert kernel.settings()["decay_power"] == 0.5
+
+
 def test_what_cannot_be_is_refused():
     for wrong in ({"step_size": None}, {"step_size": -1.0}, {"step_size": 0.1, "n_steps": 0}):
         with pytest.raises(ValueError, match="step"):
@@ -437,6 +445,9 @@ def test_what_cannot_be_is_refused():
     for name, wrong in (("cycle", 2.5), ("decay", (0.0, 1.0)), ("decay", (1.0,))):
         with pytest.raises(ValueError, match=name):
             refhmc.SGLD(step_size=0.1, **{name: wrong})
+    for wrong in (0.5, np.array(0.5), ("a", 1), "ab", (True, 1.0), (np.nan, 1.0), np.ones((2, 2))):
+        with pytest.raises(ValueError, match=r"decay must be \(b, gamma\), two numbers"):
+            refhmc.SGLD(step_size=0.1, decay=wrong)
     with pytest.raises(ValueError, match="not both"):
         refhmc.SGLD(step_size=0.1, cycle=3, **DECAY)
     for wrong in (1.0, -0.1):

@@ -53,6 +53,20 @@ def test_cells_are_closed_above():
     assert Embedding(range(1, 9), a="log n").integers(0.0) == 0  # log 1 is not in the cell of 1
 
 
+@pytest.mark.parametrize("support", [range(1, 3000), range(-3, 50), (900_000, None)])
+def test_a_border_is_in_the_cell_below_it(support):
+    """Of all integers, though exp(log n) is rounded to above n for some and to below it for others."""
+    embedding = Embedding(support, a="log n")
+    last = embedding.lowest + 3000 if embedding.highest is None else embedding.highest
+    n = np.arange(embedding.lowest, last + 1)
+    border = embedding.border(n)
+    for integers in (embedding.integers, lambda x: [embedding.to_integer(each) for each in x]):
+        assert np.array_equal(integers(border), n - 1)
+        assert np.array_equal(integers(np.nextafter(border, np.inf)), n)
+    whole = np.array([float(n[5]), float(n[6])])
+    assert np.array_equal(embedding.border(whole.reshape(2, 1)), border[5:7].reshape(2, 1))
+
+
 def test_positions_far_outside_are_integers_outside():
     for a in ("n", "log n"):
         embedding = Embedding(range(3, 8), a=a)
@@ -124,13 +138,16 @@ def make(**options):
 
 
 def test_coordinates_by_index_or_name():
-    assert make(discontinuous=[1, 0, 1]).discontinuous.tolist() == [0, 1]
+    assert make(discontinuous=[1, 0]).discontinuous.tolist() == [0, 1]
     assert make(names=["N[0]", "N[1]"], discontinuous=["N"]).discontinuous.tolist() == [0, 1]
     assert make(names=["N[0]", "x"], discontinuous=["x"]).discontinuous.tolist() == [1]
     assert make().discontinuous.tolist() == []
     for wrong in (["y"], [2], [-1], [True], [0.5]):
         with pytest.raises(ModelError, match="discontinuous"):
             make(discontinuous=wrong)
+    for twice in ([0, 1, 1], ["N", 1], ["N", "N[1]"]):
+        with pytest.raises(ModelError, match=r"discontinuous: 'N\[1\]' \(coordinate 1\) is given twice"):
+            make(names=["N[0]", "N[1]"], discontinuous=twice)
     with pytest.raises(ModelError, match=r"\(q, data, j, new_value\)"):
         make(discontinuous=[1], log_density_change=lambda q: 0.0)
 

@@ -61,11 +61,12 @@ def test_every_integer_returns(case):
 @cases(200)
 @given(embedded())
 def test_borders_and_outside(case):
-    """a_n < x <= a_{n+1}: a border is in the cell below it, but for the rounding of log; outside the support, outside."""
+    """a_n < x <= a_{n+1}: a border is in the cell below it; outside the support, outside."""
     embedding, n = case
     low = embedding.border(n)
     exact = embedding.a == "n"
     slack = 0.0 if exact else ROUNDING * (1 + np.abs(low))
+    assert np.array_equal(embedding.integers(low), n - 1)
     assert np.array_equal(embedding.integers(low - slack), n - 1)
     assert np.array_equal(embedding.integers(np.nextafter(low, np.inf) if exact else low + slack), n)
     below = embedding.integers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+import numba
 import numpy as np
 import pytest
 
@@ -93,6 +94,41 @@ NAN, INF = float("nan"), float("inf")
 def test_arguments_of_sample(normal, sample, arguments, error, words):
     with pytest.raises(error, match=words):
         sample(normal, **arguments)
+
+
+def own(**parts):
+    """A kernel of one's own, HMC but for some of its parts."""
+    return type("Mine", (refhmc.HMC,), {name: property(lambda self, part=part: part) for name, part in parts.items()})()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "words"),
+    [
+        (own(transition=3), TypeError, "kernel Mine must have a transition that Numba compiles, got 3: decorate"),
+        (own(statistics="lp"), TypeError, "kernel Mine must have statistics, a tuple of names, got 'lp'"),
+        (own(statistics=None), TypeError, "kernel Mine must have statistics, a tuple of names, got None"),
+        (
+            own(statistics=("lp", "acceptance")),
+            ValueError,
+            "statistic that there is not, 'acceptance'; is it 'acceptance_rate'",
+        ),
+        (own(statistics=(3,)), ValueError, "Mine names a statistic that there is not, 3. There are .*energy"),
+    ],
+)
+def test_kernels_of_one_s_own_that_cannot_be(normal, sample, kernel, error, words):
+    with pytest.raises(error, match=words):
+        sample(normal, kernel)
+    with pytest.raises(error, match=f"block 'a': the {words}" if words.startswith("kernel") else words):
+        refhmc.Gibbs({"a": kernel})
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="then none is compiled")
+def test_a_transition_that_is_not_compiled_is_refused(normal, sample):
+    def plain(dynamics, model, workspace, randomness, settings, stats, control):
+        return 0
+
+    with pytest.raises(TypeError, match=r"Mine must have a transition that Numba compiles, got <function .*numba.njit"):
+        sample(normal, own(transition=plain))
 
 
 def test_words_for_kernels_metrics_and_integrators(normal, sample):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refhmc
+from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling import checkpoint, journal, store
 from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arrays
@@ -64,6 +65,7 @@ def test_a_run_goes_on_from_its_folder_alone(whole, tmp_path, kind):
     assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
     with pytest.raises(CheckpointError, match="has 260 draws, asked for 100"):
         refhmc.resume(tmp_path / "run", draws=100, **QUIET)
+    assert refhmc.resume(tmp_path / "run", **QUIET).draws.shape[1] == 260
 
 
 KERNELS = [
@@ -73,6 +75,7 @@ KERNELS = [
     ),
     refhmc.Gibbs({(0,): refhmc.NUTS(), tuple(range(1, 11)): refhmc.HMC(n_steps=3)}),
     refhmc.HMC(trajectory_length=1.5, length_jitter=0.1, step_size=0.2),
+    refhmc.SGLD(step_size=0.1, decay=(10, 0.5)),
 ]
 
 
@@ -253,6 +256,60 @@ def test_a_damaged_chain_is_drawn_again(kind, saved, whole, tmp_path):
     with pytest.warns(CheckpointWarning, match=r"Chain 1 is drawn again from its start: .*chain-1.npz cannot be read"):
         result = refhmc.resume(path, draws=200, recover=True, **QUIET)
     assert_same(result, whole)
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", swept("store")])
+def test_without_run_json_nothing_is_recovered(kind, saved, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(saved[kind], path)
+    file = folder_of(path, kind) / "run.json"
+    for content, words in (
+        (b"{", "cannot be read"),
+        (b"{}", "does not describe"),
+        (None, "is missing, though chains are"),
+    ):
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=rf"run.json {words}.* put a copy of it back, or begin the run again"):
+            refhmc.resume(path, refhmc.models.Funnel(), KERNEL, recover=True, **QUIET)
+
+
+def test_a_damaged_chunk_that_is_written_to_is_drawn_again(saved, whole, tmp_path):
+    """One that is not full: Zarr reads it before it writes to it. And what is refused does not make the store longer."""
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "run"
+    shutil.copytree(saved["store"], path)
+    file = max(path.glob("unconstrained_posterior/q/c/0/*/0"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    before = {each: each.read_text() for each in path.rglob("*.json")}
+    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q, chain 0, cannot be read: .*recover=True"):
+        refhmc.resume(path, draws=200, **QUIET)
+    assert {each: each.read_text() for each in path.rglob("*.json")} == before
+    with pytest.warns(CheckpointWarning, match="Chain 0 is drawn again from its start: .*chain 0, cannot be read"):
+        refhmc.resume(path, draws=200, recover=True, **{**QUIET, "progressbar": stop_after(150)})
+    assert_same(refhmc.resume(path, **QUIET), whole)
+    assert zarr.open_group(path, mode="r")["unconstrained_posterior/q"].shape[1] == 200
+
+
+def test_a_damaged_chunk_is_written_anew_or_named(tmp_path):
+    """Rows that begin it are all that it has to hold: no state counts what was in it."""
+    pytest.importorskip("zarr")
+    model, tune, n = refhmc.models.Funnel(), 120, 20
+    there = store.Store(tmp_path / "run", model, KERNEL, np.zeros(model.dim), N_STATS, 1, 300, tune, 0)
+    rows = journal.Rows(tune, np.random.default_rng(1).normal(size=(n, model.dim)), np.zeros((n, N_STATS)))
+    assert n < there.chunk
+    chunk = tmp_path / "run" / "unconstrained_posterior" / "q" / "c" / "0" / "0" / "0"
+    chunk.parent.mkdir(parents=True)
+    chunk.write_bytes(b"damaged")
+    there.write(0, rows)
+    assert np.array_equal(there.group("unconstrained_posterior", [0], n)["q"][0], rows.draws)
+    chunk.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match=r"unconstrained_posterior/q, chain 0, cannot be read: .*recover=True"):
+        there.write(0, rows._replace(first=tune + n, draws=rows.draws[:1], stats=rows.stats[:1]))
+    there.discard(0)
+    assert not chunk.exists()
+    assert there.done[0] == 0
 
 
 def test_code_in_a_folder_is_never_run(saved, tmp_path):

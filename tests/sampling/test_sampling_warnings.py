@@ -196,6 +196,23 @@ def test_a_chain_of_accepted_moves_that_change_nothing_is_stuck():
 
 
 @pytest.mark.parametrize(
+    ("rate", "tune", "words"),
+    [
+        (0.0, 0, "too large where it stands; take a smaller step_size"),
+        (0.0, 100, "too large where it stands; start elsewhere, or raise target_no_flip"),
+        (1.0, 0, "too small to change the position in double precision; take a larger step_size"),
+    ],
+)
+def test_moves_that_are_turned_back_are_not_too_small(rate, tune, words):
+    """Of coordinates that jump alone: a trajectory of such moves is accepted where it began, as one of tiny steps is."""
+    still = np.full((CHAINS, N, 2), 9.0)
+    found = reviewed(DHMC(step_size=None if tune else 1e3), tune, still, no_flip_rate=np.full((CHAINS, N), rate))
+    stuck = [text for text in found if "stood still" in text]
+    assert len(stuck) == CHAINS
+    assert all(words in text for text in stuck)
+
+
+@pytest.mark.parametrize(
     ("kernel", "words"),
     [
         (HMC(step_size=80.0, n_steps=3, metric=Identity()), "smaller step_size"),

@@ -174,6 +174,14 @@ def test_something_else_is_not_written_over(model, tmp_path, there, words):
         refhmc.sample(model, KERNELS["nuts"], **RUN, store=path, checkpoint=tmp_path / "other")
 
 
+def test_a_store_is_no_checkpoint(model, tmp_path):
+    refhmc.sample(model, KERNELS["nuts"], **RUN, store=tmp_path / "run")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError, match="run is a store: give it as store=, or take another folder"):
+        refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, checkpoint=tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_groups_that_would_be_made_in_memory_are_refused(model, tmp_path):
     with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(result, model\)"):
         refhmc.sample(model, **{**RUN, "generate": True}, store=tmp_path / "run")
