@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,13 @@ def check_arguments(
     one_of("backend", backend, ("numba", *BACKENDS))
     if max_seconds is not None and not (is_number(max_seconds) and max_seconds > 0):
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def seconds_of(max_seconds: Any) -> float | None:
+    """``max_seconds`` as a float; None, no limit, for inf and for more than a thread can wait (centuries)."""
+    if max_seconds is None or float(max_seconds) > threading.TIMEOUT_MAX:
+        return None
+    return float(max_seconds)
 
 
 def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **flags: Any) -> None:
