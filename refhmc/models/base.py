@@ -30,7 +30,7 @@ import numpy as np
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.fingerprint import Fingerprint, fingerprint
-from refhmc.core.named_axes import SAMPLES, coords_of, dims_of
+from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
@@ -100,7 +100,8 @@ class Model:
     on_arrays : ``xp -> text``, the model's functions on arrays of positions (..., d) of that namespace of the array API, with
         its data there: an object with the methods of :class:`refhmc.models.on_arrays.TextOnArrays`.
     dims : names of the axes of variables, of ``constrain`` or of ``generated``: ``{"theta": ("school",)}``. coords : labels
-        along axes, ``{"school": ["Choate", ...]}``. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
+        along axes, ``{"school": ["Choate", ...]}``: numbers, strings, ``datetime64``, or of other kinds (``datetime.date``)
+        their strings. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
     generated : a :class:`refhmc.Generated`, or a dictionary of its fields: functions of the constrained values and data, from
         which ``sample`` and :func:`refhmc.generate` make the groups ``log_likelihood``, ``posterior_predictive``, ``prior`` ...
         Draws do not depend on these three.
@@ -556,6 +557,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
     there = set(names)
     for name in names:
+        check_storable("names", name, ShapeError)
         if name in SAMPLES:
             raise ShapeError(f"names: a coordinate cannot be called {name!r}, which is an axis of every result")
         base = re.sub(r"\[\d+\]$", "", name)

@@ -17,7 +17,7 @@ import numpy as np
 
 from refhmc.batch.backends import memory_there
 from refhmc.core.arviz import dataset, with_groups
-from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes
+from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
 from refhmc.errors import ModelError, SamplingWarning
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, Generated
@@ -289,7 +289,8 @@ def _arrays(group: str, returned: Any) -> Group:
         )
     found = {name: np.asarray(value) for name, value in returned.items()}
     for name, value in found.items():
-        if not isinstance(name, str) or name in SAMPLES:
+        check_storable(f"generated {group}", name)
+        if name in SAMPLES:
             raise ModelError(f"generated {group}: a variable cannot be called {name!r}")
         if value.dtype.kind not in "fiubc":
             raise ModelError(f"generated {group}: {name!r} must be numbers, it is {value.dtype}")
