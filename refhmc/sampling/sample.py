@@ -112,7 +112,8 @@ def sample(
     Returns
     -------
     The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, SIGTERM (if called in the main thread) or
-    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises.
+    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``, after the last draw, too,
+    where Ctrl-C ends the review of the draws and a warning says it; a second Ctrl-C raises.
 
     Raises
     ------
