@@ -13,7 +13,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.core import arviz
-from refhmc.errors import ModelError, SamplingWarning, ShapeError
+from refhmc.errors import ModelError, ModelWarning, SamplingWarning, ShapeError
 from refhmc.sampling import generation
 from refhmc.sampling.progress import Counter
 from tests.helpers.models import FEW_CALLS
@@ -466,6 +466,26 @@ def test_what_cannot_be_generated(model, result):
         generation.over_draws("g", lambda v: {next(names): 0.0}, {"x": np.arange(3.0)}, 3, print)
     with pytest.raises(ModelError, match=r"'x' has the shape \(2,\) at draw 2, \(1,\) at the first"):
         generation.over_draws("g", lambda v: {"x": np.ones(1 + (v["x"] == 2.0))}, {"x": np.arange(3.0)}, 3, print)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_result_of_another_model_is_told_of(model, result, raw, recwarn):
+    given = result if raw else result.to_arviz()
+    refhmc.generate(model, given, "log_likelihood", progressbar=False)
+    assert not [each for each in recwarn if each.category is ModelWarning]
+    other = refhmc.Model(
+        4,
+        log_density,
+        gradient,
+        data=Y + 1,
+        in_python=FEW_CALLS,
+        constrain=constrain,
+        generated=GENERATED,
+        name="other",
+    )
+    with pytest.warns(ModelWarning, match="of another model than 'other' .* is called 'model'") as caught:
+        refhmc.generate(other, given, "log_likelihood", progressbar=False)
+    assert caught[0].filename == __file__
 
 
 def test_a_split_model_has_them():
