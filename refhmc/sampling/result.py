@@ -20,7 +20,7 @@ Group = dict[str, np.ndarray]
 DATA = ("observed_data", "constant_data")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # arrays have no one truth value: a result is equal to itself alone
 class Result:
     """What ``sample(..., raw=True)`` returns.
 
