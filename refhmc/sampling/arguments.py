@@ -61,6 +61,8 @@ def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **
     for name, folder in {"checkpoint": checkpoint, "store": store}.items():
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise TypeError(f"{name} must be the path of a folder, got {folder!r}")
+        if folder is not None and not os.fspath(folder):
+            raise ValueError(f"{name} must be the path of a folder, got {folder!r}; '.' is the current one")
     if checkpoint is not None and store is not None:
         raise ValueError("a store is a checkpoint, too: give store= alone")
 

@@ -94,7 +94,7 @@ def test_a_report_of_a_model(tmp_path, capsys):
     out = tmp_path / "r.html"
     few = ["--draws", "10", "--tune", "20", "--chains", "1", "--quiet", "--seed", "2"]
     assert main(["report", "gaussian", *few, "--out", str(out)]) == 0
-    assert "1 chains of 10 draws, after 20 of warm-up" in out.read_text(encoding="utf-8")
+    assert "1 chain of 10 draws, after 20 of warm-up" in out.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

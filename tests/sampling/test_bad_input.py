@@ -87,6 +87,13 @@ NAN, INF = float("nan"), float("inf")
         ({"adapt_delta": 0.9}, TypeError, "target_accept is the kernel's"),
         ({"n_steps": 3}, TypeError, r"sample\(model, HMC\(n_steps=...\)\); DHMC, HMC, .*have it"),
         ({"metric": "dense"}, TypeError, "metric is the kernel's"),
+        ({"checkpoint": ""}, ValueError, "checkpoint must be the path of a folder, got ''; '.' is the current one"),
+        ({"store": ""}, ValueError, "store must be the path of a folder, got ''"),
+        ({"thin": 2}, TypeError, "no argument 'thin': all draws are kept; take every k-th of the result"),
+        ({"coords": {}}, TypeError, "no argument 'coords': labels of axes belong to the model"),
+        ({"trace": "x"}, TypeError, "no argument 'trace': draws are in the result; store= a folder"),
+        ({"discard_tuned_samples": False}, TypeError, "the opposite meaning of save_warmup: save_warmup=True keeps"),
+        ({"name": "x"}, TypeError, "no argument 'name'. It has model, kernel"),
         ({"nuts_sampler": "x"}, TypeError, "no argument 'nuts_sampler'. It has model, kernel, draws"),
     ],
 )

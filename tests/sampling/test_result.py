@@ -125,6 +125,12 @@ def test_every_axis_has_labels_so_that_a_table_can_be_made(raw):
         assert len(made.to_dataframe()) == raw.draws.shape[0] * raw.draws.shape[1]
 
 
+def test_one_chain_is_not_said_in_the_plural(raw):
+    assert ": 2 chains of 120 draws in 4 dimensions" in repr(raw)
+    groups = {"unconstrained_posterior": {"q": np.zeros((1, 1, 1))}}
+    assert ": 1 chain of 1 draw in 1 dimension" in repr(refhmc.Result(groups, {}))
+
+
 def test_results_are_equal_to_themselves_alone(raw):
     assert raw == raw
     assert raw != dataclasses.replace(raw)
