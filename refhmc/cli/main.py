@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="what else --out writes: all, none, or log_likelihood, posterior_predictive, prior, prior_predictive; default: "
         "all that fit into 1 GiB",
     )
-    sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    sample.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+    )
     sample.add_argument(
         "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
@@ -226,7 +229,9 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--cores", type=int)
     resume.add_argument("--max-seconds", type=float)
     resume.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
-    resume.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    resume.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+    )
     resume.add_argument(
         "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
@@ -346,8 +351,11 @@ def run_report(options: Any) -> int:
         result: Any = given
         model = None if options.model is None else _model(options.model, None)
         out = options.out or given.with_suffix(".html")
+        check_writable(out, renamed=True)
     else:
         model = _model(options.result, None)
+        out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
+        check_writable(out, renamed=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # they stand in the report
             result = refhmc.sample(
@@ -360,7 +368,6 @@ def run_report(options: Any) -> int:
                 save_warmup=True,
                 raw=True,
             )
-        out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
     print(f"report written to {refhmc.plot.report(result, out, model)}")
     return 0
 
@@ -374,11 +381,12 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
 
     import refhmc
 
-    for path in (options.out, options.plot, options.report):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
-    if options.plot is not None or options.report is not None:
-        import_matplotlib()  # what is missing is said before the run
+    for path in (options.out, options.plot, options.report):  # what cannot be is said before the run
+        if path is not None:
+            check_writable(path, renamed=path is not options.plot)
+    if options.report is not None:
+        import_matplotlib()
+    format = None if options.plot is None else format_of(options.plot)
     failure = None
     try:
         with warnings.catch_warnings():
@@ -393,7 +401,7 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
         if options.out is not None:
             write_netcdf(result, options.out)
         if options.plot is not None:
-            refhmc.plot.overview(result, model).savefig(options.plot, dpi=120, format="png")
+            refhmc.plot.overview(result, model).savefig(options.plot, dpi=120, format=format)
         if options.report is not None:
             refhmc.plot.report(result, options.report, model)
     finally:
@@ -414,15 +422,41 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
     return 0
 
 
+def check_writable(path: pathlib.Path, renamed: bool) -> None:
+    """Raise ValueError unless a file can be written there. ``renamed``: into the place of one that may be there."""
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: there is no directory {folder}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory: give the name of a file")
+    try:
+        if path.is_file() and not renamed:
+            path.open("ab").close()
+        elif renamed or not path.exists():
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def format_of(path: pathlib.Path) -> str:
+    """That of a picture by the name of its file, PNG where it has no suffix. Raises ValueError, ImportError."""
+    known = import_matplotlib("matplotlib.backend_bases").FigureCanvasBase.get_supported_filetypes()
+    suffix = path.suffix[1:].lower() or "png"
+    if suffix not in known:
+        raise ValueError(f"--plot {path}: there is no format {suffix!r}; there are {', '.join(sorted(known))}")
+    return suffix
+
+
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
     from refhmc.cli.regression import fit_to_data
     from refhmc.plot.predictive import regression_data
+    from refhmc.sampling.progress import count
 
     attributes = result.attributes
     print(compilation_report())
     print(
-        f"{model.name}: {len(attributes['chains'])} chains of {result.draws.shape[1]} draws in "
+        f"{model.name}: {count(len(attributes['chains']), 'chain')} of {count(result.draws.shape[1], 'draw')} in "
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
@@ -507,7 +541,7 @@ def learned(warmup: str | None) -> Any:
 
 def groups_to_generate(text: str) -> bool | list[str]:
     """True of "all", False of "none", else names."""
-    return {"all": True, "none": False}.get(text, text.split(","))
+    return {"all": True, "none": False}.get(text.strip(), [each.strip() for each in text.split(",")])
 
 
 def offset_and_power(text: str) -> tuple[float, ...]:

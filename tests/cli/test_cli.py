@@ -582,3 +582,45 @@ def test_resume_goes_on_from_a_folder(kind, tmp_path, capsys):
     assert resumed["attributes"]["draws_per_chain"] == [50, 50]
     assert main(["resume", str(tmp_path / "nowhere"), "--quiet"]) != 0
     assert "no run was saved there" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------- where files are to go
+
+
+def of_no_run(monkeypatch):
+    """So that a run that should not have begun is told."""
+    monkeypatch.setattr(refhmc, "sample", lambda *given, **options: pytest.fail("it was sampled"))
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot", "--report"])
+def test_a_file_that_cannot_be_written_is_told_before_the_run(option, tmp_path, capsys, monkeypatch):
+    of_no_run(monkeypatch)
+    assert main(["sample", "funnel", option, str(tmp_path)]) == 1
+    assert f"{tmp_path} is a directory: give the name of a file" in capsys.readouterr().err
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: (tmp_path / "no" / "such").open("wb"))
+    assert main(["sample", "funnel", option, str(tmp_path / "r.png")]) == 1
+    assert "r.png cannot be written: No such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path, capsys, monkeypatch):
+    of_no_run(monkeypatch)
+    assert main(["report", "funnel", "--out", str(tmp_path)]) == 1
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_a_picture_has_the_format_of_its_name(tmp_path, capsys, monkeypatch):
+    few = ["sample", "funnel", "--draws", "5", "--tune", "5", "--chains", "1", "--seed", "1", "--quiet"]
+    assert main([*few, "--plot", str(tmp_path / "r.pdf")]) == 0
+    assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
+    assert ": 1 chain of 5 draws in " in capsys.readouterr().out
+    of_no_run(monkeypatch)
+    assert main([*few, "--plot", str(tmp_path / "r.picture")]) == 1
+    assert "there is no format 'picture'; there are" in capsys.readouterr().err
+
+
+def test_groups_to_generate_may_have_spaces_after_commas():
+    from refhmc.cli.main import groups_to_generate
+
+    assert groups_to_generate("log_likelihood, prior") == ["log_likelihood", "prior"]
+    assert groups_to_generate(" all") is True
