@@ -71,7 +71,7 @@ def begin_run(
     )
     if store is not None and generate not in (None, False):
         raise ValueError(
-            "generate= makes groups in memory: with store= call refhmc.generate(result, model) after the run"
+            "generate= makes groups in memory: with store= call refhmc.generate(model, result) after the run"
         )
     workers = min(chains, cores or os.cpu_count() or 1)
 
