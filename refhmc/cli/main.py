@@ -395,7 +395,7 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
     for path in (options.out, options.plot, options.report):  # what cannot be is said before the run
         if path is not None:
             check_writable(path, renamed=path is not options.plot)
-    if options.report is not None:
+    if options.plot is not None or options.report is not None:
         import_matplotlib()
     format = None if options.plot is None else format_of(options.plot)
     failure = None
