@@ -175,7 +175,7 @@ def test_something_else_is_not_written_over(model, tmp_path, there, words):
 
 
 def test_groups_that_would_be_made_in_memory_are_refused(model, tmp_path):
-    with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(result, model\)"):
+    with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(model, result\)"):
         refhmc.sample(model, **{**RUN, "generate": True}, store=tmp_path / "run")
 
 
