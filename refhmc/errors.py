@@ -84,7 +84,8 @@ class SaveError(SamplingError):
 
 
 class ModelWarning(UserWarning):
-    """A model is made of another library's without all that this one has; the text says what is left out."""
+    """A model is made of another library's without all that this one has, or is another one than a result is of; the text says
+    what is left out, or what is different."""
 
 
 class SamplingWarning(UserWarning):

@@ -184,7 +184,9 @@ def as_dataset(chains: list[Adapted], numbers: list[int]) -> xarray.Dataset:
     plain = {name: np.asarray(value).tolist() for name, value in options.items()}
     about = {"metric": "none" if metric is None else metric.name, "options": json.dumps(plain)}
     about["integrator"] = chains[0].integrator
-    return xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
+    made = xr.Dataset(variables, {"chain": numbers, "quantity": list(HISTORY)}, about)
+    # ArviZ 0.23's to_dataframe asks for the labels of every axis.
+    return made.assign_coords({axis: np.arange(n) for axis, n in made.sizes.items() if axis not in made.coords})
 
 
 def from_dataset(group: xarray.Dataset) -> list[Adapted]:

@@ -14,6 +14,8 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
     for option, known, default in (
         ("kernel", Names(lambda: refhmc.kernels.KERNELS, *NEEDED), "nuts, or dhmc where a coordinate jumps"),
         ("metric", Names(lambda: refhmc.metrics.METRICS, beside=(AUTO,)), "auto: low-rank, directions where they pay"),
-        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega"), "what suits the metric"),
+        ("integrator", Names(lambda: refhmc.integrators.INTEGRATORS, "omega", "base"), "what suits the metric"),
     ):
         text = f"one of %(choices)s, with any of its options in Python: NAME:option=value,...; default: {default}"
         sample.add_argument(f"--{option}", choices=known, type=Word, metavar="NAME", help=text)
@@ -206,7 +208,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="what else --out writes: all, none, or log_likelihood, posterior_predictive, prior, prior_predictive; default: "
         "all that fit into 1 GiB",
     )
-    sample.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    sample.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+    )
     sample.add_argument(
         "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
@@ -218,6 +222,8 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("folder", type=pathlib.Path)
     resume.add_argument("model", nargs="?", help="as it was; needed where it is not a built-in one with its defaults")
     resume.add_argument("--widths", metavar="N,N,...", help="of a network, as they were")
+    resume.add_argument("--split", type=int, metavar="M", help="of data in parts, as it was")
+    resume.add_argument("--warmup", metavar="stan|FILE.nc", help="as it was")
     resume.add_argument(
         "--draws", type=int, help="of each chain, from the beginning; default: as many as were asked for"
     )
@@ -226,7 +232,9 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--cores", type=int)
     resume.add_argument("--max-seconds", type=float)
     resume.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
-    resume.add_argument("--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture (needs matplotlib)")
+    resume.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+    )
     resume.add_argument(
         "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
@@ -274,6 +282,11 @@ def run_sample(options: Any) -> int:
     kernel = make_kernel(options, model)
     if options.generate is not None and options.out is None:
         raise ValueError("--generate says what --out writes: give --out FILE.nc, too")
+    if options.generate and options.store is not None:
+        raise ValueError(
+            "--generate makes groups in memory, which --store spares: give --checkpoint DIR in place of --store DIR, or leave "
+            "--generate out, and make them in Python by refhmc.generate(model, the result that --out has written)"
+        )
     return deliver(
         options,
         model,
@@ -312,6 +325,8 @@ def run_resume(options: Any) -> int:
     from refhmc.sampling.resume import model_of
 
     model = model_of(options.folder) if options.model is None else _model(options.model, options.widths)
+    if options.split is not None:
+        model = model.split(options.split)
     return deliver(
         options,
         model,
@@ -326,6 +341,7 @@ def run_resume(options: Any) -> int:
             max_seconds=options.max_seconds,
             progressbar=not options.quiet,
             raw=True,
+            warmup=learned(options.warmup),
             generate=None if options.out is not None else False,
         ),
     )
@@ -346,8 +362,11 @@ def run_report(options: Any) -> int:
         result: Any = given
         model = None if options.model is None else _model(options.model, None)
         out = options.out or given.with_suffix(".html")
+        check_writable(out, renamed=True)
     else:
         model = _model(options.result, None)
+        out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
+        check_writable(out, renamed=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", refhmc.errors.SamplingWarning)  # they stand in the report
             result = refhmc.sample(
@@ -360,7 +379,6 @@ def run_report(options: Any) -> int:
                 save_warmup=True,
                 raw=True,
             )
-        out = options.out or pathlib.Path(f"{options.result.rpartition(':')[2]}.html")
     print(f"report written to {refhmc.plot.report(result, out, model)}")
     return 0
 
@@ -374,11 +392,12 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
 
     import refhmc
 
-    for path in (options.out, options.plot, options.report):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise ValueError(f"{path}: there is no directory {path.resolve().parent}")
+    for path in (options.out, options.plot, options.report):  # what cannot be is said before the run
+        if path is not None:
+            check_writable(path, renamed=path is not options.plot)
     if options.plot is not None or options.report is not None:
-        import_matplotlib()  # what is missing is said before the run
+        import_matplotlib()
+    format = None if options.plot is None else format_of(options.plot)
     failure = None
     try:
         with warnings.catch_warnings():
@@ -389,11 +408,13 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
         if partial is None or not partial.groups.get("posterior"):
             raise
         result, failure = partial, error
+    if options.out is not None and getattr(options, "generate", None) is not False:
+        result.warnings.extend(not_generated(model, result))
     try:  # files first: nobody may be left to read what is printed
         if options.out is not None:
             write_netcdf(result, options.out)
         if options.plot is not None:
-            refhmc.plot.overview(result, model).savefig(options.plot, dpi=120, format="png")
+            refhmc.plot.overview(result, model).savefig(options.plot, dpi=120, format=format)
         if options.report is not None:
             refhmc.plot.report(result, options.report, model)
     finally:
@@ -414,15 +435,52 @@ def deliver(options: Any, model: Model, advice: Recommended, draw: Callable[[], 
     return 0
 
 
+def not_generated(model: Model, result: Result) -> list[str]:
+    """Of a run into a store: that the groups which --out would have without it are left out. Nothing of another run."""
+    made = ", ".join([*model.generated.made, *model.generated.data])
+    if "store" not in result.attributes or not made:
+        return []
+    return [
+        f"--out has not the groups {made}: with --store they are not made. --checkpoint DIR in its place makes them, or in "
+        "Python refhmc.generate(model, result)."
+    ]
+
+
+def check_writable(path: pathlib.Path, renamed: bool) -> None:
+    """Raise ValueError unless a file can be written there. ``renamed``: into the place of one that may be there."""
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: there is no directory {folder}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory: give the name of a file")
+    try:
+        if path.is_file() and not renamed:
+            path.open("ab").close()
+        elif renamed or not path.exists():
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def format_of(path: pathlib.Path) -> str:
+    """That of a picture by the name of its file, PNG where it has no suffix. Raises ValueError, ImportError."""
+    known = import_matplotlib("matplotlib.backend_bases").FigureCanvasBase.get_supported_filetypes()
+    suffix = path.suffix[1:].lower() or "png"
+    if suffix not in known:
+        raise ValueError(f"--plot {path}: there is no format {suffix!r}; there are {', '.join(sorted(known))}")
+    return suffix
+
+
 def print_result(model: Model, result: Result, advice: Recommended) -> None:
     """What was compiled, what was drawn, the summary beside the truth, the warnings."""
     from refhmc.cli.regression import fit_to_data
     from refhmc.plot.predictive import regression_data
+    from refhmc.sampling.progress import count
 
     attributes = result.attributes
     print(compilation_report())
     print(
-        f"{model.name}: {len(attributes['chains'])} chains of {result.draws.shape[1]} draws in "
+        f"{model.name}: {count(len(attributes['chains']), 'chain')} of {count(result.draws.shape[1], 'draw')} in "
         f"{attributes['sampling_time']:.1f} s, {attributes['n_gradient_evaluations']:,} gradients, "
         f"seed {attributes['entropy']}"
     )
@@ -507,7 +565,7 @@ def learned(warmup: str | None) -> Any:
 
 def groups_to_generate(text: str) -> bool | list[str]:
     """True of "all", False of "none", else names."""
-    return {"all": True, "none": False}.get(text, text.split(","))
+    return {"all": True, "none": False}.get(text.strip(), [each.strip() for each in text.split(",")])
 
 
 def offset_and_power(text: str) -> tuple[float, ...]:
@@ -545,9 +603,20 @@ def metric_and_integrator(options: Any, named: str | None) -> tuple:
     if options.integrator is None and not tolerance:
         return metric, None
     name, integrators = options.integrator or Word(resolve(metric, None)[1].name), refhmc.integrators.INTEGRATORS
-    if tolerance and not integrators[name].implicit:
+    if "base" in name.options:  # of a composition: a word, too
+        base = Word(str(name.options["base"]))
+        if base not in Names(lambda: integrators, "omega"):
+            raise ValueError(f"--integrator {name}: there is no integrator {base!r} to be its base")
+        name.options["base"] = integrator_named(base, integrators, tolerance)
+        return metric, name.made(integrators)
+    return metric, integrator_named(name, integrators, tolerance)
+
+
+def integrator_named(word: Word, integrators: Registry, tolerance: dict[str, float]) -> Any:
+    """The object, with ``tolerance`` if that is given. Raises ValueError."""
+    if tolerance and not getattr(integrators[word], "implicit", False):
         raise ValueError("--tolerance belongs to the implicit integrators")
-    return metric, name.made(integrators, **tolerance)
+    return word.made(integrators, **tolerance)
 
 
 def run_models(options: Any) -> int:
@@ -592,24 +661,59 @@ def run_info(options: Any) -> int:
 
 
 def model_of_file(path: pathlib.Path, name: str) -> Model:
-    """The ``refhmc.Model`` of that name in a Python file, or what the function of that name returns."""
+    """The ``refhmc.Model`` of that name in a Python file, or what the function of that name returns.
+
+    As in ``python FILE.py``, its folder is first in ``sys.path`` while it runs. Raises ValueError, with the line, for whatever
+    the file raises.
+    """
     import importlib.util
 
     import refhmc
 
     if not path.is_file():
         raise ValueError(f"MODEL: there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module_name = name_of_module(path)
+    spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    sys.modules[path.stem] = module  # where functions of the file are found by name
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    if not hasattr(module, name):
+    sys.modules[module_name] = module  # where functions of the file are found by name
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        there, found = hasattr(module, name), getattr(module, name, None)
+        found = found if isinstance(found, refhmc.Model) or not callable(found) else found()
+    except Exception as error:
+        sys.modules.pop(module_name, None)
+        said = next(iter(str(error).splitlines()), "")
+        raise ValueError(f"MODEL: {path}{line_in(path, error)}: {type(error).__name__}: {said}") from error
+    finally:
+        with contextlib.suppress(ValueError):  # the file may have taken it away
+            sys.path.remove(str(path.resolve().parent))
+    if not there:
         raise ValueError(f"MODEL: {path} has no {name!r}")
-    found = getattr(module, name)
-    found = found if isinstance(found, refhmc.Model) or not callable(found) else found()
     if not isinstance(found, refhmc.Model):
         raise ValueError(f"MODEL: {name} of {path} is no refhmc.Model, and returns none: {type(found).__name__}")
     return found
+
+
+def name_of_module(path: pathlib.Path) -> str:
+    """The file's stem, unless that is the name of another module, such as one of Python's own, which it would hide."""
+    import importlib.util
+
+    try:
+        there = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
+    except ValueError:  # of __main__
+        return f"model_file_{path.stem}"
+    own = there is None or pathlib.Path(there.origin or "").resolve() == path.resolve()
+    return path.stem if own else f"model_file_{path.stem}"
+
+
+def line_in(path: pathlib.Path, error: Exception) -> str:
+    """``, line 12``: where in the file it was raised, or is not Python; nothing where it was not there."""
+    file = os.path.abspath(path)
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f", line {error.lineno}"
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _model(name: str, widths: str | None) -> Model:

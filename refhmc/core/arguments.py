@@ -51,11 +51,47 @@ def flag(name: str, value: Any) -> bool:
 
 
 def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
-    """``x`` as an array of float64; raises ``error`` for what holds no numbers, or complex ones."""
+    """``x`` as an array of float64; raises ``error`` for what holds no numbers, or complex ones, or masked entries."""
+    refuse_masked(what, x, error)
+    refuse_complex(what, x, error)
     try:
         return np.asarray(x, dtype=float)
     except (TypeError, ValueError) as reason:
         raise error(f"{what} must be real numbers, got {_short(x)}: {reason}") from reason
+
+
+def refuse_complex(what: str, x: Any, error: type = ValueError) -> None:
+    """Raise ``error`` for complex numbers, whose imaginary parts NumPy drops with no more than a warning."""
+    try:
+        kind = np.asarray(x).dtype.kind
+    except (TypeError, ValueError):  # no array at all, which is for the caller to say
+        return
+    if kind == "c":
+        raise error(f"{what} must be real numbers, got {_short(x)}: these are complex; give .real if that is meant")
+
+
+def refuse_masked(what: str, x: Any, error: type = ValueError) -> None:
+    """Raise ``error`` where an array, or one in mappings and sequences, has masked entries: NumPy drops the mask."""
+    where = masked_in(what, x)
+    if where:
+        raise error(
+            f"{where} is masked, and masks are not read: leave the entry out, or give a number in its place (.filled())"
+        )
+
+
+def masked_in(what: str, x: Any) -> str:
+    """Where the first masked entry stands, as in :func:`not_finite_in`; an empty string where there is none."""
+    if isinstance(x, np.ma.MaskedArray):
+        wrong = np.argwhere(np.ma.getmaskarray(x))
+        where = ", ".join(map(str, wrong[0])) if len(wrong) else ""
+        return "" if len(wrong) == 0 else f"{what}{f'[{where}]' if where else ''}"
+    if isinstance(x, Mapping):
+        return next(filter(None, (masked_in(f"{what}[{key!r}]", each) for key, each in x.items())), "")
+    if isinstance(x, tuple | list):
+        holders = np.ma.MaskedArray | Mapping | tuple | list
+        some = ((i, each) for i, each in enumerate(x) if isinstance(each, holders))
+        return next(filter(None, (masked_in(f"{what}[{i}]", each) for i, each in some)), "")
+    return ""
 
 
 def _short(x: Any) -> str:

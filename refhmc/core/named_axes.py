@@ -27,6 +27,14 @@ Dims = dict[str, tuple[str, ...]]
 Coords = dict[str, np.ndarray]
 
 
+def check_storable(what: str, name: Any, error: type = ModelError) -> None:
+    """Raise ``error`` for what cannot be the name of a variable or an axis in a netCDF file or a Zarr store."""
+    if not isinstance(name, str) or name in ("", ".") or "/" in name or "\0" in name:
+        raise error(
+            f"{what}: {name!r} cannot be a name in a netCDF file. Give a string that is not empty, not '.', and without '/'"
+        )
+
+
 def dims_of(given: Any) -> Dims:
     """``dims`` as a user gives them, each a tuple of names; a string is the name of one axis. Raises ModelError."""
     if given is None:
@@ -42,13 +50,15 @@ def dims_of(given: Any) -> Dims:
         for axis in axes:
             if not isinstance(axis, str) or not axis or axis in SAMPLES:
                 raise ModelError(f"dims[{variable!r}]: {axis!r} cannot be the name of an axis")
+            check_storable(f"dims[{variable!r}]", axis)
         if len(set(axes)) != len(axes):
             raise ModelError(f"dims[{variable!r}]: {axes} has a name twice")
     return found
 
 
 def coords_of(given: Any, dims: Dims) -> Coords:
-    """``coords`` as a user gives them, each a vector of labels of an axis in ``dims``. Raises ModelError."""
+    """``coords`` as a user gives them, each a vector of labels of an axis in ``dims``: numbers, strings or ``datetime64``; of
+    any other kind their strings. Raises ModelError."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -58,7 +68,11 @@ def coords_of(given: Any, dims: Dims) -> Coords:
     for axis, labels in given.items():
         if axis not in axes:
             raise ModelError(f"coords: dims has no axis {axis!r}, it has {', '.join(axes)}")
-        found[axis] = np.array(labels if isinstance(labels, np.ndarray) else list(labels))
+        if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+            raise ModelError(f"coords[{axis!r}] must be a vector of labels, got {labels!r}")
+        found[axis] = np.array(labels if hasattr(labels, "__array__") else list(labels))
+        if found[axis].dtype.kind == "O":  # dates of datetime, and what else no file holds
+            found[axis] = np.array([str(label) for label in found[axis]])
         if found[axis].ndim != 1:
             raise ModelError(f"coords[{axis!r}] must be a vector of labels, got the shape {found[axis].shape}")
         if len(set(found[axis].tolist())) < len(found[axis]):

@@ -11,7 +11,7 @@ OF_SAMPLE = {
     "progressbar": ("progress", "progress_bar", "show_progress"),
     "initvals": ("inits", "start", "starts", "initial", "initial_points", "init_params", "initial_position"),
     "max_seconds": ("timeout", "max_time"),
-    "save_warmup": ("discard_tuned_samples", "include_warmup", "store_warmup"),
+    "save_warmup": ("include_warmup", "store_warmup"),
 }
 OF_A_KERNEL = {
     "step_size": ("stepsize", "epsilon", "eps", "step_scale"),
@@ -20,6 +20,16 @@ OF_A_KERNEL = {
     "n_steps": ("num_steps", "num_integration_steps", "path_steps"),
     "metric": ("mass_matrix", "inverse_mass_matrix", "inv_metric", "dense_mass", "scaling"),
 }
+# What is done otherwise here, or with the opposite meaning.
+IN_OTHER_WAYS = {
+    "thin": "all draws are kept; take every k-th of the result, such as result.sel(draw=slice(None, None, k))",
+    "coords": "labels of axes belong to the model, as in refhmc.Model(..., dims=..., coords=...)",
+    "trace": "draws are in the result; store= a folder keeps them on the disk as they come",
+    "discard_tuned_samples": "it has the opposite meaning of save_warmup: save_warmup=True keeps warm-up",
+    "return_inferencedata": "the result is ArviZ's object, or with raw=True arrays",
+    "step": "the kernel is the second argument, as in sample(model, NUTS())",
+}
+IN_OTHER_WAYS |= {"thinning": IN_OTHER_WAYS["thin"], "dims": IN_OTHER_WAYS["coords"]}
 
 
 def our_name(name: str) -> str:

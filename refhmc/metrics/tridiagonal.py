@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core import sample_stats as S
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_products, plain
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
@@ -88,7 +89,8 @@ class Tridiagonal(Euclidean):
         if self.diagonal is None:
             bands[0] = 1.0
             return bands
-        diagonal, beside = np.asarray(self.diagonal, dtype=float), np.asarray(self.off_diagonal, dtype=float)
+        diagonal = array_of_numbers("diagonal", self.diagonal, MetricError)
+        beside = array_of_numbers("off_diagonal", self.off_diagonal, MetricError)
         for name, band, n in (("diagonal", diagonal, dim), ("off_diagonal", beside, dim - 1)):
             if band.shape != (n,):
                 raise ShapeError(f"{name}: expected ({n},), got {band.shape}")

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models import linear_regression
@@ -148,7 +149,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
             raise ValueError(f"the posteriordb series comes with K=5, got K={K}: give y as well")
         y = posteriordb("arK-arK")["data"]["y"]
         reference = posteriordb_reference("arK-arK", ["alpha", *(f"beta[{k}]" for k in range(1, 6)), "sigma"])
-    y, K = np.array(y, dtype=float), 5 if K is None else int(K)
+    y, K = np.array(array_of_numbers("y", y)), 5 if K is None else int(K)
     if y.ndim != 1 or not 1 <= K < len(y):
         raise ShapeError(f"AR needs a series (T,) with T > K >= 1, got shape {y.shape} and K={K}")
     if not np.isfinite(y).all():

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
@@ -202,7 +203,7 @@ def prior(rng: np.random.Generator, sigma_theta: float) -> dict:
 
 def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
-    y = np.ones(100) if y is None else np.array(y, dtype=float)
+    y = np.ones(100) if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) == 0 or not np.isfinite(y).all():
         raise ValueError(f"y must be a vector of at least one finite number, got shape {y.shape}")
     if not (0 < sigma_y < math.inf and 0 < sigma_theta < math.inf):

@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arguments import array_of_numbers, whole_number
+from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.fingerprint import Fingerprint, fingerprint
-from refhmc.core.named_axes import SAMPLES, coords_of, dims_of
+from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.core.user_text import WithoutData
 from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
@@ -68,7 +68,8 @@ class Model:
         Plain functions of ``(q, data)``, or all of ``q`` alone (see the module's text). Only the first two are needed for HMC
         and NUTS. Numba compiles them, and the plain functions that they call, if it can; otherwise (bound methods, objects)
         they run as Python inside the same compiled kernels.
-    data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python.
+    data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python. An array
+        with masked entries is refused: nothing here reads a mask.
     names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
     constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
@@ -99,7 +100,8 @@ class Model:
     on_arrays : ``xp -> text``, the model's functions on arrays of positions (..., d) of that namespace of the array API, with
         its data there: an object with the methods of :class:`refhmc.models.on_arrays.TextOnArrays`.
     dims : names of the axes of variables, of ``constrain`` or of ``generated``: ``{"theta": ("school",)}``. coords : labels
-        along axes, ``{"school": ["Choate", ...]}``. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
+        along axes, ``{"school": ["Choate", ...]}``: numbers, strings, ``datetime64``, or of other kinds (``datetime.date``)
+        their strings. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
     generated : a :class:`refhmc.Generated`, or a dictionary of its fields: functions of the constrained values and data, from
         which ``sample`` and :func:`refhmc.generate` make the groups ``log_likelihood``, ``posterior_predictive``, ``prior`` ...
         Draws do not depend on these three.
@@ -165,6 +167,7 @@ class Model:
         self.reference = reference
         self.recommended = recommended
         self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
+        refuse_masked("data", data, ModelError)
         self.data = data
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
@@ -559,6 +562,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ShapeError where a coordinate has the name of the variable that another is an entry of: ``x`` beside ``x[1]``."""
     there = set(names)
     for name in names:
+        check_storable("names", name, ShapeError)
         if name in SAMPLES:
             raise ShapeError(f"names: a coordinate cannot be called {name!r}, which is an axis of every result")
         base = re.sub(r"\[\d+\]$", "", name)

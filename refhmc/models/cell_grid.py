@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -89,7 +90,7 @@ def CellGrid(weights: Any = None, a: str = "n") -> Model:
     if weights is None:
         i, j = np.indices((4, 5))
         weights = 1.0 + (3 * i + 5 * j) % 7
-    w = np.asarray(weights, dtype=float)
+    w = array_of_numbers("weights", weights)
     if not 1 <= w.ndim <= 8 or w.size == 0:
         raise ShapeError(f"weights must have one to eight axes, none of them empty, got {w.shape}")
     if not (np.isfinite(w).all() and (w > 0).all()):

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from refhmc.core.arguments import positive, whole_number
+from refhmc.core.arguments import array_of_numbers, positive, whole_number
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -239,7 +239,7 @@ def ChangePoint(
     if y is None:
         known = load_json("coal_mining_disasters")
         y, first_year = known["counts"], known["first_year"]
-    y = np.asarray(y, dtype=float)
+    y = array_of_numbers("y", y)
     first = 0 if first_year is None else int(first_year)
     if y.ndim != 1:
         raise ShapeError(f"ChangePoint needs counts (T,), got shape {y.shape}")

@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arguments import flag
+from refhmc.core.arguments import array_of_numbers, flag
 from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -627,7 +627,7 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         schools = posteriordb(name)["data"]
         y, sigma = schools["y"], schools["sigma"]
         reference = posteriordb_reference(name, [f"theta[{j}]" for j in range(1, 9)] + ["mu", "tau"])
-    y, sigma = np.asarray(y, dtype=float), np.asarray(sigma, dtype=float)
+    y, sigma = array_of_numbers("y", y), array_of_numbers("sigma", sigma)
     if y.ndim != 1 or len(y) == 0 or sigma.shape != y.shape:
         raise ShapeError(f"y and sigma must be vectors of one length, got {y.shape} and {sigma.shape}")
     if not (np.isfinite(y).all() and np.isfinite(sigma).all() and (sigma > 0).all()):

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models import ode
@@ -150,7 +151,7 @@ def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, toler
         mean, variance, mean_se, variance_se = (np.array(known[key]) for key in Reference._fields[1:5])
         source = "quadrature (python -m validation.fitzhugh_nagumo_posterior)"
         reference = Reference(source, mean, variance, mean_se, variance_se)
-    y = np.asarray(y, dtype=float)
+    y = array_of_numbers("y", y)
     if y.ndim != 2 or y.shape[1] != 2:
         raise ShapeError(f"y: expected (T, 2), got {y.shape}")
     problem = posterior(y, observation_times(len(y)) if times is None else times, sigma, tolerance)

@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -389,7 +390,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         known = posteriordb("garch-garch11")["data"]
         y, sigma1 = known["y"], known["sigma1"]
         reference = posteriordb_reference("garch-garch11", ["mu", "alpha0", "alpha1", "beta1"])
-    y, sigma1 = np.array(y, dtype=float), np.nan if sigma1 is None else float(sigma1)
+    y, sigma1 = np.array(array_of_numbers("y", y)), np.nan if sigma1 is None else float(sigma1)
     if y.ndim != 1 or len(y) < 1:
         raise ShapeError(f"GARCH needs a series (T,), got shape {y.shape}")
     if not (np.isfinite(y).all() and 0 < sigma1 < np.inf):

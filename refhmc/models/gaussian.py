@@ -16,6 +16,7 @@ import numpy as np
 import scipy.linalg
 from numpy import typing as npt
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
 from refhmc.models.base import Model
@@ -176,7 +177,7 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Model:
 
     Raises ShapeError, or MetricError for a covariance that is not symmetric and positive definite.
     """
-    mean, S = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
+    mean, S = array_of_numbers("mean", mean), array_of_numbers("covariance", covariance)
     if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] < 1:
         raise ShapeError(f"covariance must be (d, d), got {S.shape}")
     d = len(S)

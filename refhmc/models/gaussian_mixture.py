@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -401,7 +402,7 @@ def GaussianMixture(y: Any = None) -> Model:
         y = posteriordb("low_dim_gauss_mix-low_dim_gauss_mix")["data"]["y"]
         variables = ["mu[1]", "mu[2]", "sigma[1]", "sigma[2]", "theta"]
         reference = posteriordb_reference("low_dim_gauss_mix-low_dim_gauss_mix", variables)
-    y = np.array(y, dtype=float)
+    y = np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) < 1:
         raise ShapeError(f"GaussianMixture needs observations (N,), got shape {y.shape}")
     if not np.isfinite(y).all():

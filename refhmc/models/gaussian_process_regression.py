@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_allocating
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
@@ -370,7 +371,7 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         known = posteriordb("gp_pois_regr-gp_regr")["data"]
         x, y = known["x"], known["y"]
         reference = posteriordb_reference("gp_pois_regr-gp_regr", ["rho", "alpha", "sigma"])
-    x, y = np.array(x, dtype=float), np.array(y, dtype=float)
+    x, y = np.array(array_of_numbers("x", x)), np.array(array_of_numbers("y", y))
     if x.ndim != 1 or x.shape != y.shape or len(x) < 1:
         raise ShapeError(f"GaussianProcessRegression needs x and y of one shape (n,), got {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.core.arguments import refuse_masked
+from refhmc.core.named_axes import check_storable
 from refhmc.errors import ModelError
 
 DATA = ("observed_data", "constant_data")
@@ -100,8 +102,10 @@ def frozen(value: Any) -> np.ndarray:
 def _arrays(group: str, given: Any) -> dict[str, np.ndarray]:
     if not isinstance(given, Mapping):
         raise ModelError(f"generated: {group} must be a dictionary of arrays, got {type(given).__name__}")
+    refuse_masked(f"generated: {group}", given, ModelError)
     found = {name: frozen(value) for name, value in given.items()}
     for name, value in found.items():
-        if not isinstance(name, str) or value.dtype.kind not in "fiubcU":
+        check_storable(f"generated: {group}", name)
+        if value.dtype.kind not in "fiubcU":
             raise ModelError(f"generated: {name!r} of {group} must be numbers or strings, it is {value.dtype}")
     return found

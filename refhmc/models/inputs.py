@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arguments import array_of_numbers, whole_number
+from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.errors import ShapeError
 
 
@@ -59,6 +59,7 @@ def number_of_classes(y: Any, given: int | None) -> int:
     """``given``, or one more than the largest label. Raises ValueError."""
     if given is not None:
         return whole_number("n_classes", given, 2)
+    refuse_masked("y", y)
     y = np.asarray(y)
     if y.dtype.kind not in "biuf" or not (np.isfinite(y) & (y >= 0)).all():
         raise ValueError(f"labels are whole numbers 0, 1, ..., got an array of {y.dtype}: {y.ravel()[:5].tolist()} ...")

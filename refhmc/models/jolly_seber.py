@@ -66,6 +66,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_allocating
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -356,7 +357,7 @@ def constrain(q: np.ndarray) -> dict:
 
 def whole_numbers(values: list[int], name: str, length: int | None = None) -> np.ndarray:
     """A vector of whole numbers >= 0 as floats."""
-    x = np.asarray(values, dtype=float)
+    x = array_of_numbers(name, values)
     if x.ndim != 1 or (length is not None and len(x) != length):
         raise ShapeError(f"{name}: expected a vector{'' if length is None else f' ({length},)'}, got shape {x.shape}")
     if not np.all((x >= 0) & (x == np.floor(x)) & np.isfinite(x)):

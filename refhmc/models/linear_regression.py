@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -253,7 +254,7 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         y, school, iq = (np.array(kids[key], dtype=float) for key in ("kid_score", "mom_hs", "mom_iq"))
         X = np.column_stack([np.ones(len(y)), school, iq, school * iq])
         reference = posteriordb_reference(name, [f"beta[{j}]" for j in range(1, 5)] + ["sigma"])
-    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y, dtype=float))
+    X, y = frozen(array_of_numbers("X", X)), frozen(array_of_numbers("y", y))
     if X.ndim != 2 or X.shape[1] == 0 or y.shape != X.shape[:1]:
         raise ShapeError(f"X must be (n, d) and y (n,), got {X.shape} and {y.shape}")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):

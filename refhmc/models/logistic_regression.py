@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy import typing as npt
 
-from refhmc.core.arguments import positive
+from refhmc.core.arguments import array_of_numbers, positive
 from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
@@ -474,9 +474,9 @@ def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> No
         out[k] = -out[k]
 
 
-def signed_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     """The rows of X (n, d), those with a label y (n,) of zero turned round. Raises ShapeError, ValueError."""
-    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    X, y = array_of_numbers("X", X), array_of_numbers("y", y)
     if X.ndim != 2 or 0 in X.shape:
         raise ShapeError(f"X must be (n, d) with n and d at least 1, got {X.shape}")
     if y.shape != X.shape[:1]:
@@ -502,8 +502,8 @@ def LogisticRegression(
     Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
     ``inputs``: names of the columns, for the result.
     """
-    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     rows = signed_rows(X, y)
+    X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     prior_scale = positive("prior_scale", prior_scale)
     n, d = rows.shape
     data = np.zeros((d + 1, n))

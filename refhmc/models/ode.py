@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.errors import EvaluationError, GradientError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
@@ -388,28 +389,28 @@ def make_problem(
 
     ``equations``: refhmc's own, compiled and cached; None: made of the functions.
     """
-    times, y = times_of(times, start_time)[0], np.array(y, dtype=float)
+    times, y = times_of(times, start_time)[0], np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times):
         raise ShapeError(f"y: expected ({len(times)}, number of states), got {y.shape}")
     if np.isinf(y).any() or np.isnan(y).all():
         raise ValueError("y must hold finite observations, and NaN where there is none")
-    sigma = np.array(sigma, dtype=float)
+    sigma = np.array(array_of_numbers("sigma", sigma))
     try:
         sigma = np.broadcast_to(sigma, y.shape)
     except ValueError:
         raise ShapeError(f"sigma: {sigma.shape} does not broadcast to y's {y.shape}") from None
     if not (sigma[np.isfinite(y)] > 0).all() or not np.isfinite(sigma[np.isfinite(y)]).all():
         raise ValueError("sigma must be positive and finite")
-    prior_mean = np.array(prior_mean, dtype=float)
+    prior_mean = np.array(array_of_numbers("prior_mean", prior_mean))
     if prior_mean.ndim != 1 or len(prior_mean) < 1:
         raise ShapeError(f"prior_mean: expected (p,), got {prior_mean.shape}")
-    prior_scale = np.array(prior_scale, dtype=float)
+    prior_scale = np.array(array_of_numbers("prior_scale", prior_scale))
     if prior_scale.shape not in ((), prior_mean.shape):
         raise ShapeError(f"prior_scale: expected a number or {prior_mean.shape}, got {prior_scale.shape}")
     if not np.isfinite(prior_mean).all() or not (prior_scale > 0).all():
         raise ValueError("prior_mean must be finite, prior_scale positive (inf for a flat prior)")
     if not callable(initial_state):
-        initial_state = np.array(initial_state, dtype=float)
+        initial_state = np.array(array_of_numbers("initial_state", initial_state))
         if initial_state.shape != y.shape[1:] or not np.isfinite(initial_state).all():
             raise ShapeError(f"initial_state: expected {y.shape[1:]} finite numbers, got shape {initial_state.shape}")
     solution = ODESolution(

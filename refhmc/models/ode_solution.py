@@ -29,6 +29,7 @@ from numba import types as nb
 from scipy.integrate import ODEintWarning, odeint
 
 from refhmc.core import types
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.binding import CANNOT_COMPILE, argument_count, copy_array, first_words
 from refhmc.core.compiled import (
     borrowed,
@@ -561,7 +562,7 @@ def fill_from(count: int, n: int, p: int) -> Any:
 
 def times_of(times: Any, start_time: float | None) -> tuple[np.ndarray, float]:
     """Both as numbers; ValueError."""
-    times = np.array(times, dtype=float)
+    times = np.array(array_of_numbers("times", times))
     if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise ValueError("times must be finite and ascending, (T,)")
     start_time = float(times[0] if start_time is None else start_time)

@@ -45,6 +45,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
@@ -698,7 +699,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     Simulated is at beta = 0.65, sigma = 0.15, phi = 0.98 (:func:`simulate`). Variables beta, sigma, phi and x (T,). Raises
     ShapeError for fewer than two values, ValueError for values that are not finite or all zero.
     """
-    y = simulate(T)[1] if y is None else np.array(y, dtype=float)
+    y = simulate(T)[1] if y is None else np.array(array_of_numbers("y", y))
     if y.ndim != 1 or len(y) < 2:
         raise ShapeError(f"StochasticVolatility needs a series (T,) of at least two values, got shape {y.shape}")
     if not np.isfinite(y).all() or not y.any():

@@ -26,6 +26,7 @@ import scipy.optimize
 from numba import types as nb
 
 from refhmc.core import types
+from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import borrowed, entry, jit_anew, jit_part
 from refhmc.core.point import copy_row
 from refhmc.core.pointer_type import Pointer
@@ -671,7 +672,7 @@ def observations_of(
     times: Any, y: Any, law: ErrorLaw, places: np.ndarray | None, n: int | None
 ) -> tuple[Observations, np.ndarray]:
     """The data, and where the s of each column is; ShapeError, ValueError."""
-    times, y = np.array(times, dtype=float), np.array(y, dtype=float)
+    times, y = np.array(array_of_numbers("times", times)), np.array(array_of_numbers("y", y))
     if y.ndim != 2 or len(y) != len(times) or (n is not None and y.shape[1] != n):
         raise ShapeError(f"y: expected ({len(times)}, {'number of states' if n is None else n}), got {y.shape}")
     there = y[~np.isnan(y)]
@@ -688,7 +689,7 @@ def observations_of(
                 f"errors: {law.parameter} must have 1 or {k} entries, as y has columns, it has {len(places)}"
             )
         return Observations(times, y, np.ones(y.shape)), np.broadcast_to(places, (k,)).astype(np.int64)
-    s = np.array(law.parameter, dtype=float)
+    s = np.array(array_of_numbers("errors", law.parameter))
     try:
         s = np.broadcast_to(s, y.shape).copy()
     except ValueError:

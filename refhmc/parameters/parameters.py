@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import refuse_complex, refuse_masked
 from refhmc.core.named_axes import SAMPLES
 from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.numerics.constraining import values_at
@@ -203,6 +204,8 @@ def _identifier(name: str) -> str:
 
 
 def _coordinates(what: str, name: str, support: Support, value: Any) -> np.ndarray:
+    refuse_masked(f"{what}: {name}", value, InitError)
+    refuse_complex(f"{what}: {name}", value, ShapeError)
     try:
         x = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:

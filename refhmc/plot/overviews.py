@@ -11,6 +11,7 @@ from refhmc.plot.energies import energy_or_step, energy_transitions
 from refhmc.plot.predictive import predictive_band, regression_data
 from refhmc.plot.runs import Run, of_few_chains, run_of, scalars
 from refhmc.plot.traces import MOST, draw_scalar, mark_divergences
+from refhmc.sampling.progress import count
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -46,7 +47,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
     name = run.attributes.get("model", "" if model is None else model.name)
     chains, draws = whole.shape
     some = f" ({run.shape[0]} are drawn)" if run.shape[0] < chains else ""
-    figure.suptitle(plain(f"{name}: {chains} chains{some} of {draws} draws{words}"))
+    figure.suptitle(plain(f"{name}: {count(chains, 'chain')}{some} of {count(draws, 'draw')}{words}"))
     return figure
 
 

@@ -26,6 +26,7 @@ from refhmc.plot.runs import Run, before, run_of, scalars
 from refhmc.plot.scatter import pairs
 from refhmc.plot.solves import solver_iterations
 from refhmc.plot.warmups import adaptation
+from refhmc.sampling.progress import count
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -127,7 +128,10 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "its fingerprint", f"{about['model_fingerprint']}"[:16]
     if "kernel" in about:
         yield "kernel", in_words(about["kernel"])
-    yield "draws", f"{chains} chains of {draws} draws, after {about.get('tuning_steps', 'unknown')} of warm-up"
+    yield (
+        "draws",
+        f"{count(chains, 'chain')} of {count(draws, 'draw')}, after {about.get('tuning_steps', 'unknown')} of warm-up",
+    )
     if "entropy" in about:
         yield "seed", str(about["entropy"])
     if "divergences_per_chain" in about:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,13 @@ def check_arguments(
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
 
+def seconds_of(max_seconds: Any) -> float | None:
+    """``max_seconds`` as a float; None, no limit, for inf and for more than a thread can wait (centuries)."""
+    if max_seconds is None or float(max_seconds) > threading.TIMEOUT_MAX:
+        return None
+    return float(max_seconds)
+
+
 def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **flags: Any) -> None:
     """Raise TypeError for what cannot show progress, run chains, be a folder, or be a flag; ValueError for two folders."""
     for name, value in flags.items():
@@ -53,6 +61,8 @@ def check_kinds(progressbar: Any, executor: Any, checkpoint: Any, store: Any, **
     for name, folder in {"checkpoint": checkpoint, "store": store}.items():
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise TypeError(f"{name} must be the path of a folder, got {folder!r}")
+        if folder is not None and not os.fspath(folder):
+            raise ValueError(f"{name} must be the path of a folder, got {folder!r}; '.' is the current one")
     if checkpoint is not None and store is not None:
         raise ValueError("a store is a checkpoint, too: give store= alone")
 

@@ -5,7 +5,8 @@
 3. :func:`put_posterior`: the constrained values, by the model's own ``constrain``.
 4. :func:`put_warnings`: what deserves a look.
 
-Whatever is raised on the way, by the model, ArviZ, a callback, a warning that is an error, or Ctrl-C, leaves with the result as
+A first Ctrl-C on the way ends the review, and lets the rest be made again (:func:`refhmc.sampling.interruption.past_ctrl_c`).
+Whatever is raised, by the model, ArviZ, a callback, a warning that is an error, or a second Ctrl-C, leaves with the result as
 it is then: :func:`attached`.
 """
 
@@ -276,6 +277,19 @@ def put_warnings(
         jumps = discontinuity.found(model, kernel, seen.draws, seen.stats, seen.starts, gradients)
         to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
     if jumps is not None:
+        found.insert(0, jumps)
+    return to_say
+
+
+def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:
+    """In the place of a review that Ctrl-C has ended: what it had found, and that there may be more."""
+    found = result.warnings
+    found.append(
+        "Ctrl-C or SIGTERM came after the last draw and ended the review: the draws are all there, and may deserve "
+        "warnings that are not here. Look at divergences, R-hat and effective sample sizes."
+    )
+    to_say: list[Warning] = [SamplingWarning(text) for text in found if text != jumps]
+    if jumps is not None and jumps not in found:
         found.insert(0, jumps)
     return to_say
 

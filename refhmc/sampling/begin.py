@@ -15,7 +15,7 @@ from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprin
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
-from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, entropy_of
+from refhmc.sampling.arguments import check_arguments, check_init, check_kinds, entropy_of, seconds_of
 from refhmc.sampling.assembly import begun, kernel_as_json
 from refhmc.sampling.chain import BlockState, make_plan
 from refhmc.sampling.chain_run import ChainTask, chain_generator
@@ -71,7 +71,7 @@ def begin_run(
     )
     if store is not None and generate not in (None, False):
         raise ValueError(
-            "generate= makes groups in memory: with store= call refhmc.generate(result, model) after the run"
+            "generate= makes groups in memory: with store= call refhmc.generate(model, result) after the run"
         )
     workers = min(chains, cores or os.cpu_count() or 1)
 
@@ -157,7 +157,7 @@ def begin_run(
             imprecise,
             executor,
             workers,
-            max_seconds,
+            seconds_of(max_seconds),
         )
         return Run(request, result, drawing, display, saving, stored)
     except BaseException:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 
 from refhmc.batch.backends import memory_there
 from refhmc.core.arviz import dataset, with_groups
-from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes
-from refhmc.errors import ModelError, SamplingWarning
+from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
+from refhmc.errors import ModelError, ModelWarning, SamplingWarning
 from refhmc.models.base import Model
 from refhmc.models.generated import CLOSE, COMPARED, Generated
 from refhmc.sampling.arguments import entropy_of
@@ -53,7 +54,8 @@ def generate(
     one chain of as many draws. A group takes 8 bytes for each of its numbers: 4 chains of 1,000 draws with 10,000 observations
     take 320 MB.
 
-    Raises ValueError for groups that the model does not have, ModelError for a function that does not return what it should,
+    Warns (ModelWarning) where the result is of another model, or of other data, by the fingerprint in its attributes. Raises
+    ValueError for groups that the model does not have, ModelError for a function that does not return what it should,
     MemoryError, and what the functions raise.
     """
     if not isinstance(model, Model):
@@ -69,6 +71,7 @@ def generate(
         )
     else:
         raw = _posterior_of(result)
+    warn_of_another(model, raw.attributes)
     if not raw.posterior:
         raise ValueError("result has no draws in its group posterior: generate makes groups from them")
     fitting(bytes_of(raw, model, names), True)
@@ -89,6 +92,19 @@ def generate(
     return with_groups(result, added)
 
 
+def warn_of_another(model: Model, attributes: Mapping[str, Any]) -> None:
+    """ModelWarning where a result with these attributes is not of ``model``; nothing where they do not say."""
+    there = attributes.get("model_fingerprint")
+    if there is None or there == model.fingerprint():
+        return
+    warnings.warn(
+        f"generate: the draws are of another model than {model.name!r} as it is given (theirs is called "
+        f"{attributes.get('model', '')!r}): code, data or parts differ. The groups are what the given model makes of them",
+        ModelWarning,
+        stacklevel=3,
+    )
+
+
 def _posterior_of(result: Any) -> Result:
     """A result with the posterior of an ArviZ object, and with the attributes that say how it was made."""
     try:
@@ -100,7 +116,8 @@ def _posterior_of(result: Any) -> Result:
         raise TypeError(
             f"result must be what sample returned, got {type(result).__name__} without refhmc's attributes"
         ) from error
-    return Result({"posterior": posterior}, {"entropy": entropy, "chains": chains})
+    of_model = {name: there.attrs[name] for name in ("model", "model_fingerprint") if name in there.attrs}
+    return Result({"posterior": posterior}, {"entropy": entropy, "chains": chains, **of_model})
 
 
 def chosen(model: Model, groups: Any) -> list[str]:
@@ -289,7 +306,8 @@ def _arrays(group: str, returned: Any) -> Group:
         )
     found = {name: np.asarray(value) for name, value in returned.items()}
     for name, value in found.items():
-        if not isinstance(name, str) or name in SAMPLES:
+        check_storable(f"generated {group}", name)
+        if name in SAMPLES:
             raise ModelError(f"generated {group}: a variable cannot be called {name!r}")
         if value.dtype.kind not in "fiubc":
             raise ModelError(f"generated {group}: {name!r} must be numbers, it is {value.dtype}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.adaptation.pathfinder import pathfinder
-from refhmc.core.arguments import not_finite_in
+from refhmc.core.arguments import not_finite_in, refuse_complex, refuse_masked
 from refhmc.core.linear_algebra import one_thread
 from refhmc.core.records import DENSITIES, GRADIENTS, STOP
 from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -29,8 +29,10 @@ def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
     """``initvals`` as (chains, d), by name too, or the model's own start repeated, or None: each is drawn."""
     if initvals is None:
         return None if model.initial is None or callable(model.initial) else np.tile(model.initial, (chains, 1))
+    refuse_masked("initvals", initvals, InitError)
     if are_named(initvals):
         return starts_by_name(model, initvals, chains)
+    refuse_complex("initvals", initvals, ShapeError)
     try:
         starts = np.array(initvals, dtype=float)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""SIGTERM as Ctrl-C: what batch systems, containers and ``kill`` send ends a run as its user would."""
+"""SIGTERM as Ctrl-C: what batch systems, containers and ``kill`` send ends a run as its user would. One after the last draw
+gives the result, too."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -39,3 +42,15 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def past_ctrl_c(step: Callable[[], T], interrupted: Callable[[], None], instead: Callable[[], T] | None = None) -> T:
+    """``step()``; where Ctrl-C ends it, ``instead()``, by default the step again, after ``interrupted()``.
+
+    That marks the run, and raises KeyboardInterrupt if it was marked before: a second Ctrl-C ends everything.
+    """
+    try:
+        return step()
+    except KeyboardInterrupt:
+        interrupted()
+    return (step if instead is None else instead)()

@@ -30,11 +30,19 @@ from refhmc.metrics import Diagonal
 from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
-from refhmc.sampling.assembly import attached, begun, cut_short, inexact_part, largest_rectangle, put_posterior
+from refhmc.sampling.assembly import (
+    attached,
+    begun,
+    cut_short,
+    inexact_part,
+    largest_rectangle,
+    put_posterior,
+    review_cut_off,
+)
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.generation import check_groups
 from refhmc.sampling.initialization import check_metrics, check_start, given_starts
-from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
 from refhmc.sampling.preflight import check_derivatives, check_gradient, rounded_to_single
 from refhmc.sampling.progress import Progress
 from refhmc.sampling.review import failed_evaluations, review
@@ -121,6 +129,13 @@ def sample_many(
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
 
+    def mark_interrupted() -> None:
+        nonlocal stopped_by
+        if stopped_by == "interrupt":  # the second one
+            raise KeyboardInterrupt
+        stopped_by = "interrupt"
+        result.attributes.update(interrupted=True, stopped_by=stopped_by)
+
     def put_together() -> None:
         put_draws_of_many(result, run, save_warmup, stopped_by)
         result.attributes.update(counts(run, logs), sampling_time=progress.seconds)
@@ -141,8 +156,12 @@ def sample_many(
                     raise
                 raise failure_of_many(model, run, error) from error
             report(run, finished=True)
-            put_together()
-            to_say += put_warnings_of_many(result, model, kernel, run, after_warmup, jumps, progress)
+            past_ctrl_c(put_together, mark_interrupted)
+            to_say += past_ctrl_c(
+                lambda: put_warnings_of_many(result, model, kernel, run, after_warmup, jumps, progress),
+                mark_interrupted,
+                lambda: review_cut_off(result, jumps) + ([] if jumps is None else [DiscontinuityWarning(jumps)]),
+            )
             result.warnings[:0] = [] if imprecise is None else [imprecise]
     except BaseException as error:
         carrier = attached(error_of_device(error) or error, result, put_together)

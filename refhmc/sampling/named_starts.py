@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.arguments import refuse_complex
 from refhmc.errors import InitError, ShapeError
 from refhmc.models.base import Model
 
@@ -111,6 +112,7 @@ def jacobian(residuals: Any, q: np.ndarray) -> np.ndarray:
 
 
 def _numbers(name: str, value: Any, shape: tuple) -> np.ndarray:
+    refuse_complex(f"initvals: {name}", value, ShapeError)
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:

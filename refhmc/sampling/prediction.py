@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arguments import whole_number
+from refhmc.core.arguments import refuse_complex, refuse_masked, whole_number
 from refhmc.core.arviz import with_groups
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
@@ -63,6 +63,8 @@ def predict(
         raise TypeError(f"result must be what sample returned, got {type(result).__name__}: no draws of q") from error
     if positions.ndim != 3 or positions.shape[2] != model.dim:
         raise ShapeError(f"draws of {model.name!r}: expected (chain, draw, {model.dim}), got {positions.shape}")
+    refuse_masked("X", X)
+    refuse_complex("X", X)
     entropy = entropy_of(random_seed)
     rng = np.random.default_rng(entropy) if observations else None
     groups = predicted(model, np.asarray(positions)[:, ::thin], np.asarray(X), rng, batch)

@@ -78,6 +78,11 @@ def told_apart(divergences: int, warmup_divergences: int) -> str:
     return f"divergences: {divergences} in draws, {warmup_divergences} in warm-up"
 
 
+def count(n: int, noun: str) -> str:
+    """1 chain, 2 chains"""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def joined(*parts: str) -> str:
     """Those there are, with commas"""
     return ", ".join(filter(None, parts))

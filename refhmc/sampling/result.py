@@ -12,7 +12,7 @@ import numpy as np
 from refhmc.adaptation.adapted import Adapted, as_dataset
 from refhmc.core.arviz import arviz_0, as_arviz, dataset
 from refhmc.core.named_axes import PREDICTED, Coords, Dims
-from refhmc.sampling.progress import told_apart
+from refhmc.sampling.progress import count, told_apart
 from refhmc.sampling.store import StoredGroup
 
 Group = dict[str, np.ndarray]
@@ -20,7 +20,7 @@ Group = dict[str, np.ndarray]
 DATA = ("observed_data", "constant_data")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # arrays have no one truth value: a result is equal to itself alone
 class Result:
     """What ``sample(..., raw=True)`` returns.
 
@@ -48,7 +48,7 @@ class Result:
     def __repr__(self) -> str:
         about, there = self.attributes, self.groups.get("unconstrained_posterior", {"q": np.zeros((0, 0, 0))})
         sizes = there.shape("q") if isinstance(there, StoredGroup) else there["q"].shape
-        shape = "{} chains of {} draws in {} dimensions".format(*sizes)
+        shape = f"{count(sizes[0], 'chain')} of {count(sizes[1], 'draw')} in {count(sizes[2], 'dimension')}"
         diverged = f", {self.diverged}" if "divergences_per_chain" in about else ""
         groups = ", ".join(f"{name} ({', '.join(group)})" for name, group in self.groups.items() if group)
         warned = "".join(f"\n    warning: {text}" for text in self.warnings)

@@ -11,12 +11,20 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refhmc.core.linear_algebra import one_thread
-from refhmc.sampling.assembly import attached, failure_of, put_draws, put_posterior, put_stored, put_warnings
+from refhmc.sampling.assembly import (
+    attached,
+    failure_of,
+    put_draws,
+    put_posterior,
+    put_stored,
+    put_warnings,
+    review_cut_off,
+)
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.drawing import Drawing, draw_in_threads
 from refhmc.sampling.executors import draw_in_executor
 from refhmc.sampling.generation import put_generated_or_say
-from refhmc.sampling.interruption import sigterm_as_ctrl_c
+from refhmc.sampling.interruption import past_ctrl_c, sigterm_as_ctrl_c
 from refhmc.sampling.progress import ProgressReport
 
 if TYPE_CHECKING:
@@ -128,8 +136,9 @@ class Run:
     def wait(self) -> Any | Result:
         """The result, as :func:`refhmc.sample` gives it, when the chains have ended; shows progress if that was asked for.
 
-        Ctrl-C and, in the main thread, SIGTERM end the run, and what was drawn is returned; a second Ctrl-C raises. Called
-        again it gives the same, or raises the same. Raises what ``sample`` does.
+        Ctrl-C and, in the main thread, SIGTERM end the run, and what was drawn is returned; after the last draw they end the
+        review, and all of it is. A second Ctrl-C raises. Called again it gives the same, or raises the same. Raises what
+        ``sample`` does.
         """
         return self._wait()
 
@@ -208,6 +217,13 @@ class Run:
         if self._error is not None:
             raise self._error
 
+    def _mark_interrupted(self) -> None:
+        """By a Ctrl-C after the last draw; KeyboardInterrupt if it is the second one."""
+        if self._drawing.stopped_by == "interrupt":
+            raise KeyboardInterrupt
+        self._drawing.stopped_by = "interrupt"
+        self._result.attributes.update(interrupted=True, stopped_by="interrupt")
+
     def _put_together(self) -> None:
         asked, result, runs = self._request, self._result, self._drawing.runs()
         self._put_draws(result, runs)
@@ -221,9 +237,13 @@ class Run:
         with one_thread():  # here, too: threadpoolctl lets one Python thread say it, and the caller may have
             self._begin_drawing()
             self._watch()
-        self._put_together()
+        past_ctrl_c(self._put_together, self._mark_interrupted)
         runs = self._drawing.runs()
-        to_say = put_warnings(result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress)
+        to_say = past_ctrl_c(
+            lambda: put_warnings(result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress),
+            self._mark_interrupted,
+            lambda: review_cut_off(result, asked.jumps),
+        )
         result.warnings[:0] = [] if asked.imprecise is None else [asked.imprecise]
         failure = failure_of(runs, "checkpoint" if self._store is None else "store")
         try:
@@ -237,7 +257,7 @@ class Run:
         else:
             for warning in put_generated_or_say(result, asked.model, asked.generate, asked.progressbar):
                 warnings.warn(warning, stacklevel=4)
-        self._answer = result if asked.raw else result.to_arviz()
+        self._answer = result if asked.raw else past_ctrl_c(result.to_arviz, self._mark_interrupted)
 
 
 _unfinished: weakref.WeakSet[Run] = weakref.WeakSet()

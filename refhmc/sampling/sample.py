@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from refhmc.models.base import Model
-from refhmc.sampling.arguments import check_kinds, check_options, entropy_of
+from refhmc.sampling.arguments import check_kinds, check_options, entropy_of, seconds_of
 from refhmc.sampling.assembly import with_partial
 from refhmc.sampling.begin import begin_run, checked
 from refhmc.sampling.generation import put_generated_or_say
@@ -84,7 +84,7 @@ def sample(
         page-locked copies on the host, beside the evaluation of the part before. All of them together may be larger than its
         memory, which holds those of two parts at a time.
     max_seconds : stop then, with the draws made so far; in warm-up there are none, and the result's warning says at which
-        iteration each chain was, how fast, and how long all of warm-up would take.
+        iteration each chain was, how fast, and how long all of warm-up would take. inf, or centuries: no limit.
     checkpoint : a folder. The run is saved there every few seconds and when it stops; called again with the same
         folder it goes on from there, bit for bit as if it had never stopped. Model (all that its functions reach:
         :mod:`refhmc.core.fingerprint`), kernel, warm-up, starts, seed and the versions of refhmc, Numba, NumPy and Python
@@ -112,7 +112,8 @@ def sample(
     Returns
     -------
     The installed ArviZ's own object, or a :class:`refhmc.Result`. Ctrl-C, SIGTERM (if called in the main thread) or
-    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``; a second Ctrl-C raises.
+    ``max_seconds`` gives what there is, marked in the attributes ``interrupted`` and ``stopped_by``, after the last draw, too,
+    where Ctrl-C ends the review of the draws and a warning says it; a second Ctrl-C raises.
 
     Raises
     ------
@@ -178,7 +179,7 @@ def sample(
             save_warmup=save_warmup,
             preflight=preflight,
             display=display,
-            max_seconds=max_seconds,
+            max_seconds=seconds_of(max_seconds),
             generate=generate,
         )
     result.attributes["starts"] = [usual] * chains

@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from refhmc.core.other_names import OF_SAMPLE, our_name
+from refhmc.core.other_names import IN_OTHER_WAYS, OF_SAMPLE, our_name
 from refhmc.core.registry import options
 from refhmc.kernels import HMC, KERNELS, NUTS
+
+ALIKE = 0.75  # of difflib's ratio: "thin" and "chains" are at 0.6
 
 
 def refuse_unknown(unknown: dict[str, Any], function: Callable) -> None:
@@ -20,6 +22,8 @@ def refuse_unknown(unknown: dict[str, Any], function: Callable) -> None:
 
 def advice(name: str, function: Callable) -> str:
     """What to write instead, as far as it can be guessed."""
+    if name.lower() in IN_OTHER_WAYS:
+        return f": {IN_OTHER_WAYS[name.lower()]}"
     ours = our_name(name)
     if ours in OF_SAMPLE and ours != name:
         return f": it is called {ours}"
@@ -29,5 +33,5 @@ def advice(name: str, function: Callable) -> str:
         names = ", ".join(kind.__name__ for kind in takers)
         return f": {ours} is the kernel's, as in sample(model, {first.__name__}({ours}=...)); {names} have it"
     ours_too = [each for each in inspect.signature(function).parameters if each != "unknown"]
-    near = difflib.get_close_matches(name, ours_too, 1)
+    near = difflib.get_close_matches(name, ours_too, 1, ALIKE)
     return f": did you mean {near[0]}?" if near else f". It has {', '.join(ours_too)}"

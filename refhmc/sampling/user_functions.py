@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, argument_count, as_array, as_float, named
-from refhmc.core.named_axes import SAMPLES, check_axes
+from refhmc.core.named_axes import SAMPLES, check_axes, check_storable
 from refhmc.errors import ModelError
 from refhmc.models.base import Model
 
@@ -128,6 +128,7 @@ def check_variables(model: Model, q: np.ndarray) -> None:
     for name, value in values.items():
         if not isinstance(name, str):
             raise ModelError(f"constrain: the names of variables must be strings, got {name!r}")
+        check_storable("constrain", name)
         if name in SAMPLES:
             raise ModelError(f"a variable cannot be called {name!r}: that is the name of an axis of the result")
         if value.dtype.kind not in "fiubc":

@@ -94,7 +94,7 @@ def test_a_report_of_a_model(tmp_path, capsys):
     out = tmp_path / "r.html"
     few = ["--draws", "10", "--tune", "20", "--chains", "1", "--quiet", "--seed", "2"]
     assert main(["report", "gaussian", *few, "--out", str(out)]) == 0
-    assert "1 chains of 10 draws, after 20 of warm-up" in out.read_text(encoding="utf-8")
+    assert "1 chain of 10 draws, after 20 of warm-up" in out.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -458,6 +458,33 @@ def test_what_is_no_model_of_a_file_is_named(tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
+def test_a_model_of_a_file_has_its_neighbours(tmp_path, capsys):
+    (tmp_path / "my_neighbour.py").write_text("name = 'a neighbour'\n", encoding="utf-8")
+    (tmp_path / "json.py").write_text(OWN_FILE + "import my_neighbour\nnormal.name = my_neighbour.name\n", "utf-8")
+    before, path = sys.modules["json"], list(sys.path)
+    assert main(["sample", f"{tmp_path / 'json.py'}:normal", *FEW]) == 0
+    assert "a neighbour: 2 chains" in capsys.readouterr().out
+    assert sys.modules["json"] is before
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import refhmc\n1 / 0\n", "wrong.py, line 2: ZeroDivisionError: division by zero"),
+        ("x = 1\n\ny = (\n", "wrong.py, line 3: SyntaxError: '(' was never closed"),
+        ("def model():\n    return {}['a']\n", "wrong.py, line 2: KeyError: 'a'"),
+        ("import no_such_neighbour\n", "wrong.py, line 1: ModuleNotFoundError: No module named 'no_such_neighbour'"),
+    ],
+)
+def test_what_a_file_raises_is_said_in_a_line_with_its_place(tmp_path, capsys, text, words):
+    (tmp_path / "wrong.py").write_text(text, encoding="utf-8")
+    assert main(["sample", f"{tmp_path / 'wrong.py'}:model", *FEW]) == 1
+    told = capsys.readouterr().err
+    assert words in told
+    assert len(told.splitlines()) == 1
+
+
 def test_a_depth_of_trees_is_for_nuts(capsys):
     assert main(["sample", "banana", *FEW, "--kernel", "hmc", "--max-treedepth", "5"]) == 1
     assert "--max-treedepth belongs to --kernel nuts" in capsys.readouterr().err
@@ -516,6 +543,20 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
             refhmc.HMC(metric=refhmc.metrics.Fisher(), integrator=refhmc.integrators.ExplicitTao(omega=20)),
         ),
         (
+            "--kernel hmc --metric fisher --integrator yoshida:base=generalized-leapfrog:variant=naive",
+            refhmc.HMC(
+                metric=refhmc.metrics.Fisher(),
+                integrator=refhmc.integrators.Yoshida(refhmc.integrators.GeneralizedLeapfrog(variant="naive")),
+            ),
+        ),
+        (
+            "--kernel hmc --metric fisher --integrator suzuki:base=implicit-midpoint --tolerance 1e-8",
+            refhmc.HMC(
+                metric=refhmc.metrics.Fisher(),
+                integrator=refhmc.integrators.Suzuki(refhmc.integrators.ImplicitMidpoint(tolerance=1e-8)),
+            ),
+        ),
+        (
             "--kernel hmc --metric fisher --integrator implicit-midpoint:max_iterations=9 --tolerance 1e-8",
             refhmc.HMC(
                 metric=refhmc.metrics.Fisher(),
@@ -533,6 +574,10 @@ def test_kernels_metrics_and_integrators_take_any_of_their_options(monkeypatch, 
     [
         ("--metric softabs:beta=3", "softabs has no option 'beta'; it has alpha"),
         ("--metric fisher --integrator explicit-tao", "explicit-tao needs omega: explicit-tao:omega=..."),
+        ("--integrator yoshida", "yoshida needs base: yoshida:base=..."),
+        ("--integrator yoshida:base=verlet", "--integrator yoshida: there is no integrator 'verlet' to be its base"),
+        ("--integrator yoshida:base=leapfrog --tolerance 1e-3", "--tolerance belongs to the implicit integrators"),
+        ("--store there --out r.nc --generate all", "--generate makes groups in memory, which --store spares"),
         ("--kernel nuts:n_steps=3", "--n-steps belongs to --kernel dhmc and hmc"),
         ("--kernel nuts:foo=3", "--foo is no option of a kernel"),
         ("--warmup no-such-file.nc", "there is no file 'no-such-file.nc'"),
@@ -582,3 +627,96 @@ def test_resume_goes_on_from_a_folder(kind, tmp_path, capsys):
     assert resumed["attributes"]["draws_per_chain"] == [50, 50]
     assert main(["resume", str(tmp_path / "nowhere"), "--quiet"]) != 0
     assert "no run was saved there" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------- where files are to go
+
+
+def of_no_run(monkeypatch):
+    """So that a run that should not have begun is told."""
+    monkeypatch.setattr(refhmc, "sample", lambda *given, **options: pytest.fail("it was sampled"))
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot", "--report"])
+def test_a_file_that_cannot_be_written_is_told_before_the_run(option, tmp_path, capsys, monkeypatch):
+    of_no_run(monkeypatch)
+    assert main(["sample", "funnel", option, str(tmp_path)]) == 1
+    assert f"{tmp_path} is a directory: give the name of a file" in capsys.readouterr().err
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: (tmp_path / "no" / "such").open("wb"))
+    assert main(["sample", "funnel", option, str(tmp_path / "r.png")]) == 1
+    assert "r.png cannot be written: No such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path, capsys, monkeypatch):
+    of_no_run(monkeypatch)
+    assert main(["report", "funnel", "--out", str(tmp_path)]) == 1
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_a_picture_has_the_format_of_its_name(tmp_path, capsys, monkeypatch):
+    few = ["sample", "funnel", "--draws", "5", "--tune", "5", "--chains", "1", "--seed", "1", "--quiet"]
+    assert main([*few, "--plot", str(tmp_path / "r.pdf")]) == 0
+    assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
+    assert ": 1 chain of 5 draws in " in capsys.readouterr().out
+    of_no_run(monkeypatch)
+    assert main([*few, "--plot", str(tmp_path / "r.picture")]) == 1
+    assert "there is no format 'picture'; there are" in capsys.readouterr().err
+
+
+def test_groups_to_generate_may_have_spaces_after_commas():
+    from refhmc.cli.main import groups_to_generate
+
+    assert groups_to_generate("log_likelihood, prior") == ["log_likelihood", "prior"]
+    assert groups_to_generate(" all") is True
+
+
+def test_groups_that_a_store_does_not_have_are_named(tmp_path, capsys):
+    pytest.importorskip("zarr")
+    plain = [
+        "--draws",
+        "20",
+        "--tune",
+        "20",
+        "--chains",
+        "1",
+        "--seed",
+        "1",
+        "--quiet",
+        "--out",
+        str(tmp_path / "r.nc"),
+    ]
+    assert main(["sample", "eight-schools", *plain, "--store", str(tmp_path / "run")]) == 0
+    assert "warning: --out has not the groups log_likelihood, posterior_predictive, " in capsys.readouterr().out
+    assert main(["sample", "eight-schools", *plain, "--store", str(tmp_path / "other"), "--generate", "none"]) == 0
+    assert "--out has not the groups" not in capsys.readouterr().out
+
+
+def test_resume_takes_the_warm_up_and_the_parts_of_the_run(tmp_path, capsys):
+    plain = ["--tune", "20", "--chains", "1", "--seed", "1", "--quiet", "--json"]
+    learned, kernel = str(tmp_path / "learned.nc"), ["--kernel", "hmc", "--n-steps", "3"]
+    assert main(["sample", "kidscore", "--draws", "20", *kernel, *plain, "--out", learned]) == 0
+    assert (
+        main(
+            [
+                "sample",
+                "kidscore",
+                "--draws",
+                "20",
+                *kernel,
+                *plain,
+                "--warmup",
+                learned,
+                "--checkpoint",
+                str(tmp_path / "a"),
+            ]
+        )
+        == 0
+    )
+    parts = ["mlp-regression", "--widths", "2", "--split", "2"]
+    assert main(["sample", *parts, "--draws", "5", *kernel, *plain, "--checkpoint", str(tmp_path / "b")]) == 0
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "a"), "--warmup", learned, "--draws", "30", "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attributes"]["draws_per_chain"] == [30]
+    assert main(["resume", str(tmp_path / "b"), *parts, "--draws", "8", "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attributes"]["draws_per_chain"] == [8]

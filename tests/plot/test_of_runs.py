@@ -72,6 +72,27 @@ def test_traces():
         refhmc.plot.trace(RUN, ["z"])
 
 
+def test_a_truth_of_means_alone_is_a_line():
+    figure = refhmc.plot.trace(RUN, ["x[1]"], truth={"x[1]": 0.25})
+    assert [line.get_xdata()[0] for line in figure.axes[1].lines] == [0.25]
+    assert not [each for each in figure.axes[1].patches if each.get_label() == "true sd"]
+
+
+@pytest.mark.parametrize(
+    ("truth", "error", "words"),
+    [
+        ([0.25], TypeError, "truth must be a dictionary .* got list"),
+        ({"y": 0.25}, ValueError, r"truth: the result has no scalar named 'y'; it has .*x\[0\]"),
+        ({"x": [0.25, 1.0]}, ValueError, "no scalar named 'x'"),
+        ({"x[1]": (1.0, 2.0, 3.0)}, TypeError, r"of 'x\[1\]' it is \(1.0, 2.0, 3.0\)"),
+        ({"x[1]": "high"}, TypeError, r"of 'x\[1\]' it is 'high'"),
+    ],
+)
+def test_a_truth_that_cannot_be_is_said_in_a_sentence(truth, error, words):
+    with pytest.raises(error, match=words):
+        refhmc.plot.trace(RUN, ["x[1]"], truth=truth)
+
+
 def test_overview_has_the_known_truth_and_the_energies():
     model = refhmc.models.Funnel(1)
     run = made_run(d=2)

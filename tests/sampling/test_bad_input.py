@@ -88,6 +88,13 @@ NAN, INF = float("nan"), float("inf")
         ({"adapt_delta": 0.9}, TypeError, "target_accept is the kernel's"),
         ({"n_steps": 3}, TypeError, r"sample\(model, HMC\(n_steps=...\)\); DHMC, HMC, .*have it"),
         ({"metric": "dense"}, TypeError, "metric is the kernel's"),
+        ({"checkpoint": ""}, ValueError, "checkpoint must be the path of a folder, got ''; '.' is the current one"),
+        ({"store": ""}, ValueError, "store must be the path of a folder, got ''"),
+        ({"thin": 2}, TypeError, "no argument 'thin': all draws are kept; take every k-th of the result"),
+        ({"coords": {}}, TypeError, "no argument 'coords': labels of axes belong to the model"),
+        ({"trace": "x"}, TypeError, "no argument 'trace': draws are in the result; store= a folder"),
+        ({"discard_tuned_samples": False}, TypeError, "the opposite meaning of save_warmup: save_warmup=True keeps"),
+        ({"name": "x"}, TypeError, "no argument 'name'. It has model, kernel"),
         ({"nuts_sampler": "x"}, TypeError, "no argument 'nuts_sampler'. It has model, kernel, draws"),
     ],
 )
@@ -360,6 +367,68 @@ def test_data_that_are_not_finite_are_named(sample, y, where, initvals):
     model = Model(1, of_data, slope_of_data, data={"y": y}, in_python=FEW_CALLS)
     with pytest.raises(InitError, match=f"of the model's data, {where}"):
         sample(model, initvals=initvals)
+
+
+def masked(values, where):
+    """An array whose entries ``where`` are masked."""
+    array = np.ma.array(values, mask=False)
+    array[where] = np.ma.masked
+    return array
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "where"),
+    [
+        (made(data=masked([1.0, 2.0], 1)), ModelError, r"data\[1\]"),
+        (made(data={"y": masked(np.ones((2, 2)), (1, 0))}), ModelError, r"data\['y'\]\[1, 0\]"),
+        (made(data=(1.0, masked([1, 2, 3], 2))), ModelError, r"data\[1\]\[2\]"),
+        (made(initial=masked([1.0, 2.0], 0)), ShapeError, r"initial of 'model'\[0\]"),
+        (
+            made(generated={"observed_data": {"y": masked([1.0, 2.0], 0)}}),
+            ModelError,
+            r"generated: observed_data\['y'\]\[0\]",
+        ),
+        (of(models.EightSchools, y=masked([1.0, 2.0], 1), sigma=[1.0, 1.0]), ValueError, r"y\[1\]"),
+        (of(models.LogisticRegression, X=masked(X, (3, 1)), y=LABELS), ValueError, r"X\[3, 1\]"),
+        (of(models.LogisticRegression, X=X, y=masked(LABELS, 2)), ValueError, r"y\[2\]"),
+        (of(models.StochasticVolatility, y=masked([1.0, 2.0, 3.0], 2)), ValueError, r"y\[2\]"),
+        (of(models.ChangePoint, y=masked([1, 2, 3, 4], 0)), ValueError, r"y\[0\]"),
+        (lambda: models.MLP([2, 3, 1], masked(X, (0, 0)), LABELS), ValueError, r"X\[0, 0\]"),
+        (lambda: models.SoftmaxRegression(X, masked(LABELS.astype(int), 4)), ValueError, r"y\[4\]"),
+        (lambda: refhmc.sample(Model(2, density, slope), initvals=masked([0.0, 1.0], 1)), InitError, r"initvals\[1\]"),
+        (
+            lambda: refhmc.sample(Model(1, density, slope), initvals={"q": masked([0.0], 0)}),
+            InitError,
+            r"initvals\['q'\]\[0\]",
+        ),
+    ],
+)
+def test_masked_entries_are_refused_where_they_stand(make, error, where):
+    with pytest.raises(error, match=f"{where} is masked, and masks are not read"):
+        make()
+
+
+def test_an_array_that_masks_nothing_is_taken():
+    y = np.ma.array([1.0, 2.0], mask=False)
+    assert np.array_equal(Model(2, density, slope, data=y).data, [1.0, 2.0])
+    assert models.EightSchools(y=y, sigma=y).dim == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "what"),
+    [
+        (of(models.Gaussian, mean=np.ones(2) + 1j, covariance=np.eye(2)), ValueError, "mean"),
+        (of(models.Gaussian, mean=[1 + 1j, 0.0], covariance=np.eye(2)), ValueError, "mean"),
+        (of(models.LogisticRegression, X=X + 1j, y=LABELS), ValueError, "X"),
+        (lambda: models.MLP([2, 3, 1], X + 1j, LABELS), ValueError, "X"),
+        (lambda: refhmc.metrics.Diagonal(np.ones(2) + 1j).inverse_mass(2), MetricError, "variances"),
+        (evaluated("log_density", np.ones(2) + 1j), ShapeError, "position of 'normal'"),
+        (lambda: refhmc.sample(Model(2, density, slope), initvals=np.ones(2) + 1j), ShapeError, "initvals"),
+    ],
+)
+def test_complex_numbers_are_refused(make, error, what):
+    with pytest.raises(error, match=f"{what} must be real numbers, got (?s:.)*: these are complex"):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 
 import refhmc
 from refhmc.errors import SamplingError, SamplingWarning, SaveError, WorkerDied
-from refhmc.sampling import assembly, chain_run, checkpoint, interruption
+from refhmc.sampling import assembly, chain_run, checkpoint, interruption, many, run
 from refhmc.sampling.progress import Progress
 from tests.helpers.stopping import stop_after
 from tests.helpers.sweeps import one_in, swept
@@ -104,6 +104,12 @@ def test_every_step_after_the_last_draw_may_fail(normal, sample, expected, monke
     monkeypatch.setattr(owner, name, raising(error))
     if name == "put_posterior":
         monkeypatch.setattr(refhmc.sampling.run, name, raising(error))
+    if isinstance(error, KeyboardInterrupt) and name in ("review", "failed_evaluations", "found"):  # one, in the review
+        with pytest.warns(SamplingWarning, match="ended the review"):
+            whole = sample(normal, **RUN)
+        assert np.array_equal(whole.draws, expected.draws)
+        assert whole.attributes["stopped_by"] == "interrupt"
+        return
     with pytest.raises(type(error)) as caught:
         refhmc.sample(normal, progressbar=False, **RUN)
     assert np.array_equal(caught.value.partial.draws, expected.draws)
@@ -504,10 +510,40 @@ def test_sigterm_during_assembly_has_the_draws(normal, sample, expected, monkeyp
         time.sleep(5)
 
     monkeypatch.setattr(assembly, "review", terminated)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        sample(normal, **RUN)
-    assert np.array_equal(caught.value.partial.draws, expected.draws)
+    with pytest.warns(SamplingWarning, match="came after the last draw and ended the review"):
+        result = sample(normal, **RUN)
+    assert np.array_equal(result.draws, expected.draws)
+    assert np.array_equal(result.posterior["a"], expected.posterior["a"])
+    assert (result.interrupted, result.attributes["stopped_by"]) == (True, "interrupt")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+@pytest.mark.parametrize("step", ["put_posterior", "review"])
+def test_the_first_ctrl_c_after_the_last_draw_gives_the_result_and_the_second_raises(
+    normal, sample, monkeypatch, backend, step
+):
+    module = {"numba": run if step == "put_posterior" else assembly, "arrays": many}[backend]
+    own, sent = getattr(module, step), []
+
+    def interrupted(*arguments):
+        if len(sent) < most:
+            sent.append(True)
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    monkeypatch.setattr(module, step, interrupted)
+    most, few = 1, {"draws": 120, "tune": 100, "chains": 2, "random_seed": 1, "backend": backend}
+    result = sample(normal, **few)
+    assert result.attributes["stopped_by"] == "interrupt"
+    assert result.posterior["a"].shape == (2, 120)
+    if step == "review":  # of the second one there is none
+        return
+    most = 3
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sample(normal, **few)
+    assert caught.value.partial.draws.shape == (2, 120, 2)
 
 
 def test_the_handler_is_put_back_after_an_exception(normal, sample):

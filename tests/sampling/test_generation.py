@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import functools
 import pickle
 
@@ -12,7 +13,7 @@ import scipy.stats
 
 import refhmc
 from refhmc.core import arviz
-from refhmc.errors import ModelError, SamplingWarning, ShapeError
+from refhmc.errors import ModelError, ModelWarning, SamplingWarning, ShapeError
 from refhmc.sampling import generation
 from refhmc.sampling.progress import Counter
 from tests.helpers.models import FEW_CALLS
@@ -330,6 +331,13 @@ BAD = {
     "coords of a list": (dict(dims={"yields": ["field"]}, coords=[1]), "coords must be a dictionary, .* got list"),
     "coords of no axis": (dict(dims={"yields": ["field"]}, coords={"feild": FIELDS}), "no axis 'feild', it has field"),
     "coords of a matrix": (dict(dims={"yields": ["f"]}, coords={"f": np.eye(3)}), r"a vector of labels, .*\(3, 3\)"),
+    "coords of a word": (dict(dims={"yields": ["f"]}, coords={"f": "abc"}), "a vector of labels, got 'abc'"),
+    "coords of a number": (dict(dims={"yields": ["f"]}, coords={"f": 3}), "a vector of labels, got 3"),
+    "an axis with a slash": (dict(dims={"yields": ["a/b"]}), "'a/b' cannot be a name in a netCDF file"),
+    "data with a slash": (
+        dict(generated={"observed_data": {"a/b": [1.0]}}),
+        "generated: observed_data: 'a/b' cannot be a name in a netCDF file",
+    ),
     "a label twice": (dict(dims={"yields": ["f"]}, coords={"f": ["a", "a", "b"]}), "a label twice"),
 }
 
@@ -339,6 +347,25 @@ def test_what_cannot_be_is_refused_at_once(case):
     options, words = BAD[case]
     with pytest.raises(ModelError, match=words):
         refhmc.Model(4, log_density, gradient, **options)
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "."])
+def test_a_name_that_no_file_holds_is_refused_before_sampling(name):
+    with pytest.raises(ShapeError, match=f"names: {name!r} cannot be a name in a netCDF file"):
+        refhmc.Model(1, lambda q: -q @ q / 2, lambda q: -q, names=[name])
+    model = refhmc.Model(1, lambda q: -q @ q / 2, lambda q: -q, constrain=lambda q: {name: q[..., 0]}, in_python="few")
+    with pytest.raises(ModelError, match=f"constrain: {name!r} cannot be a name in a netCDF file"):
+        refhmc.sample(model, progressbar=False)
+
+
+def test_labels_of_other_kinds_are_strings_in_the_file(tmp_path):
+    days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
+    model = model_with(generated=None, dims={"yields": ["day"]}, coords={"day": days})
+    assert model.coords["day"].tolist() == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    refhmc.sample(model, **RUN).to_netcdf(tmp_path / "r.nc")
+    read = arviz.read_tree(tmp_path / "r.nc")
+    assert read["posterior"]["day"].values.tolist() == model.coords["day"].tolist()
+    read.close()
 
 
 def raises(error):
@@ -374,6 +401,11 @@ LATER = {
         dict(generated={"log_likelihood": lambda v: Y}),
         ModelError,
         "must return a dictionary of named arrays, .* ndarray",
+    ),
+    "a variable without a name": (
+        dict(generated={"log_likelihood": lambda v: {"": 0.0}}),
+        ModelError,
+        "generated log_likelihood: '' cannot be a name in a netCDF file",
     ),
     "strings": (dict(generated={"log_likelihood": lambda v: {"y": "a"}}), ModelError, "'y' must be numbers"),
     "a variable called chain": (
@@ -434,6 +466,26 @@ def test_what_cannot_be_generated(model, result):
         generation.over_draws("g", lambda v: {next(names): 0.0}, {"x": np.arange(3.0)}, 3, print)
     with pytest.raises(ModelError, match=r"'x' has the shape \(2,\) at draw 2, \(1,\) at the first"):
         generation.over_draws("g", lambda v: {"x": np.ones(1 + (v["x"] == 2.0))}, {"x": np.arange(3.0)}, 3, print)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_result_of_another_model_is_told_of(model, result, raw, recwarn):
+    given = result if raw else result.to_arviz()
+    refhmc.generate(model, given, "log_likelihood", progressbar=False)
+    assert not [each for each in recwarn if each.category is ModelWarning]
+    other = refhmc.Model(
+        4,
+        log_density,
+        gradient,
+        data=Y + 1,
+        in_python=FEW_CALLS,
+        constrain=constrain,
+        generated=GENERATED,
+        name="other",
+    )
+    with pytest.warns(ModelWarning, match="of another model than 'other' .* is called 'model'") as caught:
+        refhmc.generate(other, given, "log_likelihood", progressbar=False)
+    assert caught[0].filename == __file__
 
 
 def test_a_split_model_has_them():

@@ -214,6 +214,8 @@ def test_a_model_of_ones_own():
         ("softmax", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\), got \(14, 2\)"),
         ("softmax", X3[:0], {}, ShapeError, "X must have rows"),
         ("softmax", np.where(X3 > 1, np.nan, X3), {}, ValueError, "X must be finite"),
+        ("softmax", X3 + 1j, {}, ValueError, "X must be real numbers, (?s:.)*: these are complex"),
+        ("softmax", np.ma.masked_greater(X3, X3.max() - 1e-9), {}, ValueError, r"X\[\d+, \d\] is masked"),
         ("softmax", np.vstack([X3, [[0, 0, np.inf]]]), {"batch": 5}, ValueError, r"X\[14, 2\] is inf"),
         ("logistic", X3[:, :2], {}, ShapeError, r"X must be \(n, 3\)"),
         ("linear", X3[0], {}, ShapeError, r"X must be \(n, 3\)"),

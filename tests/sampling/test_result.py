@@ -116,6 +116,27 @@ def test_arviz_functions_take_it(raw):
 
 
 @pytest.mark.sweep
+def test_every_axis_has_labels_so_that_a_table_can_be_made(raw):
+    made = raw.to_arviz()
+    names = made.groups() if hasattr(made, "groups") and callable(made.groups) else list(made.children)
+    for name in names:
+        assert set(made[name].sizes) <= set(made[name].coords), name
+    if hasattr(made, "to_dataframe") and hasattr(made, "add_groups"):  # ArviZ 0.x
+        assert len(made.to_dataframe()) == raw.draws.shape[0] * raw.draws.shape[1]
+
+
+def test_one_chain_is_not_said_in_the_plural(raw):
+    assert ": 2 chains of 120 draws in 4 dimensions" in repr(raw)
+    groups = {"unconstrained_posterior": {"q": np.zeros((1, 1, 1))}}
+    assert ": 1 chain of 1 draw in 1 dimension" in repr(refhmc.Result(groups, {}))
+
+
+def test_results_are_equal_to_themselves_alone(raw):
+    assert raw == raw
+    assert raw != dataclasses.replace(raw)
+    assert len({raw, raw}) == 1
+
+
 def test_what_a_run_imports():
     """With raw=True nothing of ArviZ, xarray, pandas, matplotlib, scipy.stats or scipy.special; for a ``DataTree`` xarray with
     its pandas. (And with Dask's arrays where there are such, which import scipy.special.)"""

@@ -67,6 +67,22 @@ def test_its_warnings_name_the_line_that_waits(normal):
     assert {each.filename for each in caught} == {__file__}
 
 
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+@pytest.mark.parametrize("seconds", [np.float32(0.2), np.array(0.2)])
+def test_a_limit_of_any_kind_of_number_is_kept(normal, seconds):
+    result = refhmc.sample(normal, max_seconds=seconds, progressbar=False, raw=True, **LONG)
+    assert result.attributes["stopped_by"] == "time"
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("seconds", [float("inf"), 1e12, np.float32(1e30)])
+def test_a_limit_that_is_never_reached_is_none(normal, seconds):
+    few = {**RUN, "kernel": refhmc.HMC(n_steps=3)}
+    result = refhmc.sample(normal, max_seconds=seconds, progressbar=False, raw=True, **few)
+    assert result.attributes["stopped_by"] == ""
+    assert result.draws.shape[1] == RUN["draws"]
+
+
 def wait_for(run, iterations):
     while run.progress().draws_done.min() < iterations:
         time.sleep(0.002)

@@ -183,7 +183,7 @@ def test_a_store_is_no_checkpoint(model, tmp_path):
 
 
 def test_groups_that_would_be_made_in_memory_are_refused(model, tmp_path):
-    with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(result, model\)"):
+    with pytest.raises(ValueError, match=r"with store= call refhmc.generate\(model, result\)"):
         refhmc.sample(model, **{**RUN, "generate": True}, store=tmp_path / "run")
 
 

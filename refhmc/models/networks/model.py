@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.core.arguments import positive, whole_number
+from refhmc.core.arguments import array_of_numbers, positive, refuse_masked, whole_number
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite, images, in_precision, labels, rows_of
@@ -61,7 +61,7 @@ def design(
     for layer in layers:
         after = layer.shape_after(after)
     n = sum(layer.size > 0 for layer in layers)
-    precisions = np.asarray(prior_precision, dtype=float)
+    precisions = array_of_numbers("prior_precision", prior_precision)
     if precisions.shape not in ((), (n,)) or not (np.isfinite(precisions).all() and (precisions > 0).all()):
         raise ValueError(
             f"prior_precision must be positive and finite, one number or one for each of the {n} layers with weights; got "
@@ -98,6 +98,7 @@ def observations(y: Any, n: int, n_outputs: int, likelihood: Any, dtype: Any) ->
         if y.shape != (n, n_outputs):
             raise ShapeError(f"y must be ({n}, {n_outputs}), a row for each of X, got {y.shape}")
         return in_precision("y", y, dtype)
+    refuse_masked("y", y)
     y = np.asarray(y)
     if y.shape != (n,):
         raise ShapeError(f"y must be ({n},), a label for each row of X, got {y.shape}")
