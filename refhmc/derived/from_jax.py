@@ -132,7 +132,8 @@ def in_numpy(constrain: Callable) -> Callable:
 def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     """The posterior of a NumPyro model called with these arguments, through its potential function.
 
-    Variables are those that NumPyro's samplers give: latent ones in their support, and deterministics, with dims of plates.
+    Variables are those that NumPyro's samplers give: latent ones in their support, and deterministics, with dims of plates;
+    ``a.b`` what ``numpyro.handlers.scope`` calls ``a/b``, which is no name in a netCDF file.
     Of observed sites the log likelihood and predictive draws can be made; ``numpyro.factor`` is none. One whose values depend
     on latent ones or are drawn (imputed rows, subsamples) is left out of these groups, with a ModelWarning. Chains begin
     uniformly on (-2, 2), as NumPyro's do.
@@ -159,13 +160,14 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
     info = initialize_model(jax.random.PRNGKey(0), model, model_args=args, model_kwargs=kwargs)
     start = {n: info.param_info.z[n] for n in latent}
     _, unravel = ravel_pytree(start)
-    names = [n + "".join(f"[{i}]" for i in index) for n in sorted(start) for index in np.ndindex(np.shape(start[n]))]
+    indices = [(n, index) for n in sorted(start) for index in np.ndindex(np.shape(start[n]))]
+    names = [stored(n) + "".join(f"[{i}]" for i in index) for n, index in indices]
     many = jax.jit(jax.vmap(lambda q: info.postprocess_fn(unravel(q))))
 
     def constrain(q: np.ndarray) -> dict[str, np.ndarray]:
         found = many(np.reshape(q, (-1, len(names))))
         kept = [n for n in trace if n in found]
-        return {n: np.reshape(found[n], (*q.shape[:-1], *found[n].shape[1:])) for n in kept}
+        return {stored(n): np.reshape(found[n], (*q.shape[:-1], *found[n].shape[1:])) for n in kept}
 
     observed = observations(numpyro, trace, other)
     made = from_jax(
@@ -174,7 +176,9 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> DerivedModel:
         names=names,
         constrain=constrain,
         name=getattr(model, "__name__", "NumPyro model"),
-        dims={n: axes for n, site in trace.items() if (n in latent or n in observed) and (axes := plates_of(site))},
+        dims={
+            stored(n): axes for n, site in trace.items() if (n in latent or n in observed) and (axes := plates_of(site))
+        },
         generated=generated(numpyro, model, args, kwargs, trace, observed),
     )
     made.again = (functools.partial(from_numpyro, **kwargs), (model, *args))
@@ -185,7 +189,12 @@ def plates_of(site: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the axes of a sampled site: all of them where each is a plate's, else none."""
     frames = sorted(site.get("cond_indep_stack", []), key=lambda frame: frame.dim)
     complete = site["type"] == "sample" and len(frames) == np.ndim(site["value"])
-    return tuple(frame.name for frame in frames) if complete else ()
+    return tuple(stored(frame.name) for frame in frames) if complete else ()
+
+
+def stored(site: str) -> str:
+    """The name of a site, or a plate, in a result: that of ``numpyro.handlers.scope``, ``a/b``, can be in no netCDF file."""
+    return site.replace("/", ".")
 
 
 def observations(numpyro: Any, trace: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -237,11 +246,12 @@ def generated(
     axes = {n: np.ndim(site["value"]) for n, site in trace.items() if "value" in site}
 
     def over_draws(function: Callable, values: dict, *keys: Callable) -> dict:
-        one = all(np.ndim(value) == axes[n] for n, value in values.items())
-        rows = {n: value[None] if one else value for n, value in values.items()}
+        of_sites = {n: values[stored(n)] for n in trace if stored(n) in values}
+        one = all(np.ndim(value) == axes[n] for n, value in of_sites.items())
+        rows = {n: value[None] if one else value for n, value in of_sites.items()}
         n_draws = len(next(iter(rows.values())))
         found = function(rows, *(of(n_draws) for of in keys))
-        return {n: np.asarray(value[0] if one else value) for n, value in found.items()}
+        return {stored(n): np.asarray(value[0] if one else value) for n, value in found.items()}
 
     def posterior_predictive(values: dict, rng: np.random.Generator) -> dict:
         return over_draws(draw, values, lambda n: jax.vmap(jax.random.PRNGKey)(rng.integers(2**63, size=n)))
@@ -249,5 +259,5 @@ def generated(
     return Generated(
         log_likelihood=lambda values: over_draws(each, values),
         posterior_predictive=posterior_predictive,
-        observed_data={n: np.asarray(trace[n]["value"]) for n in observed},
+        observed_data={stored(n): np.asarray(trace[n]["value"]) for n in observed},
     )

@@ -183,6 +183,28 @@ def test_a_factor_is_in_the_posterior_and_no_observation(numpyro, masked):
     assert model.log_density(np.array([0.5])) == pytest.approx(law, rel=1e-12)
 
 
+def test_the_names_of_a_scope_can_be_stored(numpyro, tmp_path):
+    from numpyro import distributions as dist
+
+    def effects():
+        with numpyro.plate("group", 2):
+            return numpyro.sample("x", dist.Normal(0, 1))
+
+    def model():
+        x = numpyro.handlers.scope(effects, "arm")()
+        with numpyro.plate("group", 2):
+            numpyro.handlers.scope(lambda: numpyro.sample("y", dist.Normal(x, 1), obs=np.array([1.0, -1.0])), "arm")()
+
+    made = refhmc.from_numpyro(model)
+    assert made.names == ["arm.x[0]", "arm.x[1]"]
+    result = refhmc.sample(made, draws=20, tune=20, chains=2, random_seed=1, progressbar=False)
+    result.to_netcdf(tmp_path / "result.nc")
+    x, term = result.posterior["arm.x"], result.log_likelihood["arm.y"]
+    expected = scipy.stats.norm.logpdf(np.array([1.0, -1.0]), x.values, 1.0)
+    np.testing.assert_allclose(term.values, expected, rtol=1e-12)
+    assert result.observed_data["arm.y"].values.tolist() == [1.0, -1.0]
+
+
 def test_values_that_are_drawn_are_no_data(numpyro):
     """Seen and imputed ones in one site; data with a nan in a site of their own are data."""
     dist = numpyro.distributions

@@ -115,7 +115,6 @@ def test_arviz_functions_take_it(raw):
             assert getattr(az, plot)(tree) is not None
 
 
-@pytest.mark.sweep
 def test_every_axis_has_labels_so_that_a_table_can_be_made(raw):
     made = raw.to_arviz()
     names = made.groups() if hasattr(made, "groups") and callable(made.groups) else list(made.children)
