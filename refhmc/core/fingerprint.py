@@ -162,6 +162,11 @@ def _distribution(package: str) -> importlib.metadata.Distribution | None:
         return importlib.metadata.distribution(names[0]) if names else None
 
 
+def is_numba_s(kind: type) -> bool:
+    """Whether this is a class of Numba's types, which have a number as a process meets them."""
+    return kind.__module__.startswith(("numba.core.types.", "numba.core.typing."))
+
+
 def is_written_at_run_time(f: types.FunctionType) -> bool:
     """Whether its text stands in no file of its module. (What ``exec`` made may have the name of the module that called it, as
     PyTensor's functions of graphs have.)"""
@@ -336,10 +341,10 @@ class _Walk:
             return f"{type(value).__qualname__}.{value.name} = {self.describe(value.value)}"
         if hasattr(type(value), "__dlpack__") and not isinstance(value, np.ndarray):  # an array of JAX, Torch, CuPy
             return self.remember(value, lambda v: self.array(np.asarray(getattr(v, "detach", lambda: v)())))
-        if type(value).__module__.startswith(
-            ("numba.core.types.", "numba.core.typing.")
-        ):  # numbered as a process meets them
+        if is_numba_s(type(value)):
             return f"{type(value).__qualname__} {value}"
+        if any(map(is_numba_s, type(value).__mro__)):  # Pointer, or a user's
+            return f"{self.klass(type(value))} {value}"
         if name is None:
             return self.remember(value, self.state)
         if id(value) in self.called:

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import types
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 import refhmc
 from refhmc.core.fingerprint import CHANGES, Fingerprint, differences, fingerprint, package_identity, settled
+from refhmc.core.pointer_type import Pointer
 from tests.helpers.sweeps import representatives
 
 HEADER = "import math, functools, collections, dataclasses, enum, typing\nimport numpy as np, numba\n"
@@ -591,3 +593,17 @@ def test_what_a_package_writes_as_it_runs_is_known_by_its_text_and_its_globals()
     assert written() == written()
     assert len({each.digest for each in (written(), written("x - c"), written(c=2.0), written(c=np.ones(2)))}) == 4
     assert fingerprint({"f": np.linalg.norm}).parts.keys() == {"f"}
+
+
+def test_a_type_of_numba_is_known_without_the_number_that_a_process_gives_it():
+    """Also one derived from Numba's: code that another process kept is found."""
+    for kind in (
+        numba.types.float64,
+        numba.types.Array(numba.types.int64, 1, "C"),
+        Pointer(numba.types.void(numba.types.float64)),
+    ):
+        other = object.__new__(type(kind))
+        other.__dict__.update(kind.__dict__, _code=-1)
+        assert fingerprint({"kind": other}).parts == fingerprint({"kind": kind}).parts
+    longer = Pointer(numba.types.void(numba.types.float64, numba.types.float64))
+    assert fingerprint({"kind": longer}).parts != fingerprint({"kind": kind}).parts
