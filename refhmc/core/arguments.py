@@ -83,8 +83,9 @@ def masked_in(what: str, x: Any) -> str:
     """Where the first masked entry stands, as in :func:`not_finite_in`; an empty string where there is none."""
     if isinstance(x, np.ma.MaskedArray):
         wrong = np.argwhere(np.ma.getmaskarray(x))
-        where = ", ".join(map(str, wrong[0])) if len(wrong) else ""
-        return "" if len(wrong) == 0 else f"{what}{f'[{where}]' if where else ''}"
+        if not len(wrong):
+            return ""
+        return f"{what}[{', '.join(map(str, wrong[0]))}]" if x.ndim else what
     if isinstance(x, Mapping):
         return next(filter(None, (masked_in(f"{what}[{key!r}]", each) for key, each in x.items())), "")
     if isinstance(x, tuple | list):

@@ -1,8 +1,8 @@
 """Numba's type of a pointer to a compiled function, with the address looked up once.
 
-As Numba's own ``FunctionType`` a function goes from Python into compiled code only after its signature has been compared, its
-compiled version asked for twice and LLVM for its address: 8 us for each pointer, 90 for the eleven of a chain, as much as a
-hundred draws of a small model take. As a ``Pointer`` it has the address as an attribute of its own from the first time on.
+As Numba's own ``FunctionType`` a function goes from Python into compiled code only after its signature has been looked at
+and its compiled version asked for twice, each time: to enter the sampling loop with a chain's eleven takes 85 us, as long as
+a hundred draws of a small model. As a ``Pointer`` it keeps the address as an attribute from the first time on: 20 us.
 """
 
 from __future__ import annotations

@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 ALL = ""  # the block of all coordinates, and its name
 # A conditional's log density and energy are known up to what does not depend on the block, which the other blocks change.
 NOT_OF_BLOCKS = ("lp", "energy")
-STEPS = (
-    1.0,
-    3.0,
-    10.0,
-    30.0,
-    100.0,
-    1000.0,
-)  # moves, about so long, of a coordinate that may change a variable by jumps
+# Moves, about so long, of a coordinate that may change a variable by jumps.
+STEPS = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
 def blocks_of(kernel: Any) -> Mapping[Any, Any]:

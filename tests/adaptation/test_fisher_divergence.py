@@ -10,6 +10,7 @@ import scipy.linalg
 import scipy.optimize
 
 from refhmc.adaptation.fisher_divergence import (
+    NOTHING,
     centred,
     directions,
     held_out_eigenvalues,
@@ -18,6 +19,7 @@ from refhmc.adaptation.fisher_divergence import (
     root_of_geometric_mean,
     scales,
     span,
+    spans_all,
 )
 from tests.helpers.sweeps import swept
 
@@ -182,3 +184,19 @@ def test_directions_are_orthonormal_also_where_draws_repeat():
     U = directions(x, -2 * x)
     np.testing.assert_allclose(U @ U.T, np.eye(len(U)), atol=1e-10)
     assert len(span(np.concatenate([x, -2 * x]))) == 6
+
+
+def test_an_estimate_of_the_condition_says_of_the_span_what_singular_values_do():
+    """Rows of conditions up to 1e14 and scales up to 1e100, some with a column of zeros or one twice."""
+    rng, found = np.random.default_rng(0), []
+    for k in range(300):
+        r = int(rng.integers(2, 40))
+        U = np.linalg.qr(rng.normal(size=(r + int(rng.integers(0, 30)), r)))[0]
+        rows = U * 10 ** rng.uniform(-rng.uniform(0, 14), 0, r) @ np.linalg.qr(rng.normal(size=(r, r)))[0]
+        rows *= 10.0 ** rng.uniform(-100, 100)
+        if k % 4 == 0:
+            rows[:, 0] = rows[:, 1] if k % 8 else 0.0
+        sizes = np.linalg.svd(rows, compute_uv=False)
+        assert spans_all(rows) == (sizes[-1] > NOTHING * sizes[0])
+        found.append(spans_all(rows))
+    assert 50 < sum(found) < 250
