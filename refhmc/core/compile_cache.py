@@ -184,19 +184,21 @@ class CompiledCode(FunctionCache):
         self._suffix = "part.nbc" if part else "nbc"
 
     def path(self, sig: Any, codegen: Any) -> pathlib.Path | None:
-        """The file of a signature; None where nothing is kept: the function's own file is not known, or it is handed a function
-        itself, which has another name in each process."""
+        """The file of a signature; None where nothing is kept: the function's own file is not known and no ``identity`` is
+        given, or it is handed a function itself, which has another name in each process."""
         directory = cache_directory()
         code = self._py_func.__code__
         # Whether the returned type was declared or inferred: the code is the same.
         arguments, _ = normalize_signature(sig)
-        if directory is None or not os.path.exists(code.co_filename) or any(map(_has_function, arguments)):
+        in_file = os.path.exists(code.co_filename)  # or generated: the identity is of its text, too
+        if directory is None or not (in_file or self._identity) or any(map(_has_function, arguments)):
             return None
         machine: Any = codegen.magic_tuple()
         text: Any = self._identity
         if text is None:
             _, machine, text = self._index_key(sig, codegen)
-        key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, _hash_of_file(code.co_filename))
+        file = _hash_of_file(code.co_filename) if in_file else None
+        key = (str(arguments), machine, text, code.co_filename, code.co_firstlineno, file)
         name = f"{pathlib.Path(code.co_filename).stem}.{self._py_func.__qualname__}"
         name = re.sub(r"[^\w.]", "", name)[:80]
         folder = directory if self._identity is None else directory / OF_MODELS

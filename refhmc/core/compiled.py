@@ -215,20 +215,22 @@ else:
 
     @intrinsic
     def shaped(_: Any, vector: Any, shape: Any) -> Any:
-        """:func:`reshaped` without a look at the strides, which takes longer than a small model; references are not counted, as
-        those of :func:`borrowed`."""
+        """:func:`reshaped` of a contiguous vector without a look at the strides, which takes longer than a small model;
+        references are not counted, as those of :func:`borrowed`."""
+        if vector.layout != "C":
+            return None
         kind = nb.Array(vector.dtype, len(shape), "C")
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             there, made = make_array(vector)(context, builder, arguments[0]), make_array(kind)(context, builder)
             lengths = cgutils.unpack_tuple(builder, arguments[1], len(shape))
-            strides = [context.get_constant(nb.intp, vector.dtype.bitwidth // 8)]
+            strides = [context.get_constant(nb.intp, vector.dtype.bitwidth // 8)][: len(lengths)]
             for length in lengths[:0:-1]:
                 strides.insert(0, builder.mul(strides[0], length))
             populate_array(made, there.data, lengths, strides, there.itemsize, None)
             return made._getvalue()
 
-        return kind(vector, nb.UniTuple(nb.intp, len(shape))), generate
+        return kind(vector, nb.UniTuple(nb.intp, len(shape)) if len(shape) else shape), generate
 
     shaped.py_func = reshaped  # type: ignore[attr-defined]
 

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 import refhmc
@@ -126,6 +127,46 @@ def test_a_hierarchical_model_passes_the_kit():
     report = check.model(model)
     report.assert_ok()
     assert {"gradient", "hessian", "trace"} <= {row.name for row in report.rows if row.status == "PASS"}
+
+
+def test_values_whose_laws_are_made_of_each_other():
+    """To third order, by SymPy: PyTensor's ``Rop`` loses terms where the derivative of one value is made of another's."""
+    sympy = pytest.importorskip("sympy")
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        b = pm.Normal("b", a, pm.math.exp(a), shape=2)
+        pm.Normal("c", b.sum(), pm.math.exp(b[0]), shape=(2, 1))
+    made = refhmc.from_pymc(model)
+    q = sympy.symbols("q0:5")
+
+    def normal(x, mean, log_scale):
+        return -(((x - mean) * sympy.exp(-log_scale)) ** 2) / 2 - log_scale
+
+    text = normal(q[0], 0, 0) + sum(normal(x, q[0], q[0]) for x in q[1:3])
+    exact = refhmc.derive(text + sum(normal(x, q[1] + q[2], q[1]) for x in q[3:]), list(q))
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        x, M = rng.standard_normal(5), rng.standard_normal((5, 5))
+        for name, arguments in {"gradient": (x,), "hessian": (x,), "trace": (x, M)}.items():
+            expected = getattr(exact, name)(*arguments)
+            found = getattr(made, name)(*arguments)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max(), err_msg=name)
+
+
+def test_derivatives_of_probabilities_near_0_and_1():
+    """log(1 - sigmoid z) is differentiated as -softplus z: otherwise gradients are nan from z = 37 on. 2 log s(z) + 2 log s(-z)
+    has the gradient -2 tanh(z / 2); an outcome y with p = s(2 z), 2 (y - p)."""
+    with pm.Model() as model:
+        pm.Beta("p", 2, 2)
+        slope = pm.Flat("slope")
+        pm.Bernoulli("y", pm.math.sigmoid(np.array([2.0, 2.0, 2.0]) * slope), observed=[0, 0, 1])
+    with warnings.catch_warnings(action="ignore", category=refhmc.errors.ModelWarning):  # Flat has no prior draws
+        made = refhmc.from_pymc(model)
+    for z in (-700.0, -40.0, -3.0, 0.0, 3.0, 40.0, 700.0):
+        p, t = scipy.special.expit(2 * z), np.tanh(z / 2)
+        np.testing.assert_allclose(made.gradient(np.full(2, z)), [-2 * t, 2 - 6 * p], rtol=1e-12)
+        expected = np.diag([-(1 - t**2), -12 * p * scipy.special.expit(-2 * z)])
+        np.testing.assert_allclose(made.hessian(np.full(2, z)), expected, rtol=1e-11, atol=1e-15)
 
 
 def test_models_alike_are_known_as_such_and_data_tell_them_apart(eight_schools):

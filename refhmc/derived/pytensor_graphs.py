@@ -1,0 +1,355 @@
+"""A PyMC model's log density and its derivatives as PyTensor graphs, compiled to Numba.
+
+The inputs of a graph are the model's unconstrained values x_1 ... x_k, each of its own shape, of which q is the numbers one
+after another. Let L(x) be PyMC's log density with the log-Jacobians of its transforms. PyTensor differentiates once backwards
+and then along directions:
+
+    g(x) = grad L        h(x, v) = dg(x + s v)/ds = H v        t(x, u, v) = dh(x + s u, v)/ds = D^3 L [u, v, .]     at s = 0
+
+(Written for q as one vector they have slices to cut and join, each an operation that is compiled: half of all of them.) The
+Hessian's rows are h(q, e_i), and the contraction is trace(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k, with M_i
+the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools take
+minutes to compile.) h and t are compiled when a metric first reads them.
+
+What is compiled is kept for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
+rewritten it, constants and all, where PyTensor has a name for it, too; PyTensor keeps the code of each operation. Not kept is a
+graph with operations of the user's own, with ones that run as Python (LAPACK's among them), or with an array of a megabyte.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from refhmc.core.binding import Deferred, kept
+from refhmc.core.compiled import jit_of_user, shaped
+from refhmc.core.fingerprint import sha256
+from refhmc.core.identity import identity_of_text
+
+UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
+BEFORE_INPLACE = 48.0  # the place among PyTensor's rewrites
+SMALL = 10_000  # entries of an array that a graph may hold in the place of one that it fills
+
+
+class OfBoth(Deferred):
+    """A function made of a compiled ``value_and_gradient``: it is compiled by itself for compiled callers only; Python runs its
+    text."""
+
+    def __init__(self, text: Callable, value_and_gradient: Callable) -> None:
+        super().__init__(lambda: kept(text, value_and_gradient))
+        self.text = text
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.text(*arguments)
+
+
+def density_of(value_and_gradient: Callable) -> OfBoth:
+    return OfBoth(lambda q, data: value_and_gradient(q, data, np.empty(q.shape[0])), value_and_gradient)
+
+
+def gradient_of(value_and_gradient: Callable) -> OfBoth:
+    def gradient(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
+        value_and_gradient(q, data, out)
+
+    return OfBoth(gradient, value_and_gradient)
+
+
+class Graphs:
+    """L and its derivatives as PyTensor graphs of the values, and what PyMC says of q's coordinates."""
+
+    def __init__(self, model: Any) -> None:
+        import pytensor
+        import pytensor.tensor as pt
+        from pytensor.graph import rewrite_graph
+        from pytensor.graph.replace import clone_replace
+
+        values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+        point = model.initial_point()
+        self.start = {value.name: np.asarray(point[value.name], dtype=float) for value in values}
+        self.layout = Layout([value.shape for value in self.start.values()])
+        self.variables = [rv.name for rv in model.unobserved_RVs]
+        unobserved = model.replace_rvs_by_values(model.unobserved_RVs)
+        of_values = [model.logp(), *unobserved]
+        lengths = [each for each in model.dim_lengths.values() if each is not None]
+        self.shared = shared_in(
+            [*of_values, *model.basic_RVs, *model.rvs_to_values.values(), *model.data_vars, *lengths]
+        )
+        self.x = [pt.tensor(name, dtype="float64", shape=value.shape) for name, value in self.start.items()]
+        of_x = dict(zip(values, self.x, strict=True))
+        self.L, *self.unobserved = clone_replace(with_constants(of_values), of_x, rebuild_strict=False)
+        # log(1 - sigmoid(x)) is -softplus(x) before it is differentiated, not after: sigmoid / (1 - sigmoid) is nan far out.
+        self.stable_L: Any = rewrite_graph(self.L, include=["stabilize", UNCHECKED])
+        self.g: list = pytensor.grad(self.stable_L, self.x, disconnected_inputs="ignore")
+
+    @property
+    def initial(self) -> np.ndarray:
+        return np.concatenate([value.ravel() for value in self.start.values()])
+
+    @property
+    def dim(self) -> int:
+        return self.layout.dim
+
+    @property
+    def names(self) -> list[str]:
+        """``mu``, ``tau_log__``, ``theta[0]``, ``L[0][1]``: PyMC's names of the unconstrained values."""
+        return [
+            name + "".join(f"[{i}]" for i in index)
+            for name, value in self.start.items()
+            for index in np.ndindex(value.shape)
+        ]
+
+    def direction(self, name: str) -> list:
+        return [each.type(f"{name}_{each.name}") for each in self.x]
+
+    def second_order(self) -> tuple[list, list]:
+        """v and h(x, v)"""
+        from pytensor.graph import rewrite_graph
+
+        v = self.direction("v")
+        # Put in order first: the graphs that follow from it are rewritten in half the time.
+        g = rewrite_graph(list(self.g), include=["canonicalize", UNCHECKED])
+        return v, along(g, self.x, v)
+
+    def third_order(self) -> tuple[list, list, list]:
+        """u, v and t(x, u, v)"""
+        u, (v, h) = self.direction("u"), self.second_order()
+        return u, v, along(h, self.x, u)
+
+    def value_and_gradient(self) -> Callable:
+        cut, parts, put = self.layout.cut, self.layout.parts("g"), self.layout.put
+        return Compilable(self.x, [self.stable_L, *self.g]).called_by(f"""
+def value_and_gradient(q, data, out):
+    value, {", ".join(parts)}, = graph({cut("q")})
+    {put("out", "=", parts)}
+    return value.item()
+""")
+
+    def hessian(self) -> Callable:
+        v, h = self.second_order()
+        cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
+        return Compilable([*self.x, *v], h).called_by(f"""
+def hessian(q, data, out):
+    d = q.shape[0]
+    e = np.zeros(d)
+    for i in range(d):
+        e[i] = 1.0
+        {", ".join(parts)}, = graph({cut("q")}, {cut("e")})
+        row = out[i]
+        {put("row", "=", parts, indent=8)}
+        e[i] = 0.0
+    for i in range(d):
+        for j in range(i):  # alike but for rounding
+            out[i, j] = out[j, i]
+""")
+
+    def trace(self) -> Callable:
+        u, v, t = self.third_order()
+        cut, parts, put = self.layout.cut, self.layout.parts("t"), self.layout.put
+        return Compilable([*self.x, *u, *v], t).called_by(f"""
+def trace(q, data, M, out):
+    d = q.shape[0]
+    e = np.zeros(d)
+    out[:] = 0.0
+    for i in range(d):
+        e[i] = 1.0
+        row = M[i]
+        {", ".join(parts)}, = graph({cut("q")}, {cut("row")}, {cut("e")})
+        {put("out", "+=", parts, indent=8)}
+        e[i] = 0.0
+""")
+
+    @property
+    def known_by(self) -> dict[str, Any]:
+        """The graph of L as text, and the constants in it."""
+        import pytensor
+
+        return {
+            "PyTensor's graph of the log density": pytensor.dprint(self.L, file="str", id_type=""),
+            "its constants": constants_in([self.L]),
+            "PyTensor": pytensor.__version__,
+        }
+
+
+def along(f: list, x: list, v: list) -> list:
+    """df(x + s v)/ds at s = 0, by reverse mode twice: J^T c is linear in c, and its derivative along v is J v.
+
+    Here f and J^T c are copied first. PyTensor's own ``Rop`` is wrong where one of them is made from another, as the gradients
+    of a hierarchical model are: what it is told of the one is then all that it takes to depend on it.
+    """
+    from pytensor.gradient import Lop
+    from pytensor.tensor.basic import tensor_copy
+
+    f = [tensor_copy(each) for each in f]
+    c = [each.zeros_like() for each in f]
+    pulled = Lop(f, x, c, disconnected_inputs="ignore")
+    return Lop([tensor_copy(each) for each in pulled], c, v, disconnected_inputs="ignore")
+
+
+class Layout:
+    """Where the numbers of k values are in a vector, and the text that takes them out and puts them in."""
+
+    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
+        self.shapes = shapes
+        self.stops = np.cumsum([math.prod(shape) for shape in shapes], dtype=int).tolist()
+        self.starts = [0, *self.stops[:-1]]
+
+    @property
+    def dim(self) -> int:
+        return self.stops[-1]
+
+    def __iter__(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        return zip(self.starts, self.stops, self.shapes, strict=True)
+
+    def parts(self, name: str) -> list[str]:
+        return [f"{name}{k}" for k in range(len(self.shapes))]
+
+    def cut(self, vector: str) -> str:
+        """The values in a ``vector``, as arguments."""
+        return ", ".join(f"shaped({vector}[{i}:{j}], {shape})" for i, j, shape in self)
+
+    def put(self, vector: str, sign: str, parts: list[str], indent: int = 4) -> str:
+        """The values into a ``vector``: ``out[3] = g1.item()``, or in a loop."""
+        lines = []
+        for (i, j, shape), part in zip(self, parts, strict=True):
+            if shape == ():
+                lines.append(f"{vector}[{i}] {sign} {part}.item()")
+            elif j > i:
+                lines.append(f"for k in range({j - i}):")
+                lines.append(f"    {vector}[{i} + k] {sign} {part}{'' if len(shape) == 1 else '.flat'}[k]")
+        return ("\n" + " " * indent).join(lines)
+
+    def split(self, q: np.ndarray) -> list[np.ndarray]:
+        """Of vectors q (..., d): the values, (..., shape) each."""
+        return [q[..., i:j].reshape(q.shape[:-1] + shape) for i, j, shape in self]
+
+
+def with_constants(graphs: list) -> list:
+    """The graphs with shared data and lengths of dimensions as they are now."""
+    import pytensor.tensor as pt
+    from pytensor.graph.replace import clone_replace
+
+    now = {v: pt.constant(v.get_value(), name=v.name, dtype=v.dtype) for v in shared_in(graphs)}
+    return clone_replace(graphs, now, rebuild_strict=False) if now else graphs
+
+
+def shared_in(graphs: list) -> list:
+    """Data and lengths of dimensions, which ``pm.set_data`` changes."""
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.traversal import ancestors
+
+    return [v for v in ancestors(graphs) if isinstance(v, SharedVariable) and not is_random(v)]
+
+
+def is_random(shared: Any) -> bool:
+    from pytensor.tensor.random.type import RandomType
+
+    return isinstance(shared.type, RandomType)
+
+
+def filled() -> Any:
+    """A rewrite: small arrays of one number as constants. Where an array is filled, Numba compiles messages about shapes, which
+    takes longer than the rest of a small model."""
+    import pytensor.tensor as pt
+    from pytensor.graph.basic import Constant
+    from pytensor.graph.rewriting.basic import in2out, node_rewriter
+
+    @node_rewriter([pt.basic.Alloc])
+    def filled_with_constants(graph: Any, node: Any) -> list | None:
+        if not all(isinstance(each, Constant) for each in node.inputs):
+            return None
+        value, *lengths = (each.data for each in node.inputs)
+        if math.prod(map(int, lengths)) > SMALL:
+            return None
+        return [pt.constant(np.broadcast_to(value, lengths).copy(), dtype=node.outputs[0].dtype)]
+
+    return in2out(filled_with_constants, name="filled_with_constants")
+
+
+def constants_in(graphs: list) -> list[np.ndarray]:
+    from pytensor.graph.basic import Constant
+    from pytensor.graph.traversal import ancestors
+
+    constants = [each for each in ancestors(graphs) if isinstance(each, Constant)]
+    return [np.asarray(each.data) for each in constants if hasattr(each.data, "shape")]
+
+
+class Compilable:
+    """PyTensor's graph as a Numba ``function`` of the inputs, which returns a tuple; compiled where it is called."""
+
+    def __init__(self, inputs: list, outputs: list) -> None:
+        import pytensor
+
+        # Without PyMC's checks of parameters, which raise where one underflows: the density is not finite there, a divergence.
+        mode = pytensor.compile.mode.get_mode("NUMBA").including(UNCHECKED).register((filled(), BEFORE_INPLACE))
+        made = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        outer = getattr(made.vm.jit_fn, "py_func", made.vm.jit_fn)
+        # What PyTensor's cache stores is a function that calls the graph's: LLVM would have it twice, and ours that calls it.
+        inner = outer.__globals__.get("jitable_func") if outer.__code__.co_names == ("jitable_func",) else None
+        text = getattr(inner, "py_func", outer)
+        self.function = numba.njit(inline="always")(text)
+        self.operations = [each for each in text.__globals__.values() if isinstance(each, Dispatcher)]
+        self.identity = identity_of_graph(made.maker.fgraph, outer)
+
+    def called_by(self, text: str) -> Any:
+        """The function of that text, which calls this one as ``graph``, compiled."""
+        names: dict[str, Any] = {"__name__": __name__, "np": np, "shaped": shaped, "graph": self.function}
+        defined: dict[str, Callable] = {}
+        exec(compile(text, "<refhmc.from_pymc>", "exec"), names, defined)
+        (function,) = defined.values()
+        identity = None if self.identity is None else identity_of_text("\n".join([self.identity, text]), [])
+        return jit_of_user(function, (self.function, *self.operations), identity)
+
+
+def identity_of_graph(graph: Any, function: Callable) -> str | None:
+    """Under what name the code of a rewritten graph is kept; None where it is not known which code that is.
+
+    PyTensor's name of the ``function`` made of it, a digest of operations, edges and constants; and, so that not all depends
+    on that, the graph with its types as text, and the constants once more.
+    """
+    import pytensor
+    from pytensor.link.numba.dispatch import basic
+
+    try:
+        from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+    except ImportError:  # earlier ones have no names
+        return None
+    name = CACHED_SRC_FUNCTIONS.get(function)
+    if name is None:
+        return None
+    text = pytensor.dprint(graph.outputs, file="str", id_type="CHAR", print_type=True)
+    text = re.sub(
+        r" '[^']*'$", "", text, flags=re.MULTILINE
+    )  # the names of variables, some of which are numbered at random
+    constants = [
+        f"{each.dtype} {each.shape} {sha256(np.ascontiguousarray(each).tobytes())}"
+        for each in constants_in(graph.outputs)
+    ]
+    modules = {type(each).__module__ for each in operations_in(graph)} | modules_of_dispatch(basic)
+    return identity_of_text("\n".join([name, text, *constants]), modules)
+
+
+def operations_in(graph: Any) -> Iterator[Any]:
+    """All of them, those within others too: the scalar one of an elementwise one, those of a loop's body."""
+    for node in graph.apply_nodes:
+        yield from with_inner(node.op)
+
+
+def with_inner(operation: Any) -> Iterator[Any]:
+    yield operation
+    if hasattr(operation, "fgraph"):
+        yield from operations_in(operation.fgraph)
+    for name in ("scalar_op", "core_op"):
+        if hasattr(operation, name):
+            yield from with_inner(getattr(operation, name))
+
+
+def modules_of_dispatch(basic: Any) -> set[str]:
+    """Where the functions are from that write PyTensor's operations for Numba."""
+    written = [each for each in vars(basic).values() if hasattr(each, "registry")]
+    return {each.__module__ for generic in written for each in generic.registry.values()}
