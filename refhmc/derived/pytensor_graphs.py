@@ -33,6 +33,8 @@ from refhmc.core.fingerprint import sha256
 from refhmc.core.identity import identity_of_text
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
+# With all graphs of one shape alike; without, PyTensor rewrites zeros of a shape for ever (Dirichlet and Multinomial).
+WITH_SHAPES = ("merge", "ShapeOpt", UNCHECKED)
 BEFORE_INPLACE = 48.0  # the place among PyTensor's rewrites
 SMALL = 10_000  # entries of an array that a graph may hold in the place of one that it fills
 
@@ -84,7 +86,7 @@ class Graphs:
         of_x = dict(zip(values, self.x, strict=True))
         self.L, *self.unobserved = clone_replace(with_constants(of_values), of_x, rebuild_strict=False)
         # log(1 - sigmoid(x)) is -softplus(x) before it is differentiated, not after: sigmoid / (1 - sigmoid) is nan far out.
-        self.stable_L: Any = rewrite_graph(self.L, include=["stabilize", UNCHECKED])
+        self.stable_L: Any = rewrite_graph(self.L, include=[*WITH_SHAPES, "stabilize"])
         self.g: list = pytensor.grad(self.stable_L, self.x, disconnected_inputs="ignore")
 
     @property
@@ -113,7 +115,7 @@ class Graphs:
 
         v = self.direction("v")
         # Put in order first: the graphs that follow from it are rewritten in half the time.
-        g = rewrite_graph(list(self.g), include=["canonicalize", UNCHECKED])
+        g = rewrite_graph(self.g, include=[*WITH_SHAPES, "canonicalize"])
         return v, along(g, self.x, v)
 
     def third_order(self) -> tuple[list, list, list]:

@@ -169,6 +169,25 @@ def test_derivatives_of_probabilities_near_0_and_1():
         np.testing.assert_allclose(made.hessian(np.full(2, z)), expected, rtol=1e-11, atol=1e-15)
 
 
+def test_counts_of_classes():
+    """Dirichlet and Multinomial, whose second order PyTensor rewrote without end: sum_k (n_k + 1) log w_k and w's Jacobian, by
+    differences."""
+    n = np.array([4, 5, 6, 5])
+    with pm.Model() as model:
+        w = pm.Dirichlet("w", np.full(4, 2.0))
+        pm.Multinomial("n", n.sum(), w, observed=n)
+    made = refhmc.from_pymc(model)
+    x, M, h = np.array([0.3, -0.2, 0.5]), np.arange(9.0).reshape(3, 3), 1e-5
+    change = made.log_density(x) - made.log_density(np.zeros(3))
+    power = n + 2.0  # n + 1 of the densities, and 1 of the Jacobian
+    assert change == pytest.approx(power @ np.log(made.constrain(x)["w"] / 0.25), rel=1e-12)
+    sides = [(x + h * e, x - h * e) for e in np.eye(3)]
+    slopes = [(made.gradient(up) - made.gradient(down)) / (2 * h) for up, down in sides]
+    np.testing.assert_allclose(made.hessian(x), slopes, atol=1e-8)
+    slopes = [np.sum(M * (made.hessian(up) - made.hessian(down))) / (2 * h) for up, down in sides]
+    np.testing.assert_allclose(made.trace(x, M), slopes, atol=1e-8)
+
+
 def test_models_alike_are_known_as_such_and_data_tell_them_apart(eight_schools):
     assert refhmc.from_pymc(schools()).fingerprint() == eight_schools.fingerprint()
     assert refhmc.from_pymc(schools(Y + 1)).fingerprint() != eight_schools.fingerprint()
