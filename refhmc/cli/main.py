@@ -190,9 +190,9 @@ def build_parser() -> argparse.ArgumentParser:
         help='start: values by name, {"mu": 1.0}, or a position, [1.0]',
     )
     sample.add_argument("--max-seconds", type=float)
-    sample.add_argument("--checkpoint", type=pathlib.Path, metavar="DIR", help="save the run there, or go on with it")
+    sample.add_argument("--checkpoint", type=path_given, metavar="DIR", help="save the run there, or go on with it")
     sample.add_argument(
-        "--store", type=pathlib.Path, metavar="DIR", help="draws go there as they come (Zarr), also a checkpoint"
+        "--store", type=path_given, metavar="DIR", help="draws go there as they come (Zarr), also a checkpoint"
     )
     sample.add_argument("--save-warmup", action="store_true", help="keep warm-up in the result")
     sample.add_argument("--no-preflight", action="store_true", help="do not check the derivatives before sampling")
@@ -200,7 +200,7 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("--own-step-sizes", action="store_true", help="of many chains at once: one for each chain")
     sample.add_argument("--streamed", action="store_true", help="of cupy and --split: data moved for each evaluation")
     sample.add_argument("--fuse", action="store_true", help="compile the kernel for this model: for long runs")
-    sample.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    sample.add_argument("--out", type=path_given, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     sample.add_argument(
         "--generate",
         type=groups_to_generate,
@@ -209,17 +209,17 @@ def build_parser() -> argparse.ArgumentParser:
         "all that fit into 1 GiB",
     )
     sample.add_argument(
-        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+        "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
     )
     sample.add_argument(
-        "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+        "--report", type=path_given, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
     sample.add_argument("--quiet", action="store_true", help="no progress")
     sample.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
     sample.set_defaults(run=run_sample)
 
     resume = commands.add_parser("resume", help="go on with a run that --checkpoint or --store has saved")
-    resume.add_argument("folder", type=pathlib.Path)
+    resume.add_argument("folder", type=path_given)
     resume.add_argument("model", nargs="?", help="as it was; needed where it is not a built-in one with its defaults")
     resume.add_argument("--widths", metavar="N,N,...", help="of a network, as they were")
     resume.add_argument("--split", type=int, metavar="M", help="of data in parts, as it was")
@@ -231,12 +231,12 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--force", action="store_true", help="though code or versions have changed since")
     resume.add_argument("--cores", type=int)
     resume.add_argument("--max-seconds", type=float)
-    resume.add_argument("--out", type=pathlib.Path, metavar="FILE.nc", help="write the ArviZ result as netCDF")
+    resume.add_argument("--out", type=path_given, metavar="FILE.nc", help="write the ArviZ result as netCDF")
     resume.add_argument(
-        "--plot", type=pathlib.Path, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
+        "--plot", type=path_given, metavar="FILE.png", help="write a picture, also .pdf, .svg (needs matplotlib)"
     )
     resume.add_argument(
-        "--report", type=pathlib.Path, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
+        "--report", type=path_given, metavar="FILE.html", help="write a page about the run (needs matplotlib)"
     )
     resume.add_argument("--quiet", action="store_true", help="no progress")
     resume.add_argument("--json", action="store_true", help="print one JSON object: attributes, summary, warnings")
@@ -248,7 +248,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="RESULT_OR_MODEL",
         help="a file of --out; or a model as of `refhmc sample`, which is sampled with its recommended kernel",
     )
-    report.add_argument("--out", type=pathlib.Path, metavar="FILE.html", help="default: beside the file, or MODEL.html")
+    report.add_argument("--out", type=path_given, metavar="FILE.html", help="default: beside the file, or MODEL.html")
     report.add_argument(
         "--model", help="of a file: for the known truth, where it is not a built-in one with its defaults"
     )
@@ -563,6 +563,13 @@ def learned(warmup: str | None) -> Any:
     return read_tree(pathlib.Path(warmup))
 
 
+def path_given(text: str) -> pathlib.Path:
+    """A file or a folder: "" would be the folder that one stands in."""
+    if not text:
+        raise argparse.ArgumentTypeError("no path is given: it is empty")
+    return pathlib.Path(text)
+
+
 def groups_to_generate(text: str) -> bool | list[str]:
     """True of "all", False of "none", else names."""
     return {"all": True, "none": False}.get(text.strip(), [each.strip() for each in text.split(",")])
@@ -681,7 +688,7 @@ def model_of_file(path: pathlib.Path, name: str) -> Model:
         spec.loader.exec_module(module)  # type: ignore[union-attr]
         there, found = hasattr(module, name), getattr(module, name, None)
         found = found if isinstance(found, refhmc.Model) or not callable(found) else found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(module_name, None)
         said = next(iter(str(error).splitlines()), "")
         raise ValueError(f"MODEL: {path}{line_in(path, error)}: {type(error).__name__}: {said}") from error
@@ -707,7 +714,7 @@ def name_of_module(path: pathlib.Path) -> str:
     return path.stem if own else f"model_file_{path.stem}"
 
 
-def line_in(path: pathlib.Path, error: Exception) -> str:
+def line_in(path: pathlib.Path, error: BaseException) -> str:
     """``, line 12``: where in the file it was raised, or is not Python; nothing where it was not there."""
     file = os.path.abspath(path)
     if isinstance(error, SyntaxError) and error.filename == file:

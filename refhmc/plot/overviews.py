@@ -43,7 +43,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
         draw_energies(grid[-1, 0], run)
         energy_transitions(whole, ax=grid[-1, 1])
     diverged = whole.statistic("diverging")
-    words = "" if diverged is None else f"; {int(np.sum(diverged))} divergences (red)"
+    words = "" if diverged is None else f"; {count(int(np.sum(diverged)), 'divergence')} (red)"
     name = run.attributes.get("model", "" if model is None else model.name)
     chains, draws = whole.shape
     some = f" ({run.shape[0]} are drawn)" if run.shape[0] < chains else ""

@@ -27,7 +27,7 @@ from refhmc.sampling.progress import make_display
 from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.room import bytes_of_values, check_room, room_for
 from refhmc.sampling.run import Request, Run
-from refhmc.sampling.store import Store, states_of
+from refhmc.sampling.store import Store, check_outside_of_stores, states_of
 
 if TYPE_CHECKING:
     from refhmc.sampling.progress import _Silent
@@ -87,6 +87,8 @@ def begin_run(
         check_room(room, stored=store is not None, kept_warmup=save_warmup)
 
     check_memory()  # before a metric's matrices are made
+    if checkpoint is not None:
+        check_outside_of_stores(checkpoint)
     folder = checkpoint if store is None else states_of(store)
     entropy = entropy_of(random_seed, folder)
     display = make_display(progressbar)

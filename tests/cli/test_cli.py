@@ -475,6 +475,7 @@ def test_a_model_of_a_file_has_its_neighbours(tmp_path, capsys):
         ("x = 1\n\ny = (\n", "wrong.py, line 3: SyntaxError: '(' was never closed"),
         ("def model():\n    return {}['a']\n", "wrong.py, line 2: KeyError: 'a'"),
         ("import no_such_neighbour\n", "wrong.py, line 1: ModuleNotFoundError: No module named 'no_such_neighbour'"),
+        ("import sys\nsys.exit(3)\n", "wrong.py, line 2: SystemExit: 3"),
     ],
 )
 def test_what_a_file_raises_is_said_in_a_line_with_its_place(tmp_path, capsys, text, words):
@@ -646,6 +647,14 @@ def test_a_file_that_cannot_be_written_is_told_before_the_run(option, tmp_path, 
     assert main(["sample", "funnel", option, str(tmp_path / "r.png")]) == 1
     assert "r.png cannot be written: No such file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--store", "--out", "--plot", "--report"])
+def test_an_empty_path_is_not_the_folder_one_stands_in(option, capsys, monkeypatch):
+    of_no_run(monkeypatch)
+    with pytest.raises(SystemExit, match="2"):
+        main(["sample", "funnel", option, ""])
+    assert f"argument {option}: no path is given: it is empty" in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path, capsys, monkeypatch):

@@ -49,7 +49,7 @@ def test_the_arviz_object_is_drawn_as_the_arrays_are(picture, tmp_path):
 def test_of_many_chains_some_are_lines():
     run = made_run(chains=40, draws=8, warmup=8, diverging=[(39, 1)], implicit=True)
     figure = refhmc.plot.overview(run)
-    assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergences (red)"
+    assert figure.get_suptitle() == "a model: 40 chains (16 are drawn) of 8 draws; 1 divergence (red)"
     assert len(figure.axes[0].get_lines()) == 16
     assert "to" in refhmc.plot.energy_transitions(run).get_legend().get_texts()[-1].get_text()
     _, beside = refhmc.plot.solver_iterations(run).axes

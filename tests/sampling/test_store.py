@@ -179,6 +179,8 @@ def test_a_store_is_no_checkpoint(model, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CheckpointError, match="run is a store: give it as store=, or take another folder"):
         refhmc.sample(model, KERNELS["nuts"], **{**RUN, "random_seed": 6}, checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"checkpoint belongs to the store .*run: give that as store="):
+        refhmc.sample(model, KERNELS["nuts"], **RUN, checkpoint=tmp_path / "run" / "checkpoint")
     assert sorted(tmp_path.rglob("*")) == before
 
 
