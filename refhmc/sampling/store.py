@@ -63,7 +63,9 @@ def check_outside_of_stores(checkpoint: Any) -> None:
     """Raises CheckpointError for the folder of the states in a store, which go with draws that are beside it."""
     folder = pathlib.Path(checkpoint)
     if folder.name == STATES and (folder.parent / "zarr.json").exists():
-        raise CheckpointError(f"{folder} belongs to the store {folder.parent}: give that as store=, or take another folder")
+        raise CheckpointError(
+            f"{folder} belongs to the store {folder.parent}: give that as store=, or take another folder"
+        )
 
 
 class Store:
