@@ -111,7 +111,8 @@ def _posterior_of(result: Any) -> Result:
         there = result["posterior"]
         entropy, chains = there.attrs["entropy"], json.loads(there.attrs["chains"])
         posterior = {str(name): there[name].values for name in there.data_vars}
-        chains = [chains[int(k)] for k in there["chain"].values]  # some of them may have been taken
+        if "chain" in there.coords:  # a store has no labels there; and some of the chains may have been taken
+            chains = [chains[int(k)] for k in there["chain"].values]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TypeError(
             f"result must be what sample returned, got {type(result).__name__} without refhmc's attributes"

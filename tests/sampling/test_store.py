@@ -133,6 +133,9 @@ def test_its_axes_have_names_and_labels(tmp_path):
     tree = xarray.open_datatree(tmp_path / "run", engine="zarr")
     assert np.array_equal(tree["posterior/theta"].to_numpy(), theta.to_numpy())
     assert tree["posterior"].attrs["entropy"] == 5
+    made = [refhmc.generate(refhmc.models.EightSchools(), each, progressbar=False) for each in (result, tree)]
+    of_result, of_store = (each["posterior_predictive"]["y"].to_numpy() for each in made)
+    assert np.array_equal(of_result, of_store)
 
 
 def test_a_stop_leaves_a_rectangle(model, tmp_path):
