@@ -88,8 +88,14 @@ def generate(
         added[name] = dataset(group, model.dims, model.coords, leading)
         added[name].attrs.update(result["posterior"].attrs)
         if name not in OF_ONE_CHAIN and leading:
-            added[name] = added[name].assign_coords({axis: result["posterior"][axis].values for axis in SAMPLES})
+            added[name] = added[name].assign_coords(labels_of_samples(result["posterior"]))
     return with_groups(result, added)
+
+
+def labels_of_samples(posterior: Any) -> dict[str, np.ndarray]:
+    """Of chains and draws; 0, 1, ... where there are none, as in a store."""
+    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
+    return {axis: posterior[axis].values for axis in SAMPLES}
 
 
 def warn_of_another(model: Model, attributes: Mapping[str, Any]) -> None:
@@ -111,8 +117,7 @@ def _posterior_of(result: Any) -> Result:
         there = result["posterior"]
         entropy, chains = there.attrs["entropy"], json.loads(there.attrs["chains"])
         posterior = {str(name): there[name].values for name in there.data_vars}
-        if "chain" in there.coords:  # a store has no labels there; and some of the chains may have been taken
-            chains = [chains[int(k)] for k in there["chain"].values]
+        chains = [chains[int(k)] for k in labels_of_samples(there)["chain"]]  # some of them may have been taken
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TypeError(
             f"result must be what sample returned, got {type(result).__name__} without refhmc's attributes"
