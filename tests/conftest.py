@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
+import random
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +21,30 @@ random_cases.register_profiles()
 # Numba's compiler makes millions of objects, few of them in reference cycles. With Python's threshold of 700 the collector
 # takes a tenth of its time.
 gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--minutes", type=float, help="begin no test later; its files in an order drawn anew for each run")
+
+
+def pytest_configure(config):
+    config.begun = time.monotonic()
+
+
+def pytest_collection_modifyitems(config, items):
+    """With ``--minutes`` another part of the tests is left out each time."""
+    if config.option.minutes is not None:
+        files = [list(group) for _, group in itertools.groupby(items, key=lambda item: item.path)]
+        of_all_processes = getattr(config, "workerinput", {}).get("testrunuid")  # which must agree on the order
+        random.Random(of_all_processes).shuffle(files)
+        items[:] = itertools.chain.from_iterable(files)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    minutes = item.config.option.minutes
+    if minutes is not None and time.monotonic() - item.config.begun > 60 * minutes:
+        pytest.skip(f"{minutes:g} minutes are over")
 
 
 @pytest.hookimpl(tryfirst=True)
