@@ -22,14 +22,20 @@ from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_r
 from refhmc.errors import ModelError, ModelWarning
 from refhmc.models.generated import Generated
 
+OF_DIFFERENCES = "by differences of the Hessian, to some 1e-12 of it where it changes over lengths of 1"
 
-def from_pymc(model: Any = None) -> DerivedModel:
+
+def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
     """The posterior of a PyMC model with continuous free variables, ready for every kernel and metric but Fisher's.
 
     ``model``: a ``pymc.Model``; without one, that of the ``with`` block around the call. Its data and lengths of dimensions are
     taken as they are now, and those of a copy in another process are the same. The variables of the result are PyMC's: free
     ones and deterministics, with their dims and coords. Chains begin within 1 of PyMC's initial point in each coordinate,
     uniformly, as in PyMC.
+
+    ``differences``: the contraction ``trace``, which SoftAbs needs, by differences of the Hessian in place of PyTensor's third
+    derivatives, which take many minutes to compile where the density factors a matrix (LKJ, Gaussian processes). It then
+    stands in the model's ``approximate`` and in a result's attributes.
 
     A group of draws is left out, with a ModelWarning, where PyMC cannot draw one of its variables: priors of a ``Flat``,
     predictions of a ``CustomDist`` without ``random``.
@@ -39,16 +45,18 @@ def from_pymc(model: Any = None) -> DerivedModel:
     import pymc as pm
 
     given = pm.modelcontext(model)
-    return posterior_of(given, given.coords)
+    return posterior_of(given, given.coords, differences)
 
 
-def as_it_was(given: Any, shared: list[tuple[Any, np.ndarray]], coords: Mapping[str, Any]) -> DerivedModel:
+def as_it_was(
+    given: Any, shared: list[tuple[Any, np.ndarray]], coords: Mapping[str, Any], differences: bool
+) -> DerivedModel:
     """The posterior with these values of ``shared`` variables, which afterwards have those that they have now."""
     now = [(variable, variable.get_value()) for variable, _ in shared]
     try:
         set_values(shared)
         with warnings.catch_warnings(action="ignore", category=ModelWarning):  # the first of them has warned
-            return posterior_of(given, coords)
+            return posterior_of(given, coords, differences)
     finally:
         set_values(now)
 
@@ -58,7 +66,7 @@ def set_values(shared: list[tuple[Any, np.ndarray]]) -> None:
         variable.set_value(value)
 
 
-def posterior_of(given: Any, coords: Mapping[str, Any]) -> DerivedModel:
+def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> DerivedModel:
     discrete = [rv.name for rv in given.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
     if discrete:
         raise ModelError(
@@ -71,12 +79,12 @@ def posterior_of(given: Any, coords: Mapping[str, Any]) -> DerivedModel:
     value_and_gradient = graphs.value_and_gradient()
     constrain, data = constrained(graphs), data_of(given)
     dims = dims_of(given, data)
-    return DerivedModel(
+    made = DerivedModel(
         graphs.dim,
         density_of(value_and_gradient),
         gradient_of(value_and_gradient),
         Deferred(graphs.hessian),
-        trace=Deferred(graphs.trace),
+        trace=Deferred(graphs.trace_by_differences if differences else graphs.trace),
         names=graphs.names,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
@@ -85,9 +93,12 @@ def posterior_of(given: Any, coords: Mapping[str, Any]) -> DerivedModel:
         dims=dims,
         coords=coords_of(coords, dims),
         generated=generated(given, data, lambda: constrain(graphs.initial)),
-        known_by=graphs.known_by,
-        again=(as_it_was, (given, [(each, each.get_value()) for each in graphs.shared], dict(coords))),
+        known_by=graphs.known_by | ({"its trace": OF_DIFFERENCES} if differences else {}),
+        again=(as_it_was, (given, [(each, each.get_value()) for each in graphs.shared], dict(coords), differences)),
     )
+    if differences:
+        made.approximate = {"trace": OF_DIFFERENCES}
+    return made
 
 
 def dims_of(model: Any, data: Mapping[str, Mapping]) -> dict[str, tuple]:

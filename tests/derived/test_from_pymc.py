@@ -59,6 +59,11 @@ def eight_schools():
     return refhmc.from_pymc(schools())
 
 
+@pytest.fixture(scope="module")
+def eight_schools_by_differences():
+    return refhmc.from_pymc(schools(), differences=True)
+
+
 def as_ours(q):
     """PyMC's order mu, log tau, theta to that of refhmc's centred schools."""
     return np.concatenate([q[2:], q[:2]])
@@ -82,6 +87,36 @@ def test_the_schools_derivatives_are_those_by_hand(eight_schools, log_tau):
     ]
     for theirs, by_hand in pairs:
         np.testing.assert_allclose(theirs, by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
+
+
+@pytest.mark.parametrize("log_tau", [-3.0, 0.3, 5.0])
+def test_the_trace_by_differences_is_that_by_hand(eight_schools_by_differences, log_tau):
+    """To 1e-10 of the Hessian's scale over the shortest length, tau; positions and weights of three orders of magnitude."""
+    ours = refhmc.models.EightSchools(centered=True)
+    rng = np.random.default_rng(2)
+    q, scale = rng.normal(0, 3, 10), np.exp(rng.uniform(-7, 7, 10))
+    M = scale[:, None] * rng.standard_normal((10, 10)) * scale
+    M[3] = 0.0
+    q[1], q[5] = log_tau, 300.0
+    order = as_ours(np.arange(10))
+    by_hand = ours.trace(q[order], M[np.ix_(order, order)])
+    found = eight_schools_by_differences.trace(q, M)[order]
+    H = abs(ours.hessian(q[order])).max()
+    np.testing.assert_allclose(found, by_hand, rtol=0, atol=1e-10 * H * abs(M).sum())
+
+
+def test_a_trace_by_differences_is_labelled(eight_schools_by_differences):
+    model = eight_schools_by_differences
+    assert list(model.approximate) == ["trace"]
+    assert model.fingerprint() != refhmc.from_pymc(schools()).fingerprint()
+    softabs = refhmc.NUTS(metric=refhmc.metrics.SoftAbs(alpha=10.0))
+    options = {"draws": 4, "tune": 4, "chains": 1, "random_seed": 1, "progressbar": False, "raw": True}
+    with warnings.catch_warnings(action="ignore"):
+        result = refhmc.sample(model, softabs, generate=False, **options)
+    assert "trace by differences of the Hessian" in result.attributes["approximate_derivatives"][0]
+    again = pytest.importorskip("cloudpickle").loads(pytest.importorskip("cloudpickle").dumps(model))
+    assert again.fingerprint() == model.fingerprint()
+    assert again.approximate == model.approximate
 
 
 def test_names_axes_and_data_come_along(eight_schools):
