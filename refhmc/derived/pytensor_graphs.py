@@ -187,6 +187,7 @@ def trace(q, data, M, out):
 def trace(q, data, M, out):
     d = q.shape[0]
     e, h = np.zeros(d), np.empty(d)
+    x = np.empty(d)  # for the whole loop: `shaped` counts no references, so that a new one would be freed before it is read
     out[:] = 0.0
     for i in range(d):
         length = np.max(np.abs(M[i]) / np.maximum(1.0, np.abs(q)))
@@ -195,7 +196,8 @@ def trace(q, data, M, out):
         s = {STEP!r} / length
         e[i] = 1.0
         for n, weight in ((1.0, 8.0), (-1.0, -8.0), (2.0, -1.0), (-2.0, 1.0)):
-            x = q + n * s * M[i]
+            for j in range(d):
+                x[j] = q[j] + n * s * M[i, j]
             {", ".join(parts)}, = graph({cut("x")}, {cut("e")})
             {put("h", "=", parts, indent=12)}
             out += weight / (12.0 * s) * h

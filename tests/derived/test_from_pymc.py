@@ -105,6 +105,22 @@ def test_the_trace_by_differences_is_that_by_hand(eight_schools_by_differences, 
     np.testing.assert_allclose(found, by_hand, rtol=0, atol=1e-10 * H * abs(M).sum())
 
 
+@pytest.mark.filterwarnings("ignore:from_pymc leaves out:refhmc.errors.ModelWarning")
+@pytest.mark.parametrize("differences", [False, True])
+def test_the_trace_of_a_graph_that_needs_room(differences):
+    """L = -sum (A x)^4 - sum x^4: products of matrices lie in memory of x's size, which must not be x's own."""
+    A = np.random.default_rng(1).standard_normal((6, 6))
+    with pm.Model() as given:
+        x = pm.Flat("x", shape=6)
+        pm.Potential("p", -((A @ x) ** 4).sum() - (x**4).sum())
+    model = refhmc.from_pymc(given, differences=differences)
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        q, M = rng.standard_normal(6), rng.standard_normal((6, 6))
+        expected = -24 * A.T @ ((A @ q) * np.diag(A @ M @ A.T)) - 24 * q * np.diag(M)
+        np.testing.assert_allclose(model.trace(q, M), expected, rtol=0, atol=1e-9 * abs(expected).max())
+
+
 def test_a_trace_by_differences_is_labelled(eight_schools_by_differences):
     model = eight_schools_by_differences
     assert list(model.approximate) == ["trace"]
