@@ -34,7 +34,7 @@ def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
     uniformly, as in PyMC.
 
     ``differences``: the contraction ``trace``, which SoftAbs needs, by differences of the Hessian in place of PyTensor's third
-    derivatives, which take many minutes to compile where the density factors a matrix (LKJ, Gaussian processes). It then
+    derivatives, which take minutes or more to compile where the density factors a matrix (LKJ, Gaussian processes). It then
     stands in the model's ``approximate`` and in a result's attributes.
 
     A group of draws is left out, with a ModelWarning, where PyMC cannot draw one of its variables: priors of a ``Flat``,

@@ -11,7 +11,7 @@ Hessian's rows are h(q, e_i), and the contraction is trace(M)_k = sum_ij M_ij d 
 the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools take
 minutes to compile.) h and t are compiled when a metric first reads them.
 
-The graph of t is some three times that of h, and where L factors a matrix PyTensor needs too long for it. By differences of h,
+The graph of t is larger than that of h, and where L factors a matrix PyTensor needs too long for it. By differences of h,
 of the fourth order, it is not needed:
 
     t(x, u, v) ~ (8 (h(x + s u, v) - h(x - s u, v)) - (h(x + 2 s u, v) - h(x - 2 s u, v))) / (12 s)
