@@ -24,7 +24,7 @@ gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--minutes", type=float, help="begin no test later; its files in an order drawn anew for each run")
+    parser.addoption("--minutes", type=float, help="begin no test later; files in an order drawn anew")
 
 
 def pytest_configure(config):
@@ -33,7 +33,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """With ``--minutes`` another part of the tests is left out each time."""
-    if config.option.minutes is not None:
+    if config.getoption("minutes", None) is not None:
         files = [list(group) for _, group in itertools.groupby(items, key=lambda item: item.path)]
         of_all_processes = getattr(config, "workerinput", {}).get("testrunuid")  # which must agree on the order
         random.Random(of_all_processes).shuffle(files)
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    minutes = item.config.option.minutes
+    minutes = item.config.getoption("minutes", None)  # unknown where pytest has read this file late
     if minutes is not None and time.monotonic() - item.config.begun > 60 * minutes:
         pytest.skip(f"{minutes:g} minutes are over")
 

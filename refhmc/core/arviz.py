@@ -66,9 +66,11 @@ def with_groups(tree: Any, groups: Mapping[str, xarray.Dataset]) -> Any:
     if hasattr(tree, "add_groups"):  # InferenceData
         kept = {name: tree[name] for name in tree.groups() if name not in groups}
         return type(tree)(attrs=tree.attrs, **kept, **groups)
-    if tree.data_vars:  # of a store, how far each chain is: no group beside it could have chains of its own, or labels
+    root = tree.to_dataset(inherit=False)
+    if shared := set(SAMPLES) & set(root.dims):
+        # Of a store, how far each chain is: no group below could have chains of its own, or labels.
         tree = tree.copy()
-        tree.dataset = tree.to_dataset(inherit=False).drop_vars(tree.data_vars)
+        tree.dataset = root.drop_dims(shared)
     return tree.assign({name: type(tree)(group) for name, group in groups.items()})
 
 
