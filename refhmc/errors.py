@@ -72,7 +72,7 @@ class WarmupError(SamplingError):
 
 
 class WorkerDied(SamplingError):
-    """A worker of the executor was lost twice in one segment of ``chain``, after its iteration ``last_iteration``."""
+    """A worker of the executor was lost again and again in one segment of ``chain``, after its iteration ``last_iteration``."""
 
     def __init__(self, text: str, chain: int | None = None, last_iteration: int | None = None) -> None:
         super().__init__(text)

@@ -19,6 +19,10 @@ state is the beginning of the same draws wherever and however often it is run. S
 and the first that comes back counts: to be mistaken costs work and never draws. Only if the second is overdue, too, is the
 chain ended.
 
+Where an executor says twice that a segment is lost, another chain may be the cause: a process that dies ends all tasks of a
+``ProcessPoolExecutor``, and Ray's ``Pool`` goes on giving tasks, in turn, to a worker that is dead. So the chain is set aside
+until no other is under way, and goes on alone. If alone, too, its segment is lost twice, the chain is ended.
+
 A segment is overdue when its clock says more than
 
     bound = HEARTBEAT + 2 (seconds asked for + seconds that an iteration may take + the longest delay seen in a worker).
@@ -208,8 +212,9 @@ def as_submit(executor: Any) -> Callable:
 def draw_in_executor(drawing: Drawing, executor: Any, max_seconds: float | None = None) -> None:
     """Run the chains by ``executor``: one that takes tasks, or a function that gives one, asked again where that one broke.
 
-    A segment whose worker is lost is run again; a chain that loses it twice ends, with :class:`refhmc.errors.WorkerDied`, and
-    the others go on. After a stop segments that have not begun are cancelled, and those that run are waited for.
+    A segment whose worker is lost is run again; a chain that loses it twice goes on when the others have ended, and if it is
+    lost twice again ends, with :class:`refhmc.errors.WorkerDied`. After a stop segments that have not begun are cancelled, and
+    those that run are waited for.
     """
     run = RunByExecutor(drawing, executor, max_seconds)
     _here[run.name] = OfThisProcess(drawing)
@@ -235,6 +240,8 @@ class RunByExecutor:
         self.seconds, self.patience = [LEAST for _ in chains], [LONGEST_ITERATION for _ in chains]
         self.failures: list[tuple] = [() for _ in chains]
         self.sent = self.models_sent = self.models_under_way = 0
+        self.aside: list[int] = []  # chains that wait to go on alone
+        self.alone: set[int] = set()  # chains that have begun to
         self.asking: set[str] = set()  # workers that do not have the model
         self.quickest = np.inf  # seconds to send a segment and to bring it back
         self.longest_delay = 0.0  # seconds that a worker took beyond those it was given
@@ -257,6 +264,8 @@ class RunByExecutor:
             if drawing.stopped_by and not cancelled:
                 cancelled = True
                 self.cancel()
+            if self.aside and all(sent.late for sent in self.under_way.values()):
+                self.go_on_alone()
             for number in self.come_back():
                 self.take(self.under_way.pop(number))
             if drawing.overdue:
@@ -331,6 +340,9 @@ class RunByExecutor:
         for sent in list(self.under_way.values()):
             if callable(getattr(sent.future, "cancel", None)):
                 sent.future.cancel()
+        for chain in self.aside:
+            self.drawing.finished[chain] = self.drawing.so_far(chain)
+        self.aside.clear()
 
     def take(self, sent: Sent) -> None:
         chain, now = sent.chain, time.monotonic()
@@ -421,6 +433,12 @@ class RunByExecutor:
         silence = HEARTBEAT if others_come_back and not sent.with_model else SILENCE
         return silence + 2 * (sent.seconds + sent.patience + self.longest_delay)
 
+    def go_on_alone(self) -> None:
+        """The first of the chains that are set aside goes on."""
+        chain = self.aside.pop(0)
+        self.alone.add(chain)
+        self.send(chain)
+
     def lose(self, chain: int, tries: int, error: BaseException) -> None:
         """A segment did not come back."""
         drawing = self.drawing
@@ -428,6 +446,8 @@ class RunByExecutor:
             drawing.finished[chain] = drawing.so_far(chain)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
             self.send(chain, tries + 1)
+        elif chain not in self.alone and not isinstance(error, (pickle.PicklingError, TimeoutError)):
+            self.aside.append(chain)
         else:
             drawing.finished[chain] = drawing.so_far(chain, error=died(drawing.tasks[chain], drawing, error))
 

@@ -33,13 +33,17 @@ class Workers:
     """Workers that are simulated, each with a memory of its own, and the clock by which they work.
 
     Each task takes ``lasts`` seconds of that clock. ``own_queues``: a task goes to a worker in turn, and waits there, as in
-    Ray's pool; else it waits for the first that is free. ``gone_at``: (worker, time); from then on it says nothing.
-    ``busy``: from when
-    to when they are given tasks of others. ``tells``: futures say whether they have begun.
+    Ray's pool; else it waits for the first that is free. ``gone_at``: (worker, time); from then on it says nothing, or
+    with ``says_so`` that it is dead, of each of its tasks. ``deadly``: a chain that ends the worker that takes it, with all
+    that were given to others, as in a ``ProcessPoolExecutor``; new ones are there at once. ``busy``: from when to when they
+    are given tasks of others. ``tells``: futures say whether they have begun.
     """
 
-    def __init__(self, n, lasts, *, own_queues=False, gone_at=(), busy=(0.0, 0.0), tells=False):
+    def __init__(
+        self, n, lasts, *, own_queues=False, gone_at=(), says_so=False, deadly=-1, busy=(0.0, 0.0), tells=False
+    ):
         self.now, self.lasts, self.tells, self.busy = 0.0, lasts, tells, busy
+        self.says_so, self.deadly = says_so, deadly
         self.gone_at = dict(gone_at)
         self.queues = [[] for _ in range(n)] if own_queues else [[]] * n
         self.under_way, self.kept = [None] * n, [{} for _ in range(n)]
@@ -89,6 +93,8 @@ class Workers:
         self.now += 0.5
         for worker, waiting in enumerate(self.queues):
             if self.now >= self.gone_at.get(worker, np.inf):
+                if self.says_so:
+                    self.lose(worker)
                 continue
             if self.under_way[worker] is not None and self.now >= self.under_way[worker][0]:
                 _, future, answer = self.under_way[worker]
@@ -99,9 +105,26 @@ class Workers:
                 future, function, message = waiting.pop(0)
                 if self.tells:
                     future.set_running_or_notify_cancel()
+                job, *shared = pickle.loads(message[0], buffers=message[1])
+                if job.chain == self.deadly:
+                    waiting.append((future, function, message))
+                    for each in range(len(self.queues)):
+                        self.lose(each)
+                    return
                 with as_process(self.kept[worker], str(worker)):
-                    answer = function(*pickle.loads(message[0], buffers=message[1]))
+                    answer = function(job, *shared)
                 self.under_way[worker] = self.now + (0 if answer.lacks_model else self.lasts), future, answer
+
+    def lose(self, worker):
+        """All that it was given."""
+        lost = [future for future, _, _ in self.queues[worker]]
+        if self.under_way[worker] is not None:
+            lost.append(self.under_way[worker][1])
+        self.queues[worker].clear()
+        self.under_way[worker] = None
+        self.kept[worker].clear()
+        for future in lost:
+            future.set_exception(OSError("the worker is dead"))
 
 
 class Sent:

@@ -254,15 +254,15 @@ def test_a_hanging_model_is_left_behind_with_copies_of_its_draws(monkeypatch):
 
 
 class Dying(concurrent.futures.Executor):
-    """Runs tasks where they are submitted; of those whose number is in ``lost`` the worker is lost."""
+    """Runs tasks where they are submitted; of those numbered in ``lost``, and of those of ``chain``, the worker is lost."""
 
-    def __init__(self, lost):
-        self.lost, self.sent = lost, 0
+    def __init__(self, lost=(), chain=-1):
+        self.lost, self.chain, self.sent = lost, chain, 0
 
     def submit(self, function, /, *arguments, **options):
         future = concurrent.futures.Future()
         self.sent += 1
-        if self.sent in self.lost:
+        if self.sent in self.lost or arguments[0].chain == self.chain:
             future.set_exception(ConnectionError("the worker is gone"))
         else:
             try:
@@ -273,7 +273,7 @@ class Dying(concurrent.futures.Executor):
 
 
 @pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
-@pytest.mark.parametrize("lost", [swept({1}), {3, 11}, swept({1, 2, 3}), swept({7})])
+@pytest.mark.parametrize("lost", [swept({1}), {3, 11}, swept({1, 2, 3}), {1, 4}, swept({7})])
 def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_segments, lost):
     executor = Dying(lost)
     result = refhmc.sample(normal, executor=executor, progressbar=False, raw=True, **RUN)
@@ -285,9 +285,9 @@ def test_a_segment_whose_worker_is_lost_is_drawn_again(normal, expected, short_s
 
 
 @pytest.mark.sweep
-def test_a_worker_lost_twice_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
+def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal, expected, short_segments):
     with pytest.raises(WorkerDied, match=r"chain 0 was lost 2 times .* ConnectionError: the worker is gone") as caught:
-        refhmc.sample(normal, executor=Dying({1, 4}), progressbar=False, raw=True, **RUN)
+        refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **RUN)
     assert caught.value.partial.attributes["chains"] == [1, 2]
     assert np.array_equal(caught.value.partial.draws, expected.draws[1:])
 
