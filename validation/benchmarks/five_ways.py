@@ -57,7 +57,9 @@ WAYS = {
     "by_jax": (
         "JAX: `refhmc.from_jax`",
         ("jax",),
-        "The density as an array program; JAX differentiates, and XLA compiles.",
+        "The density as an array program; JAX differentiates, and XLA compiles. A call wakes a thread of XLA, which is dear on "
+        "the virtual machine of this table: there the sum of ten squares with its gradient, called by JAX alone, takes 26 us. "
+        "On another machine, on 2026-11-23, the three calls took 9.25, 22 and 39.8 us.",
     ),
 }
 WHAT = " ".join((__doc__ or "").split("\n\n")[1].split())
