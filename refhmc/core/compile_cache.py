@@ -142,7 +142,7 @@ def _calls_python(library: Any) -> bool:
 
 def without_modules(data: CompileResult) -> tuple:
     """As Numba's ``CompileResult._reduce``, which has a function's module imported when it is loaded. A user's may have none,
-    or none of that name; code that :func:`_calls_python` aside, nothing is read in it."""
+    or none of that name; nothing is read in it but by code that :func:`_calls_python`."""
     library, fndesc, environment, *rest, _ = data._reduce()
     names = [gv.name for gv in data.library._final_module.global_variables if gv.name.startswith("_ZN08NumbaEnv")]
     referenced = filter(None, map(lookup_environment, names))
@@ -166,6 +166,8 @@ class CompiledCode(FunctionCache):
     ``missed`` is called when there is nothing to load. What is compiled within :meth:`turn` is compiled by one process at a
     time. A function that closes over compiled ones, ``known``, has an ``identity`` that says which they are: they themselves
     have no bytes that are the same in every process. A function and its ``part`` (:mod:`refhmc.core.linking`) have two files.
+    ``importable``: what runs as Python in it is of modules that can be imported, and in the ``identity``; else the function is
+    not kept if anything does.
     (Of Numba's class only the hash of bytecode and closure is used.)
     """
 
@@ -175,11 +177,13 @@ class CompiledCode(FunctionCache):
         missed: Callable[[], None],
         identity: str | None = None,
         known: Sequence = (),
+        importable: bool = False,
         *,
         part: bool = False,
     ) -> None:
         self._py_func, self._name, self._cache_path = function, repr(function), None
         self._missed, self._identity, self._known = missed, identity, {id(each) for each in known}
+        self._importable = importable
         self._lock: FileLock | None = None
         self._suffix = "part.nbc" if part else "nbc"
 
@@ -243,7 +247,7 @@ class CompiledCode(FunctionCache):
         path = self.path(sig, data.codegen)
         if path is None or self._holds_addresses(data.library) or any(not part.can_cache for part in data.lifted):
             return
-        if self._identity is not None and _calls_python(data.library):
+        if self._identity is not None and not self._importable and _calls_python(data.library):
             return
         try:
             write_sealed(path, data._reduce() if self._identity is None else without_modules(data))

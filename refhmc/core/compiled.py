@@ -147,12 +147,13 @@ def jit_bound(function: Callable, known: Sequence, identity: str | None) -> Any:
     return _kept_njit(function, identity, known, pipeline_class=Whole, **CORE)
 
 
-def jit_of_user(function: Callable, known: Sequence, identity: str | None) -> Any:
-    """As :func:`jit_anew`, for a function that closes over a user's, ``known``; kept, if they have an ``identity``."""
+def jit_of_user(function: Callable, known: Sequence, identity: str | None, *, importable: bool = False) -> Any:
+    """As :func:`jit_anew`, for a function that closes over a user's, ``known``; kept, if they have an ``identity``, and if what
+    runs as Python in them is ``importable`` (:class:`refhmc.core.compile_cache.CompiledCode`)."""
     if identity is None or numba.config.DISABLE_JIT:
         return jit_anew(function)
     function.__qualname__ += f".{identity[:24]}"  # as in :func:`jit_bound`
-    whole = _kept_njit(function, identity, known, **OPTIONS)
+    whole = _kept_njit(function, identity, known, importable, **OPTIONS)
     made = _with_part(whole, lambda: numba.njit(pipeline_class=Part, **OPTIONS)(function))
     made.identity = identity
     return made

@@ -21,7 +21,7 @@ over s are alike, some 3e-13 of the Hessian where that changes over lengths of 1
 
 What is compiled is kept for other processes (:mod:`refhmc.core.compile_cache`) under a digest of the graph as PyTensor has
 rewritten it, constants and all, where PyTensor has a name for it, too; PyTensor keeps the code of each operation. Not kept is a
-graph with operations of the user's own, with ones that run as Python (LAPACK's among them), or with an array of a megabyte.
+graph with operations of the user's own, with ones that run as Python, or with an array of a megabyte.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import types as nb
 from numba.core.dispatcher import Dispatcher
 
 from refhmc.core.binding import Deferred, kept
 from refhmc.core.compiled import jit_of_user, shaped
 from refhmc.core.fingerprint import sha256
 from refhmc.core.identity import identity_of_text
+from refhmc.core.pointers import by_address
 
 UNCHECKED = "local_remove_check_parameter"  # PyMC's rewrite
 # With all graphs of one shape alike; without, PyTensor rewrites zeros of a shape for ever (Dirichlet and Multinomial).
 WITH_SHAPES = ("merge", "ShapeOpt", UNCHECKED)
 BEFORE_INPLACE = 48.0  # the place among PyTensor's rewrites
 STEP = 2**-10.4  # (2^-52)^(1/5)
+PRODUCT = nb.void(nb.float64[::1], nb.float64[::1], nb.float64[::1])
 SMALL = 10_000  # entries of an array that a graph may hold in the place of one that it fills
 
 
@@ -144,26 +147,32 @@ def value_and_gradient(q, data, out):
 """)
 
     @functools.cached_property
-    def of_second_order(self) -> Compilable:
+    def product(self) -> Any:
+        """H(q) v, compiled once for the Hessian and for what is made of it."""
         v, h = self.second_order
-        return Compilable([*self.x, *v], h)
+        cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
+        return Compilable([*self.x, *v], h).called_by(f"""
+def product(q, v, out):
+    {", ".join(parts)}, = graph({cut("q")}, {cut("v")})
+    {put("out", "=", parts)}
+""")
 
     def hessian(self) -> Callable:
-        cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
-        return self.of_second_order.called_by(f"""
+        return of_products(
+            self.product,
+            """
 def hessian(q, data, out):
     d = q.shape[0]
     e = np.zeros(d)
     for i in range(d):
         e[i] = 1.0
-        {", ".join(parts)}, = graph({cut("q")}, {cut("e")})
-        row = out[i]
-        {put("row", "=", parts, indent=8)}
+        product()(q, e, out[i])
         e[i] = 0.0
     for i in range(d):
         for j in range(i):  # alike but for rounding
             out[i, j] = out[j, i]
-""")
+""",
+        )
 
     def trace(self) -> Callable:
         u, v, t = self.third_order()
@@ -182,12 +191,12 @@ def trace(q, data, M, out):
 """)
 
     def trace_by_differences(self) -> Callable:
-        cut, parts, put = self.layout.cut, self.layout.parts("h"), self.layout.put
-        return self.of_second_order.called_by(f"""
+        return of_products(
+            self.product,
+            f"""
 def trace(q, data, M, out):
     d = q.shape[0]
-    e, h = np.zeros(d), np.empty(d)
-    x = np.empty(d)  # for the whole loop: `shaped` counts no references, so that a new one would be freed before it is read
+    e, h, x = np.zeros(d), np.empty(d), np.empty(d)
     out[:] = 0.0
     for i in range(d):
         length = np.max(np.abs(M[i]) / np.maximum(1.0, np.abs(q)))
@@ -198,11 +207,11 @@ def trace(q, data, M, out):
         for n, weight in ((1.0, 8.0), (-1.0, -8.0), (2.0, -1.0), (-2.0, 1.0)):
             for j in range(d):
                 x[j] = q[j] + n * s * M[i, j]
-            {", ".join(parts)}, = graph({cut("x")}, {cut("e")})
-            {put("h", "=", parts, indent=12)}
+            product()(x, e, h)
             out += weight / (12.0 * s) * h
         e[i] = 0.0
-""")
+""",
+        )
 
     @property
     def known_by(self) -> dict[str, Any]:
@@ -338,12 +347,24 @@ class Compilable:
 
     def called_by(self, text: str) -> Any:
         """The function of that text, which calls this one as ``graph``, compiled."""
-        names: dict[str, Any] = {"__name__": __name__, "np": np, "shaped": shaped, "graph": self.function}
-        defined: dict[str, Callable] = {}
-        exec(compile(text, "<refhmc.from_pymc>", "exec"), names, defined)
-        (function,) = defined.values()
+        function = defined_by(text, shaped=shaped, graph=self.function)
         identity = None if self.identity is None else identity_of_text("\n".join([self.identity, text]), [])
-        return jit_of_user(function, (self.function, *self.operations), identity)
+        # LAPACK's routines are looked up by PyTensor as Python. (The user's own operations that run as Python have no name.)
+        return jit_of_user(function, (self.function, *self.operations), identity, importable=True)
+
+
+def of_products(product: Any, text: str) -> Any:
+    """The function of that text, which calls this one by its pointer as ``product()``, compiled."""
+    identity = getattr(product, "identity", None)
+    name = None if identity is None else identity_of_text("\n".join([identity, text]), [])
+    return jit_of_user(defined_by(text, product=by_address(product, PRODUCT)), (), name)
+
+
+def defined_by(text: str, **names: Any) -> Callable:
+    defined: dict[str, Callable] = {}
+    exec(compile(text, "<refhmc.from_pymc>", "exec"), {"__name__": __name__, "np": np, **names}, defined)
+    (function,) = defined.values()
+    return function
 
 
 def identity_of_graph(graph: Any, function: Callable) -> str | None:

@@ -295,6 +295,58 @@ def test_what_is_kept_is_loaded(tmp_path, monkeypatch):
         cache_directory.cache_clear()
 
 
+def test_a_model_that_factors_a_matrix_is_kept_too(tmp_path, monkeypatch):
+    """PyTensor looks up LAPACK's routines as Python, once in each process."""
+    monkeypatch.setenv("REFHMC_CACHE_DIR", str(tmp_path))
+    cache_directory.cache_clear()
+    pt, at, far = pytensor.tensor, np.array([0.3]), np.array([-2.0])
+
+    def model(scale=1.0):
+        with pm.Model() as model:
+            rho = pm.Normal("rho")
+            L = pt.linalg.cholesky(pm.math.exp(rho) * np.eye(2) + np.array([[scale, 0.3], [0.3, scale]]))
+            pm.MvNormal("y", np.zeros(2), chol=L, observed=np.array([0.4, -1.0]))
+        return refhmc.from_pymc(model)
+
+    def exact(rho, scale):
+        law = scipy.stats.multivariate_normal(np.zeros(2), np.exp(rho) * np.eye(2) + [[scale, 0.3], [0.3, scale]])
+        return law.logpdf([0.4, -1.0]) + scipy.stats.norm.logpdf(rho)
+
+    try:
+        first = {scale: (model(scale).log_density(at), model(scale).gradient(at)) for scale in (1.0, 2.0)}
+        files = sorted(tmp_path.rglob("*.nbc"))
+        assert len(files) == 2
+        for scale, (value, gradient) in first.items():
+            loaded = model(scale)
+            assert loaded.log_density(at) == value == pytest.approx(exact(0.3, scale), rel=1e-12)
+            np.testing.assert_array_equal(loaded.gradient(at), gradient)
+            assert loaded.log_density(far) == pytest.approx(exact(-2.0, scale), rel=1e-12)
+        assert sorted(tmp_path.rglob("*.nbc")) == files
+    finally:
+        cache_directory.cache_clear()
+
+
+def test_an_operation_that_runs_as_python_is_not_kept():
+    """What it calls is not known."""
+    from pytensor.graph.basic import Apply
+    from pytensor.graph.op import Op
+
+    class Doubled(Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = 2.0 * inputs[0]
+
+        def L_op(self, inputs, outputs, cotangents):
+            return [2.0 * cotangents[0]]
+
+    model = small(shift=Doubled())
+    assert not hasattr(model._functions["value_and_gradient"], "identity")
+
+
 def test_an_operation_of_the_user_s_own_is_compiled_in_each_process():
     """Nothing says which edition of it that is."""
     from pytensor.scalar.basic import Sin
