@@ -39,7 +39,7 @@ def test_every_folder_is_one_of_the_source():
 def test_a_room_knows_only_those_before_it():
     house = architecture.house(architecture.sources_here())
     assert architecture.upward(house) == []
-    assert architecture.circles(house.at_top) == []
+    assert architecture.circles(house.at_top) == architecture.circles(house.anywhere) == []
 
 
 def test_an_arrow_against_the_order_and_a_circle_are_seen():

@@ -19,8 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.registry import registry
 from refhmc.kernels.blocks import block_name
+from refhmc.kernels.dhmc import DHMC
+from refhmc.kernels.hmc import HMC
+from refhmc.kernels.nuts import NUTS
 from refhmc.kernels.options import check_kernel, named
+
+OF_BLOCKS = registry({"DHMC": DHMC, "HMC": HMC, "NUTS": NUTS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +79,7 @@ def made(kernel: Any, block: Any) -> Any:
     """A block's kernel, given as an object or by a word."""
     what = f"block {block!r}: the kernel"
     if isinstance(kernel, str):
-        from refhmc.kernels import KERNELS
-
-        word, kernel = kernel, named(kernel, what, KERNELS)
+        word, kernel = kernel, named(kernel, what, OF_BLOCKS)
         if kernel is None:
             raise ValueError(f'{what} cannot be {word!r}: name one, such as "nuts"')
     check_kernel(kernel, what)
