@@ -174,7 +174,7 @@ def test_it_stops(library, expected, how):
     assert is_open(executor) == 1
 
 
-def test_a_worker_that_is_killed_costs_no_draw(library, tmp_path, monkeypatch):
+def test_a_worker_that_is_killed_costs_no_draw(library, tmp_path, monkeypatch, request):
     """It ends by SIGKILL amid a segment. Some libraries say so, some run the task again themselves, one says nothing.
 
     Ray's pool goes on giving each second task to the actor that is dead.
@@ -182,9 +182,9 @@ def test_a_worker_that_is_killed_costs_no_draw(library, tmp_path, monkeypatch):
     if sys.platform == "win32":
         pytest.skip("there is no SIGKILL on Windows")
     executor, make, _ = library
-    monkeypatch.setattr(executors, "HEARTBEAT", 2.0)
-    monkeypatch.setattr(executors, "SILENCE", 5.0)
-    monkeypatch.setattr(executors, "LONGEST_ITERATION", 1.0)
+    if request.node.callspec.params["library"] == "pool":  # which says nothing
+        monkeypatch.setattr(executors, "HEARTBEAT", 10.0)
+        monkeypatch.setattr(executors, "LONGEST_ITERATION", 2.0)
     model = Dying(tmp_path / "killed").model()
     whole = refhmc.sample(model, **SHORT)
     result = refhmc.sample(model, executor=make or executor, **SHORT)
