@@ -292,6 +292,17 @@ def test_a_worker_lost_again_and_again_ends_its_chain_and_keeps_the_rest(normal,
     assert np.array_equal(caught.value.partial.draws, expected.draws[1:])
 
 
+@pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
+def test_a_stop_ends_a_chain_that_waits_to_go_on_alone(normal, short_segments):
+    """It was lost twice, and the others would take for ever."""
+    run = {**RUN, "draws": 10**7, "tune": 0, "kernel": refhmc.HMC(step_size=0.5, n_steps=3), "max_seconds": 1.0}
+    result = refhmc.sample(normal, executor=Dying(chain=0), progressbar=False, raw=True, **run)
+    assert result.attributes["stopped_by"] == "time"
+    drawn = result.ragged or dict(zip(result.attributes["chains"], result.draws, strict=True))
+    assert len(drawn.get(0, [])) == 0
+    assert all(len(drawn[chain]) > 0 for chain in (1, 2))
+
+
 @posix
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
