@@ -57,8 +57,8 @@ WAYS = {
     "by_jax": (
         "JAX: `refhmc.from_jax`",
         ("jax",),
-        "The density as an array program; JAX differentiates, and XLA compiles. A call wakes a thread of XLA, which is dear on "
-        "the virtual machine of this table: there the sum of ten squares with its gradient, called by JAX alone, takes 26 us. "
+        "The density as an array program; JAX differentiates, and XLA compiles. A call of JAX by itself is dear on "
+        "the machine of this table: the sum of ten squares with its gradient takes 26 us there. "
         "On another machine, on 2026-11-23, the three calls took 9.25, 22 and 39.8 us.",
     ),
 }
