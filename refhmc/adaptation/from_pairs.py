@@ -36,7 +36,7 @@ SPREAD, RANK = int(LOW_RANK.vectors["spread"]), int(LOW_RANK.vectors["rank"])
 
 def begin_learning(block: Any) -> None:
     """At the start: the first metric, 1 / |dL/dq|, 1 where that is none, and shallow trees."""
-    block.settings[0].max_depth = allowed_depth(block.plan.max_depth, 0)
+    block.settings[0].max_depth = depth_at(block.plan, 0, False)
     size = np.abs(block.state[GRADIENT])
     with np.errstate(all="ignore"):
         variances = np.where((size > FLAT) & (size < LARGEST), 1 / size, 1.0)
@@ -65,9 +65,7 @@ def learn_if_due(block: Any) -> bool:
     put(block, learned)
     rank = len(learned.eigenvalues)
     block.history[due - 1] = stop, settings["step_size"], steps, rank, learned.steps_diagonal, learned.steps
-    # No later window would lift the limit where warm-up is short.
-    is_last = not windows[due:, 0].any()
-    settings["max_depth"] = block.plan.max_depth if is_last else allowed_depth(block.plan.max_depth, stop)
+    settings["max_depth"] = depth_at(block.plan, stop, bool(progress["given"]))
     progress["restart"] = change(old, inverse_mass_of(block)) > ANOTHER
     return True
 
@@ -83,6 +81,17 @@ def allowed_depth(most: int, iteration: int) -> int:
     if iteration < EARLY:
         return min(most, EARLY_DEPTH if iteration else FIRST_DEPTH)
     return most
+
+
+def depth_at(plan: Any, iteration: int, given: bool) -> int:
+    """Return how deep trees of NUTS may be after ``iteration`` iterations; ``given``: warm-up began with a metric."""
+    limit = plan.max_depth if given else allowed_depth(plan.max_depth, 0)
+    for k, (learns, _, stop) in enumerate(plan.windows):
+        if learns and stop <= iteration and not (given and stop <= EARLY):
+            # No later window would lift the limit where warm-up is short.
+            is_last = not plan.windows[k + 1 :, 0].any()
+            limit = plan.max_depth if is_last else allowed_depth(plan.max_depth, int(stop))
+    return limit
 
 
 def short(d: int) -> float:

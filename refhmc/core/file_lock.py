@@ -11,6 +11,8 @@ import time
 import weakref
 from typing import IO, Any
 
+from refhmc.core.regular_files import open_regular
+
 FAR = 1 << 30  # the byte that Windows locks, behind the text, which others are to read
 PAUSE = 0.01  # seconds between two looks at a lock that another process holds
 
@@ -27,13 +29,14 @@ class FileLock:
         self._file: IO[bytes] | None = None
 
     def acquire(self, patience: float = 0.0) -> OSError | None:
-        """Take the lock; raises HeldError where another process still holds it after ``patience`` seconds.
+        """Take the lock, waiting up to ``patience`` seconds for another process.
 
-        None, or the reason why the lock keeps nobody out: a file system that has no locks.
+        Returns None, or the error of a file system without locks, where the lock keeps nobody out. Raises HeldError if
+        another process still holds it, UnsafeFileError if ``path`` is a link.
         """
         reason, deadline = None, time.monotonic() + patience
         while True:
-            file = open(self.path, "a+b")  # noqa: SIM115
+            file = open_regular(self.path, "a+b")
             try:
                 _lock(file)
             except (BlockingIOError, PermissionError):
@@ -106,7 +109,7 @@ else:
 
 def _is_at(file: IO[bytes], path: pathlib.Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
     except FileNotFoundError:
         return False
 

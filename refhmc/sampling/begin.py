@@ -242,8 +242,7 @@ def open_checkpoint(
     )  # else the last bits may differ
     settings["initvals"] = "random" if starts is None else fingerprint({"initvals": starts}).parts["initvals"]
     checkpoint = Checkpoint(folder, describe_run(model, kernel_as_json(kernel), known, **settings), force=force)
-    checkpoint.open()
-    checkpoint.keep_starts(starts)
+    checkpoint.open(starts)
     not_compared = [*known.unknown, *(f"{k} ({CHANGES})" for k, v in checkpoint.run["parts"].items() if v == CHANGES)]
     if not_compared:
         text = "A checkpoint cannot tell whether these are as they were when the run began: " + "; ".join(not_compared)

@@ -262,6 +262,7 @@ class BlockPlan(NamedTuple):
     max_depth: int
     learns_length: bool
     learns_jitter: bool
+    minibatches: bool
 
     def compile(self, model_name: str) -> None:
         """Compile, or load from the cache, all that the block's turn will call."""
@@ -361,6 +362,7 @@ def make_block(joint: Model, name: str, kernel: Any, indices: np.ndarray, tune: 
         int(settings.get("max_depth", 0)),
         learns_length,
         learns_jitter,
+        minibatches,
     )
 
 
@@ -521,16 +523,45 @@ class Chain:
         return buffer.getvalue()
 
     def restore(self, saved: bytes) -> Chain:
-        """Take on a saved state. Raises CheckpointError if it does not belong to this model and kernel."""
+        """Take on a saved state, whose values :mod:`refhmc.sampling.saved_state` checks.
+
+        Raises CheckpointError, with the name of the field, unless its arrays have the shapes and types of this model's and
+        kernel's.
+        """
+        own = self.arrays()
         try:
             arrays = read_arrays(io.BytesIO(saved))
-            generator = json.loads(str(arrays["generator"]))
-            arrays = {name: arrays[name] for name in self.arrays()}
+            generator = json.loads(str(arrays.pop("generator")))
         except Exception as error:
-            raise CheckpointError(f"the saved chain state cannot be read: {error}") from error
-        for name, own in self.arrays().items():
-            if own.shape != arrays[name].shape or own.dtype != arrays[name].dtype:
-                raise CheckpointError(f"saved {name}: expected shape {own.shape}, got {arrays[name].shape}")
-            own[...] = arrays[name]
-        self.rng.bit_generator.state = generator
+            raise CheckpointError(f"the saved chain state cannot be read: {type(error).__name__}: {error}") from error
+        if arrays.keys() != own.keys():
+            odd = ", ".join(sorted(arrays.keys() ^ own.keys()))
+            raise CheckpointError(f"the saved chain state has other fields than this kernel's: {odd}")
+        for name, array in own.items():
+            there = arrays[name]
+            if array.shape != there.shape or array.dtype != there.dtype:
+                found = f"{there.dtype.str} of shape {there.shape}"
+                expected = f"{array.dtype.str} of shape {array.shape}"
+                raise CheckpointError(f"saved {name}: expected {expected}, got {found}")
+            array[...] = there
+        if self.alone and not np.array_equal(arrays["state"][Q], arrays["position"], equal_nan=True):
+            raise CheckpointError("saved position: it is not that of the saved state")
+        try:
+            self.rng.bit_generator.state = state_of_generator(generator)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CheckpointError(f"saved generator: it is not a state of PCG64 ({error})") from None
         return self
+
+
+def state_of_generator(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved state of PCG64 whose numbers are in their ranges; raises KeyError, TypeError or ValueError."""
+    limits = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+    numbers = {**saved["state"], "has_uint32": saved["has_uint32"], "uinteger": saved["uinteger"]}
+    if saved["bit_generator"] != "PCG64" or numbers.keys() != limits.keys():
+        raise ValueError("other names")
+    for name, limit in limits.items():
+        if type(numbers[name]) is not int or not 0 <= numbers[name] < limit:
+            raise ValueError(f"{name} is {numbers[name]!r}")
+    if not numbers["inc"] % 2:
+        raise ValueError("inc is even")
+    return saved

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pathlib
 import re
 import sys
@@ -29,6 +30,7 @@ import numpy as np
 
 from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.core.fingerprint import Fingerprint, differences, package_identity
+from refhmc.core.regular_files import UnsafeFileError, check_folder
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling import journal
 from refhmc.sampling.files import NOT_IN_IT, checksum_of_arrays, checksum_of_run, read_arrays, write_atomically
@@ -53,6 +55,13 @@ NOT_RECOVERED = (
     "another folder"
 )
 CLAUSES = 6  # differences that a message lists
+# The entries of ``run.json`` that are read, with their types.
+FIELDS: dict[str, type] = {
+    **dict.fromkeys(("refhmc_version", "python", "model", "kernel", "entropy", "init", "warmup", "initvals"), str),
+    **dict.fromkeys(("tune", "chains"), int),
+    **dict.fromkeys(("save_warmup", "fuse", "compiled"), bool),
+    **dict.fromkeys(("packages", "parts"), dict),
+}
 
 
 class Saved(NamedTuple):
@@ -99,28 +108,29 @@ class Checkpoint:
         self._closed = False
         self._saving = [threading.Lock() for _ in range(run.get("chains", 0))]
 
-    def open(self) -> None:
-        """Make the folder, or check that what lies there is this run.
+    def open(self, starts: np.ndarray | None = None) -> None:
+        """Make the folder, or check that it is of this run. ``starts``: where chains begin, if that was given.
 
-        Raises CheckpointError, naming what differs or the file that is at fault; for the folder of a store, which has a
-        checkpoint of its own.
+        Raises CheckpointError, with what differs or the file at fault, and for the folder of a store, which has a checkpoint
+        of its own.
         """
         if (self.folder / "zarr.json").exists() or (self.folder / STATES / "run.json").exists():
             raise CheckpointError(f"{self.folder} is a store: give it as store=, or take another folder")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            refuse_links(self.folder)
             take(self._writer)
         except OSError as error:
             raise CheckpointError(f"{self.folder} cannot be written to: {error}") from error
         try:
             remove_left_over_files(self.folder)
-            self._take_on(read_run(self.folder))
+            self._take_on(read_run(self.folder), starts)
         except BaseException:
             self._writer.release()
             raise
 
-    def _take_on(self, there: dict | None) -> None:
-        """Write ``run.json``, or compare it."""
+    def _take_on(self, there: dict | None, starts: np.ndarray | None) -> None:
+        """Write ``run.json``, or compare it. It is the last file of a new folder: one without it holds no run."""
         if there is None:
             chains = sorted(path.name for path in self.folder.glob("chain-*.npz"))
             if chains:
@@ -128,10 +138,17 @@ class Checkpoint:
                     f"{self.folder / 'run.json'} is missing, though {chains[0]} is there. {NOT_RECOVERED}"
                 )
             self.run = {**self.run, "checksum": checksum_of_run(self.run)}
+            path = self.folder / STARTS
             try:
-                write_atomically(self.folder / "run.json", json.dumps(self.run, indent=1).encode())
+                path.unlink(missing_ok=True)
+                if starts is not None:  # a run that is resumed by its folder alone needs them
+                    buffer = io.BytesIO()
+                    np.savez(buffer, starts=starts)
+                    write_atomically(path, buffer.getvalue())
+                path = self.folder / "run.json"
+                write_atomically(path, json.dumps(self.run, indent=1).encode())
             except OSError as error:
-                raise CheckpointError(f"{self.folder / 'run.json'} cannot be written: {error}") from error
+                raise CheckpointError(f"{path} cannot be written: {error}") from error
             return
         found = other_run(self.run, there)
         if found and self.force and not set(MUST_AGREE) & set(found):
@@ -158,24 +175,19 @@ class Checkpoint:
                 pass
         self._writer.release()
 
-    def keep_starts(self, starts: np.ndarray | None) -> None:
-        """Where chains begin, if that was given: a run that is resumed by its folder alone needs it."""
-        path = self.folder / STARTS
-        if starts is not None and not path.exists():
-            buffer = io.BytesIO()
-            np.savez(buffer, starts=starts)
-            write_atomically(path, buffer.getvalue())
-
     def path(self, chain: int) -> pathlib.Path:
         return self.folder / f"chain-{chain}.npz"
 
     def path_of_rows(self, chain: int, first: int) -> pathlib.Path:
         return self.folder / f"chain-{chain}.from-{first}.rows"
 
-    def load(self, chain: int) -> tuple[Saved, Rows | None] | None:
-        """The chain as last saved and its rows, or None. Raises CheckpointError, naming a file that is damaged or another's."""
+    def load(self, chain: int, d: int, n_stats: int) -> tuple[Saved, Rows | None] | None:
+        """Return the chain as last saved and its rows (n, d) and (n, n_stats), or None if there is no such chain.
+
+        Raises CheckpointError, with the name of a file that is damaged or belongs to another run.
+        """
         path = self.path(chain)
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         try:
             arrays = read_arrays(path)
@@ -196,8 +208,8 @@ class Checkpoint:
         )
         path = self.path_of_rows(chain, first)
         try:
-            rows = journal.read(path, length)
-        except (ValueError, OSError) as error:
+            rows = journal.read(path, length, d, n_stats)
+        except (ValueError, OSError, MemoryError) as error:
             raise CheckpointError(f"{path} is damaged: {error}") from error
         if (rows.first if rows else first) != first or (rows.end if rows else first) != max(first, saved.done):
             raise CheckpointError(f"{path} is damaged: it does not hold the rows that chain {chain} has made")
@@ -274,11 +286,23 @@ def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, st
     return found | {clause: clause for clause in differences(here["parts"], there["parts"])}
 
 
+def refuse_links(folder: pathlib.Path) -> None:
+    """Raise CheckpointError for a link, a device or a file of another user below a run's folder."""
+    try:
+        check_folder(folder)
+    except UnsafeFileError as error:
+        raise CheckpointError(str(error)) from None
+
+
 def read_run(folder: Any) -> dict | None:
-    """What ``run.json`` in the folder says, or None if there is none. Raises CheckpointError if it cannot be read."""
+    """Return the content of ``run.json`` in the folder, or None if there is none.
+
+    Raises CheckpointError if it cannot be read, or if the folder holds links.
+    """
     path = pathlib.Path(folder) / "run.json"
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
+    refuse_links(path.parent)
     try:
         run = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError) as error:
@@ -294,6 +318,12 @@ def read_run(folder: Any) -> dict | None:
         )
     if run.get("checksum") != checksum_of_run(run):
         raise CheckpointError(f"{path} is damaged: its content does not agree with its checksum. {NOT_RECOVERED}")
+    fields = FIELDS | ({"draws": int} if "draws" in run else {})  # format 2 had none
+    for name, kind in fields.items():
+        if type(run.get(name)) is not kind or (kind is int and run[name] < 0):
+            raise CheckpointError(f"{path}: {name} must be of type {kind.__name__}; got {run.get(name)!r:.100}")
+    if not re.fullmatch(r"\d{1,4000}", run["entropy"]):
+        raise CheckpointError(f"{path}: entropy must be a whole number; got {run['entropy']!r:.100}")
     return run
 
 

@@ -59,14 +59,14 @@ class Drawing:
         self.control = np.zeros((len(tasks), N_CONTROL), np.int64)
         if recover and checkpoint is not None:
             for task in tasks:
-                discard_if_damaged(task, plan.n_stats, checkpoint, store)
+                discard_if_damaged(task, plan, checkpoint, store)
         one = tasks[0]
         self.memory = (
             None
             if store is not None
             else Memory(one.kernel, len(tasks), one.model.dim, plan.n_stats, one.first, one.total)
         )
-        self.keepers = [Keeper(task, plan.n_stats, checkpoint, store, self.memory) for task in tasks]
+        self.keepers = [Keeper(task, plan, checkpoint, store, self.memory) for task in tasks]
         for k, keeper in enumerate(self.keepers):
             if keeper.saved is not None:
                 self.control[k, DRAWS_DONE:] = keeper.saved.control[DRAWS_DONE:]
@@ -120,13 +120,13 @@ class Drawing:
         return self.progress.report(done, divergences, of_warmup, gradients, step_size, first, finished)
 
 
-def discard_if_damaged(task: ChainTask, n_stats: int, checkpoint: Checkpoint, store: Store | None) -> None:
+def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
     """Read all that was saved of a chain; where that cannot be, say so and remove it, so that the chain is drawn again.
 
     It begins from its start and its own stream, so that it will be what it was.
     """
     try:
-        keeper = Keeper(task, n_stats, checkpoint, store)
+        keeper = Keeper(task, plan, checkpoint, store)
         if store is not None and keeper.saved is not None:
             store.check(task.chain, keeper.stored, whole=True)
     except CheckpointError as error:

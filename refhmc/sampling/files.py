@@ -1,4 +1,4 @@
-"""Files of arrays and of JSON with checksums, written so that a crash leaves the one before."""
+"""Files of arrays and of JSON with checksums, written so that a crash leaves the previous version."""
 
 from __future__ import annotations
 
@@ -7,25 +7,37 @@ import json
 import os
 import pathlib
 import threading
+import zipfile
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from refhmc.core.fingerprint import sha256
+from refhmc.core.regular_files import open_regular
 
 NOT_IN_IT = ("checksum", "draws")
 
 _reading = threading.Lock()
 
 
-def read_arrays(file: Any) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file, given by its path or open, read by one thread at a time.
+def read_arrays(file: pathlib.Path | IO[bytes]) -> dict[str, Any]:
+    """Return the arrays of an uncompressed ``.npz`` file, given by its path or open. Nothing is unpickled.
 
-    NumPy parses their headers with ``ast``; where two threads do, CPython before 3.11.8 may raise SystemError (gh-106905).
+    One thread at a time reads: NumPy parses headers with ``ast``, and if two threads do that, CPython before 3.11.8 may
+    raise SystemError (gh-106905).
     """
-    with _reading, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    if isinstance(file, pathlib.Path):
+        with open_regular(file, "rb") as opened:
+            return read_arrays(opened)
+    with _reading, zipfile.ZipFile(file) as archive:
+        # refhmc never compresses; a small compressed file could fill the memory.
+        packed = [each.filename for each in archive.infolist() if each.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise ValueError(f"{packed[0]} is compressed, which refhmc does not write")
+    file.seek(0)
+    with _reading, np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def checksum_of_run(run: Mapping[str, Any]) -> str:
@@ -44,10 +56,11 @@ def checksum_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename: an old file stays whole until the new one is."""
+    """Write a temporary file, flush it to disk and rename it, so that an old file stays whole until the new one is."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # of a killed process with the same number; a link is removed, not followed
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -18,6 +18,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from refhmc.core.regular_files import open_regular
+
 MAGIC = b"RFHMCROW"
 HEADER = struct.Struct("<8s4Q")
 SUM = hashlib.sha256().digest_size
@@ -45,7 +47,7 @@ class Rows(NamedTuple):
 
 def append(path: pathlib.Path, length: int, blocks: Iterable[Rows]) -> int:
     """Write blocks behind the first ``length`` bytes, to disk; the new length. OSError leaves these bytes as they are."""
-    with open(path, "r+b" if path.exists() else "xb") as file:
+    with open_regular(path, "r+b" if os.path.lexists(path) else "xb") as file:
         file.seek(length)
         file.truncate()
         for rows in blocks:
@@ -62,16 +64,21 @@ def append(path: pathlib.Path, length: int, blocks: Iterable[Rows]) -> int:
         return file.tell()
 
 
-def read(path: pathlib.Path, length: int) -> Rows | None:
-    """All rows in the first ``length`` bytes; None where there are none. ValueError says what is wrong with the file."""
+def read(path: pathlib.Path, length: int, d: int, s: int) -> Rows | None:
+    """Return all rows in the first ``length`` bytes, or None if there are none.
+
+    Raises ValueError, with what is wrong with the file, unless every row has ``d`` coordinates and ``s`` statistics.
+    """
     if not length:
         return None
-    if path.stat().st_size < length:
-        raise ValueError(f"it has {path.stat().st_size} bytes, and {length} were written")
-    with open(path, "rb") as file:
+    with open_regular(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < length:
+            raise ValueError(f"it has {size} bytes, and {length} were written")
         headers = _headers(file, length)
-        _, first, _, d, s = headers[0]
-        n = sum(header[2] for header in headers)
+        first, n = headers[0][1], sum(header[2] for header in headers)
+        if headers[0][3:] != (d, s):
+            raise ValueError(f"its rows have {headers[0][3:]} numbers, expected {(d, s)}")
         rows, at = Rows(first, np.empty((n, d)), np.empty((n, s))), 0
         file.seek(0)
         for header in headers:

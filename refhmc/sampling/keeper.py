@@ -15,8 +15,10 @@ import numpy as np
 from refhmc.errors import CheckpointError
 from refhmc.sampling.journal import Rows
 from refhmc.sampling.memory import RowsOfChain
+from refhmc.sampling.saved_state import check_saved
 
 if TYPE_CHECKING:
+    from refhmc.sampling.chain import Plan
     from refhmc.sampling.chain_run import ChainTask
     from refhmc.sampling.checkpoint import Checkpoint, Saved
     from refhmc.sampling.memory import Memory
@@ -38,7 +40,7 @@ class Keeper:
     def __init__(
         self,
         task: ChainTask,
-        n_stats: int,
+        plan: Plan,
         checkpoint: Checkpoint | None = None,
         store: Store | None = None,
         memory: Memory | None = None,
@@ -46,15 +48,21 @@ class Keeper:
         self.task, self.checkpoint, self.store, self.memory = task, checkpoint, store, memory
         self.unsaved = self.unstored = ""
         self._try_at, self._stored_at = 0.0, time.monotonic()
-        found = None if checkpoint is None else checkpoint.load(task.chain)
         self.saved: Saved | None = None
         there: Rows | None = None
-        if found is not None:
+        if checkpoint is not None and (found := checkpoint.load(task.chain, task.model.dim, plan.n_stats)):
             self.saved, there = found
         done = self.saved.done if self.saved else 0
         if done > task.total:
             text = f"chain {task.chain} of the checkpoint has {done - task.tune} draws, asked for {task.draws}"
             raise CheckpointError(text)
+        if self.saved is not None:
+            begin = max(task.first, done) if there is None else there.first
+            if begin < task.first or (begin > task.first and store is None):
+                raise CheckpointError(
+                    f"the rows of chain {task.chain} begin at iteration {begin}, expected {task.first}"
+                )
+            check_saved(self.saved, there, task, plan, same_code=not checkpoint.forced)  # type: ignore[union-attr]
         first = max(task.first, done if there is None else there.first) if store else task.first
         if memory is not None:
             self.rows = memory.none(task.chain, first)
@@ -63,7 +71,7 @@ class Keeper:
             return
         room = store.end_of_chunk(first) - first if store else task.total - first
         room = max(room, 0 if there is None else len(there.draws))
-        self.rows = Rows(first, np.zeros((room, task.model.dim)), np.zeros((room, n_stats)))
+        self.rows = Rows(first, np.zeros((room, task.model.dim)), np.zeros((room, plan.n_stats)))
         if there is not None:
             at = self.rows.between(there.first, there.end)
             at.draws[:], at.stats[:] = there.draws, there.stats

@@ -11,7 +11,7 @@ import numpy as np
 from refhmc.errors import CheckpointError
 from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.begin import begin_run
-from refhmc.sampling.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run
+from refhmc.sampling.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
 from refhmc.sampling.files import read_arrays
 from refhmc.sampling.initialization import given_starts
 
@@ -91,6 +91,8 @@ def resume(
 def saved_run(path: Any) -> tuple[pathlib.Path, bool, dict[str, Any]]:
     """The folder, whether it is a store, and what its ``run.json`` says."""
     folder = pathlib.Path(path)
+    if folder.is_dir():
+        refuse_links(folder)
     stored = (folder / STATES / "run.json").exists()
     run = read_run(folder / STATES if stored else folder)
     if run is None:

@@ -10,8 +10,11 @@ the states of its chains, and rows that have not filled a chunk (:mod:`refhmc.sa
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import pathlib
+import re
+import shutil
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +25,7 @@ import numpy as np
 from refhmc.core.named_axes import SAMPLES, axes_of
 from refhmc.errors import CheckpointError
 from refhmc.kernels.blocks import statistics
-from refhmc.sampling.checkpoint import STATES
+from refhmc.sampling.checkpoint import STATES, refuse_links
 from refhmc.sampling.journal import Rows
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHUNK = 2**24  # bytes of positions and statistics of one chain in a chunk
 LEAST_CHUNK = 1024  # draws in one, of a run that may grow
+MOST_IN_CHUNK = 2**40
+GROUPS = "posterior", "sample_stats", "unconstrained_posterior"
+PARTIAL = re.compile(r".*\.[0-9a-f]{32}\.partial")  # what Zarr writes before it renames a file
 
 
 def import_zarr() -> Any:
@@ -43,10 +49,13 @@ def import_zarr() -> Any:
 
 
 def states_of(path: Any) -> pathlib.Path:
-    """The folder of the states in a store, new or there.
+    """Return the folder of the states in a store, which may be new.
 
-    Raises CheckpointError where something else lies at ``path``, or a store without them."""
+    Raises CheckpointError if ``path`` is something else, a store without states, or holds links.
+    """
     path = pathlib.Path(path)
+    if path.is_dir():
+        refuse_links(path)
     if (path / STATES / "run.json").exists() or not path.exists():
         return path / STATES
     if not path.is_dir() or (any(path.iterdir()) and [each.name for each in path.iterdir()] != [STATES]):
@@ -57,6 +66,27 @@ def states_of(path: Any) -> pathlib.Path:
         )
         raise CheckpointError(f"{path} {why}: take another folder")
     return path / STATES
+
+
+def remove_unfinished(path: pathlib.Path) -> None:
+    """Remove what a killed process left: files that Zarr had not renamed, and a hierarchy that was not complete.
+
+    A store is complete when its attributes are written, and no chain has a state before that. The folder must be locked.
+    """
+    for file in path.rglob("*.partial"):
+        if PARTIAL.fullmatch(file.name):
+            file.unlink(missing_ok=True)
+    try:
+        complete = bool(json.loads((path / "zarr.json").read_bytes())["attributes"])
+    except (OSError, ValueError, KeyError):
+        complete = False
+    if complete or any((path / STATES).glob("chain-*.npz")):
+        return
+    for name in ("zarr.json", "draws_done", *GROUPS, *(f"warmup_{group}" for group in GROUPS)):
+        if (path / name).is_dir():
+            shutil.rmtree(path / name)
+        else:
+            (path / name).unlink(missing_ok=True)
 
 
 def check_outside_of_stores(checkpoint: Any) -> None:
@@ -110,25 +140,25 @@ class Store:
                     raise CheckpointError(text) from error
 
     def _open(self, q: np.ndarray, n_stats: int) -> None:
+        remove_unfinished(self.path)
         there = (self.path / "zarr.json").exists()
         root = self._zarr.open_group(self.path, mode="a", zarr_format=3, use_consolidated=False)
         if there:
-            made_by = root.attrs.get("refhmc_store")
+            made_by, chunk = root.attrs.get("refhmc_store"), root.attrs.get("chunk")
             if made_by != FORMAT:
                 raise CheckpointError(
-                    f"{self.path} is a store of format {made_by!r}; this is refhmc of format {FORMAT}"
+                    f"{self.path} is a store of format {made_by!r}; this version of refhmc reads format {FORMAT}"
                 )
-            self.chunk = int(root.attrs["chunk"])
+            if type(chunk) is not int or not 1 <= chunk <= MOST_IN_CHUNK:
+                raise CheckpointError(f"{self.path}: chunk must be from 1 to {MOST_IN_CHUNK}; got {chunk!r:.100}")
+            self.chunk = chunk
         self.done = self._array(root, "draws_done", np.zeros(self.chains, np.int64), (self.chains,), ("chain",))
-        example = {
-            "posterior": self.model.constrain(q),
-            "sample_stats": statistics(self.kernel, np.zeros((1, 1, n_stats))),
-            "unconstrained_posterior": {"q": q},
-        }
+        values = self.model.constrain(q), statistics(self.kernel, np.zeros((1, 1, n_stats))), {"q": q}
+        example: dict[str, Any] = dict(zip(GROUPS, values, strict=True))
         lengths = {"": self.draws} | ({"warmup_": self.warmup} if self.warmup else {})
         for (prefix, n), (name, group) in itertools.product(lengths.items(), example.items()):
             self.arrays[prefix + name] = self._group(root, prefix + name, group, n)
-        root.attrs.update(refhmc_store=FORMAT, chunk=self.chunk)
+        root.update_attributes({"refhmc_store": FORMAT, "chunk": self.chunk})  # in one write: the store is complete
         self._zarr.consolidate_metadata(self.path)
 
     def _group(self, root: Any, name: str, example: Mapping[str, np.ndarray], n: int) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def test_warm_up_that_is_written_over_goes_on_as_if_unbroken(tmp_path, monkeypat
 
     def run(control, store=None):
         task = chain_run.ChainTask(model, KERNEL, 0, 9, None, 700, 600)
-        return chain_run.run_chain(task, plan, Keeper(task, plan.n_stats, store), control)
+        return chain_run.run_chain(task, plan, Keeper(task, plan, store), control)
 
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 600, "format": checkpoint.FORMAT})
     store.open()
@@ -607,8 +607,8 @@ def test_blocks_of_which_one_cannot_be_written_leave_what_was_there(tmp_path):
     with pytest.raises(OSError, match="No space"):
         journal.append(path, length, then_full())
     assert path.stat().st_size > length
-    assert np.array_equal(journal.read(path, length).draws, q[:3])
-    kept = journal.read(path, journal.append(path, length, [second, third]))
+    assert np.array_equal(journal.read(path, length, 4, N_STATS).draws, q[:3])
+    kept = journal.read(path, journal.append(path, length, [second, third]), 4, N_STATS)
     assert kept.first == 0
     assert np.array_equal(kept.draws, q)
     assert np.array_equal(kept.stats, stats)

@@ -240,7 +240,7 @@ def test_a_chain_that_is_stopped_on_its_path_leaves_nothing_to_go_on_from(tmp_pa
     store = checkpoint.Checkpoint(tmp_path, {"chains": 1, "tune": 5, "format": checkpoint.FORMAT})
     store.open()
     plan, task = make_plan(far, kernel, 5), ChainTask(far, kernel, 0, 9, None, 5, 5, init="pathfinder")
-    run = run_chain(task, plan, Keeper(task, plan.n_stats, store), control)
+    run = run_chain(task, plan, Keeper(task, plan, store), control)
     store.close()
     assert run.error is None
     assert len(run.draws) == 0

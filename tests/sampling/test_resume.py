@@ -146,7 +146,7 @@ def as_format_2(folder):
         arrays = read_arrays(path)
         first, length = int(arrays.pop("first")), int(arrays.pop("length"))
         rows = folder / f"chain-{chain}.from-{first}.rows"
-        kept = journal.read(rows, length)
+        kept = journal.read(rows, length, refhmc.models.Funnel().dim, N_STATS)
         rows.unlink()
         arrays |= {"draws": kept.draws, "stats": kept.stats, "run": np.asarray(old["checksum"])}
         del arrays["checksum"]
