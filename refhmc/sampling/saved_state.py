@@ -137,7 +137,7 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
 def _check_rows(rows: Rows) -> None:
     """Draws are finite, counts and flags of the statistics whole numbers in their ranges."""
     _require_finite(draws=rows.draws)
-    by_name = records(rows.stats.reshape(len(rows.stats), -1, N_STATS), STATS)
+    by_name = records(rows.stats.reshape(len(rows.stats), rows.stats.shape[1] // N_STATS, N_STATS), STATS)
     most = {**dict.fromkeys(COUNTS, 2.0**53), **dict.fromkeys(FLAGS, 1.0), "outcome": len(OUTCOMES) - 1.0}
     for name, limit in most.items():
         values = by_name[name]
@@ -356,7 +356,9 @@ def _check_density(chain: Chain) -> None:
     kept = float(block.state[LOG_DENSITY, 0])
     near = abs(kept - L) <= DENSITY + RELATIVE * max(abs(kept), abs(L))
     _require(near, "state", f"its log density is {kept:.6g}, and the model's at its position {L:.6g}")
-    if block.plan.dynamics.pointers[0] != types.JUMPING:
+    integrator = block.plan.dynamics.integrator
+    follows_parts = getattr(getattr(integrator, "base", integrator), "follows_parts", False)  # the gradient of one
+    if block.plan.dynamics.pointers[0] != types.JUMPING and not follows_parts:
         size = np.abs(gradient).max(initial=0.0)
         off = np.abs(block.state[GRADIENT] - gradient).max(initial=0.0)
         _require(off <= DENSITY + RELATIVE * size, "state", "its gradient is not the model's at its position")
