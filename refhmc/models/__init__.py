@@ -52,7 +52,7 @@ def __dir__() -> list[str]:
 
 
 def by_name() -> dict:
-    """Name on the command line -> function that makes the model with its canonical data; networks apart."""
+    """Return functions that make models with their canonical data, by command-line name. No two models share a ``name``."""
 
     def maker(constructor: str, *arguments: Any, **options: Any) -> Callable:
         return lambda: __getattr__(constructor)(*arguments, **options)
@@ -61,7 +61,9 @@ def by_name() -> dict:
         "funnel": maker("Funnel"),
         "banana": maker("Banana"),
         "gaussian": maker("Gaussian", [0.5, -1.0], [[1.0, 0.5], [0.5, 2.0]]),  # that of Brofos and Lederman
-        "normal-100": maker("Gaussian", [0.0] * 100, [[float(i == j) for i in range(100)] for j in range(100)]),
+        "normal-100": maker(
+            "Gaussian", [0.0] * 100, [[float(i == j) for i in range(100)] for j in range(100)], name="normal-100"
+        ),
         "eight-schools": maker("EightSchools"),
         "eight-schools-centered": maker("EightSchools", centered=True),
         "breast-cancer": maker("BreastCancer"),

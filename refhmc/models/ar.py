@@ -31,6 +31,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated, frozen
+from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 
 PRIOR_PRECISION = 0.01
@@ -141,6 +142,7 @@ def prior(rng: np.random.Generator, K: int) -> dict:
     return {"alpha": alpha, "beta": np.array(beta), "sigma": linear_regression.SCALE * abs(rng.standard_cauchy())}
 
 
+@recreatable
 def AR(y: Any = None, K: int | None = None) -> Model:
     """AR(K) of a series ``y``; posteriordb's arK-arK if no series is given. Variables alpha, beta, sigma."""
     reference = None

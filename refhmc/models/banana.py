@@ -35,6 +35,7 @@ from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated
 from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics.batched import Array, namespace
@@ -201,6 +202,7 @@ def prior(rng: np.random.Generator, sigma_theta: float) -> dict:
     return {"theta": rng.normal(0.0, sigma_theta, 2)}
 
 
+@recreatable
 def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Model:
     """The banana with data ``y`` (n,), by default 1.0 a hundred times; dimension 2, variable ``theta``."""
     y = np.ones(100) if y is None else np.array(array_of_numbers("y", y))

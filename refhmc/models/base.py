@@ -166,6 +166,9 @@ class Model:
         check_names(self.names)
         self.reference = reference
         self.recommended = recommended
+        self.made_by: tuple[str, dict[str, Any]] | None = (
+            None  # constructor and arguments (:mod:`refhmc.models.recipe`)
+        )
         self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
         refuse_masked("data", data, ModelError)
         self.data = data

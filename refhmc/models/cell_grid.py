@@ -20,6 +20,7 @@ from refhmc.core.compiled import jit
 from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.embedding import Embedding, linear_integer, log_integer, log_log_width
+from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 
 SHIFT = 1
@@ -81,6 +82,7 @@ def draw(rng: np.random.Generator, n_draws: int, probabilities: np.ndarray, embe
     return embedding.draw_position(rng, cells)
 
 
+@recreatable
 def CellGrid(weights: Any = None, a: str = "n") -> Model:
     """Integers n with probabilities proportional to ``weights`` (K_1, ..., K_d), at most 8 axes; variable ``n``.
 

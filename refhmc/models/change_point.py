@@ -38,6 +38,7 @@ from refhmc.models.datasets import load_json
 from refhmc.models.densities import log_poisson
 from refhmc.models.embedding import Embedding, linear_integer
 from refhmc.models.generated import Generated
+from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 
 EMBEDDING = Embedding((1, None), a="n")
@@ -224,6 +225,7 @@ def prior(rng: np.random.Generator, K: int, shape: float, rate: float, years: np
     return {"rate": rng.gamma(shape, 1 / rate, K + 1), "year": np.sort(changes)}
 
 
+@recreatable
 def ChangePoint(
     y: Any = None, changes: int = 1, shape: float = 1.0, rate: float = 1.0, first_year: int | None = None
 ) -> Model:

@@ -34,6 +34,7 @@ from refhmc.models.base import Model
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
 from refhmc.models.generated import Generated
+from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics.transforms import expit, softplus
 
@@ -164,6 +165,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator, occasions: int)
     return {"distinct": values["N"].astype(int) - animals[..., 0], "captures": animals @ times}
 
 
+@recreatable
 def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38, largest: int = 5000) -> Model:
     """Population size ``N`` and probability of capture ``p``. Default data: 38 animals caught 60 times in 5 occasions.
 

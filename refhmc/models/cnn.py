@@ -21,8 +21,10 @@ from refhmc.models.mlp import layers_of, on_data
 from refhmc.models.networks.layers import Convolution, Flattening, Layer, MaxPooling, RowsLast
 from refhmc.models.networks.model import activation as activation_named
 from refhmc.models.networks.model import network_model
+from refhmc.models.recipe import recreatable
 
 
+@recreatable
 def CNN(
     X: Any,
     y: Any,

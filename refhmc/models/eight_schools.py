@@ -52,6 +52,7 @@ from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
@@ -612,6 +613,7 @@ def prior(rng: np.random.Generator, J: int) -> dict:
     return {"theta": rng.normal(mu, tau, J), "mu": mu, "tau": tau}
 
 
+@recreatable
 def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) -> Model:
     """Eight schools, or J of them by ``y`` and ``sigma`` (J,); dimension J + 2, variables ``theta``, ``mu``, ``tau``.
 

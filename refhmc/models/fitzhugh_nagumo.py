@@ -27,6 +27,7 @@ from refhmc.errors import ShapeError
 from refhmc.models import ode
 from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.models.sensitivities import augmented
@@ -132,6 +133,7 @@ def simulate(rng: np.random.Generator, times: np.ndarray | None = None, sigma: f
     return states + sigma * rng.standard_normal(states.shape)
 
 
+@recreatable
 def FitzHughNagumo(y: Any = None, times: Any = None, sigma: float = SIGMA, tolerance: float = 5e-14) -> Model:
     """Posterior of a, b and c given observations ``y`` (T, 2) of v and r at ``times`` (T,), standard deviation ``sigma``.
 

@@ -32,6 +32,7 @@ from refhmc.core.arguments import whole_number
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import TextOnArrays, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
@@ -183,6 +184,7 @@ def draw(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
     return np.hstack([v, np.exp(-v / 2) * rng.standard_normal((n_draws, n))])
 
 
+@recreatable
 def Funnel(n: int = 10) -> Model:
     """The funnel with ``n`` x's: dimension 1 + n, variables ``v`` and ``x``."""
     n = whole_number("n", n, 0)

@@ -49,6 +49,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
 from refhmc.numerics.transforms import (
@@ -378,6 +379,7 @@ def share_of(y: np.ndarray, sigma1: float, at: np.ndarray, before: float, rows: 
     )
 
 
+@recreatable
 def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
     """GARCH(1, 1) of ``y`` with h_1 = ``sigma1``^2; posteriordb's garch-garch11 if nothing is given.
 

@@ -21,6 +21,7 @@ from refhmc.core.compiled import jit, jit_sum
 from refhmc.errors import MetricError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
@@ -172,7 +173,8 @@ def draw(rng: np.random.Generator, n_draws: int, mean: np.ndarray, factor: np.nd
     return mean + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 
-def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Model:
+@recreatable
+def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gaussian") -> Model:
     """N(mean, covariance), variable ``x``: ``covariance`` is (d, d), ``mean`` (d,) or a number for all coordinates.
 
     Raises ShapeError, or MetricError for a covariance that is not symmetric and positive definite.
@@ -214,7 +216,7 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Model:
         data=np.vstack([mean, precision]),
         names=[f"x[{i}]" for i in range(d)],
         value_and_gradient=diagonal_value_and_gradient if diagonal else value_and_gradient,
-        name="gaussian",
+        name=name,
         reference=Reference(
             source="closed form",
             mean=mean,

@@ -50,6 +50,7 @@ from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated
 from refhmc.models.logistic_regression import exponentials, log_product
+from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
     chain_hessian,
@@ -395,6 +396,7 @@ def prior(rng: np.random.Generator) -> dict:
     return {"mu": np.sort(rng.normal(0.0, 2.0, 2)), "sigma": abs(rng.normal(0.0, 2.0, 2)), "theta": rng.beta(5.0, 5.0)}
 
 
+@recreatable
 def GaussianMixture(y: Any = None) -> Model:
     """Two Gaussians fitted to ``y``; posteriordb's low_dim_gauss_mix if none is given. Variables mu, sigma, theta."""
     reference = None

@@ -52,6 +52,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated
+from refhmc.models.recipe import recreatable
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
 # K_rho, K_alpha, K_sigma, K_rho_rho and K_rho_rho_rho are all the matrices that occur: the derivative of the m-th in
@@ -359,6 +360,7 @@ def prior(rng: np.random.Generator) -> dict:
     return {"rho": rng.gamma(25.0, 1 / 4), "alpha": abs(rng.normal(0.0, 2.0)), "sigma": abs(rng.normal())}
 
 
+@recreatable
 def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
     """The hyperparameters of a regression of ``y`` on ``x``, each (n,); posteriordb's gp_regr if neither is given.
 

@@ -74,6 +74,7 @@ from refhmc.models.datasets import jolly_seber_reference, load_json
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
 from refhmc.models.generated import Generated
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
 
@@ -400,6 +401,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator, R: np.ndarray) 
     return {"u": u, "r": r, "m": m}
 
 
+@recreatable
 def JollySeber(
     n: Any = None, R: Any = None, r: Any = None, m: Any = None, sigma_B: float = 500.0, U_max: int = 5000
 ) -> Model:

@@ -33,6 +33,7 @@ from refhmc.models.eight_schools import half_cauchy, sech_squared
 from refhmc.models.generated import Generated, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Gaussian
+from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 
 SCALE = 2.5
@@ -238,6 +239,7 @@ def posterior_predictive(values: dict, rng: np.random.Generator, X: np.ndarray) 
     return {"y": mean + values["sigma"][..., None] * rng.standard_normal(mean.shape)}
 
 
+@recreatable
 def LinearRegression(X: Any = None, y: Any = None) -> Model:
     """Regression of ``y`` (n,) on ``X`` (n, d), used as it is; dimension d + 1, variables ``beta`` and ``sigma``.
 

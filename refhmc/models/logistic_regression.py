@@ -40,6 +40,7 @@ from refhmc.models.generated import Generated, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
@@ -488,6 +489,7 @@ def signed_rows(X: npt.ArrayLike, y: npt.ArrayLike) -> np.ndarray:
     return (2 * y - 1)[:, None] * X
 
 
+@recreatable
 def LogisticRegression(
     X: npt.ArrayLike,
     y: npt.ArrayLike,
@@ -568,6 +570,7 @@ def share_of(
     return LogisticRegression(np.asarray(X)[rows], np.asarray(y)[rows], prior_scale / math.sqrt(share), name=name)
 
 
+@recreatable
 def BreastCancer() -> Model:
     """Breast cancer of Ljubljana, d = 10, with the published answer (Brofos and Lederman 2021, appendix F)."""
     X, y, inputs, _ = datasets.breast_cancer()
@@ -575,6 +578,7 @@ def BreastCancer() -> Model:
     return LogisticRegression(X, y, reference=reference, name="breast cancer", inputs=inputs)
 
 
+@recreatable
 def Diabetes() -> Model:
     """Diabetes among the Pima, d = 9."""
     X, y, inputs, _ = datasets.diabetes()
@@ -582,6 +586,7 @@ def Diabetes() -> Model:
     return LogisticRegression(X, y, reference=reference, name="diabetes", inputs=inputs)
 
 
+@recreatable
 def Heart() -> Model:
     """Heart disease (Statlog), d = 14."""
     X, y, inputs, _ = datasets.heart()

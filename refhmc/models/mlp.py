@@ -23,8 +23,10 @@ from refhmc.models.base import Model
 from refhmc.models.inputs import in_precision, number_of_classes, rows_of
 from refhmc.models.networks.layers import Dense, Layer
 from refhmc.models.networks.model import activation, chosen_likelihood, design, network_model, observations
+from refhmc.models.recipe import recreatable
 
 
+@recreatable
 def MLP(
     widths: Sequence[int],
     X: Any,
@@ -58,6 +60,7 @@ def MLP(
     )
 
 
+@recreatable
 def SoftmaxRegression(
     X: Any,
     y: Any,
@@ -75,6 +78,7 @@ def SoftmaxRegression(
     )
 
 
+@recreatable
 def RegressionNetwork(widths: Sequence[int] = (100, 100)) -> Model:
     """The 400 points of :func:`refhmc.datasets.regression_1d`, a ReLU network on them (Cobb and Jalaian 2021, table 2).
 

@@ -27,6 +27,7 @@ from refhmc.core.compiled import jit, jit_allocating, jit_sum
 from refhmc.models import datasets
 from refhmc.models.base import Model
 from refhmc.models.logistic_regression import signed_rows
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
 from refhmc.numerics.linalg import dot
@@ -114,6 +115,7 @@ class Arcs:
         return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
 
 
+@recreatable
 def PACBayesClassifier(
     X: Any = None, y: Any = None, inverse_temperature: float = 1.0, prior_scale: float = 1.0
 ) -> Model:

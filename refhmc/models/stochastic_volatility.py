@@ -53,6 +53,7 @@ from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
 from refhmc.models.generated import Generated, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
+from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
 from refhmc.numerics import batched
@@ -693,6 +694,7 @@ def names_of(T: int) -> list[str]:
     return [*(f"x[{t}]" for t in range(T)), "log_beta", "log_sigma", "atanh_phi"]
 
 
+@recreatable
 def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
     """Stochastic volatility of the series ``y``, (T,); by default ``T`` values simulated with a fixed seed.
 

@@ -32,6 +32,7 @@ from refhmc.core.file_lock import FileLock, HeldError
 from refhmc.core.fingerprint import Fingerprint, differences, package_identity
 from refhmc.core.regular_files import UnsafeFileError, check_folder
 from refhmc.errors import CheckpointError, CheckpointWarning
+from refhmc.models.recipe import recipe_of
 from refhmc.sampling import journal
 from refhmc.sampling.files import NOT_IN_IT, checksum_of_arrays, checksum_of_run, read_arrays, write_atomically
 from refhmc.sampling.journal import Rows, append
@@ -267,6 +268,7 @@ def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings:
         "refhmc_version": refhmc.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "model": model.name,
+        "recipe": recipe_of(model),
         "kernel": kernel_json,
         **settings,
         "packages": {name: package_identity(name) for name in packages},
@@ -276,7 +278,7 @@ def describe_run(model: Model, kernel_json: str, parts: Fingerprint, **settings:
 
 def other_run(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, str]:
     """A clause for everything in which two runs differ, by its name."""
-    single = [key for key in here if key not in ("packages", "parts", *NOT_IN_IT)]
+    single = [key for key in here if key not in ("packages", "parts", "recipe", *NOT_IN_IT)]
     found = {k: f"{k}: here {here[k]!r}, there {there.get(k)!r}" for k in single if here[k] != there.get(k)}
     one, other = here["packages"], there["packages"]
     found |= {k: f"{k}: here {one[k]}, there {other[k]}" for k in one if k in other and one[k] != other[k]}

@@ -1,4 +1,4 @@
-"""``resume``: a run goes on from its folder, which says all of it that is not code."""
+"""Resume a run from its folder, which describes everything but code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.errors import CheckpointError
+from refhmc.models.recipe import model_of_recipe
 from refhmc.sampling.assembly import kernel_as_json
 from refhmc.sampling.begin import begin_run
 from refhmc.sampling.checkpoint import NOT_RECOVERED, STARTS, STATES, read_run, refuse_links
@@ -37,24 +38,40 @@ def resume(
     warmup: Any = None,
     generate: Any = None,
 ) -> Any | Result:
-    """Go on with a run that was saved, bit for bit as if it had not been stopped, or give it more draws.
+    """Continue a saved run, bit for bit as if it had not been stopped, or give it more draws.
 
     Parameters
     ----------
-    path : the folder that was ``checkpoint`` or ``store`` of :func:`refhmc.sample`.
-    model : as it was. It may be left out where it is one of refhmc's own with its default arguments; nothing of a model is
-        read from the folder. kernel : as it was; it may be left out where it, its metric and its integrator are refhmc's own.
-    draws : of each chain, from the beginning; default as many as were asked for.
-    recover : chains whose files are damaged are drawn again from their starts and streams, with a warning, and so are what they
-        were; without it a damaged file is an error. ``run.json``, which says which run it is, cannot be recovered.
-    force : go on though the code of the model or a version has changed since; the result's attribute ``forced`` says what. The
-        draws then are of two codes. Kernel, warm-up, seed and number of chains must be as they were.
-    warmup : as it was, if it was a result. The other arguments are those of ``sample``.
+    path : path-like
+        The folder that was ``checkpoint`` or ``store`` of :func:`refhmc.sample`.
+    model : Model, optional
+        The run's model. It can be omitted for refhmc's own models if their arguments are numbers, strings and arrays of at
+        most 100,000 numbers: ``run.json`` holds the constructor and its arguments. No code is read from the folder.
+    kernel : kernel, optional
+        The run's kernel. It can be omitted if the kernel, its metric and its integrator are refhmc's own.
+    draws : int, optional
+        Draws per chain, counted from the beginning. Defaults to the number that was asked for.
+    recover : bool, default False
+        Draw chains whose files are damaged or invalid again, from their starts and random streams, with a warning; they
+        become what they were. ``run.json``, which identifies the run, cannot be recovered.
+    force : bool, default False
+        Continue although the code of the model or a version has changed. The attribute ``forced`` of the result names the
+        changes. Kernel, warm-up, seed and number of chains must agree.
+    cores, progressbar, executor, max_seconds, raw, preflight, generate
+        As in :func:`refhmc.sample`.
+    warmup : Result, optional
+        The result that the run's warm-up began from, if there was one.
+
+    Returns
+    -------
+    InferenceData, DataTree or Result
+        As :func:`refhmc.sample` returns it.
 
     Raises
     ------
-    CheckpointError : there is no run at ``path``, a file is damaged or of a later format, or this is another run: what
-        differs is said. And what ``sample`` raises.
+    CheckpointError
+        There is no run at ``path``; it is of another run (the differences are listed); a file is damaged, invalid, a link,
+        or of a later format. A folder from a stranger may be opened: see ``docs/reliability.md``.
     """
     folder, stored, run = saved_run(path)
     model = model if model is not None else own_model(run, folder)
@@ -123,13 +140,19 @@ def saved_starts(folder: pathlib.Path, model: Model, chains: int) -> np.ndarray 
 
 
 def own_model(run: dict[str, Any], folder: Any) -> Model:
-    """One of refhmc's models with its default arguments, by its name. (Whether it is the run's is seen later.)"""
+    """Return one of refhmc's models by the recipe in ``run.json`` or, of an older run, by its name.
+
+    Whether it is the run's is checked later. Raises CheckpointError if refhmc cannot make it.
+    """
     from refhmc import models
 
-    known = models.by_name()
-    likely = str(run["model"]).replace(" ", "-")
-    for name in sorted(known, key=lambda name: name != likely):
-        model = known[name]()
+    if run.get("recipe") is not None:
+        try:
+            return model_of_recipe(run["recipe"])
+        except Exception as error:
+            raise CheckpointError(f"the recipe of the model in {folder} is not valid: {error}") from error
+    for make in models.by_name().values():
+        model: Model = make()
         if model.name == run["model"]:
             return model
     raise CheckpointError(f"{folder} is of the model {run['model']!r}, which it does not hold: give it as model=")

@@ -110,8 +110,10 @@ def test_what_a_folder_does_not_hold_is_asked_for(tmp_path):
     refhmc.sample(refhmc.models.Funnel(7), Mine(metric=KERNEL.metric), **RUN, checkpoint=tmp_path / "other")
     with pytest.raises(CheckpointError, match='of the kernel .*"Mine".* give it as kernel='):
         refhmc.resume(tmp_path / "other", refhmc.models.Funnel(7), **QUIET)
-    with pytest.raises(CheckpointError, match="dim differs"):  # its arguments are not the default
-        refhmc.resume(tmp_path / "other", kernel=Mine(metric=KERNEL.metric), **QUIET)
+    mine = Mine(metric=KERNEL.metric)
+    with pytest.raises(CheckpointError, match="dim differs"):
+        refhmc.resume(tmp_path / "other", refhmc.models.Funnel(6), mine, **QUIET)
+    assert refhmc.resume(tmp_path / "other", kernel=mine, **QUIET).draws.shape[2] == 8
     with pytest.raises(CheckpointError, match="no run was saved there"):
         refhmc.resume(tmp_path / "nowhere", **QUIET)
 
@@ -329,3 +331,72 @@ def test_code_in_a_folder_is_never_run(saved, tmp_path):
         with pytest.raises(CheckpointError, match="chain-0.npz cannot be read"):
             refhmc.resume(path, **QUIET)
         assert not ran.exists()
+
+
+# ------------------------------------------------------------------------------------------- models made by their recipe
+
+
+def test_no_two_built_in_models_share_a_name():
+    names = [make().name for make in refhmc.models.by_name().values()]
+    assert len(set(names)) == len(names)
+
+
+RECREATED = {
+    "normal-100": lambda: refhmc.models.by_name()["normal-100"](),
+    "another normal": lambda: refhmc.models.Gaussian(np.arange(3.0), np.diag([1.0, 4.0, 9.0])),
+    "smaller funnel": lambda: refhmc.models.Funnel(3),
+    "centred schools": lambda: refhmc.models.EightSchools(centered=True),
+    "own data": lambda: refhmc.models.LogisticRegression(
+        np.array([[1.0, 0.1], [1.0, 1 / 3], [1.0, -2.0]]), np.array([0, 1, 1]), prior_scale=np.float64(2.5)
+    ),
+    "own series": lambda: refhmc.models.AR(np.sin(np.arange(30.0)), K=2),
+}
+
+
+@pytest.mark.parametrize("name", RECREATED)
+def test_a_model_of_refhmc_is_recreated_with_its_arguments(tmp_path, name):
+    options = {**RUN, "draws": 5, "tune": 5, "chains": 1}
+    kernel = refhmc.NUTS(metric=refhmc.metrics.Identity())
+    refhmc.sample(RECREATED[name](), kernel, **options, checkpoint=tmp_path)
+    longer = refhmc.resume(tmp_path, draws=8, **QUIET)
+    assert np.array_equal(longer.draws, refhmc.sample(RECREATED[name](), kernel, **{**options, "draws": 8}).draws)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"constructor": "ODE", "arguments": {}},
+        {"constructor": "by_name", "arguments": {}},
+        {"constructor": "__getattr__", "arguments": {"name": "Funnel"}},
+        {"constructor": "importlib", "arguments": {}},
+        {"constructor": ["Funnel"], "arguments": {}},
+        {"constructor": "Funnel", "arguments": {"n": 10**12}},
+        {"constructor": "Funnel", "arguments": {"n": {"a": 1}}},
+        {"constructor": "Funnel", "arguments": {"m": 3}},
+        {"constructor": "Funnel", "arguments": [3]},
+        {"constructor": "Funnel"},
+        {"constructor": "Gaussian", "arguments": {"mean": [0.0], "covariance": [[-1.0]]}},
+        "Funnel()",
+    ],
+)
+def test_a_recipe_that_refhmc_does_not_write_is_rejected(tmp_path, recipe):
+    refhmc.sample(refhmc.models.Funnel(3), KERNEL, **{**RUN, "draws": 5, "tune": 5}, checkpoint=tmp_path)
+    run = {**json.loads((tmp_path / "run.json").read_text()), "recipe": recipe}
+    run["checksum"] = checksum_of_run(run)
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(CheckpointError, match="recipe"):
+        refhmc.resume(tmp_path, **QUIET)
+
+
+def test_a_run_without_a_recipe_is_resumed_by_the_name_of_its_model(tmp_path):
+    """As runs before recipes were saved."""
+    refhmc.sample(refhmc.models.Banana(), KERNEL, **{**RUN, "draws": 5, "tune": 5}, checkpoint=tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    del run["recipe"]
+    run["checksum"] = checksum_of_run(run)
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    for path in tmp_path.glob("chain-*.npz"):
+        path.unlink()
+    for path in tmp_path.glob("*.rows"):
+        path.unlink()
+    assert refhmc.resume(tmp_path, draws=8, **QUIET).draws.shape == (2, 8, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import errno
 import os
 import subprocess
@@ -325,3 +326,62 @@ def test_killed_at_any_time_and_run_again_it_is_unbroken(kind, tmp_path):
     killed_and_run_again()
     print(kind, counts)
     assert counts["kills"] >= CUTS
+
+
+# ------------------------------------------------------------------------------------------------ kills at its creation
+
+
+def kill_when(monkeypatch, name, call):
+    """Raise at the ``call``-th call of a method of Zarr's local store, once, as if the process ended there."""
+    from zarr.storage import LocalStore
+
+    real, calls = getattr(LocalStore, name), []
+
+    async def killed(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt("killed")
+        return await real(self, *args, **kwargs)
+
+    monkeypatch.setattr(LocalStore, name, killed)
+
+
+@pytest.mark.parametrize("how", ["the same call", "resume"])
+@pytest.mark.parametrize("call", [1, 2, 3, swept(5), 8, swept(13), 21, swept(34)])
+def test_a_store_whose_creation_was_interrupted_is_used_again(tmp_path, monkeypatch, call, how):
+    options = {"draws": 30, "tune": 20, "chains": 2, "random_seed": 3, "progressbar": False, "raw": True, "cores": 1}
+    starts = np.full((2, 2), 0.25)
+    model, kernel = refhmc.models.Banana(), refhmc.NUTS()
+    want = refhmc.sample(model, kernel, **options, initvals=starts).draws
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt, CheckpointError):
+        kill_when(patch, "set", call)
+        refhmc.sample(model, kernel, **options, initvals=starts, store=folder)
+        pytest.fail("the run was not interrupted")
+    (folder / f"zarr.{'0' * 32}.partial").write_text("not renamed")
+    if how == "resume":
+        again = refhmc.resume(folder, progressbar=False, raw=True, cores=1)
+    else:
+        again = refhmc.sample(model, kernel, **options, initvals=starts, store=folder)
+    assert np.array_equal(again.draws[:], want)
+    assert not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("chunk", [0, -1, "16", None, 2**50, 1.5])
+def test_a_chunk_size_that_refhmc_does_not_write_is_rejected(tmp_path, chunk):
+    import zarr
+
+    options = {"draws": 30, "tune": 20, "chains": 1, "random_seed": 3, "progressbar": False, "raw": True}
+    refhmc.sample(refhmc.models.Banana(), refhmc.NUTS(), **options, store=tmp_path)
+    zarr.open_group(tmp_path, mode="a").update_attributes({"chunk": chunk})
+    with pytest.raises(CheckpointError, match="chunk"):
+        refhmc.resume(tmp_path, draws=40, progressbar=False, raw=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the sweep forks")
+def test_runs_that_are_killed_at_any_file_operation_are_used_again():
+    from validation.kill_sweep import KERNELS, KINDS, sweep
+
+    found = sweep(1, [(kernel, kind) for kernel in KERNELS for kind in KINDS])
+    assert all(set(tally) == {"the draws of the unbroken run"} for tally in found.values()), found

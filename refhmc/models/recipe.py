@@ -1,0 +1,91 @@
+"""The constructor call that recreates one of refhmc's own models: its name and literal arguments.
+
+A saved run keeps it, so that :func:`refhmc.resume` needs no ``model``. The folder may come from a stranger; so a recipe can
+only call a constructor of :mod:`refhmc.models` with numbers, strings and lists of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from refhmc.models.base import Model
+
+MOST_NUMBERS = 100_000  # in the arguments of a model that a run keeps
+LARGEST = 1_000_000  # whole number in a recipe, which may be a number of coordinates
+P = ParamSpec("P")
+
+
+def recreatable(constructor: Callable[P, Model]) -> Callable[P, Model]:
+    """Let the models that ``constructor`` returns remember the call that made them."""
+
+    @functools.wraps(constructor)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Model:
+        model = constructor(*args, **kwargs)
+        given = inspect.signature(constructor).bind(*args, **kwargs).arguments
+        numbers = sum(_size(value) for value in given.values())
+        model.made_by = (constructor.__name__, given) if numbers <= MOST_NUMBERS else None
+        return model
+
+    return make
+
+
+def recipe_of(model: Model) -> dict[str, Any] | None:
+    """Return ``{"constructor": name, "arguments": {...}}`` of plain values, or None if there is no such call."""
+    if model.made_by is None:
+        return None
+    name, given = model.made_by
+    try:
+        return {"constructor": name, "arguments": {key: _plain(value) for key, value in given.items()}}
+    except TypeError:
+        return None
+
+
+def model_of_recipe(recipe: Any) -> Model:
+    """Return the model of a recipe. Raises ValueError for one that refhmc does not write, and what the constructor raises."""
+    from refhmc import models
+
+    if not isinstance(recipe, dict) or recipe.keys() != {"constructor", "arguments"}:
+        raise ValueError("it must have constructor and arguments")
+    name, arguments = recipe["constructor"], recipe["arguments"]
+    constructor: Any = getattr(models, name) if isinstance(name, str) and name in models.__all__ else None
+    if not hasattr(constructor, "__wrapped__") or not isinstance(arguments, dict):
+        raise ValueError(f"{name!r:.100} is not a constructor of refhmc.models that a run can be resumed with")
+    for value in arguments.values():
+        _check(value)
+    inspect.signature(constructor).bind(**arguments)
+    model: Model = constructor(**arguments)
+    return model
+
+
+def _size(value: Any) -> float:
+    try:
+        return float(np.size(value))
+    except (TypeError, ValueError):  # rows of different lengths
+        return math.inf
+
+
+def _plain(value: Any) -> Any:
+    """Return the value as JSON has it. Raises TypeError for anything but numbers, strings and arrays of them."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufU":
+        raise TypeError(f"{type(value).__name__} is not a number, a string, or an array of these")
+    return array.tolist()
+
+
+def _check(value: Any, depth: int = 0) -> None:
+    """Raise ValueError for a value that :func:`_plain` does not return, or for a whole number that is too large."""
+    if type(value) is list and depth < 9:
+        for each in value:
+            _check(each, depth + 1)
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise ValueError(f"{value!r:.100} is not a number, a string or a list")
+    elif depth == 0 and type(value) is int and abs(value) > LARGEST:
+        raise ValueError(f"a whole number must be at most {LARGEST}; got {value}")
