@@ -68,8 +68,15 @@ def legend(ax: Any, **given: Any) -> None:
 
 
 def plain(name: str) -> str:
-    """A name as matplotlib shows it letter by letter: a dollar sign begins no formula."""
+    """Return a name so that matplotlib shows it letter by letter: a dollar sign does not start a formula."""
     return name.replace("$", r"\$")
+
+
+def name_axes(ax: Any, x: str | None = None, y: str | None = None) -> None:
+    """Label axes with names, which may come from a stranger's file: never as TeX, even if the user's settings ask for it."""
+    for set_label, name in ((ax.set_xlabel, x), (ax.set_ylabel, y)):
+        if name is not None:
+            set_label(plain(name), usetex=False)
 
 
 def colour(k: int) -> str:

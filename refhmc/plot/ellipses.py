@@ -9,7 +9,7 @@ import numpy as np
 
 from refhmc.core.matplotlib import import_matplotlib
 from refhmc.errors import ShapeError
-from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits, plain
+from refhmc.plot.canvas import BLUE, ORANGE, axes, density_contours, legend, limits, name_axes
 
 if TYPE_CHECKING:
     from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -63,7 +63,8 @@ def metric_ellipses(
         ax.add_patch(Ellipse(centre, *(2 * half), angle=angle, fc=ORANGE, ec=ORANGE, alpha=0.35, lw=1))
     ax.plot(q[:, pair[0]], q[:, pair[1]], "-o", color=BLUE, ms=2.5, lw=1, label="path")
     ax.plot([], [], "-", color=ORANGE, lw=4, alpha=0.5, label=f"{scale:g} × ellipse of G⁻¹")
-    ax.set(xlabel=plain(H.model.names[pair[0]]), ylabel=plain(H.model.names[pair[1]]), xlim=x, ylim=y)
+    name_axes(ax, H.model.names[pair[0]], H.model.names[pair[1]])
+    ax.set(xlim=x, ylim=y)
     legend(ax)
     return ax
 

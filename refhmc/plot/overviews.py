@@ -47,7 +47,7 @@ def overview(result: Any, model: Model | None = None, *, figure: Any = None) -> 
     name = run.attributes.get("model", "" if model is None else model.name)
     chains, draws = whole.shape
     some = f" ({run.shape[0]} are drawn)" if run.shape[0] < chains else ""
-    figure.suptitle(plain(f"{name}: {count(chains, 'chain')}{some} of {count(draws, 'draw')}{words}"))
+    figure.suptitle(plain(f"{name}: {count(chains, 'chain')}{some} of {count(draws, 'draw')}{words}"), usetex=False)
     return figure
 
 

@@ -1,23 +1,34 @@
-"""How a run is made again: its attributes as a call of ``refhmc.sample``."""
+"""The call of ``refhmc.sample`` that repeats a run, written from the attributes of its result.
+
+The result may be a stranger's file, and the reader will run the text. The code therefore consists only of names that refhmc
+defines and of literals. Any other text of the file appears in a comment, as a quoted string on one line.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from refhmc import integrators, kernels, metrics
+from refhmc.batch.backends import BACKENDS
 from refhmc.plot.runs import Run
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-PLACES = (("refhmc", kernels), ("refhmc.metrics", metrics), ("refhmc.integrators", integrators))
+# What a dictionary describes, by the parameter that it is given to. A kernel is the outermost one, or that of a block.
+PLACES = {
+    "kernel": ("refhmc", kernels),
+    "metric": ("refhmc.metrics", metrics),
+    "integrator": ("refhmc.integrators", integrators),
+    "base": ("refhmc.integrators", integrators),
+}
 
 
 def known_model(run: Run) -> tuple[str, Model] | None:
-    """Of refhmc's own models with their canonical data the one that the run is of, by its fingerprint, and what the command
-    line calls it; None if it is another."""
+    """Return refhmc's own model with the run's name and fingerprint, and its command-line name; None if there is none."""
     from refhmc import models
 
     for word, make in models.by_name().items():
@@ -28,69 +39,86 @@ def known_model(run: Run) -> tuple[str, Model] | None:
 
 
 def repeated(run: Run) -> str:
-    """Python that draws the run again, bit for bit with the same versions on the same kind of machine.
+    """Return Python that repeats the run, bit for bit with the same versions on the same kind of machine.
 
-    What the run does not hold, a model or kernel that is not refhmc's own, is left as a word with a remark.
+    A model or kernel that is not refhmc's own becomes a name with a comment.
     """
     about, known = run.attributes, known_model(run)
     remarks = []
     if known is None:
         model = "model"
         remarks.append(
-            f"# model: {about.get('model', 'the model')!r} as it was; model.fingerprint() is "
+            f"model: {about.get('model', 'the model')!r} as it was; model.fingerprint() is "
             f"{about.get('model_fingerprint', 'not known')!r}"
         )
     else:
         model = f"refhmc.models.by_name()[{known[0]!r}]()"
     try:
-        kernel = in_python(json.loads(about["kernel"]))
-    except (KeyError, TypeError, ValueError):
+        kernel = call(json.loads(about["kernel"]), "kernel")
+    except (KeyError, TypeError, ValueError, RecursionError):
         kernel = "kernel"
-        remarks.append(f"# kernel: {about.get('kernel', 'as it was')}")
+        remarks.append(f"kernel: {about.get('kernel', 'as it was')!r}")
+    backend, starts = about.get("backend"), about.get("starts", ())
     given = {
         "draws": about.get("draws", run.shape[1]),
         "tune": about.get("tuning_steps"),
         "chains": len(about.get("iterations_per_chain", run.chains)),
-        "random_seed": seed_of(about),
-        "init": "pathfinder" if "pathfinder" in about.get("starts", ()) else None,
-        "backend": None if about.get("backend") in (None, "numba") else about["backend"],
+        "random_seed": int(about["entropy"]) if "entropy" in about else None,
+        "init": "pathfinder" if "pathfinder" in starts else None,
+        "backend": backend if backend in BACKENDS else None,
         "fuse": True if about.get("fused") else None,
         "save_warmup": True if any(name.startswith("warmup_") for name in run.groups) else None,
     }
-    if {"initvals", "warmup"} & set(about.get("starts", ())):
-        remarks.append("# initvals=, or warmup=: as they were")
+    if {"initvals", "warmup"} & set(starts):
+        remarks.append("initvals=, or warmup=: as they were")
     if about.get("stopped_by"):
-        remarks.append(f"# the run was stopped by {about['stopped_by']}; this draws all that was asked for")
-    options = "".join(f"    {key}={value!r},\n" for key, value in given.items() if value is not None)
-    notes = "".join(" ".join(remark.split()) + "\n" for remark in remarks)
+        remarks.append(f"the run was stopped by {about['stopped_by']!r}; this draws all that was asked for")
+    options = "".join(f"    {key}={literal(value)},\n" for key, value in given.items() if value is not None)
+    notes = "".join(f"# {remark}\n" for remark in remarks)
     return f"import refhmc\n\n{notes}result = refhmc.sample(\n    {model},\n    {kernel},\n{options})\n"
 
 
-def seed_of(about: dict[str, Any]) -> int | None:
-    """A seed that is larger than a file's integers is text there."""
-    return None if "entropy" not in about else int(about["entropy"])
+def call(described: Any, parameter: str) -> str:
+    """Return the constructor call of a kernel, metric or integrator that ``kernel_as_json`` describes, without defaults.
 
-
-def in_python(said: Any, name: str = "") -> str:
-    """The text that makes what ``kernel_as_json`` has told of a kernel, a metric or an integrator, defaults left out.
-
-    Raises KeyError for what is not refhmc's own.
+    Raises KeyError, TypeError or ValueError for anything but the name of a class of refhmc, its parameters and literals.
     """
-    if isinstance(said, dict):
-        where, kind = next(
-            ((where, getattr(room, said["name"])) for where, room in PLACES if said["name"] in room.__all__),
-            (None, None),
-        )
-        if kind is None:
-            raise KeyError(said["name"])
-        defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-        given = {key: value for key, value in said.items() if key != "name" and not same(value, defaults.get(key))}
-        return f"{where}.{said['name']}({', '.join(f'{key}={in_python(value, key)}' for key, value in given.items())})"
-    if name == "blocks":
-        pairs = [f"{tuple(block) if isinstance(block, list) else block!r}: {in_python(each)}" for block, each in said]
-        return "{" + ", ".join(pairs) + "}"
-    return repr(said)
+    where, package = PLACES[parameter]
+    name = described["name"]
+    if name not in package.__all__:
+        raise KeyError(name)
+    fields = {field.name: field for field in dataclasses.fields(getattr(package, name)) if field.init}
+    arguments = []
+    for key, value in described.items():
+        if key == "name":
+            continue
+        if key not in fields:
+            raise KeyError(key)
+        if not is_default(value, fields[key].default):
+            arguments.append(f"{fields[key].name}={argument(value, key)}")
+    return f"{where}.{name}({', '.join(arguments)})"
 
 
-def same(value: Any, default: Any) -> bool:
+def argument(value: Any, parameter: str) -> str:
+    """Return the text of one argument: a call, the dictionary of a Gibbs kernel's blocks, or a literal."""
+    if parameter == "blocks":
+        pairs = [(tuple(block) if isinstance(block, list) else block, kernel) for block, kernel in value]
+        return "{" + ", ".join(f"{literal(block)}: {call(kernel, 'kernel')}" for block, kernel in pairs) + "}"
+    return call(value, parameter) if isinstance(value, dict) else literal(value)
+
+
+def literal(value: Any) -> str:
+    """Return the text of None, a bool, a number, a string, or a list or tuple of these. Raises TypeError for others."""
+    if type(value) is float and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if type(value) is list:
+        return f"[{', '.join(map(literal, value))}]"
+    if type(value) is tuple:
+        return f"({''.join(literal(each) + ', ' for each in value).rstrip()})"
+    raise TypeError(f"{type(value).__name__} is not a literal")
+
+
+def is_default(value: Any, default: Any) -> bool:
     return value is None or (type(value) is type(default) and value == default)

@@ -1,6 +1,7 @@
 """A run as one page of HTML that stands by itself: no network, no script, the pictures inside.
 
-Every name and sentence of the run is escaped. The page asks for nothing but a browser, and keeps to the reader's colours.
+Every text of the run is escaped, since the run may be a stranger's file. The page needs only a browser and follows its
+colour scheme.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def report(result: Any, path: Any, model: Model | None = None) -> pathlib.Path:
     text = page(run, known[1] if known else model)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # JSON may hold half a surrogate pair
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -119,7 +120,7 @@ def section(title: str, content: str) -> str:
 
 
 def facts(run: Run) -> Iterator[tuple[str, str]]:
-    """Of the attributes those that a reader asks for, as far as the run has them."""
+    """Yield the attributes that a reader asks for, if the run has them."""
     about = run.attributes
     chains, draws = run.shape
     if "model" in about:
@@ -135,7 +136,7 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
     if "entropy" in about:
         yield "seed", str(about["entropy"])
     if "divergences_per_chain" in about:
-        counts = (sum(about[name]) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
+        counts = (sum(about.get(name, ())) for name in ("divergences_per_chain", "warmup_divergences_per_chain"))
         yield "divergences", "{} in draws, {} in warm-up".format(*counts)
     if about.get("adaptation"):
         yield "warm-up", str(about["adaptation"])
@@ -159,10 +160,10 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def in_words(kernel: Any) -> str:
-    """What the attribute ``kernel`` says, JSON, without what is left to its default."""
+    """Return the kernel, which is JSON, as a short text without the options that are None."""
     try:
         return told(json.loads(kernel))
-    except (TypeError, ValueError):
+    except (ValueError, RecursionError):
         return str(kernel)
 
 

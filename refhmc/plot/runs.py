@@ -13,6 +13,7 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, chains_of
 from refhmc.core.arviz import read_tree
+from refhmc.plot.attributes import checked
 from refhmc.sampling.result import Result
 
 Group = Mapping[str, np.ndarray]
@@ -65,7 +66,7 @@ def run_of(result: Any) -> Run:
         return result
     if isinstance(result, Result):
         learned = [each for each in result.adapted if isinstance(each, Adapted)]
-        return Run(result.groups, result.attributes, list(result.warnings), learned)
+        return Run(result.groups, checked(result.attributes), list(result.warnings), learned)
     if isinstance(result, str | os.PathLike):
         with read_tree(pathlib.Path(result)) as tree:
             return run_of(tree)
@@ -80,11 +81,11 @@ def run_of(result: Any) -> Run:
     said: dict[str, Any] = {}
     for data in datasets.values():
         said = dict(data.attrs) | said
-    attributes = {key: unpacked(value) for key, value in said.items()}
+    attributes = checked({key: unpacked(value) for key, value in said.items()})
     warnings = attributes.pop("warnings", [])
     try:
         learned = chains_of(result)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         learned = []
     return Run(groups, attributes, warnings if isinstance(warnings, list) else [], learned)
 
@@ -115,7 +116,7 @@ def unpacked(value: Any) -> Any:
     if isinstance(value, str) and value.startswith("["):
         try:
             return json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return value
     return value
 

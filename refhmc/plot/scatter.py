@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.plot.canvas import BLACK, BLUE, RED, axes, legend, plain
+from refhmc.plot.canvas import BLACK, BLUE, RED, axes, legend, name_axes
 from refhmc.plot.runs import before, run_of, scalars
 
 SHOWN = 5000  # draws
@@ -44,6 +44,6 @@ def pairs(result: Any, x: str | None = None, y: str | None = None, *, ax: Any = 
         start_y = before(run, ys, names[1], diverging) if len(names) > 1 else np.nonzero(diverging)[1] - 1.0
         label = f"starts of divergences: {int(diverging.sum())}"
         ax.plot(start_x, start_y, "X", color=RED, mec=BLACK, mew=0.4, ms=6, label=label)
-    ax.set(xlabel=plain(names[0]), ylabel=plain(names[1]) if len(names) > 1 else "draw")
+    name_axes(ax, names[0], names[1] if len(names) > 1 else "draw")
     legend(ax)
     return ax

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import is_number
-from refhmc.plot.canvas import BLACK, RED, colour, legend, panels, plain
+from refhmc.plot.canvas import BLACK, RED, colour, legend, name_axes, panels
 from refhmc.plot.runs import Run, names_of, of_few_chains, run_of, scalars
 
 MOST = 6  # rows
@@ -72,7 +72,7 @@ def draw_scalar(along: Any, beside: Any, name: str, values: np.ndarray, truth: t
         beside.axvline(mean, color=BLACK, lw=0.8, label="true mean")
         if sd is not None:
             beside.axvspan(mean - sd, mean + sd, color=BLACK, alpha=0.08, label="true sd")
-    along.set_ylabel(plain(name))
+    name_axes(along, y=name)
     beside.set_yticks([])
     mark_divergences(along, run)
 

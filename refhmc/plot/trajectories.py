@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.models.on_arrays import ModelOnArrays
-from refhmc.plot.canvas import BLACK, BLUE, GREEN, RED, axes, contours, density_contours, legend, limits, plain, plane
+from refhmc.plot.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    RED,
+    axes,
+    contours,
+    density_contours,
+    legend,
+    limits,
+    name_axes,
+    plane,
+)
 
 if TYPE_CHECKING:
     from refhmc.dynamics.hamiltonian import Hamiltonian
@@ -43,7 +55,8 @@ def trajectory(
         ax.plot(xs[-1:], ys[-1:], "s", color=BLACK, ms=7, label="end")
     else:
         ax.plot(xs[last : last + 1], ys[last : last + 1], "X", color=RED, ms=9, label=f"no state after step {last}")
-    ax.set(xlabel=name_of(*first, H), ylabel=name_of(*second, H), xlim=limits(xs), ylim=limits(ys))
+    name_axes(ax, name_of(*first, H), name_of(*second, H))
+    ax.set(xlim=limits(xs), ylim=limits(ys))
     legend(ax)
     return ax
 
@@ -84,7 +97,7 @@ def name_of(of: str, k: int, H: Hamiltonian | None) -> str:
     name = f"{of}{k}"
     if H is None:
         return name
-    named = plain(H.model.names[k])
+    named = H.model.names[k]
     return (
         name if named in (name, f"q[{k}]") else f"{name}  ({named})" if of == "q" else f"{name}  (momentum of {named})"
     )

@@ -17,7 +17,19 @@ from refhmc.integrators import ExplicitTao
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels import nuts
 from refhmc.models.on_arrays import ModelOnArrays
-from refhmc.plot.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, RED, density_contours, legend, limits, panels, plain
+from refhmc.plot.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    density_contours,
+    legend,
+    limits,
+    name_axes,
+    panels,
+)
 
 if TYPE_CHECKING:
     from refhmc.models.base import Model
@@ -211,11 +223,11 @@ def nuts_tree(
 def draw_states(ax: Any, model: Model, made: Tree, coordinates: Sequence[int]) -> None:
     if model.dim == 1:
         xs, ys = made.q[:, 0], made.p[:, 0]
-        ax.set(xlabel=plain(model.names[0]), ylabel="momentum")
+        name_axes(ax, model.names[0], "momentum")
     else:
         j, k = coordinates
         xs, ys = made.q[:, j], made.q[:, k]
-        ax.set(xlabel=plain(model.names[j]), ylabel=plain(model.names[k]))
+        name_axes(ax, model.names[j], model.names[k])
     x, y = limits(xs, share=0.3), limits(ys, share=0.3)
     if model.dim > 1:
         density_contours(ax, model, (j, k), made.q[0], x, y)

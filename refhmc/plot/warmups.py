@@ -92,11 +92,12 @@ def draw_acceptance(ax: Any, run: Run) -> None:
 
 
 def target_of(run: Run) -> float | None:
-    """What the kernel says of ``target_accept``; None where it is the default."""
+    """Return the kernel's ``target_accept``, or None if it has none or uses the default."""
     try:
-        return json.loads(run.attributes["kernel"]).get("target_accept")
-    except (KeyError, TypeError, ValueError, AttributeError):
+        target = json.loads(run.attributes["kernel"]).get("target_accept")
+    except (KeyError, ValueError, AttributeError, RecursionError):
         return None
+    return float(target) if isinstance(target, int | float) else None
 
 
 def draw_windows(ax: Any, run: Run) -> None:

@@ -61,3 +61,21 @@ def test_a_dollar_begins_no_formula():
     figure = refhmc.plot.trace(made_run(d=1, name="$a$_{"))
     assert figure._repr_png_()
     assert figure.axes[0].get_ylabel() == r"\$a\$_{[0]"
+
+
+def test_a_name_is_never_tex():
+    """Even with ``text.usetex``: TeX could read files, and the underscore of ``log_sigma`` would stop it."""
+    import matplotlib
+
+    name = r"\input{/etc/passwd}_%"
+    with matplotlib.rc_context({"text.usetex": True}):
+        figures = [
+            refhmc.plot.trace(made_run(d=1, name=name)),
+            refhmc.plot.pairs(made_run(name=name)).figure,
+            refhmc.plot.overview(made_run(name=name, model=name)),
+        ]
+    for figure in figures:
+        labels = [label for ax in figure.axes for label in (ax.xaxis.label, ax.yaxis.label)]
+        named = [each for each in (*labels, figure._suptitle) if each is not None and name in each.get_text()]
+        assert named
+        assert not any(each.get_usetex() for each in named)

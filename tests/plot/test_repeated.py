@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 
 import numpy as np
 import pytest
 
 import refhmc
 from refhmc.kernels.blocks import kernels_of
-from refhmc.plot.repeated import in_python, known_model, repeated
+from refhmc.plot.repeated import call, known_model, literal, repeated
 from refhmc.plot.runs import run_of
 from refhmc.sampling.assembly import kernel_as_json
 from tests.helpers.made_runs import made_run
@@ -40,12 +42,15 @@ def test_the_run_again():
         refhmc.HMC(integrator=refhmc.integrators.Yoshida(refhmc.integrators.Leapfrog())),
         refhmc.Gibbs({"a": refhmc.NUTS(), ("b", "c"): refhmc.HMC(n_steps=3)}),
         refhmc.DHMC(step_size=0.1, n_steps=5),
+        refhmc.SGLD(step_size=0.1, decay=(100.0, 0.55)),
+        refhmc.SGHMC(step_size=0.1, friction=1.0),
+        refhmc.HMC(metric=refhmc.metrics.SoftAbs(alpha=1.0), integrator=refhmc.integrators.ProjectedTao(omega=1.0)),
     ],
     ids=lambda kernel: kernel_as_json(kernel)[:40],
 )
 def test_kernels_as_python(kernel):
     said = kernel_as_json(kernel)
-    text = in_python(json.loads(said))
+    text = call(json.loads(said), "kernel")
     assert kernel_as_json(eval(text, {"refhmc": refhmc})) == said
     assert "None" not in text
     assert kernels_of(kernel)
@@ -61,6 +66,100 @@ def test_what_is_not_known_is_left_as_a_word():
     assert len(remarks) == 2
     assert "evil" in remarks[0]
     assert known_model(run_of(run)) is None
+
+
+CODE = "__import__('os').system('x')"
+NAMES = {"refhmc", "model", "kernel", "float"}
+
+
+def code_of(run):
+    """The names and attributes that a run's text uses; every other word of it is a literal or a keyword."""
+    tree = ast.parse(repeated(run_of(run)))
+    assert [type(each) for each in tree.body] == [ast.Import, ast.Assign]
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    known = {
+        *refhmc.kernels.__all__,
+        *refhmc.metrics.__all__,
+        *refhmc.integrators.__all__,
+        "sample",
+        "by_name",
+        "float",
+    }
+    for function in called:
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "()")
+        assert name in known | {"()"}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"result"}
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"name": "NUTS", f"step_size={CODE}, max_treedepth": 3},
+        {"name": f"NUTS({CODE}) or refhmc.NUTS"},
+        {"name": "NUTS", "step_size": {"name": CODE}},
+        {"name": "NUTS", "metric": {"name": "Dense", f"covariance={CODE}, x": [[1.0]]}},
+        {"name": "NUTS", "metric": {"name": "Leapfrog"}},  # not a metric
+        {"name": "Leapfrog"},  # not a kernel
+        {"name": "NUTS", "max_treedepth": [1, {"name": CODE}]},
+        {"name": "NUTS", "__class__": 1},
+        {"name": "Gibbs", "blocks": [[{CODE: 1}, {"name": "NUTS"}]]},
+        {"name": "Gibbs", "blocks": [[["a", "b"], {"name": "NUTS", CODE: 1}]]},
+        {"name": "Gibbs", "blocks": {"a": {"name": "NUTS"}}},
+        {"name": ["NUTS"]},
+        {"name": "KERNELS"},
+        {"name": "__all__"},
+        [CODE],
+        CODE,
+        7,
+        None,
+    ],
+    ids=str,
+)
+def test_a_kernel_that_is_not_one_of_refhmc_becomes_a_comment(kernel):
+    run = made_run()
+    run.attributes["kernel"] = json.dumps(kernel)
+    text = repeated(run_of(run))
+    assert "    kernel,\n" in text
+    assert code_of(run) <= NAMES
+
+
+@pytest.mark.parametrize(
+    "value",
+    [CODE, f"\n{CODE}\n", f"'\r{CODE}\u2028{CODE}\x85", [CODE], {CODE: CODE}, -1, 1e400, "[" * 50_000, "9" * 5000],
+    ids=["text", "lines", "other line ends", "list", "dictionary", "negative", "infinite", "deep", "long"],
+)
+def test_code_in_an_attribute_stays_a_quoted_comment(value, monkeypatch):
+    """Every attribute in turn, of a result in memory and as a file holds it."""
+    monkeypatch.setattr("refhmc.plot.repeated.known_model", lambda run: None)  # it makes every model
+    run = made_run()
+    for key in [*run.attributes, "fused"]:
+        other = refhmc.Result(run.groups, {**run.attributes, key: value})
+        for about in (other, other.to_arviz()):
+            assert code_of(about) <= NAMES
+            for line in repeated(run_of(about)).splitlines():
+                assert CODE not in line or line.startswith("# ")
+
+
+def test_literals_are_written_as_python_reads_them():
+    """Numbers that are not finite, too, and strings with every kind of quote and line end."""
+    for value in (
+        None,
+        True,
+        -3,
+        2**70,
+        0.1,
+        float("inf"),
+        float("-inf"),
+        "a'\"\n\r\x85\u2028\\",
+        [1, ["b", None]],
+        ("a", 2),
+        (),
+    ):
+        assert eval(literal(value)) == value
+    assert math.isnan(eval(literal(float("nan"))))
+    for value in (np.float64(1.0), {"a": 1}, object(), [object()], CODE.encode()):
+        with pytest.raises(TypeError):
+            literal(value)
 
 
 def test_a_model_of_the_same_name_is_not_taken_for_it():

@@ -90,6 +90,16 @@ def test_names_do_no_harm(tmp_path):
     assert {tag for tag, _, _ in page.elements} <= TAGS
 
 
+@pytest.mark.parametrize("value", [EVIL, "\x00 \x1b[2J \u202e", -1, [EVIL, "\ud800"], {"a": [EVIL]}], ids=str)
+def test_a_file_with_attributes_of_other_types_is_reported(value, tmp_path):
+    """A stranger's file may hold anything: the page is written, and markup in it is text."""
+    run = made_run(draws=6, d=1, warnings=[value])
+    run.attributes.update(dict.fromkeys([*run.attributes, "fused", "adaptation", "compilation_time"], value))
+    text, page = page_of(run.to_arviz(), tmp_path)
+    assert "<script" not in text
+    assert {tag for tag, _, _ in page.elements} <= TAGS
+
+
 @pytest.mark.sweep
 def test_what_it_says(tmp_path):
     run = made_run(chains=3, draws=50, warnings=["First: do this.", "Second."])
