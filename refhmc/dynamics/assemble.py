@@ -75,9 +75,11 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     for a metric or an integrator of somebody's own whose options or rows cannot be."""
     metric, integrator = resolve(metric, integrator)
     part = getattr(integrator, "base", integrator)
-    vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))
+    follows_parts = getattr(part, "follows_parts", False)
+    functions = model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric)
+    vecs, mats = metric.stacks(model, getattr(part, "constant_metric", False))  # large: after what the model may lack
     options = options_of(metric, integrator)
-    rows, follows_parts = np.zeros((part.layout.n_vectors, model.dim)), getattr(part, "follows_parts", False)
+    rows = np.zeros((part.layout.n_vectors, model.dim))
     if hasattr(part, "rows_for"):
         rows = part.rows_for(model, metric)
     if follows_parts:
@@ -94,7 +96,7 @@ def make_dynamics(model: Model, metric: Any, integrator: Any) -> Dynamics:
     return Dynamics(
         metric,
         integrator,
-        model.core.tuple_for_changes if follows_parts else model.core.tuple_for(metric),
+        functions,
         (
             types.SMOOTH,
             metric.refresh,

@@ -48,8 +48,9 @@ def MLP(
     dtype : float32 for layers in single precision; log density and prior stay in double.
     batch : rows of data that are in memory at a time, 1,000 by default; ``model.split(M)`` is another matter.
 
-    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order; the full matrices and tensors as
-    far as 2^27 numbers hold them. Raises ShapeError and ValueError for data that do not fit.
+    Variables: ``W1`` (outputs, inputs), ``b1``, ``W2``, ... All derivatives to third order. A derivative with an array of more
+    than 2^27 numbers (1 GiB) is absent: matrices above 11,585 weights, third-order tensors above 512. Asking for it raises
+    MissingDerivativeError with its memory. Raises ShapeError and ValueError for data that do not fit.
     """
     if len(widths) < 2:
         raise ValueError(f"widths must be two or more, got {widths!r}")

@@ -416,6 +416,60 @@ def test_memory_is_that_of_a_batch():
     assert peak(640, 80) > 4 * small
 
 
+def peak_of(model, key, *arguments):
+    """The most bytes that a derivative takes, by NumPy's own account."""
+    tracemalloc.start()
+    getattr(model, key)(*arguments)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return used
+
+
+@pytest.mark.parametrize("key", ["fisher", "fisher_trace"])
+def test_the_memory_of_the_fisher_metric_is_bounded(key, monkeypatch):
+    """961 weights: an array with a number for each pair of directions and each unit of a layer would take 220 MB."""
+    monkeypatch.setattr("refhmc.models.networks.network.LARGEST", 2**16)
+    model = refhmc.models.MLP([1, 30, 30, 1], images(2, (1,)), [0.5, 1.0], batch=1)
+    q, d = a_place(model, 3), model.dim
+    arguments = () if key == "fisher" else (np.eye(d),)
+    matrix = 8 * d**2
+    assert peak_of(model, key, q, *arguments) < 3 * matrix + 20 * 8 * 2**16
+
+
+def test_the_memory_of_the_fisher_derivative_is_that_of_the_tensor_and_a_block(monkeypatch):
+    monkeypatch.setattr("refhmc.models.networks.network.LARGEST", 2**14)
+    model = refhmc.models.MLP([1, 40, 1], images(2, (1,)), [0.5, 1.0], batch=1)
+    d = model.dim
+    assert peak_of(model, "fisher_derivative", a_place(model, 3)) < 2 * 8 * d**3 + 20 * 8 * 2**14
+
+
+@any_network
+def test_the_fisher_metric_does_not_depend_on_the_blocks(name, monkeypatch):
+    """One direction at a time, to rounding."""
+    model = MODELS[name]()
+    q, M = a_place(model, 3), np.random.default_rng(2).normal(size=(model.dim, model.dim))
+
+    def values():
+        return model.fisher(q), model.fisher_derivative(q), model.fisher_trace(q, M)
+
+    whole = values()
+    monkeypatch.setattr("refhmc.models.networks.network.LARGEST", 1)
+    for one, other in zip(values(), whole, strict=True):
+        assert_close(one, other, 1e-12)
+
+
+def test_a_derivative_that_is_too_large_is_rejected_with_its_memory():
+    """A metric asks before it makes its own matrices, 42 GiB here."""
+    cnn = refhmc.models.CNN(np.zeros((3, 28, 28)), [0, 1, 2])
+    for ask in (lambda: cnn.require("fisher_trace", "this"), lambda: refhmc.Hamiltonian(cnn, refhmc.metrics.Fisher())):
+        with pytest.raises(MissingDerivativeError, match=r"with 37,683 weights an array of it takes 10\.6 GiB"):
+            ask()
+    mlp = refhmc.models.MLP([1, 60, 60, 1], np.zeros((3, 1)), np.zeros(3))
+    assert mlp.has("fisher_trace")
+    with pytest.raises(MissingDerivativeError, match=r"with 3,841 weights an array of it takes 422\.2 GiB"):
+        mlp.require("fisher_derivative", "this")
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
 @pytest.mark.filterwarnings("error")

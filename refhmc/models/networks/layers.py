@@ -119,13 +119,15 @@ def weights_bar(x: Expansion, y_bar: Expansion) -> tuple[Expansion, Expansion]:
 
 
 def joined(matrix: Expansion, b: Expansion) -> Expansion:
-    """Both in one vector, (..., size)."""
+    """Return both in one vector, (..., size). An entry of ``b`` may be zero where that of the matrix is not."""
+    size = b[0].shape[-1]
 
     def join(W: Array | None, b: Array | None) -> Array | None:
-        if W is None or b is None:
+        if W is None:
             return None
-        flat = reshaped(W, 2, W.shape[-2] * W.shape[-1])
-        return namespace(W).concat([flat, namespace(b).broadcast_to(b, (*flat.shape[:-1], b.shape[-1]))], axis=-1)
+        xp, flat = namespace(W), reshaped(W, 2, W.shape[-2] * W.shape[-1])
+        shape = (*flat.shape[:-1], size)
+        return xp.concat([flat, xp.zeros(shape, dtype=W.dtype) if b is None else xp.broadcast_to(b, shape)], axis=-1)
 
     return tuple(map(join, matrix, b))
 

@@ -19,8 +19,7 @@ from refhmc.models.networks.layers import Activation
 from refhmc.models.networks.network import NetworkOnArrays, Posterior
 
 IN_PYTHON = "a network is a chain of matrix products, which NumPy does"
-# Numbers in the largest derivative that is made: beyond it a model has none. 2^27 are one GiB.
-MOST = 2**27
+MOST = 2**27  # numbers in the largest array of a derivative, one GiB; a model lacks those that need more
 ROWS_AT_ONCE = 1000  # numbers of data in a batch, by default, are those of so many rows
 
 
@@ -120,11 +119,9 @@ def network_model(
     )
     posterior = Posterior(of.layers, of.likelihood, precisions, of.dtype, of.batch)
     d = posterior.dim
-    makes = {order: d**order <= MOST for order in (2, 3)}
-    why = f"with {d:,} weights it would have more than 2^27 numbers"
-    full = ("hessian", "fisher", "third_derivative", "fisher_derivative", "trace", "fisher_trace")
-    order_of = dict(zip(full, (2, 2, 3, 3, 2, 2), strict=True))
-    derivatives: dict[str, Any] = {key: getattr(posterior, key) if makes[order_of[key]] else None for key in full}
+    order_of = {"hessian": 2, "fisher": 2, "third_derivative": 3, "fisher_derivative": 3, "trace": 2, "fisher_trace": 2}
+    absent = {key: too_large(d, order) for key, order in order_of.items() if d**order > MOST}
+    derivatives: dict[str, Any] = {key: None if key in absent else getattr(posterior, key) for key in order_of}
     return Model(
         d,
         posterior.log_density,
@@ -137,13 +134,18 @@ def network_model(
         name=of.name,
         initial=partial(random_weights, of),
         in_python=IN_PYTHON,
-        absent={key: why for key in full if not makes[order_of[key]]},
+        absent=absent,
         n_rows=len(X),
         part=partial(share_of, of, X, y, share, names),
         outputs=partial(outputs_of, of, posterior),
         likelihood=of.likelihood,
         on_arrays=partial(NetworkOnArrays, of.layers, of.likelihood, precisions, of.dtype, of.name, X, y),
     )
+
+
+def too_large(d: int, order: int) -> str:
+    """Return why d weights have no derivative with d^order numbers in an array."""
+    return f"with {d:,} weights an array of it takes {d**order / 2**27:,.1f} GiB, and the limit is {MOST / 2**27:g} GiB"
 
 
 def share_of(

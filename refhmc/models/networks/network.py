@@ -15,7 +15,11 @@ Fisher metric (Gauss-Newton): with J_i = df/dw_i, by the forward half alone, and
     G_ij = sum_n J_i' V J_j + lambda_i delta_ij
     dG_ij/dw_k = sum_n J_ik' V J_j + J_i' V J_jk + J_i' V_k J_j          J_ik = d^2 f / dw_i dw_k
 
-Sums over the data run in batches, one after another: the memory is that of one batch. In float32 the weights, the data and the
+The trace of its derivative needs no J_ik. Backward along u = e_i from the outputs' derivatives f_bar = V (M J + M' J)_i and
+f_bar_u = J_i' V_f (M J)_i, which are held fixed, gives f_bar' J_ik + f_bar_u' J_k. The sum over i is the trace.
+
+Sums over the data run in batches, and passes along many directions in blocks, one after another. An array has the numbers of
+one batch, of ``LARGEST``, or of one row along one direction, whichever is most. In float32 the weights, the data and the
 layers' arithmetic are of single precision, sums over batches, the log density and the prior of double precision.
 """
 
@@ -29,13 +33,13 @@ from typing import Any
 import numpy as np
 
 from refhmc.models.networks.expansion import Expansion, constant, linear
-from refhmc.models.networks.layers import Convolution
+from refhmc.models.networks.layers import Convolution, reshaped
 from refhmc.models.networks.likelihoods import slope
 from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, keep_what_is_freed, where_finite
 from refhmc.numerics import batched
 from refhmc.numerics.batched import Array, namespace
 
-# Of a pass along many directions at once: so many numbers at most in an array.
+# The most numbers in an array of a pass along many directions at once, as long as one direction allows it.
 LARGEST = 2**22
 
 
@@ -73,6 +77,22 @@ def stacked(w_bars: list[Expansion], k: int) -> Array:
         for part, size in zip(parts, sizes, strict=True)
     ]
     return whole[0] if len(whole) == 1 else xp.concat(whole, axis=-1)
+
+
+def fisher_bar(likelihood: Any, f: Array, J: Array, M: Array) -> Expansion:
+    """Return V (M J + M' J)_i and J_i' V_f (M J)_i, the second None if V does not depend on f.
+
+    f is (..., n, outputs), J (..., d, n, outputs) and M (..., d, d).
+    """
+    xp = namespace(J)
+    flat = reshaped(J, 2, J.shape[-2] * J.shape[-1])
+    MJ, both = (xp.reshape(A, J.shape) for A in (M @ flat, M @ flat + batched.transpose(M) @ flat))
+    eye, slopes = xp.eye(f.shape[-1], dtype=f.dtype), []
+    for k in range(f.shape[-1]):
+        V_k = likelihood.information(likelihood.mean((f, xp.broadcast_to(eye[k, ...], f.shape))), (MJ, None))[1]
+        slopes.append(None if V_k is None else xp.sum(J * V_k, axis=-1))
+    bent = None if slopes[0] is None else xp.stack(slopes, axis=-1)
+    return likelihood.information(likelihood.mean((f,)), (both,))[0], bent
 
 
 class NetworkOnArrays(TextOnArrays):
@@ -151,37 +171,30 @@ class NetworkOnArrays(TextOnArrays):
         xp = namespace(q)
         return where_finite(q, xp.sum(self.gradient_along(q, xp.eye(self.dim, dtype=q.dtype), M), axis=-2), 1)
 
-    def jacobian(self, q: Array, X: Array, *directions: Array | None) -> Expansion:
-        """f and its derivatives, in the dtype of q."""
-        order = 1 + len(directions) // 2
-        f, _ = forward(self.layers, self.weights(q, *directions), constant(X, order))
-        return linear(lambda x: namespace(q).astype(x, q.dtype, copy=False), f)
+    def with_jacobian(self, q: Array, X: Array) -> tuple[Array, Array, list]:
+        """Return f (..., 1, n, outputs) and J (..., d, n, outputs) in the dtype of q, and what each layer keeps."""
+        xp = namespace(q)
+        w = self.weights(q[..., None, :], xp.eye(self.dim, dtype=q.dtype))
+        outputs, kept = forward(self.layers, w, constant(X, 1))
+        f, J = linear(lambda x: xp.astype(x, q.dtype, copy=False), outputs)
+        return f, xp.broadcast_to(J, (*q.shape, *J.shape[-2:])), kept
 
     def fisher(self, q: Array) -> Array:
-        xp, d = namespace(q), self.dim
-        G = self.prior(q)
+        xp, G = namespace(q), self.prior(q)
         for X, _ in self.batches(math.prod(q.shape)):
-            f, J = self.jacobian(q[..., None, :], X, xp.eye(d, dtype=q.dtype))
+            f, J, _ = self.with_jacobian(q, X)
             VJ = self.likelihood.information(self.likelihood.mean((f,)), (J,))[0]
             J, VJ = (xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1])) for a in (J, VJ))
             G = G + J @ batched.transpose(VJ)
         return where_finite(q, G, 2)
 
     def fisher_trace(self, q: Array, M: Array) -> Array:
-        xp, d = namespace(q), self.dim
-        eye = xp.eye(d, dtype=q.dtype)
-        total = xp.zeros_like(q)
-        for X, _ in self.batches(math.prod(q.shape) * d):  # axes after those of q: k, i, rows, outputs
-            f, J, f_k, J_k = self.jacobian(q[..., None, None, :], X, eye, eye[:, None, :], None)
-            shape = (*q.shape[:-1], d, d, *f.shape[-2:])
-            J = xp.broadcast_to(J, (*q.shape[:-1], 1, *shape[-3:]))
-            J_k = xp.zeros(shape, dtype=q.dtype) if J_k is None else xp.broadcast_to(J_k, shape)
-            mixed = tuple(
-                xp.reshape(M[..., None, :, :] @ xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1])), a.shape)
-                for a in (J, J_k)
-            )
-            VMJ, VMJ_k = self.likelihood.information(self.likelihood.mean((f, f_k)), mixed)
-            total = total + xp.sum(J_k * VMJ + J * VMJ_k, axis=(-3, -2, -1))
+        xp, total = namespace(q), namespace(q).zeros_like(q)
+        for X, _ in self.batches(math.prod(q.shape)):
+            f, J, kept = self.with_jacobian(q, X)
+            f_bar = self.weights(*fisher_bar(self.likelihood, f, J, M))
+            more = stacked(backward(self.layers, kept, f_bar), 1)
+            total = total + xp.sum(xp.broadcast_to(more, (*q.shape, self.dim)), axis=-2, dtype=q.dtype)
         return where_finite(q, total, 1)
 
 
@@ -274,71 +287,88 @@ class Posterior:
         """H(q) v, (..., d), for v (..., d)."""
         return self.gradient_along(q, data, np.asarray(v, dtype=float)) - self.precisions * v
 
-    def in_blocks(self, data: tuple) -> Iterator[slice]:
-        """The directions, so many at a time that an array of one batch has at most ``LARGEST`` numbers."""
-        width = max(int(np.prod(data[0].shape[1:])), *(layer.size for layer in self.layers), 1)
-        n = max(1, LARGEST // (width * min(len(data[0]), self.batch)))
+    def in_blocks(self, numbers: int) -> Iterator[slice]:
+        """Yield the directions in slices. An array has ``numbers`` for each direction, and at most ``LARGEST``."""
+        n = max(1, LARGEST // numbers)
         for start in range(0, self.dim, n):
             yield slice(start, min(start + n, self.dim))
 
+    def numbers(self, data: tuple) -> int:
+        """Return about how many numbers an array of one batch has for each direction."""
+        width = max(int(np.prod(data[0].shape[1:])), *(layer.size for layer in self.layers), 1)
+        return width * min(len(data[0]), self.batch)
+
     def hessian(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """(d, d), row i of it H e_i."""
-        for rows in self.in_blocks(data):
+        for rows in self.in_blocks(self.numbers(data)):
             out[rows] = self.hessian_product(q, data, unit_vectors(rows, self.dim))
 
     def third_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """(d, d, d), [i, j] of it g_uv with u = e_i, v = e_j."""
         for i in range(self.dim):
             u = unit_vectors(slice(i, i + 1), self.dim)[0]
-            for rows in self.in_blocks(data):
+            for rows in self.in_blocks(self.numbers(data)):
                 out[i, rows] = self.gradient_along(q, data, u, unit_vectors(rows, self.dim))
 
     def trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
         """sum_ij M_ij T_ijk"""
         out[:] = 0.0
-        for rows in self.in_blocks(data):
+        for rows in self.in_blocks(self.numbers(data)):
             out += np.sum(self.gradient_along(q, data, unit_vectors(rows, self.dim), M[rows]), axis=0)
 
-    def jacobian(self, w: Expansion, X: np.ndarray, order: int) -> Expansion:
-        """f and its derivatives, with ``order`` directions, in float64."""
-        return linear(lambda x: x.astype(float), forward(self.layers, w, constant(X, order))[0])
+    def along(self, q: np.ndarray, *directions: np.ndarray | None) -> Expansion:
+        """Return the weights with directions, in the dtype of the layers."""
+        return linear(lambda x: x.astype(self.dtype), (q, *directions))
+
+    def most_numbers(self, X: np.ndarray) -> int:
+        """Return the most numbers that an array has for each direction on these rows."""
+        return max(len(X) * width(self.layers, X.shape[1:]), self.dim)
+
+    def jacobian(self, q: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return f (n, outputs) and J (d, n, outputs), in float64."""
+        J: Any = None
+        for rows in self.in_blocks(self.most_numbers(X)):
+            f, part = forward(self.layers, self.along(q, unit_vectors(rows, self.dim)), constant(X, 1))[0]
+            J = np.empty((self.dim, *f.shape)) if J is None else J
+            J[rows] = part
+        return f.astype(float), J
 
     @quiet
     def fisher(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """G(q), (d, d)"""
-        w = (q.astype(self.dtype), np.eye(self.dim, dtype=self.dtype))
         out[:] = np.diag(self.precisions)
         for X, _ in self.batches(data, self.dim):
-            f, J = self.jacobian(w, X, 1)
+            f, J = self.jacobian(q, X)
             VJ = self.likelihood.information(self.likelihood.mean((f,)), (J,))[0]
             out += J.reshape(self.dim, -1) @ VJ.reshape(self.dim, -1).T
-
-    def bent(self, q: np.ndarray, data: tuple, a: np.ndarray) -> Iterator[tuple]:
-        """By batches: J, J_k, (V a.J) and (V a.J)_k, where a.J is sum_j a_ij J_j; axes i or (k, i), then (n, outputs)."""
-        eye = np.eye(self.dim, dtype=self.dtype)
-        w = (q.astype(self.dtype), eye, eye[:, None], None)
-        for X, _ in self.batches(data, self.dim**2):
-            f, J, f_k, J_k = self.jacobian(w, X, 2)
-            assert J is not None
-            if J_k is None:  # the outputs are linear in the weights
-                J_k = np.zeros((1, 1, 1, 1))
-            mixed = (np.tensordot(a, J, 1), np.einsum("ij,kj...->ki...", a, np.broadcast_to(J_k, (self.dim, *J.shape))))
-            yield J, J_k, *self.likelihood.information(self.likelihood.mean((f, f_k)), mixed)
 
     @quiet
     def fisher_derivative(self, q: np.ndarray, data: tuple, out: np.ndarray) -> None:
         """(d, d, d), [i, j, k] = dG_ij / dw_k"""
         out[:] = 0.0
-        for J, J_k, VJ, VJ_k in self.bent(q, data, np.eye(self.dim)):
-            J_k = np.broadcast_to(J_k, (self.dim, *J.shape))
-            out += np.einsum("kino,jno->ijk", J_k, VJ) + np.einsum("ino,kjno->ijk", J, VJ_k)
+        eye = np.eye(self.dim)
+        for X, _ in self.batches(data, self.dim**2):
+            for rows in self.in_blocks(self.dim * self.most_numbers(X)):
+                w = self.along(q, eye, unit_vectors(rows, self.dim)[:, None], None)
+                f, J, f_k, J_k = linear(lambda x: x.astype(float), forward(self.layers, w, constant(X, 2))[0])
+                if J_k is None:  # the outputs are linear in the weights
+                    J_k = np.zeros(1)
+                J_k = np.broadcast_to(J_k, (len(f_k), *J.shape))
+                VJ, VJ_k = self.likelihood.information(self.likelihood.mean((f, f_k)), (J, J_k))
+                out[:, :, rows] += np.einsum("kino,jno->ijk", J_k, VJ) + np.einsum("ino,kjno->ijk", J, VJ_k)
 
     @quiet
     def fisher_trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
         """sum_ij M_ij dG_ij / dw_k"""
         out[:] = 0.0
-        for J, J_k, VMJ, VMJ_k in self.bent(q, data, M):
-            out += np.sum(J_k * VMJ, axis=(1, 2, 3)) + np.sum(J * VMJ_k, axis=(1, 2, 3))
+        for X, _ in self.batches(data, self.dim):
+            f_bar = fisher_bar(self.likelihood, *self.jacobian(q, X), M)
+            for rows in self.in_blocks(self.most_numbers(X)):
+                w = self.along(q, unit_vectors(rows, self.dim))
+                kept = forward(self.layers, w, constant(X, 1))[1]
+                part = linear(lambda x, rows=rows: x[rows].astype(self.dtype), f_bar)  # type: ignore[misc]
+                more = stacked(backward(self.layers, kept, part), 1)
+                out += np.sum(np.broadcast_to(more, (len(w[1]), self.dim)), axis=0, dtype=float)
 
 
 def unit_vectors(rows: slice, d: int) -> np.ndarray:
