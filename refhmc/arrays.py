@@ -11,8 +11,8 @@ Each stands in the file of what it is the text of, above the compiled one, which
 steps through them. A chain that a solver fails for, or that has no metric where it stands, is NaN from there on, and no other
 chain is touched. (NumPy then warns of what is not a number; ``np.errstate(all="ignore")`` silences it.)
 
-The steps of the implicit integrators do not try the way back (``reversibility_check``), and are solved by fixed-point
-iteration alone.
+The steps of the implicit integrators have no reversibility check. The functions of this module solve them by plain fixed-point
+iteration; the step that an integrator's ``on_arrays()`` returns uses the integrator's ``solver`` and its options.
 """
 
 from __future__ import annotations

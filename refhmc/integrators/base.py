@@ -11,6 +11,7 @@ from refhmc.core.arguments import is_number, one_of, whole_number
 from refhmc.core.point import POINT_ROWS
 from refhmc.core.records import Layout
 from refhmc.numerics import batched
+from refhmc.numerics.batched_anderson import accelerated
 
 LEAST_TOLERANCE = 1e-14  # a coordinate of size 1 has its last bits at 2e-16; the sums that make it lose some
 REVERSAL_TOLERANCES = 100
@@ -96,5 +97,12 @@ class Implicit:
 
     @property
     def fixed_point(self) -> Callable:
-        """The solver of its text on arrays: fixed-point iteration, whatever ``solver`` is, to the same tolerance."""
-        return partial(batched.fixed_point, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        """The solver of the array implementation, with the same options as the compiled one."""
+        options = self.options()
+        memory = int(options["anderson_memory"])
+        return partial(
+            batched.fixed_point,
+            tolerance=self.tolerance,
+            max_iterations=int(options["max_iterations"]),
+            accelerate=partial(accelerated, memory=memory) if memory else None,
+        )

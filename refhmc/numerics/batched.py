@@ -155,16 +155,36 @@ def fixed_point(
     max_iterations: int = 100,
     record: Callable | None = None,
     blame: Callable | None = None,
+    accelerate: Callable | None = None,
 ) -> Array:
-    """x = equation(x, *known), from ``start`` by x_{k+1} = equation(x_k, *known), until no coordinate of a row changes by more
-    than the tolerance, or its last bits.
+    """Solve x = equation(x, *known) row by row, from ``start`` by x_{k+1} = equation(x_k, *known).
 
-    A row that has converged, or is not finite, stays as it is; when fewer than half of the rows go on, these go on by
-    themselves. NaN in those that have not converged after ``max_iterations``. ``record(solved, iterations, residual)`` is told
-    of each row whether it was solved, after how many iterations, and its last change, (...). Where an image is not finite,
-    ``blame()`` is asked of which of the rows that the equation was last asked for it was the metric; ``record`` is told, too.
+    A row stops when no coordinate changes by more than the tolerance or its last bits, or when it is not finite. When fewer
+    than half of the rows continue, only these are evaluated.
+
+    Parameters
+    ----------
+    equation : callable
+        Maps x (..., d) and the arrays ``known`` to an array (..., d).
+    start : array (..., d)
+    *known : arrays
+        What the equation needs beside x, with the rows of x or without rows.
+    tolerance : float, default 1e-6
+    max_iterations : int, default 100
+    record : callable, optional
+        Called with arrays (...): whether each row is solved, its iterations, and its last change.
+    blame : callable, optional
+        Returns the rows, of those last evaluated, in which the metric is the reason that an image is not finite. ``record``
+        is called with these rows, too.
+    accelerate : callable, optional
+        Makes the next iterate, as :func:`refhmc.numerics.batched_anderson.accelerated` does. The image by default.
+
+    Returns
+    -------
+    array (..., d)
+        The solutions, NaN in rows that are not solved after ``max_iterations``.
     """
-    x, *found, blamed = iterated(equation, start, known, tolerance, max_iterations, blame)
+    x, *found, blamed = iterated(equation, start, known, tolerance, max_iterations, blame, accelerate)
     solved = found[0]
     if record is not None:
         record(*found, *(() if blame is None else (blamed,)))
@@ -173,10 +193,17 @@ def fixed_point(
 
 
 def iterated(
-    equation: Callable, x: Array, known: Sequence, tolerance: float, most: int, blame: Callable | None = None
+    equation: Callable,
+    x: Array,
+    known: Sequence,
+    tolerance: float,
+    most: int,
+    blame: Callable | None = None,
+    accelerate: Callable | None = None,
+    history: Any = None,
 ) -> tuple:
-    """The last iterates (..., d); whether they are solutions, the iterations, the last change of those that are, whether the
-    metric is to blame, (...)"""
+    """Return the last iterates (..., d), and of each row (...) whether it is solved, its iterations, the last change if it is
+    solved, and whether the metric is to blame. ``history`` is what ``accelerate`` has returned last."""
     xp = namespace(x)
     going = xp.ones(x.shape[:-1], dtype=xp.bool)
     blamed = ~going
@@ -185,13 +212,18 @@ def iterated(
         image = equation(x, *known)
         change = xp.abs(image - x)
         close = xp.all((change <= tolerance) | (change <= LAST_BITS * xp.abs(x)), axis=-1)
-        x = xp.where(going[..., None], image, x)
+        following, broken = image, going & ~xp.all(xp.isfinite(image), axis=-1)
+        if accelerate is not None:
+            following, history, back = accelerate(x, image, ~broken, history)
+            following, broken = xp.where(close[..., None], image, following), broken & ~back
+        x = xp.where(going[..., None], following, x)
         solved = solved | (going & close)
         iterations = xp.where(going, iterations + 1, iterations)
         residual = xp.where(going & close, xp.max(change, axis=-1), residual)
-        broken = going & ~xp.all(xp.isfinite(image), axis=-1)
         if blame is not None and xp.any(broken):
             blamed = blamed | (broken & blame())
+        if accelerate is not None:
+            broken = broken | ~xp.all(xp.isfinite(x), axis=-1)
         going = going & ~close & ~broken
         n = int(xp.sum(xp.astype(going, xp.int64)))
         if n == 0:
@@ -199,7 +231,9 @@ def iterated(
         if 2 * n < going.size and k < most:
             (rows,) = xp.nonzero(xp.reshape(going, (-1,)))
             some = [rows_of(value, going.shape, rows) for value in (x, *known)]
-            rest = iterated(equation, some[0], some[1:], tolerance, most - k, blame)
+            if history is not None:
+                history = history.of_rows(functools.partial(rows_of, shape=going.shape, rows=rows))
+            rest = iterated(equation, some[0], some[1:], tolerance, most - k, blame, accelerate, history)
             x, solved = in_place_of(going, rest[0], x), in_place_of(going, rest[1], solved)
             iterations = in_place_of(going, rest[2], 0 * iterations) + iterations
             residual, blamed = in_place_of(going, rest[3], residual), in_place_of(going, rest[4], blamed)

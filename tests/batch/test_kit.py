@@ -77,7 +77,7 @@ def one_uniform(monkeypatch):
 def goes_on(monkeypatch):
     """A chain whose solve has converged goes on as long as another's does."""
 
-    def together(equation, x, known, tolerance, most, blame):
+    def together(equation, x, known, tolerance, most, *_):
         for _ in range(most):
             image = equation(x, *known)
             change, x = np.max(np.abs(image - x), axis=-1), image

@@ -97,6 +97,30 @@ CASES = {
 }
 
 
+def test_the_default_projection_accepts_as_the_compiled_one():
+    """300 chains of the banana at draws of it, each on its own numbers: at most three acceptance probabilities differ.
+
+    A step's end is known to the solver's tolerance, which decides near the edge of solvability: 1 of 300 here. With plain
+    iteration in its place, 139 differ.
+    """
+    integrator, rng = ProjectedTao(omega=1.0), np.random.default_rng(3)
+    kernel = HMC(step_size=0.1, n_steps=5, metric=SoftAbs(alpha=1.0), integrator=integrator)
+    box = rng.uniform([-3, -2.5], [3, 2.5], (200_000, 2))
+    weights = np.exp(ModelOnArrays(BANANA).log_density(box))
+    q = box[rng.choice(len(box), 300, p=weights / weights.sum())]
+    normals, uniforms = rng.normal(size=q.shape), rng.random((300, 20))
+    with np.errstate(all="ignore"):
+        stats = refhmc.arrays.transitions(BANANA, kernel, q, normals, uniforms).stats
+        p = refhmc.arrays.hamiltonian(BANANA, kernel.metric).draw_momentum(q, normals)
+    H, accepted = refhmc.Hamiltonian(BANANA, kernel.metric), np.zeros(300)
+    for k in range(300):
+        path = refhmc.integrate(H, integrator, q[k], p[k], step_size=0.1, n_steps=5)
+        if len(path.energy) == 6 and path.converged.all():
+            accepted[k] = min(1.0, np.exp(path.energy[0] - path.energy[-1]))
+    assert 0.5 < accepted.mean() < 0.8
+    assert np.sum(~(np.abs(np.nan_to_num(stats["acceptance_rate"]) - accepted) < 1e-4)) <= 3
+
+
 SOME = ["hmc, both jitters", "hmc, randomised split", "nuts, too large"]
 MORE = ["nuts"]
 

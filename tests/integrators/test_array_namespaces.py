@@ -40,6 +40,7 @@ INTEGRATORS = [
     ImplicitMidpoint(),
     ImplicitMidpoint(variant="midpoint"),
     GeneralizedLeapfrog(),
+    GeneralizedLeapfrog(solver="anderson"),
     ExplicitTao(omega=2.0),
     ProjectedTao(omega=0.5),
     Suzuki(ImplicitMidpoint()),

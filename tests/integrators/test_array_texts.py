@@ -45,6 +45,7 @@ from refhmc.metrics import (
     Tridiagonal,
 )
 from refhmc.numerics import batched
+from refhmc.numerics.batched_anderson import accelerated
 from tests.helpers.array_texts import condition
 from tests.helpers.low_rank_metrics import low_rank_metric
 from tests.helpers.riemannian_cases import model_of
@@ -158,13 +159,16 @@ def counted(solve, counts):
 IMPLICIT = [name for name, each in INTEGRATORS.items() if isinstance(each, Implicit)]
 
 
+@pytest.mark.parametrize("solver", ["fixed point", "anderson"])
 @pytest.mark.parametrize(("integrator", "name"), one_in(2, IMPLICIT, MODELS))
-def test_both_take_the_same_iterations(integrator, name):
-    """And stop where they are: at the tolerance 1e-4 both have the same unfinished solution, so that the rule is the same one.
+def test_both_take_the_same_iterations(integrator, name, solver):
+    """At the tolerance 1e-4 both stop at the same unfinished solution, so that the rule is the same one.
 
-    (The projection's shift is small: 1e-8; and its end is not compared, the core keeping the copies of the last but one.)"""
+    The projection's shift is small, hence 1e-8. Its end is not compared: the core keeps the copies of the last iterate but one.
+    """
     model, integrator = model_of(name), INTEGRATORS[integrator]
-    integrator = dataclasses.replace(integrator, tolerance=1e-8 if isinstance(integrator, TAO) else 1e-4)
+    tolerance = 1e-8 if isinstance(integrator, TAO) else 1e-4
+    integrator = dataclasses.replace(integrator, tolerance=tolerance, solver=solver)
     H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.arrays.hamiltonian))
     q, p = starts(T, model, 5)
     eps = time_scale(H, q) / (50 if isinstance(integrator, TAO) else 10)
@@ -177,6 +181,41 @@ def test_both_take_the_same_iterations(integrator, name):
         assert min(counts) >= 2
         if not isinstance(integrator, TAO):
             assert (np.abs(mine - end) <= limits(T, integrator, q[k], p[k], eps)).all()
+
+
+def test_an_accelerated_row_does_not_depend_on_its_neighbours():
+    """Rows that converge at once, slowly or never, one that overflows and one that is not a number: bit for bit those alone."""
+    rng = np.random.default_rng(4)
+    rate, c = np.array([[0.01], [0.9], [1.1], [40.0], [np.nan], [0.5], [0.97], [0.0]]), rng.normal(size=(8, 3))
+    A = np.linalg.qr(rng.normal(size=(8, 3, 3)))[0]
+    options = {"tolerance": 1e-10, "max_iterations": 60, "accelerate": functools.partial(accelerated, memory=4)}
+
+    def solved(rows):
+        found = []
+
+        def equation(x, rate, c, A):
+            A = np.reshape(A, (*x.shape, 3))
+            return c + rate * np.sin(np.sum(A * x[..., None, :], axis=-1)) * np.where(rate > 20, np.exp(x**2), 1.0)
+
+        known = rate[rows], c[rows], A[rows].reshape(-1, 9)
+        with np.errstate(all="ignore"):
+            x = batched.fixed_point(equation, 0 * c[rows], *known, **options, record=lambda *said: found.extend(said))
+            return x, found, np.abs(equation(x, *known) - x).max(axis=-1)
+
+    x, (done, iterations, residual), left = solved(np.arange(8))
+    for k in range(8):
+        alone, said, _ = solved(np.array([k]))
+        assert np.array_equal(alone[0], x[k], equal_nan=True)
+        assert [values[0] for values in said] == [done[k], iterations[k], residual[k]]
+    assert list(done[[3, 4]]) == [False, False]
+    assert done[[0, 1, 5, 6, 7]].all()
+    assert (left[done] <= 1e-10).all()
+    plain = []
+    options["accelerate"] = None
+    batched.fixed_point(
+        lambda x, rate, c: c + rate * np.sin(x), c[1:2], rate[1:2], c[1:2], record=lambda *said: plain.extend(said)
+    )
+    assert iterations[1] < plain[1][0]
 
 
 def test_a_chain_that_fails_waits_and_the_others_go_on():
