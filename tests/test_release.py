@@ -34,3 +34,18 @@ def test_python_versions_agree():
     low, high = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["project"]["requires-python"]).groups()
     told = {text.rpartition(".")[2] for text in PROJECT["project"]["classifiers"] if ":: 3." in text}
     assert told == {str(minor) for minor in range(int(low), int(high))}
+
+
+def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
+    """Those of ``tests/oldest.txt``, for the library itself and for the extras that the run installs."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = [
+        *PROJECT["project"]["dependencies"],
+        *extras["test"],
+        *extras["arrays"],
+        *extras["store"],
+        *extras["plot"],
+    ]
+    bounds = {re.sub(r"^([\w-]+)>=([\d.]+).*", r"\1==\2", each) for each in wanted}
+    lines = (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    assert {line for line in lines if not line.startswith("#")} == bounds
