@@ -7,9 +7,7 @@ in a thread with a clock beside it (``subject/foreign.py``).
 from __future__ import annotations
 
 import functools
-import math
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 
 from refhmc.check.judging import Cases, failed, worst_of
 from refhmc.check.report import CONDUCT, FAIL, MISCONDUCT, PASS, WRONG_LAW, Report, Row, inconclusive, not_run
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
@@ -61,13 +60,15 @@ class Examination:
         share: float = 1.0,
         false_alarm: str | None = None,
     ) -> Report:
-        """Run ``rows``: of each a name, a function of this record (``judging.py``), and its severity if not WRONG LAW; report.
+        """Run ``rows`` and report: each has a name, a function of this record, and its severity if not WRONG LAW.
 
         A function may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive`. An error
-        of its own is INCONCLUSIVE too, naming it. ``seconds``: for all of them (None: no limit), of which each may take
-        ``share`` of what those before have left; one that is not done then is INCONCLUSIVE, one for which nothing was left
-        NOT RUN, unless it needs no foreign call. ``diagnose(record, rows by name)``: what the rows are typical of, a sentence a
-        cause; ``remarks(record)``: the notes, once all rows are there.
+        of its own is INCONCLUSIVE too, naming it. ``diagnose(record, rows by name)`` returns what the rows are typical of,
+        a sentence for each cause. ``remarks(record)`` returns the notes once all rows are there.
+
+        ``seconds`` is the budget of all rows (``subject/budget.py``; None: no limit). Each may take ``share`` of what those
+        before have left. A row that is not done then is INCONCLUSIVE. One for which nothing was left is NOT RUN, unless it
+        needs no foreign call.
         """
         with quiet():
             found = _rows(rows, self, seconds_per_call, seconds, share)
@@ -97,18 +98,17 @@ def _rows(
 ) -> list[Row]:
     """The rows of the checks, within their time."""
     rows: list[Row] = []
-    hangs, end = 0, math.inf if seconds is None else time.monotonic() + seconds
+    hangs, budget = 0, Budget(seconds)
     for name, function, *severity in checks:
         if hangs >= MOST_HANGS:
             rows.append(not_run(name, f"the subject hung {hangs} times"))
             continue
-        now = time.monotonic()
-        left = max(end - now, 0.0)
-        until = now + (share * left if rows else max(share * left, SECONDS_TO_BEGIN))
+        left = max(budget.left(), 0.0)
+        part = Budget(share * left if rows else max(share * left, SECONDS_TO_BEGIN))
         given = f"the {seconds:g} s that were given" if seconds is not None else ""
         try:
             job = functools.partial(rows_of, name, functools.partial(function, test), *severity)
-            rows += watched(job, seconds_per_call, until)
+            rows += watched(job, seconds_per_call, part)
         except SubjectHung as wrong:
             hangs += 1
             rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))

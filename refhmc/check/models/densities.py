@@ -11,7 +11,6 @@ A change of variables q -> x without its Jacobian in L and gradient alike is suc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,6 +21,7 @@ from refhmc.check.judging import judged
 from refhmc.check.models.edges import jump_along
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.report import FAIL, Row
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 STEIN_DRAWS = 8192
@@ -146,14 +146,14 @@ def exact_draws_row(s: ModelExamination) -> Row:
     if draw is None:
         raise NotApplicable("no exact draws are known (reference=)")
     s.need("grad")
-    gradient, started, n = s.at("grad"), time.monotonic(), STEIN_DRAWS
+    gradient, budget, n = s.at("grad"), Budget(STEIN_SECONDS), STEIN_DRAWS
     q = np.asarray(draw(np.random.default_rng([s.seed, 9]), n), dtype=float)
     if q.shape != (n, s.dim):
         raise Inconclusive(f"the reference draws an array {q.shape}, wanted {(n, s.dim)}")
     slopes: list[np.ndarray] = []
     for row in q:
         slopes.append(gradient(row))
-        if time.monotonic() - started > STEIN_SECONDS:
+        if budget.over():
             break
     g, q = np.array(slopes), q[: len(slopes)]
     if len(g) < 1000:

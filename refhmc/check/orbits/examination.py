@@ -12,7 +12,6 @@ budget of runs and seconds; what is not done in it is kept for the sampled row.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from refhmc.check.examination import Examination
 from refhmc.check.orbits import states
 from refhmc.check.orbits.law import Finding, OrbitTransition, Table, worst_of
 from refhmc.check.orbits.shapes import Leap, is_pair
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.enumeration import OutOfBudget
 from refhmc.check.subject.foreign import DIMENSIONS, Foreign, Inconclusive, NotApplicable
 from refhmc.check.subject.shapes import first_working, meanings
@@ -64,7 +64,7 @@ class OrbitExamination(Examination):
         super().__init__(self.kernel.name, (self.kernel, self.leap.foreign, self.energy_foreign), seed)
         self.depth, self.asked_dim, self.p0, self.points, self.threshold = depth, dim, p0, list(points), threshold
         self.model_dim = getattr(target, "dim", None)
-        self.seconds, self.most_runs = seconds, most_runs
+        self.most_runs, self.budget = most_runs, Budget(seconds)
         given = meanings(transition)
         self.takes_eps = "eps" in given
         self.takes_depth = "depth" in given
@@ -78,7 +78,6 @@ class OrbitExamination(Examination):
         self.runs = 0
         self.unfinished: list[states.Orbit] = []
         self.pattern: dict[str, Any] = {}
-        self.began = time.monotonic()
 
     def energy(self, q: np.ndarray, p: np.ndarray) -> float:
         with np.errstate(all="ignore"):
@@ -165,7 +164,7 @@ class OrbitExamination(Examination):
             return None
         table = Table(self.subject, orbit, depth if self.takes_depth else None, **more)
         table.enumerator.most_runs = min(most, 1.5 * self.most_runs - self.runs)
-        table.enumerator.deadline = self.began + self.seconds
+        table.enumerator.budget = self.budget
         reach = 2**depth - 1
         try:
             furthest = table.compute(reach + guard)
@@ -192,7 +191,7 @@ class OrbitExamination(Examination):
         found: list[Finding] = []
         last = self.runs + share * self.most_runs
         for orbit in orbits:
-            if self.runs >= last or time.monotonic() > self.began + self.seconds or sum(f.fails for f in found) > 1:
+            if self.runs >= last or self.budget.over() or sum(f.fails for f in found) > 1:
                 break
             table = self.table(kind, orbit, depth, last - self.runs)
             if table is not None and table.mass_off() <= 1e-12:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ from refhmc.check.examination import Examination
 from refhmc.check.judging import failed, judged, passed
 from refhmc.check.report import FAIL, INEFFICIENT, MISCONDUCT, Report, Row
 from refhmc.check.samplers import evidence
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import (
     SECONDS_PER_CALL,
     Foreign,
@@ -222,13 +222,13 @@ class SamplerExamination(Examination):
 
     def collect(self) -> Row:
         """Apply the kernel to exact starts until the evidence, the count or the time is enough."""
-        began = time.monotonic()
+        budget = Budget(self.seconds)
         with contextlib.suppress(OutOfTime):  # what there is is judged
-            self._ask_twice(began)
+            self._ask_twice(budget)
             target_n = 16
-            while self.n < self.most and not self._decided(time.monotonic() - began):
+            while self.n < self.most and not self._decided(budget.spent()):
                 target_n = int(min(self._next_stop(target_n), self.most))
-                if not self._block(target_n - self.n, began):
+                if not self._block(target_n - self.n, budget):
                     break
         return passed(f"{self.n} starts, {self.n_transitions} transitions")
 
@@ -248,14 +248,14 @@ class SamplerExamination(Examination):
     def _enough_to_say_stuck(self) -> float:
         return math.log(self.share) / math.log(1 - RARELY)
 
-    def _block(self, size: int, began: float) -> bool:
+    def _block(self, size: int, budget: Budget) -> bool:
         """Apply the kernel to about ``size`` starts; False when the time is over. What came before a mishap is kept."""
         unit = self.operator.unit
         X = np.asarray(self.target.draw(self.rng_start, -(-size // unit) * unit), dtype=float)
         applied: list[tuple[np.ndarray, Iterates]] = []
         try:
             for start in np.split(X, len(X) // unit):
-                if time.monotonic() - began > self.seconds:
+                if budget.over():
                     return False
                 applied.append((start, self.operator.apply(self.rng_kernel, start, self.m)))
             return True
@@ -343,7 +343,7 @@ class SamplerExamination(Examination):
             wealth = evidence.log_mean(evidence.log_pair_wealths(np.array(self.pair_signs)))
             self.log_e_chains = max(self.log_e_chains, wealth)
 
-    def _ask_twice(self, began: float) -> None:
+    def _ask_twice(self, budget: Budget) -> None:
         """The same start with the same stream twice, and with another one: whether the answers agree, and whether they move."""
         for tried in range(8):
             # A slow kernel is asked for one transition; one that rejects that, for more the next time.
@@ -353,7 +353,7 @@ class SamplerExamination(Examination):
             ends = [self.operator.apply(np.random.default_rng(s), start, m).end for s in (first, first, second)]
             same, other = (np.array_equal(ends[0], end, equal_nan=True) for end in ends[1:])
             self.answers.append((same, other, not np.array_equal(ends[0], start)))
-            if time.monotonic() - began > 0.02 * self.seconds:
+            if budget.spent() > 0.02 * self.seconds:
                 break
 
     # --------------------------------------------------------------------------------------------------------- judging

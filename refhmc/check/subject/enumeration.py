@@ -22,14 +22,15 @@ import bisect
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.draws import Draws, Unscripted
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
+from refhmc.check.subject.undecided import Interval, Uncertain, log, undecided_in_math
 
 LEFT_OUT = "left out"  # the end of a sequence below the floor
 MOST_QUESTIONS = 300
@@ -59,168 +60,6 @@ class Node(NamedTuple):
     kind: str
     log_p: tuple[float, ...]
     answer: Any
-
-
-class _Interval:
-    """A uniform number of which only lo <= u < hi is known; ``value`` once it was read."""
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers, self.lo, self.hi = answers, 0.0, 1.0
-        self.value: float | None = None
-
-    def below(self, t: float) -> bool:
-        if self.value is not None:
-            return self.value < t
-        if not t > self.lo:  # NaN too
-            return False
-        if t >= self.hi:
-            return True
-        width = self.hi - self.lo
-        yes = self.answers.split("uniform", (_log((t - self.lo) / width), _log((self.hi - t) / width))) == 0
-        self.lo, self.hi = (self.lo, t) if yes else (t, self.hi)
-        return yes
-
-    def read(self) -> float:
-        if self.value is None:
-            self.value = self.answers.value(self.lo, self.hi)
-        return self.value
-
-
-def _log(x: Any) -> float:
-    return math.log(x) if x > 0 else -math.inf
-
-
-def _log1p(x: Any) -> float:
-    return math.log1p(x) if x > -1 else -math.inf
-
-
-def _exp(x: Any) -> float:
-    return math.exp(x) if x < 709 else math.inf
-
-
-def _same(x: Any) -> Any:
-    return x
-
-
-class Uncertain:
-    """f(u) for a uniform number u and a monotone f: comparing it is a question; reading it is another."""
-
-    __slots__ = ("backward", "forward", "interval", "rising")
-
-    def __init__(
-        self, interval: _Interval, forward: Callable = _same, backward: Callable = _same, rising: bool = True
-    ) -> None:
-        self.interval, self.forward, self.backward, self.rising = interval, forward, backward, rising
-
-    def _then(self, f: Callable, inverse: Callable, rising: bool = True) -> Uncertain:
-        before, back = self.forward, self.backward
-        return Uncertain(self.interval, lambda u: f(before(u)), lambda t: back(inverse(t)), self.rising is rising)
-
-    def _compared(self, other: Any, less: bool) -> Any:
-        other = np.asarray(float(other) if isinstance(other, Uncertain) else other, dtype=float)
-        if other.ndim:
-            return np.reshape([self._compared(t, less) for t in other.flat], other.shape)
-        t = float(other)
-        if math.isnan(t):
-            return False
-        return self.interval.below(self.backward(t)) is (self.rising is less)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compared(other, True)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared(other, False)
-
-    __le__, __ge__ = __lt__, __gt__  # equality has no probability
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__ = object.__hash__
-
-    def __float__(self) -> float:
-        return float(self.forward(self.interval.read()))
-
-    def __int__(self) -> int:
-        return int(float(self))
-
-    def __neg__(self) -> Uncertain:
-        return self._then(lambda x: -x, lambda t: -t, False)
-
-    def __add__(self, c: Any) -> Any:
-        c = _number(c)
-        return float(self) + c if np.ndim(c) else self._then(lambda x: x + c, lambda t: t - c)
-
-    __radd__ = __add__
-
-    def __sub__(self, c: Any) -> Any:
-        return self + (-_number(c))
-
-    def __rsub__(self, c: Any) -> Any:
-        return -self + c
-
-    def __mul__(self, c: Any) -> Any:
-        c = _number(c)
-        if np.ndim(c) or c == 0 or not math.isfinite(c):
-            return float(self) * c
-        return self._then(lambda x: x * c, lambda t: t / c, c > 0)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, c: Any) -> Any:
-        c = _number(c)
-        if np.ndim(c) or c == 0 or not math.isfinite(c):
-            return float(self) / c
-        return self._then(lambda x: x / c, lambda t: t * c, c > 0)
-
-    def __rtruediv__(self, c: Any) -> Any:
-        return c / float(self)
-
-    def __pow__(self, c: Any) -> Any:
-        return float(self) ** c
-
-    def log(self) -> Uncertain:
-        return self._then(_log, _exp)
-
-    def exp(self) -> Uncertain:
-        return self._then(_exp, _log)
-
-    def log1p(self) -> Uncertain:
-        return self._then(_log1p, lambda t: _exp(t) - 1.0)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: Any, *inputs: Any, **options: Any) -> Any:
-        known = _UFUNCS.get(ufunc)
-        if known is not None and method == "__call__" and not options:
-            return known(*inputs)
-        plain = [float(x) if isinstance(x, Uncertain) else x for x in inputs]
-        return getattr(ufunc, method)(*plain, **options)
-
-
-def _number(c: Any) -> Any:
-    return float(c) if isinstance(c, Uncertain) or np.ndim(c) == 0 else np.asarray(c, dtype=float)
-
-
-def _either_way(method: str, mirrored: str) -> Callable:
-    def called(a: Any, b: Any) -> Any:
-        return getattr(a, method)(b) if isinstance(a, Uncertain) else getattr(b, mirrored)(a)
-
-    return called
-
-
-_UFUNCS = {
-    np.log: Uncertain.log,
-    np.exp: Uncertain.exp,
-    np.log1p: Uncertain.log1p,
-    np.negative: Uncertain.__neg__,
-    np.less: _either_way("__lt__", "__gt__"),
-    np.less_equal: _either_way("__lt__", "__gt__"),
-    np.greater: _either_way("__gt__", "__lt__"),
-    np.greater_equal: _either_way("__gt__", "__lt__"),
-    np.add: _either_way("__add__", "__radd__"),
-    np.subtract: _either_way("__sub__", "__rsub__"),
-    np.multiply: _either_way("__mul__", "__rmul__"),
-    np.divide: _either_way("__truediv__", "__rtruediv__"),
-}
 
 
 class Answers(Draws):
@@ -282,12 +121,12 @@ class Answers(Draws):
 
     def _exponential(self) -> Any:
         # -log u, not -log(1 - u): exact far in the tail
-        u = Uncertain(_Interval(self))
+        u = Uncertain(Interval(self))
         return -u.log() if self.symbolic else float(-u.log())
 
     def uniform(self) -> Any:
         """A uniform number in [0, 1), not decided before it must be."""
-        u = Uncertain(_Interval(self))
+        u = Uncertain(Interval(self))
         return u if self.symbolic else float(u)
 
     def flip(self, log_p: float) -> bool:
@@ -306,7 +145,7 @@ class Answers(Draws):
             raise ValueError(f"choice: not probabilities: {weights.tolist()}")
         if np.ndim(p) and abs(total - 1) > 1e-6:
             raise ValueError(f"choice: the probabilities sum to {total:.9g}")
-        return self.split("choice", tuple(_log(w / total) for w in weights))
+        return self.split("choice", tuple(log(w / total) for w in weights))
 
     def permutation(self, n: int) -> np.ndarray:
         if n > MOST_PERMUTED:
@@ -366,25 +205,26 @@ class Enumerator:
     ) -> None:
         self.kernel, self.make, self.floor, self.thorough = kernel, make, floor, thorough
         self.runs = 0
-        self.deadline: float = math.inf
+        self.budget = Budget()
         self.most_runs: float = math.inf
         self.breaks = [0.5]  # where numbers that were read split so far: the next ones often do there too
         self.read_values = False
         self.start: Any = None
 
     def law(self, start: Any) -> list[Leaf]:
-        """All sequences from ``start``; OutOfBudget past ``deadline`` (``time.monotonic``) or ``most_runs``."""
+        """All sequences from ``start``; OutOfBudget past ``budget`` or ``most_runs``."""
         self.start = start
         return self._leaves((), None)
 
     def run(self, start: Any, answers: tuple) -> Run:
         """One run on given answers."""
-        if self.runs >= self.most_runs or time.monotonic() > self.deadline:
+        if self.runs >= self.most_runs or self.budget.over():
             raise OutOfBudget
         self.runs += 1
         source = self.make(answers, floor=self.floor)
         try:
-            end = self.kernel(source, start)
+            with undecided_in_math():
+                end = self.kernel(source, start)
         except SubjectError as wrong:
             cause = wrong.__cause__
             if isinstance(cause, _LeftOut):

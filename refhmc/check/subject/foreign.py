@@ -17,12 +17,13 @@ import contextvars
 import ctypes
 import math
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from refhmc.check.subject.budget import Budget, Stopwatch
 
 SECONDS_PER_CALL = 30.0
 SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
@@ -63,12 +64,12 @@ class _Abandoned(BaseException):
 
 
 class _Clock:
-    """When the present foreign call began, in the thread that runs a check; ``until``: when the row's time is over."""
+    """The time of the present foreign call, in the thread that runs a check, and the row's ``budget``."""
 
-    def __init__(self, until: float = math.inf) -> None:
-        self.began: float | None = None
+    def __init__(self, budget: Budget) -> None:
+        self.running: Stopwatch | None = None
         self.call: tuple[str, Sequence] = ("", ())
-        self.until = until
+        self.budget = budget
 
 
 class Raised(NamedTuple):
@@ -166,10 +167,9 @@ class Foreign:
         clock = getattr(_here, "clock", None)
         self.calls += 1
         if clock is not None:
-            now = time.monotonic()
-            if now >= clock.until:
+            if clock.budget.over():
                 raise OutOfTime
-            clock.call, clock.began = (self.name, arguments), now
+            clock.call, clock.running = (self.name, arguments), Stopwatch()
         try:
             with np.errstate(all="ignore"):  # it is asked at extreme places too, and judged by what it answers
                 result = self.function(*copies, **named)
@@ -184,7 +184,7 @@ class Foreign:
             raise SubjectError(what, case) from error
         finally:
             if clock is not None:
-                clock.began = None
+                clock.running = None
         if not self.mutated:
             pairs = [*zip(arguments, copies, strict=True), *((keywords[k], named[k]) for k in keywords)]
             if any(isinstance(before, np.ndarray) and _changed(before, after) for before, after in pairs):
@@ -274,18 +274,24 @@ def first_line(error: BaseException) -> str:
 
 
 def time_left() -> float:
-    """Seconds until the time of the present row is over."""
+    """Return what is left of the present row's budget, in its seconds."""
     clock = getattr(_here, "clock", None)
-    return math.inf if clock is None else clock.until - time.monotonic()
+    return math.inf if clock is None else clock.budget.left()
 
 
-def watched(job: Callable[[], Any], seconds: float | None, until: float = math.inf) -> Any:
-    """``job()`` in a thread; SubjectError when a foreign call in it takes longer than ``seconds``.
+def _hangs(call: Stopwatch, seconds: float) -> bool:
+    """Return whether a call has taken longer than ``seconds``: by the clock, and as a budget counts (``budget.py``)."""
+    return call.clock > seconds and call.spent() > seconds
 
-    :class:`OutOfTime` where it is not done at ``until``, a time of :func:`time.monotonic`. With ``seconds`` None there is
-    no thread, and a call that hangs is waited for.
+
+def watched(job: Callable[[], Any], seconds: float | None, budget: Budget | None = None) -> Any:
+    """Run ``job()`` in a thread; raise SubjectError when a foreign call in it takes longer than ``seconds``.
+
+    :class:`OutOfTime` is raised when the job is not done within ``budget``. With ``seconds`` None there is no thread, and a
+    call that hangs is waited for.
     """
-    clock, done, box = _Clock(until), threading.Event(), {}
+    budget = budget or Budget()
+    clock, done, box = _Clock(budget), threading.Event(), {}
 
     def run() -> None:
         before, _here.clock = getattr(_here, "clock", None), clock
@@ -308,10 +314,10 @@ def watched(job: Callable[[], Any], seconds: float | None, until: float = math.i
         thread.start()
         try:
             while not done.wait(0.02):
-                began, now = clock.began, time.monotonic()
-                if began is not None and now - began > seconds:
+                running = clock.running
+                if running is not None and _hangs(running, seconds):
                     raise SubjectHung(f"did not come back within {seconds:g} s", call_text(*clock.call))
-                if now > until + (SECONDS_TO_JUDGE if began is None else SECONDS_OF_GRACE):
+                if budget.left() < -(SECONDS_TO_JUDGE if running is None else SECONDS_OF_GRACE):
                     raise OutOfTime
         finally:
             if not done.is_set():  # end it at its next line of Python, if it has one

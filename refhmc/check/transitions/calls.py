@@ -9,6 +9,7 @@ Rows: answers, deterministic given randomness.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 
 import numpy as np
@@ -40,12 +41,14 @@ def answers(test: TransitionExamination) -> Row:
         runner = find_runner(test.kernel, test.points[0])
     test.runner = runner
     test.setting = _setting(test, runner, test.points[0])
-    bad, began = None, time.monotonic()
+    bad, test.cost = None, math.inf
     for k, q in enumerate(test.points):
         z = test.rng(2, k).standard_normal(test.dim)
         script = {"normal": list(test.setting.normals(z)), "uniform": [0.5]}
-        bad = bad if np.isfinite(runner.run(q, script, seed=k, p=z).q).all() else q
-    test.cost = (time.monotonic() - began) / len(test.points)
+        began = time.perf_counter()
+        end = runner.run(q, script, seed=k, p=z).q
+        test.cost = min(test.cost, time.perf_counter() - began)  # the least: the machine may do other things
+        bad = bad if np.isfinite(end).all() else q
     if bad is not None:
         return failed("a position that is not finite, from a finite one", call_text(runner.kernel.name, [bad]))
     return passed(f"positions ({test.dim},)")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -21,6 +20,7 @@ import numpy as np
 from refhmc.check.examination import rows_of
 from refhmc.check.judging import failed, passed
 from refhmc.check.report import FAIL, INCONCLUSIVE, Row, not_run
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime, SubjectError
 from refhmc.check.subject.outcomes import FREE, LOWER, UPPER, WHOLE, Outcome
 from refhmc.check.subject.transition import GENERATOR, MOMENTUM, TINY
@@ -55,13 +55,13 @@ def _pair_all(test: TransitionExamination, setting: Setting) -> list[Row]:
     if end != setting.takes:
         setting = test.setting = setting._replace(takes=end)
         outcomes = []
-    began, rng = time.monotonic(), test.rng(6)
+    budget, rng = Budget(test.seconds), test.rng(6)
     for k in range(16 * test.n_points):
         against = len({x.z.tobytes() for x in test.pairs if x.state == "mismatch"})
         holding = sum(x.state == "match" for x in test.pairs)
         undecided = (k > 0 and holding < CLEAR) or not test.decides or bool(_never_held(test))
         enough = (16 if 0 < against < CLEAR else 4 if undecided else 1) * test.n_points
-        if k >= enough or (k >= CLEAR and time.monotonic() - began > test.seconds):
+        if k >= enough or (k >= CLEAR and budget.over()):
             break
         try:
             if k >= len(outcomes):
@@ -97,11 +97,11 @@ def _pair_edges(test: TransitionExamination, setting: Setting, rng: np.random.Ge
     A rule that differs from the right one where little is accepted (a floor under it), or in what comes after a rejection, is
     not seen at typical moves. A pair without an answer is kept only where its kind has none: far out, ways back are missed.
     """
-    began = time.monotonic()
+    budget = Budget(test.seconds)
     met = {_kind(test, x.outcome) for x in test.pairs}
     new: Counter = Counter()
     for ray in range(RAYS):
-        if time.monotonic() - began > test.seconds:
+        if budget.over():
             raise OutOfTime
         q = test.points[ray % len(test.points)]
         direction = test.rng(18, ray).standard_normal(noise_size(setting, q))

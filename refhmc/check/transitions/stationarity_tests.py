@@ -23,12 +23,12 @@ and f is also tanh of r = L^-1 p, of |r| and of r times the standardised coordin
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.outcomes import Path
 from refhmc.check.subject.target import typical_points
 from refhmc.check.transitions.balance import Setting, map_of, roots_of
@@ -121,7 +121,7 @@ def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iter
     more = moves.more_ways(points[0]) if size in ORDERS else math.inf
     if more > MOST_WAYS:
         return
-    until = time.monotonic() + seconds
+    budget = Budget(seconds)
     middle = points.mean(axis=0)
     for at in (middle, points[1], middle + 1.5 * (points[0] - middle), points[2]):
         values, complete = [], True
@@ -133,7 +133,7 @@ def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iter
                 share = float(np.prod(weights[list(index)]))
                 if share < 1e-9:
                     continue
-                if time.monotonic() > until:
+                if budget.over():
                     return
                 ratio = moves.ratio(at, nodes[list(index)], 1)
                 complete = complete and bool(ratio)
@@ -144,7 +144,7 @@ def integrate_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Iter
 
 def bet_on_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Wealth:
     """The first test where there is no quadrature."""
-    until = time.monotonic() + seconds
+    budget = Budget(seconds)
     middle = points.mean(axis=0)
     candidates = [*points[:4], *(middle + 1.7 * (points[:3] - middle)), middle]
     branches = 2 if moves.more_ways(points[0]) > 1e-9 else 1
@@ -155,10 +155,10 @@ def bet_on_reversal(moves: Moves, points: np.ndarray, seconds: float) -> Wealth:
         gain, spread = pilot.mean() - 1, pilot.var() + 1e-12
         if gain > 0 and gain * gain / spread > best:
             best, chosen, stake = gain * gain / spread, q_end, min(0.5, 0.5 * gain / spread)
-        if time.monotonic() > until and best > 0:
+        if budget.over() and best > 0:
             break
     log_wealth, total, n = 0.0, 0.0, 0
-    while stake > 0 and log_wealth < math.log(GOAL) and n < MOST_BETS and time.monotonic() < until:
+    while stake > 0 and log_wealth < math.log(GOAL) and n < MOST_BETS and not budget.over():
         ratio = moves.random_ratio(chosen, branches)
         ratio = 1.0 if ratio is None else ratio
         log_wealth += math.log1p(stake * (ratio - 1))
@@ -189,7 +189,7 @@ def weigh_moves(
     mass_root: Callable | None = None,
 ) -> Weighed:
     """The second test: ``move(x, seed) -> K(x)``; with ``mass_root(q) = L(q)``, ``move(x, seed, p)`` gives its momentum too."""
-    until = time.monotonic() + seconds
+    budget = Budget(seconds)
     walked = typical_points(log_pi, dim, 120, rng, thin=10)
     centre, spread = walked.mean(axis=0), walked.std(axis=0) + 1e-9
     root = np.linalg.cholesky(1.7 * np.cov(walked, rowvar=False).reshape(dim, dim) + 1e-6 * np.diag(spread**2))
@@ -222,7 +222,7 @@ def weigh_moves(
             weights.append(log_w)
             changes.append(after - before)
             sizes.append(before)
-        timed_out = time.monotonic() > until
+        timed_out = budget.over()
         if k + 1 in LOOKS or timed_out:
             found = _judge(np.array(weights), np.array(changes), np.array(sizes), names)
             if timed_out or found.z >= LIMIT:
