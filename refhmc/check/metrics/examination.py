@@ -27,6 +27,7 @@ class MetricExamination(DerivativeExamination):
         self.title = self.names.get(self.main, "a metric")
         self.order = index_order
         self.simple: list[np.ndarray] = []
+        self.opposite: list[np.ndarray] = []  # places where two eigenvalues of the Hessian are l and -l
         self.found: list[str] = []
 
     @property

@@ -30,14 +30,13 @@ from refhmc.check.derivatives.points import Frame, candidates, find_frame, short
 from refhmc.check.derivatives.slopes import width_along
 from refhmc.check.examination import Rows
 from refhmc.check.judging import passed
+from refhmc.check.metrics.coincidences import SAME, equal_eigenvalues, gap, opposite_eigenvalues
 from refhmc.check.metrics.definiteness import positive_definite, symmetric
 from refhmc.check.metrics.energies import kinetic, log_det_row, slope_of_energy, solve_row, total_energy
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.metrics.momenta import RATE, momentum_law
 from refhmc.check.report import FAIL, MISCONDUCT, Report, Row
 from refhmc.check.subject.foreign import SECONDS_PER_CALL, Inconclusive, NotApplicable, SubjectError
-
-SAME = 1e-9  # eigenvalues closer than that, relatively, are equal
 
 
 def metric(
@@ -226,46 +225,21 @@ def _derivative(s: MetricExamination, name: str, places: Sequence[np.ndarray], m
     return s.claim_row(name, places, "dG", s.main, functools.partial(_claim, s), most, said)
 
 
-def _gap(s: MetricExamination, q: np.ndarray) -> float:
-    """The least relative gap between eigenvalues, of G or of the Hessian."""
-    gaps = [np.inf]
-    for key in ("G", "hessian"):
-        T = s.at(key)(q) if key in s.functions else np.full((1, 1), np.nan)
-        if len(T) > 1 and np.isfinite(T).all():
-            values = np.linalg.eigvalsh(0.5 * (T + T.T))
-            gaps.append(float(np.diff(values).min() / max(np.abs(values).max(), 1e-300)))
-    return min(gaps)
-
-
 def _degenerate(s: MetricExamination) -> Row:
-    """Where eigenvalues are equal, and on the way there from random directions: divided differences need their limit."""
+    """Where eigenvalues are equal or opposite, and on the way there from random directions (``coincidences.py``)."""
     s.need("dG")
     if s.dim == 1:
         raise NotApplicable("one eigenvalue only")
     rng = np.random.default_rng([s.seed, 6])
-    equal = [q for q in s.simple if s.good(q) and _gap(s, q) <= SAME]
-    if len(equal) < 2:
-        equal += _search(s)
-    if not equal:
-        raise Inconclusive("no place with equal eigenvalues was found; points= may name one")
+    equal, s.opposite = equal_eigenvalues(s), opposite_eigenvalues(s)
+    if not equal and not s.opposite:
+        raise Inconclusive("no place with equal or opposite eigenvalues was found; points= may name one")
     test_points = list(equal[:6])
     for q in equal[:2]:
         z = rng.standard_normal(len(q))
         test_points += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
-    said = f"{len(equal)} places with equal eigenvalues"
-    return _derivative(s, "derivative at degenerate points", test_points, 0, said)
-
-
-def _search(s: MetricExamination) -> list[np.ndarray]:
-    """Places where two eigenvalues are brought together by a simplex search."""
-    from scipy.optimize import minimize
-
-    def gap(q: np.ndarray) -> float:
-        return min(_gap(s, q), 1e3) if s.good(q) else 1e3
-
-    options = {"maxfev": 300, "xatol": 1e-14, "fatol": 1e-16}
-    ends = (minimize(gap, start, method="Nelder-Mead", options=options) for start in s.test_points(3))
-    return [np.asarray(end.x) for end in ends if end.fun <= SAME]
+    said = f"{len(equal)} places with equal eigenvalues, {len(s.opposite)} with opposite ones"
+    return _derivative(s, "derivative at degenerate points", [*test_points, *s.opposite], 0, said)
 
 
 def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
@@ -277,11 +251,15 @@ def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
             said += [f"dG: {text}"] if text else []
             break
     lost = [c for name in s.claims for c in s.claims[name] if not np.isfinite(c.value).all()]
-    if lost and all(_gap(s, c.q) <= SAME for c in lost):
+    if lost and all(gap(s, c.q) <= SAME for c in lost):
         said.append("dG is 0/0 where eigenvalues are equal: the divided difference needs its limit there, f'(lambda)")
     only = {"derivative", "derivative at asymmetric points", "derivative at degenerate points"} & failed
     if only == {"derivative at degenerate points"}:
-        said.append(
-            "dG is right but where eigenvalues are equal: the divided difference lacks its limit there, f'(lambda)"
-        )
+        failing = [c.q for c in s.claims["derivative at degenerate points"] if c.excess().max() > 1]
+        if all(any(q is other for other in s.opposite) for q in failing):
+            said.append("dG is right except where eigenvalues are l and -l: the divided difference must be 0 there")
+        else:
+            said.append(
+                "dG is right but where eigenvalues are equal: the divided difference lacks its limit there, f'(lambda)"
+            )
     return list(dict.fromkeys([*said, *s.found]))

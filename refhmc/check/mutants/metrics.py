@@ -61,12 +61,15 @@ def soft_slope(x):
     return np.where(small, 2 * t / 3, 1 / np.tanh(safe) - safe / np.sinh(safe) ** 2)
 
 
-def divided(x, limit=True):
+def divided(x, limit=True, by_size=0.0):
+    """Divided differences; with ``by_size`` eigenvalues whose absolute values are so close count as equal."""
     f, d = soft(x), len(x)
     J = np.empty((d, d))
     for i in range(d):
         for j in range(d):
-            if abs(x[i] - x[j]) > 1e-5:
+            if abs(abs(x[i]) - abs(x[j])) < by_size:
+                J[i, j] = soft_slope(x[i])
+            elif abs(x[i] - x[j]) > 1e-5:
                 J[i, j] = (f[i] - f[j]) / (x[i] - x[j])
             elif i == j or limit:
                 J[i, j] = soft_slope(0.5 * (x[i] + x[j]))
@@ -80,9 +83,9 @@ def softabs(q, hessian=hess, floor=True):
     return (Q * soft(x, floor)) @ Q.T
 
 
-def softabs_derivative(q, hessian=hess, derivative=third, limit=True):
+def softabs_derivative(q, hessian=hess, derivative=third, **options):
     x, Q = np.linalg.eigh(hessian(q))
-    J = divided(x, limit)
+    J = divided(x, **options)
     inner = np.einsum("ai,abk,bj->ijk", Q, derivative(q), Q)
     return np.einsum("ai,ijk,bj->abk", Q, J[:, :, None] * inner, Q)
 
@@ -321,6 +324,20 @@ PAIRS: list[Pair] = [
         "P09",
         "divided difference 0 where eigenvalues agree",
         _metric(softabs, functools.partial(softabs_derivative, limit=False)),
+        SOFTABS,
+        ("derivative at degenerate points",),
+    ),
+    Pair(
+        "P09-opposite",
+        "eigenvalues l and -l count as equal",
+        _metric(softabs, functools.partial(softabs_derivative, by_size=1e-5)),
+        SOFTABS,
+        ("derivative at degenerate points",),
+    ),
+    Pair(
+        "P09-opposite-hessian",
+        "eigenvalues l and -l count as equal to nine digits, the Hessian is given",
+        _metric(softabs, functools.partial(softabs_derivative, by_size=1e-9), hessian=hess),
         SOFTABS,
         ("derivative at degenerate points",),
     ),

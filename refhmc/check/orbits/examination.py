@@ -12,7 +12,7 @@ budget of runs and seconds; what is not done in it is kept for the sampled row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,8 +186,18 @@ class OrbitExamination(Examination):
         """States on each side of z_0: as far as two transitions go, and the same again for one that goes further."""
         return 4 * (2**depth - 1) + 2 * self.guard(depth) + 2
 
-    def examined(self, kind: str, orbits: Sequence[states.Orbit], depth: int, share: float) -> list[Finding]:
-        """The findings of the orbits that could be done with this share of the runs; no more after two that fail."""
+    def examined(
+        self,
+        kind: str,
+        orbits: Sequence[states.Orbit],
+        depth: int,
+        share: float,
+        confirm: Callable[[OrbitExamination, Finding], object] = lambda test, finding: None,
+    ) -> list[Finding]:
+        """Return the findings of the orbits that this share of the runs allows; the search ends after two that fail.
+
+        ``confirm`` is called with a failing finding before the next orbit: a budget that ends later leaves an answer.
+        """
         found: list[Finding] = []
         last = self.runs + share * self.most_runs
         for orbit in orbits:
@@ -196,4 +206,6 @@ class OrbitExamination(Examination):
             table = self.table(kind, orbit, depth, last - self.runs)
             if table is not None and table.mass_off() <= 1e-12:
                 found.append(worst_of(table, self.guard(depth)))
+                if found[-1].fails:
+                    confirm(self, found[-1])
         return found

@@ -35,7 +35,7 @@ def invariance(test: OrbitExamination) -> Row:
         supply = states.ordinary(phase_map, 2 * reach + 2, reach + test.guard(depth), test.list_of_eps, rng)
         count = {1: 4, 2: 8, 3: 10}.get(depth, 2)
         orbits = [*_own_points(test, depth, rng), *states.varied(supply, count)]
-        found += test.examined("regular", orbits, depth, 0.6 if depth == test.depth else 0.2)
+        found += test.examined("regular", orbits, depth, 0.6 if depth == test.depth else 0.2, stands)
         if any(stands(test, f) for f in found if f.fails):
             break  # the smallest depth at which it fails
     if not found:

@@ -91,7 +91,7 @@ class Table:
         self.stands: str | None = None  # once looked into: "" if a failure stands, or what speaks against
         self.turned: Table | None = None  # K from (q, -p), where it was asked for
         self.stray: tuple[int, float, tuple] | None = None
-        self.enumerator = Enumerator(self._end, self._answers, thorough=thorough)
+        self.enumerator = Enumerator(self._end, self._answers, thorough=thorough, subject=subject.foreign.function)
 
     def weight(self, i: int, j: int = 0) -> float:
         """pi(z_i) / pi(z_j); zero where the energy is not finite."""

@@ -215,8 +215,12 @@ def varied(orbits: Iterator[Orbit], count: int) -> list[Orbit]:
 
 
 def _alternating(orbits: list[Orbit]) -> list[Orbit]:
-    """Uneven ones first and flat ones between them: the budget may end anywhere."""
-    flat, uneven = [o for o in orbits if o.kind == "flat"], [o for o in orbits if o.kind != "flat"]
+    """Return uneven ones first and flat ones between them, of each kind those first that turn early: their trees are small.
+
+    The budget may end anywhere.
+    """
+    early = sorted(orbits, key=turning)
+    flat, uneven = [o for o in early if o.kind == "flat"], [o for o in early if o.kind != "flat"]
     mixed = []
     while flat or uneven:
         mixed += [group.pop(0) for group in (uneven, flat) if group]

@@ -6,9 +6,9 @@ A kernel asks :class:`Answers` as it would ask :class:`refhmc.check.Draws`, or N
 first; each question splits the rest:
 
     flip, choice, permutation    as many ways as there are answers, with the probabilities asked for
-    uniform, exponential         an :class:`Uncertain` number, of which nothing is known until it is compared: ``u < t`` splits
-                                 its interval at t, also through log, exp, and sums and products with constants
-    one whose value is read      (``float(u)``, ``math.log(u)``, an array of them) the law of the rest is a piecewise constant
+    uniform, exponential         an :class:`Uncertain` number (``undecided.py``), undecided until it is compared:
+                                 ``u < t`` splits its interval at t, also through log, exp, sums and products with constants
+    one whose value is read      (``float(u)``, ``np.sin(u)``) the law of the rest is a piecewise constant
                                  function of the value: its breakpoints are found by bisection between values that differ
                                  on some sequence of later answers, on that sequence; all are compared
 
@@ -30,7 +30,7 @@ import numpy as np
 from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.draws import Draws, Unscripted
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
-from refhmc.check.subject.undecided import Interval, Uncertain, log, undecided_in_math
+from refhmc.check.subject.undecided import Interval, Uncertain, log, names_from_math, undecided_in_math
 
 LEFT_OUT = "left out"  # the end of a sequence below the floor
 MOST_QUESTIONS = 300
@@ -196,14 +196,21 @@ def _after(answer: Any, upper: Any, p: float, leaf: Leaf) -> Leaf:
 class Enumerator:
     """The laws of ``kernel(answers, start) -> end``, an end being anything that can be compared and hashed.
 
-    ``floor`` is the logarithm of the least probability that is followed. ``thorough``: the pieces of a number that was
-    read are compared in more places, which takes some times as many runs.
+    ``floor`` is the logarithm of the least probability that is followed. With ``thorough`` the pieces of a number that was
+    read are compared in more places, which takes some times as many runs. ``subject`` is the author's function, if that is
+    another one than ``kernel``.
     """
 
     def __init__(
-        self, kernel: Callable, make: Callable = Answers, floor: float = -46.0, thorough: bool = False
+        self,
+        kernel: Callable,
+        make: Callable = Answers,
+        floor: float = -46.0,
+        thorough: bool = False,
+        subject: Callable | None = None,
     ) -> None:
         self.kernel, self.make, self.floor, self.thorough = kernel, make, floor, thorough
+        self.names = names_from_math(subject or kernel)
         self.runs = 0
         self.budget = Budget()
         self.most_runs: float = math.inf
@@ -223,7 +230,7 @@ class Enumerator:
         self.runs += 1
         source = self.make(answers, floor=self.floor)
         try:
-            with undecided_in_math():
+            with undecided_in_math(self.names):
                 end = self.kernel(source, start)
         except SubjectError as wrong:
             cause = wrong.__cause__

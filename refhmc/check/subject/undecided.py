@@ -2,7 +2,8 @@
 
 A comparison ``f(u) < t`` of a uniform number u splits the interval in which u is known to lie at the t with f(u) = t. This
 works for f made of ``log``, ``exp``, ``sqrt`` and their kin, of NumPy or of :mod:`math`, and of sums and products with
-constants. ``int(f(u))`` and ``math.floor(f(u))`` are decided by comparisons too. Everything else reads the number.
+constants. ``int(f(u))`` and ``math.floor(f(u))`` are decided by comparisons too. Everything else, such as ``float(u)``, reads
+the number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -224,10 +226,6 @@ _UFUNCS: dict[np.ufunc, Callable] = {
 
 # ------------------------------------------------------------------------------------------------- functions of math
 
-_LOCK = threading.Lock()
-_plain: dict[str, Callable] = {}  # the functions of math while others stand in their place
-_users = 0
-
 
 def _taking(name: str, plain: Callable) -> Callable:
     """Return ``math.name`` for a module that leaves an :class:`Uncertain` number undecided."""
@@ -239,25 +237,46 @@ def _taking(name: str, plain: Callable) -> Callable:
     return function
 
 
+_TAKING = {getattr(math, name): _taking(name, getattr(math, name)) for name in INCREASING}
+_LOCK = threading.Lock()
+_users = 0
+
+
+def names_from_math(function: Callable) -> list[tuple[dict, str, Callable]]:
+    """Return the names in the module of ``function`` that ``from math import ...`` bound: module, name and value."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = function if hasattr(function, "__globals__") else type(function).__call__
+    namespace = getattr(owner, "__globals__", {})
+    return [(namespace, name, value) for name, value in namespace.items() if _is_from_math(value)]
+
+
+def _is_from_math(value: Any) -> bool:
+    return isinstance(value, types.BuiltinFunctionType) and value in _TAKING
+
+
 @contextlib.contextmanager
-def undecided_in_math() -> Iterator[None]:
+def undecided_in_math(names: Sequence[tuple[dict, str, Callable]] = ()) -> Iterator[None]:
     """Let ``math.log`` and its kin take an :class:`Uncertain` number without reading it, and restore them at the end.
 
-    A kernel that compares ``math.log(u)`` would otherwise cost a bisection for each number. Other arguments are passed on, so
-    that code in other threads gets what it always gets. A name bound by ``from math import log`` is not reached: it reads.
+    A kernel that compares ``math.log(u)`` would otherwise cost a bisection for each number. ``names`` are those of
+    :func:`names_from_math`. Other arguments are passed on: code in other threads gets what it always gets.
     """
     global _users
     with _LOCK:
-        if not _users:
-            for name in INCREASING:
-                _plain[name] = getattr(math, name)
-                setattr(math, name, _taking(name, _plain[name]))
         _users += 1
+        if _users == 1:
+            for plain, taking in _TAKING.items():
+                setattr(math, plain.__name__, taking)
+    for namespace, name, plain in names:
+        namespace[name] = _TAKING[plain]
     try:
         yield
     finally:
+        for namespace, name, plain in names:
+            namespace[name] = plain
         with _LOCK:
             _users -= 1
             if not _users:
-                for name, plain in _plain.items():
-                    setattr(math, name, plain)
+                for plain in _TAKING:
+                    setattr(math, plain.__name__, plain)
