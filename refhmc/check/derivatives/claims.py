@@ -77,10 +77,12 @@ def claim_at(
     claim_epsilon: float = 2.0**-52,
     least: Any = 0.0,
     growth: float = 2.0**24,
+    beside: np.ndarray | None = None,
 ) -> Claim:
     """The claim at q along ``directions`` (K, d); the lengths to begin at are ``scales`` (d,), along dense ones ``start``.
 
-    ``least`` is the least size of f's terms, ``growth`` how far beyond ``starts`` its widths may go.
+    ``least`` is the least size of f's terms, ``growth`` how far beyond ``starts`` its widths may go. The noise of the claim
+    is measured ``beside`` q, if that is given: a claim that is wrong at q alone is noise to a grid around it.
     """
     starts = np.where(np.count_nonzero(directions, axis=1) == 1, np.abs(directions) @ scales, start)
     value = np.asarray(np.real(claimed(q)), dtype=float)
@@ -91,7 +93,7 @@ def claim_at(
     every = np.where((weights > 0).any(axis=0), every, 0.0)
     every = np.clip(every, -100 * np.maximum(1.0, np.abs(q)), 100 * np.maximum(1.0, np.abs(q))) / np.sqrt(len(q))
     noise_f = noise_along(f, q, every, epsilon, least)
-    noise = noise_along(lambda x: np.real(claimed(x)), q, every, claim_epsilon)
+    noise = noise_along(lambda x: np.real(claimed(x)), q if beside is None else beside, every, claim_epsilon)
     noise = np.where(np.isfinite(noise), noise, claim_epsilon * np.abs(value))
     columns = []
     for u, w, start in zip(directions, widths, starts, strict=True):

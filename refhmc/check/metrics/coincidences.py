@@ -104,10 +104,16 @@ def _touching(s: MetricExamination, start: np.ndarray, way: np.ndarray) -> Itera
             return float(np.diff(_eigenvalues(s, "G", start + t * way))[i])
 
         for k in range(1, STEPS - 1):
-            if gaps[k, i] < min(gaps[k - 1, i], gaps[k + 1, i]):
+            if gaps[k, i] < min(gaps[k - 1, i], gaps[k + 1, i]) and gaps[k - 1, i] > 1e-6:
                 t = _secant(between, grid[k - 1], grid[k])
-                if t is not None:
+                if t is not None and _crosses(between, t):
                     yield t
+
+
+def _crosses(between: Callable[[float], float], t: float, h: float = 1e-4) -> bool:
+    """Return whether the function grows in proportion on both sides of its zero t: it crosses and does not only touch."""
+    ratios = [between(t + sign * h) / max(between(t + 0.5 * sign * h), 1e-300) for sign in (1.0, -1.0)]
+    return all(1.8 < ratio < 2.2 for ratio in ratios)
 
 
 def _secant(between: Callable[[float], float], a: float, b: float) -> float | None:

@@ -127,6 +127,21 @@ def well_softabs_nan(q):
         return (Q * (x / np.tanh(ALPHA * x))) @ Q.T
 
 
+# a shell, exp(-(q' A q - 1)^2): inside it eigenvalues of both signs, opposite ones on surfaces
+
+SHELL = np.diag([1.0, 1.5, 2.0])
+
+
+def shell_hess(q):
+    a = SHELL @ q
+    return -4 * (q @ a - 1) * SHELL - 8 * np.outer(a, a)
+
+
+def shell_third(q):
+    T = np.einsum("ij,k->ijk", SHELL, SHELL @ q)
+    return -8 * (T + np.transpose(T, (0, 2, 1)) + np.transpose(T, (2, 1, 0)))
+
+
 # ----------------------------------------------------------------------------------- a dense Fisher metric, by hand
 
 
@@ -305,6 +320,11 @@ def _energy(**options):
     return _metric(fisher, H=functools.partial(energy, **options), dH=functools.partial(slopes, **options), logp=logp)
 
 
+def _shell(by_size=0.0, **more):
+    derivative = functools.partial(softabs_derivative, hessian=shell_hess, derivative=shell_third, by_size=by_size)
+    return _metric(functools.partial(softabs, hessian=shell_hess), derivative, **more)
+
+
 SOFTABS = _metric(softabs, softabs_derivative, hessian=hess)
 FISHER = _metric(fisher, fisher_derivative, draw, log_det=log_det, solve=lambda q, v: np.linalg.solve(fisher(q), v))
 WELL = _metric(well_softabs, functools.partial(softabs_derivative, hessian=well_hess, derivative=well_third))
@@ -329,16 +349,16 @@ PAIRS: list[Pair] = [
     ),
     Pair(
         "P09-opposite",
-        "eigenvalues l and -l count as equal",
-        _metric(softabs, functools.partial(softabs_derivative, by_size=1e-5)),
-        SOFTABS,
+        "divided difference f'(l) where eigenvalues are l and -l",
+        _shell(by_size=1e-8),
+        _shell(),
         ("derivative at degenerate points",),
     ),
     Pair(
         "P09-opposite-hessian",
-        "eigenvalues l and -l count as equal to nine digits, the Hessian is given",
-        _metric(softabs, functools.partial(softabs_derivative, by_size=1e-9), hessian=hess),
-        SOFTABS,
+        "the same, the Hessian is given",
+        _shell(by_size=1e-8, hessian=shell_hess),
+        _shell(hessian=shell_hess),
         ("derivative at degenerate points",),
     ),
     Pair(
