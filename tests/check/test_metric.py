@@ -7,6 +7,7 @@ import pytest
 
 import refhmc
 import refhmc.check as rc
+from refhmc.check import adapters
 from refhmc.check.metrics import momenta
 from refhmc.check.metrics.examination import MetricExamination
 from refhmc.check.mutants import metrics as mutants
@@ -147,3 +148,30 @@ def test_a_metric_that_diverges_at_the_edge_of_its_domain_is_not_called_wrong():
     report = rc.metric(lambda q: np.diag(1 / q**2), dim=2)
     assert not report.failures, str(report)
     assert report.row("positive definite").status == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_momentum_drawn_with_a_32_bit_seed_is_tested(bug):
+    """A JAX momentum is seeded with one of 2^32 numbers, which must not become a list of 2^32 probabilities (32 GiB)."""
+
+    def mass(q):
+        return np.diag(1 + q**2)
+
+    def draw(key, q):
+        return np.sqrt(np.diag(mass(q)) * (2.0 if bug else 1.0)) * key.standard_normal(len(q))
+
+    for draw_p in (
+        adapters.kernel_with_key(draw, np.random.default_rng),
+        lambda rng, q: draw(np.random.default_rng(rng.choice(2**32)), q),
+    ):
+        row = rc.metric(mass, draw_p=draw_p, dim=2).row("momentum law")
+        assert row.status == ("FAIL" if bug else "PASS"), str(row)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-12])
+@pytest.mark.parametrize("known", [False, True])
+def test_derivative_that_takes_opposite_eigenvalues_for_equal_is_named(size, known):
+    more = {"hessian": mutants.shell_hess} if known else {}
+    report = mutants._shell(by_size=size, **more)(3)
+    assert {row.name for row in report.failures} == {"derivative at degenerate points"}, str(report)
+    assert any("l and -l" in text for text in report.diagnosis)

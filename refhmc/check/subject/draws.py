@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+MOST_LISTED = 4096  # whole numbers that a choice gives a list of probabilities
+
 
 class Question(NamedTuple):
     """What was asked (``kind``), with which ``argument`` (n, log_p, p), and the ``answer`` given."""
@@ -75,7 +77,12 @@ class Draws:
         return bool(self._answer("flip", log_p, lambda: self.rng.random() < p))
 
     def choice(self, p: Any) -> int:
-        """An index drawn with the probabilities ``p``; ``p`` a whole number k: uniform on 0 ... k - 1."""
+        """Draw an index with the probabilities ``p``, or uniformly from 0 ... k - 1 for a whole number k.
+
+        A k above ``MOST_LISTED``, such as the 2^32 of a seed, has no list of probabilities: its argument is ``range(k)``.
+        """
+        if np.ndim(p) == 0 and int(p) > MOST_LISTED:
+            return int(self._answer("choice", range(int(p)), lambda: self.rng.integers(int(p))))
         weights = np.full(int(p), 1.0 / int(p)) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
         cumulated = np.cumsum(weights)
         return int(
@@ -188,6 +195,8 @@ class _Generator(np.random.Generator):
     def choice(
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Any:
+        if np.ndim(a) == 0 and p is None and replace:
+            return self.integers(int(a), size=size)
         values = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
         if size is None:
             return values[self.draws.choice(len(values) if p is None else p)]

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from refhmc.check.subject.budget import Budget
-from refhmc.check.subject.draws import Draws, Unscripted
+from refhmc.check.subject.draws import MOST_LISTED, Draws, Unscripted
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.undecided import Interval, Uncertain, log, names_from_math, undecided_in_math
 
@@ -139,6 +139,8 @@ class Answers(Draws):
         return self.split("flip", (log_p, rest)) == 0
 
     def choice(self, p: Any) -> int:
+        if np.ndim(p) == 0 and int(p) > MOST_LISTED:
+            self._refuse(f"it asks for one of {int(p)} whole numbers, such as a seed: too many to enumerate")
         weights = np.full(int(p), 1.0) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
         total = weights.sum()
         if not np.isfinite(weights).all() or (weights < 0).any() or not total > 0:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refhmc.check.subject.answers import read_phase_point, truth_value
-from refhmc.check.subject.draws import Draws
+from refhmc.check.subject.draws import MOST_LISTED, Draws
 from refhmc.check.subject.enumeration import MOST_PERMUTED, Answers, Enumerator, OutOfBudget
 from refhmc.check.subject.foreign import Foreign, Inconclusive, SubjectError
 from refhmc.check.subject.shapes import step_shape
@@ -124,6 +124,12 @@ class _DiscreteAnswers(Answers):
     def uniform(self) -> float:
         self.continuous = True
         return 1.0 - self.rng.random() if self.mirrored else self.rng.random()
+
+    def choice(self, p: Any) -> int:
+        if np.ndim(p) or p <= MOST_LISTED:
+            return super().choice(p)
+        self.continuous = True  # a seed
+        return int(self.rng.integers(int(p)))
 
     def permutation(self, n: int) -> np.ndarray:
         if n <= MOST_PERMUTED:
