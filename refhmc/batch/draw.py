@@ -13,6 +13,7 @@ from refhmc.batch.backends import BUDGET, to_host
 from refhmc.batch.chains import ALL, Chains, copied, run
 from refhmc.batch.dhmc import DHMCTransitions, JumpMover
 from refhmc.batch.hmc import HMCTransitions
+from refhmc.batch.hopeless import is_time, refuse_hopeless
 from refhmc.batch.memory import Remembering
 from refhmc.batch.nuts import NUTSTransitions
 from refhmc.batch.steps import Mover
@@ -189,6 +190,9 @@ class Run:
                 recorder.move_if_full()
                 if self.stopped:
                     return
+            if duals and is_time(stop, options.tune):
+                constant = not (self.metric.position_dependent or isinstance(self.transitions.mover, JumpMover))
+                refuse_hopeless(chains, self.metric, constant, stop, options.tune)
             if kind == "slow":
                 self.count_evaluations()
                 learned = learned_metric(self.metric, positions, gradients, learns == AS_STAN)

@@ -142,6 +142,8 @@ TRAJECTORY = record_type({"n_leaves": WHOLE, "sum_accept": REAL, "lowest": REAL,
 # Progress goes out, and there comes in a stop, which ends a transition where it is, or a pause, which ends the loop after it.
 # ``divergences`` are those of draws; ``first``: iterations from a checkpoint; ``step_size``: of a kernel without blocks;
 # ``without_metric``: transitions of warm-up that met a metric that is not positive definite (counted outside compiled code).
+# ``looked``: the iteration after which warm-up last looked for a hopeless start. ``far_start``: the one after which the chain
+# began again from a better start; negative if that start was found and not taken; 0 otherwise.
 # Shared with the thread that watches: two cache lines a chain, so that chains do not slow each other down.
 CONTROL = record_type(
     {
@@ -158,12 +160,14 @@ CONTROL = record_type(
         "first": WHOLE,
         "step_size": REAL,
         "without_metric": WHOLE,
+        "looked": WHOLE,
+        "far_start": WHOLE,
     },
     size=128,
 )
 # The same seen from Python, where it is a row of integers, or of floats for the step size.
 STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(9)
-WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC = range(9, len(CONTROL.names or ()))
+WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC, LOOKED, FAR_START = range(9, len(CONTROL.names or ()))
 N_CONTROL = CONTROL.itemsize // 8
 
 

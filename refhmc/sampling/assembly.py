@@ -26,6 +26,7 @@ from refhmc.core.records import (
     DENSITIES,
     DIVERGENCES,
     DRAWS_DONE,
+    FAR_START,
     GRADIENTS,
     METRICS,
     SEARCH_FAILED,
@@ -42,7 +43,7 @@ from refhmc.errors import (
 )
 from refhmc.integrators.defaults import resolve
 from refhmc.kernels.blocks import ALL, blocks_of, kernels_of, named_by_block
-from refhmc.sampling import discontinuity, drawing
+from refhmc.sampling import discontinuity, drawing, far_start
 from refhmc.sampling.chain_run import ChainRun
 from refhmc.sampling.interruption import sigterm_as_ctrl_c
 from refhmc.sampling.memory import Memory, constrained
@@ -154,6 +155,7 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
         "iterations_per_chain": [int(run.control[DRAWS_DONE]) for run in runs],
         "divergences_per_chain": [int(run.control[DIVERGENCES]) for run in runs],
         "warmup_divergences_per_chain": [int(run.control[WARMUP_DIVERGENCES]) for run in runs],
+        "began_again_after": [max(int(run.control[FAR_START]), 0) for run in runs],
         "interrupted": bool(stopped_by),
         "stopped_by": stopped_by,
         "failed_chains": [k for k, run in enumerate(runs) if run.error is not None],
@@ -255,6 +257,7 @@ def put_warnings(
         if run.left_behind
     ]
     found += without_pathfinder([run.no_pathfinder for run in runs])
+    found += far_start.warnings_of([run.control for run in runs], tune)
     lost = [k for k in chosen if runs[k].control[SEARCH_FAILED]]
     if lost:
         found.append(

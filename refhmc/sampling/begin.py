@@ -22,7 +22,7 @@ from refhmc.sampling.chain_run import ChainTask, chain_generator
 from refhmc.sampling.checkpoint import Checkpoint, describe_run
 from refhmc.sampling.drawing import Drawing
 from refhmc.sampling.generation import check_groups, chosen
-from refhmc.sampling.initialization import checked_starts
+from refhmc.sampling.initialization import checked_starts, is_default
 from refhmc.sampling.progress import make_display
 from refhmc.sampling.recommended import kernel_for
 from refhmc.sampling.room import bytes_of_values, check_room, room_for
@@ -132,6 +132,8 @@ def begin_run(
         tasks = [
             ChainTask(model, kernel, k, entropy, each[k], draws, tune, save_warmup, fuse, init) for k in range(chains)
         ]
+        if is_default(model, starts):
+            tasks = [task._replace(free_start=True) for task in tasks]
         if learned is not None:
             for adapted in learned[:chains]:
                 begin_from(BlockState(plan.blocks[0]), adapted)  # raises what the chains would

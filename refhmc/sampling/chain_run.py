@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from refhmc.adaptation import symptoms
 from refhmc.adaptation.adapted import Adapted, adapted_of, begin_from
 from refhmc.core.failures import Failure, FailureLog
 from refhmc.core.records import (
     DRAWS_DONE,
+    FAR_START,
     FIRST,
+    LOOKED,
     N_CONTROL,
     PAUSE,
     STEP_SIZE,
@@ -33,6 +36,7 @@ from refhmc.core.sample_stats import STATS, met_no_metric
 from refhmc.errors import WarmupError
 from refhmc.metrics import DiagonalSoftAbs, SoftAbs
 from refhmc.models.base import Model
+from refhmc.sampling import far_start
 from refhmc.sampling.chain import Chain, Plan
 from refhmc.sampling.checkpoint import Saved
 from refhmc.sampling.initialization import pathfinder_start, random_start
@@ -50,7 +54,7 @@ PAUSE_EVERY = 0.5  # seconds between two states that are kept for a checkpoint
 
 class ChainTask(NamedTuple):
     """What a chain is to do; picklable where its model is. ``adapted``: what its warm-up begins from. ``init``: as ``sample``
-    has it."""
+    has it. ``free_start``: the start is the default one, which may be replaced (:mod:`refhmc.sampling.far_start`)."""
 
     model: Model
     kernel: Any
@@ -63,6 +67,7 @@ class ChainTask(NamedTuple):
     fuse: bool = False
     init: str = "uniform"
     adapted: Any = None
+    free_start: bool = False
 
     @property
     def first(self) -> int:
@@ -123,6 +128,7 @@ class LiveChain:
 
     def __init__(self, task: ChainTask, plan: Plan, control: np.ndarray) -> None:
         self.task, self.plan, self.control = task, plan, control
+        self.whole_plan = plan  # that of the first attempt; ``plan`` is shorter in a second one
         self.rng = chain_generator(task.entropy, task.chain)
         self.chain = Chain(task.model, plan, self.rng)
         self.done, self.no_pathfinder = 0, ""
@@ -139,15 +145,16 @@ class LiveChain:
             if not self._find_start():
                 return False
         else:
-            self.chain.restore(saved.state)
             self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
             self.control[DRAWS_DONE:] = saved.control[DRAWS_DONE:]
+            self._make_chain()
+            self.chain.restore(saved.state)
         self.failures = self.task.model.core.begin_failures(self.control)  # the tries for a start do not count
         return True
 
     def _find_start(self) -> bool:
         task = self.task
-        q = random_start(task.model, self.plan, self.rng, task.chain) if task.start is None else task.start
+        q = self._own_start(self.rng)
         if task.init == "pathfinder":
             child = chain_generator(task.entropy, task.chain, 0)
             found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
@@ -161,15 +168,71 @@ class LiveChain:
             self.start_of_draws = self.chain.position.copy()
         return True
 
+    def _own_start(self, rng: np.random.Generator) -> np.ndarray:
+        """The start that was given or, from ``rng``, a random one."""
+        task = self.task
+        return random_start(task.model, self.plan, rng, task.chain) if task.start is None else task.start
+
+    @property
+    def _next_look(self) -> int:
+        """The iteration of warm-up after which the chain is looked at, in its first or its second attempt; 0: none."""
+        begun = max(int(self.control[FAR_START]), 0)
+        after = far_start.look_after(self.task.tune - begun)
+        return begun + after if after else 0
+
+    def _look(self) -> bool:
+        """Begin again if the start was hopeless, or raise WarmupError; False if a stop came before that was decided."""
+        task, control = self.task, self.control
+        symptom, tried, q = far_start.symptom_of(self.chain, control), "", None
+        first_attempt = control[FAR_START] == 0 and task.init == "uniform"
+        if symptom is not None and first_attempt and not len(task.model.discontinuous):
+            child = chain_generator(task.entropy, task.chain, 0)
+            begin = self._own_start(chain_generator(task.entropy, task.chain))
+            q, tried = far_start.far_better(
+                task.model, self.plan, begin, self.chain.position, child, task.chain, control
+            )
+            if q is None and not tried:
+                return False
+        control[LOOKED] = self.done
+        if q is not None and task.free_start:
+            control[FAR_START] = self.done
+            self._make_chain()
+            self.chain.start(q)
+            self.failures = task.model.core.begin_failures(control)
+            return True
+        if q is not None:
+            control[FAR_START] = -self.done
+        if symptom is not None and symptom.ends(self.done, task.tune):
+            raise self._hopeless(symptom, tried)
+        return True
+
+    def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
+        """The error that ends a chain; ``tried``: what became of the search for another start."""
+        task, begun = self.task, int(self.control[FAR_START])
+        if begun > 0:
+            tried = f", though it began again after {begun} where Pathfinder found a far higher log density"
+        suggest = task.init == "uniform" and not len(task.model.discontinuous) and (begun < 0 or not tried)
+        text = far_start.error_text(symptom, self.done, tried, suggest)
+        return WarmupError(f"chain {task.chain}: {text}", task.chain)
+
+    def _make_chain(self) -> None:
+        """Make the chain of the present attempt; a second attempt has what the first has left of warm-up."""
+        begun, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
+        self.plan = far_start.shortened(plan, self.task.tune - begun) if begun else plan
+        self.chain = Chain(self.task.model, self.plan, self.rng)
+
     def advance(self, rows: Rows) -> bool:
         """Iterations until the end of ``rows``, into them from their first one on; False if a pause or a stop came before."""
         dim, n_stats = self.task.model.dim, self.plan.n_stats
         n = min(max(SCRATCH // (8 * (dim + n_stats)), 1), max(rows.first - self.done, 0))
         scratch = Rows(0, np.empty((n, dim)), np.empty((n, n_stats)))
         while self.done < rows.end:
+            if 0 < self.done == self._next_look != self.control[LOOKED] and not self._look():
+                return False
             end = rows.end if self.done >= rows.first else min(self.done + n, rows.first)
             if self.done < self.task.tune:
-                end = min(end, self.task.tune)
+                look = self._next_look
+                end = min(end, look if self.done < look else self.task.tune)
             into = rows if self.done >= rows.first else scratch._replace(first=self.done)
             into = into.between(self.done, end)
             made = self.chain.run(into.draws, into.stats, self.control)
@@ -180,6 +243,7 @@ class LiveChain:
                 self.start_of_draws = self.chain.position.copy()
                 self._refuse_warmup_without_metric()
                 self._refuse_divergent_warmup()
+                self._refuse_hopeless_warmup()
             if self.done < end:
                 return False
         return True
@@ -217,6 +281,14 @@ class LiveChain:
             "that is not positive definite there diverges, too: SoftAbs always is",
             self.task.chain,
         )
+
+    def _refuse_hopeless_warmup(self) -> None:
+        """After the last iteration of warm-up: raise WarmupError if no draw can be of use."""
+        if self.task.tune < symptoms.FEWEST or self.task.draws == 0:
+            return
+        symptom = far_start.symptom_of(self.chain, self.control)
+        if symptom is not None and symptom.ends(self.done, self.task.tune):
+            raise self._hopeless(symptom)
 
     def saved(self) -> Saved:
         """The state, between two iterations: not after a stop, which may come in the middle of one."""

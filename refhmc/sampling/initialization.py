@@ -46,6 +46,15 @@ def given_starts(model: Model, initvals: Any, chains: int) -> np.ndarray | None:
     return starts
 
 
+def is_default(model: Model, starts: np.ndarray | None) -> bool:
+    """Return whether chains begin where they do without ``initvals``, even if those were given.
+
+    (A run that is resumed by its folder alone does not know whether they were.)
+    """
+    own = None if model.initial is None or callable(model.initial) else model.initial
+    return starts is None or (own is not None and bool(np.all(starts == own)))
+
+
 def check_start(model: Model, q: np.ndarray, chain: int) -> None:
     """Raise InitError, naming chain, coordinate and value, unless everything is finite at ``q``."""
     bad = np.flatnonzero(~np.isfinite(q))

@@ -24,6 +24,7 @@ from refhmc.errors import (
     SamplingError,
     SamplingWarning,
     ShapeError,
+    WarmupError,
 )
 from refhmc.integrators.defaults import resolve
 from refhmc.metrics import Diagonal
@@ -152,7 +153,7 @@ def sample_many(
                 stopped_by = "interrupt"
             except Exception as error:
                 stopped_by = "error"
-                if error is refused or error_of_device(error) is not None:
+                if error is refused or isinstance(error, WarmupError) or error_of_device(error) is not None:
                     raise
                 raise failure_of_many(model, run, error) from error
             report(run, finished=True)
