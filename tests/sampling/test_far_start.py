@@ -1,0 +1,283 @@
+"""Starts far from where the probability is: chains begin again or end with one sentence, and healthy chains are left alone."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.adaptation import symptoms
+from refhmc.core.records import FAR_START, N_CONTROL
+from refhmc.errors import SamplingWarning, WarmupError
+from refhmc.sampling.chain import make_plan
+from refhmc.sampling.chain_run import ChainTask, LiveChain, run_segment
+from refhmc.sampling.far_start import look_after
+from refhmc.sampling.journal import Rows
+
+RUN = {"random_seed": 1, "raw": True, "progressbar": False}
+FEW = {**RUN, "tune": 400, "draws": 50, "chains": 2}
+TRUTH = np.array([np.log(5e9), np.log(1.3e-9), np.log(4e7)])  # of A, k and sigma in :func:`decay`
+
+
+def decay(spread: float, unit: float = 1e9, more: int = 0) -> refhmc.Model:
+    """y = A exp(-k t) + noise, with A near 5 units, k near 1.3 / unit; q = log A, log k, log sigma.
+
+    ``spread`` is the standard deviation of a normal prior on each; inf: none, and the posterior is improper. ``more``
+    coordinates are standard normal.
+    """
+    t, rng = np.linspace(0, 2 * unit, 40), np.random.default_rng(0)
+    y = 5 * unit * np.exp(-1.3 / unit * t) + 0.04 * unit * rng.normal(size=40)
+    mean = np.log([unit, 1 / unit, 0.01 * unit])
+
+    def log_density(q):
+        r = (y - np.exp(q[0]) * np.exp(-np.exp(q[1]) * t)) * np.exp(-q[2])
+        return (
+            -0.5 * np.sum(r * r) - 40 * q[2] - 0.5 * np.sum(((q[:3] - mean) / spread) ** 2) - 0.5 * np.sum(q[3:] ** 2)
+        )
+
+    def gradient(q):
+        k, s = np.exp(q[1]), np.exp(-q[2])
+        m = np.exp(q[0]) * np.exp(-k * t)
+        r = (y - m) * s
+        g = np.array([np.sum(r * s * m), np.sum(r * s * (-m * k * t)), np.sum(r * r) - 40])
+        return np.concatenate((g - (q[:3] - mean) / spread**2, -q[3:]))
+
+    return refhmc.Model(3 + more, log_density, gradient, name="decay")
+
+
+@pytest.fixture(scope="module")
+def proper():
+    return decay(2.0)
+
+
+@pytest.fixture(scope="module")
+def begun_again(proper):
+    with pytest.warns(SamplingWarning, match="The default start was hopeless in 4 of 4 chains"):
+        return refhmc.sample(proper, cores=1, **RUN)
+
+
+def normal(mean, sd):
+    """N(mean, diag(sd^2))."""
+    mean, sd = np.array(mean, dtype=float), np.array(sd, dtype=float)
+    return refhmc.Model(len(mean), lambda q: -0.5 * np.sum(((q - mean) / sd) ** 2), lambda q: -(q - mean) / sd**2)
+
+
+# ------------------------------------------------------------------------------------------------------- a second attempt
+
+
+def test_chains_in_units_far_from_one_arrive(begun_again):
+    """The posterior is near-normal, its mean within 0.005 of the truth of log A and log k and 0.22 of that of log sigma.
+
+    Its standard deviations are 0.003, 0.005 and 0.12, so that means of some 1,000 effective draws are 40 standard errors or
+    more inside these bounds. False-alarm rate below 1e-100.
+    """
+    attributes = begun_again.attributes
+    assert attributes["began_again_after"] == [250] * 4
+    assert attributes["starts"] == ["uniform"] * 4
+    np.testing.assert_allclose(begun_again.draws.mean(axis=(0, 1))[:2], TRUTH[:2], atol=0.05)
+    assert abs(begun_again.draws.mean(axis=(0, 1))[2] - TRUTH[2]) < 0.5
+    assert not any(text.startswith("R-hat") for text in begun_again.warnings)
+    (text,) = (text for text in begun_again.warnings if "hopeless" in text)
+    assert "([0, 1, 2, 3]), which began again after 250 of 1000 iterations" in text
+    assert "Give initvals near plausible values" in text
+
+
+def test_chains_decide_alone(proper, begun_again):
+    """Whatever the number of chains, their threads, or the executor."""
+    with pytest.warns(SamplingWarning):
+        two = refhmc.sample(proper, chains=2, cores=2, **RUN)
+        with concurrent.futures.ThreadPoolExecutor(2) as executor:
+            sent = refhmc.sample(proper, chains=2, executor=executor, **RUN)
+    assert np.array_equal(two.draws, begun_again.draws[:2])
+    assert np.array_equal(sent.draws, begun_again.draws[:2])
+    assert sent.attributes["began_again_after"] == [250] * 2
+
+
+def test_a_second_attempt_begins_where_init_pathfinder_does(proper):
+    """The two runs have one start; the first transition from there has other random numbers."""
+    task = ChainTask(proper, refhmc.NUTS(), 0, 1, None, 10, 400, keep_warmup=True, free_start=True)
+    live = begin(task)
+    advance(live, 100)
+    live._look()
+    asked = begin(task._replace(init="pathfinder"))
+    assert np.array_equal(live.chain.position, asked.chain.position)
+    assert live.plan.blocks[0].windows[-1, 2] == 300
+
+
+def begin(task, saved=None):
+    live = LiveChain(task, make_plan(task.model, task.kernel, task.tune), np.zeros(N_CONTROL, np.int64))
+    assert live.begin(saved)
+    return live
+
+
+def advance(live, done):
+    n = done - live.done
+    rows = Rows(live.done, np.zeros((n, live.task.model.dim)), np.zeros((n, live.plan.n_stats)))
+    assert live.advance(rows)
+    return rows.draws
+
+
+KERNELS = {
+    "NUTS": refhmc.NUTS(),
+    "HMC": refhmc.HMC(),
+    "Gibbs": refhmc.Gibbs({("q[0]", "q[1]", "q[2]"): refhmc.NUTS(), "q[3]": refhmc.NUTS()}),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_a_chain_that_began_again_is_resumed_bit_for_bit(proper, kernel):
+    model = decay(2.0, more=1) if kernel is KERNELS["Gibbs"] else proper
+    task = ChainTask(model, kernel, 0, 1, None, 20, 400, keep_warmup=True, free_start=True)
+    unbroken = begin(task)
+    whole = advance(unbroken, task.total)
+    assert unbroken.control[FAR_START] == 100
+    saved, made, states = None, [], []
+    for done in (60, 100, 101, 250, 399, 400, 410, task.total):
+        live = begin(task, saved)
+        made.append(advance(live, done))
+        saved = live.saved()
+        states.append(saved)
+    assert np.array_equal(np.concatenate(made), whole)
+    assert np.array_equal(saved.control, unbroken.control)
+    live = begin(task, states[4])  # a state after the second attempt began, made anew from one before it
+    assert live.saved_after(399, states[0]).state == states[4].state
+
+
+def test_a_search_that_does_not_fit_into_a_segment_is_made_in_a_later_one(proper):
+    task = ChainTask(proper, refhmc.NUTS(), 0, 1, None, 5, 400, free_start=True)
+    plan, live = make_plan(proper, refhmc.NUTS(), 400), begin(task)
+    advance(live, 100)
+    before = live.saved()
+    assert run_segment(task, plan, before, 0.0, patience=0.0).saved.done == 100
+    after = run_segment(task, plan, before, 60.0).saved
+    assert after.done == task.total
+    assert after.control[FAR_START] == 100
+
+
+def test_a_checkpoint_keeps_that_chains_began_again(proper, tmp_path):
+    with pytest.warns(SamplingWarning):
+        whole = refhmc.sample(proper, **FEW)
+        refhmc.sample(proper, checkpoint=tmp_path, **{**FEW, "draws": 7})
+        resumed = refhmc.resume(tmp_path, proper, draws=50, raw=True, progressbar=False)
+    assert np.array_equal(resumed.draws, whole.draws)
+    assert resumed.attributes["began_again_after"] == whole.attributes["began_again_after"] == [100, 100]
+    assert resumed.attributes["n_gradient_evaluations"] == whole.attributes["n_gradient_evaluations"]
+
+
+# --------------------------------------------------------------------------------------------------------- one sentence
+
+
+def test_given_starts_are_not_replaced(proper):
+    with pytest.raises(WarmupError, match=r"chain 0: after 100 iterations .* or try init='pathfinder'") as error:
+        refhmc.sample(proper, initvals=np.zeros(3), **FEW)
+    assert "Pathfinder found a start with the log density -71" in str(error.value)
+
+
+def test_a_given_start_that_is_only_far_is_warned_of():
+    """A gradient hundreds of standard deviations off at the look; chains of other seeds may have come out by then."""
+    with pytest.warns(SamplingWarning, match="The start given is hopeless in"):
+        result = refhmc.sample(decay(10.0, unit=1e5), initvals=[2.0, 1.0, -1.0], **FEW)
+    assert result.attributes["began_again_after"] == [0, 0]
+
+
+def test_a_run_from_pathfinder_is_given_no_second_one(proper):
+    result = refhmc.sample(proper, init="pathfinder", **FEW)
+    assert result.attributes["began_again_after"] == [0, 0]
+
+
+def test_a_short_warmup_ends_with_the_sentence(proper):
+    with pytest.raises(WarmupError, match=r"chain 0: after 200 iterations .*, or try init='pathfinder'"):
+        refhmc.sample(proper, **{**FEW, "tune": 200})
+
+
+def test_an_improper_posterior_ends_in_warmup():
+    """The failing input of the audit: from its default starts the data say nothing of k, even to Pathfinder."""
+    with pytest.raises(WarmupError, match="the log density does not change with it, though it began again after 250"):
+        refhmc.sample(decay(np.inf), **RUN)
+
+
+def test_a_scale_below_the_spacing_of_numbers_ends_in_warmup():
+    kernel = refhmc.NUTS(max_treedepth=5)
+    with pytest.raises(
+        WarmupError, match=r"a step moves q\[0\] = 1000000000 by .*, and floating-point numbers there are"
+    ):
+        refhmc.sample(normal([1e9, 1e9], [1e-9, 1e-9]), kernel, **FEW)
+
+
+def test_coordinates_that_jump_have_no_pathfinder(proper):
+    """DHMC on a plateau where the log density is -1e19."""
+    y = 1e9
+
+    def log_density(q):
+        return -0.5 * (y - np.exp(q[0])) ** 2 * 20 - 0.5 * q[1] ** 2
+
+    def gradient(q):
+        return np.array([20 * (y - np.exp(q[0])) * np.exp(q[0]), 0.0])
+
+    model = refhmc.Model(2, log_density, gradient, discontinuous=[1], name="plateau")
+    with pytest.raises(WarmupError, match=r"after 200 iterations of warm-up the log density is -1e\+19, .*near 1$"):
+        refhmc.sample(model, refhmc.DHMC(), **{**FEW, "tune": 200})
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_many_chains_end_with_the_sentence(shared):
+    def log_density(q):
+        return -10.0 * (1e9 - np.exp(q[0])) ** 2
+
+    def gradient(q):
+        return np.array([20 * (1e9 - np.exp(q[0])) * np.exp(q[0])])
+
+    model = refhmc.Model(1, log_density, gradient, name="plateau")
+    with pytest.raises(
+        WarmupError, match=r"4 of 4 chains are lost after 60 iterations of warm-up: in chain 0, the log"
+    ):
+        refhmc.sample(model, backend="arrays", shared_step_size=shared, **{**FEW, "tune": 60, "chains": 4})
+
+
+# ----------------------------------------------------------------------------------------------------------- healthy runs
+
+HEALTHY = {
+    "shifted": normal([1e9, -1e12], [1.0, 1.0]),
+    "narrow": normal([0.0, 1e-9], [1e-12, 1e-12]),
+    "wide": normal([1e12, 1e16], [1e12, 1e12]),
+    "stiff": normal(np.zeros(10), np.geomspace(1e-6, 1.0, 10)),
+    "funnel": refhmc.models.Funnel(5),
+    "banana": refhmc.models.Banana(),
+}
+
+
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), refhmc.HMC()], ids=["NUTS", "HMC"])
+@pytest.mark.parametrize("model", HEALTHY.values(), ids=HEALTHY)
+def test_healthy_chains_have_no_symptom_after_warmup(model, kernel):
+    """A normal has g' M^-1 g near chi^2 of d degrees of freedom, and 1e3 d is beyond 1e-100 of it; the hard ones have 10 d."""
+    result = refhmc.sample(model, kernel, **FEW)
+    assert result.attributes["began_again_after"] == [0, 0]
+    assert not any("hopeless" in text for text in result.warnings)
+
+
+def test_a_step_size_that_the_user_gives_is_not_judged():
+    result = refhmc.sample(normal([1e9], [1.0]), refhmc.HMC(step_size=1e-12, n_steps=1, metric="identity"), **FEW)
+    assert result.draws.shape == (2, 50, 1)
+
+
+def test_when_chains_are_looked_at():
+    assert [look_after(tune) for tune in (0, 399, 400, 600, 1000, 100_000)] == [0, 0, 100, 150, 250, 250]
+
+
+def test_symptoms_by_hand():
+    assert symptoms.unresolved(-(2.0**52)) is not None
+    assert symptoms.unresolved(-(2.0**51) + 1) is None
+    assert symptoms.unresolved(np.inf) is None
+    step = symptoms.typical_step(np.array([4.0]), np.array([0.5]), np.array([3.0]))
+    np.testing.assert_allclose(step, [4.0])
+    assert symptoms.frozen(["a", "b"], np.array([0.0, 1.0]), np.array([1e-300, 2.0**-56])).text.startswith(
+        "a step moves b"
+    )
+    assert symptoms.frozen(["a"], np.array([1.0]), np.array([2.0**-55])) is None
+    assert symptoms.far(3001.0, 3) is not None
+    assert symptoms.far(2999.0, 3) is None
+    assert symptoms.far(np.nan, 3) is None
+    assert symptoms.running_off(["a"], np.array([1e7]), np.array([1e-20])) is not None
+    assert symptoms.running_off(["a"], np.array([1e7]), np.array([1e-7])) is None
