@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.data import from_table
+
 
 def is_number(x: Any) -> bool:
     """Whether ``x`` is one real number, nan and inf among them; True and False are none."""
@@ -51,10 +53,16 @@ def flag(name: str, value: Any) -> bool:
 
 
 def array_of_numbers(what: str, x: Any, error: type = ValueError) -> np.ndarray:
-    """``x`` as an array of float64; raises ``error`` for what holds no numbers, or complex ones, or masked entries."""
+    """Return ``x``, which may be a list or a table, as an array of float64.
+
+    Raises ``error`` if it does not hold numbers, or holds complex ones or masked entries.
+    """
     refuse_masked(what, x, error)
+    x = from_table(what, x, error)
     refuse_complex(what, x, error)
     try:
+        if np.asarray(x).dtype.kind in "US":
+            raise TypeError("these are strings")
         return np.asarray(x, dtype=float)
     except (TypeError, ValueError) as reason:
         raise error(f"{what} must be real numbers, got {_short(x)}: {reason}") from reason

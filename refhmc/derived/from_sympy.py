@@ -47,8 +47,9 @@ def derive(
 
     ``coordinates``: symbols in the order of q, which are unconstrained, and declared real or nothing;
     ``sympy.IndexedBase("theta", shape=(8,))`` is a vector of eight. By default all symbols that are not data, in the order of
-    the alphabet. ``data``: numbers and arrays, by symbols and indexed bases or their names. Sums run over rows, as
-    ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n that is not in ``data`` is that of what is indexed by i.
+    the alphabet. ``data``: numbers, arrays, lists, or series and frames of pandas, by symbols and indexed bases or their
+    names. Sums run over rows, as ``sympy.Sum(f(x[i], theta), (i, 0, n - 1))``; a length n that is not in ``data`` is that of
+    what is indexed by i.
     ``constrain``, ``name`` and ``options`` (``initial``, ``dims``, ``coords``, ``generated``, ...) as of :class:`refhmc.Model`.
 
     The model's variables have the symbols' names; in the text those that Python cannot have are others (``lambda_``).

@@ -26,6 +26,7 @@ import numpy as np
 import sympy
 from sympy import Expr, Indexed, IndexedBase, Sum, Symbol
 
+from refhmc.core.data import from_table
 from refhmc.derived.stable import expit, expm1, log1p, logaddexp, softplus, stable
 from refhmc.errors import ModelError
 
@@ -527,7 +528,7 @@ def is_index(name: str, expression: Expr) -> bool:
 
 
 def as_array(name: str, value: Any, whole: bool) -> np.ndarray:
-    array = np.asarray(value)
+    array = np.asarray(from_table(f"data: {name}", value, ModelError))
     if array.dtype.kind not in "iufb" or array.ndim > 3:
         raise ModelError(
             f"data: {name} must be a number or an array of real numbers with at most 3 axes, got {value!r}"

@@ -29,6 +29,7 @@ import numpy as np
 
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
+from refhmc.core.data import as_data
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked
@@ -68,8 +69,9 @@ class Model:
         Plain functions of ``(q, data)``, or all of ``q`` alone (see the module's text). Only the first two are needed for HMC
         and NUTS. Numba compiles them, and the plain functions that they call, if it can; otherwise (bound methods, objects)
         they run as Python inside the same compiled kernels.
-    data : array, number, or tuple (named or not) of them; anything else makes the functions run as Python. An array
-        with masked entries is refused: nothing here reads a mask.
+    data : array, number, or tuple (named or not) of them. Lists, and the data frames, series and indexes of pandas, are
+        converted to arrays, also in a tuple or a dict: the functions get arrays. A list of arrays of different shapes becomes
+        a tuple. Strings and masked entries are rejected. Anything else makes the functions run as Python.
     names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
     constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
@@ -171,7 +173,7 @@ class Model:
         )
         self.initial: Any = initial if initial is None or callable(initial) else self._position(initial, "initial")
         refuse_masked("data", data, ModelError)
-        self.data = data
+        self.data = data = as_data("data", data, ModelError)
         self.room = room
         self.in_python, self.noise = in_python, float(noise)
         self._absent = dict(absent or {})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
+from refhmc.core.data import from_table
 from refhmc.errors import ShapeError
 
 
@@ -46,7 +47,7 @@ def images(X: Any) -> np.ndarray:
 
 def labels(y: Any, n_classes: int) -> np.ndarray:
     """Whole numbers 0, ..., n_classes - 1; ValueError names the first that is none of them."""
-    y = np.asarray(y)
+    y = np.asarray(from_table("y", y))
     if y.dtype.kind not in "biuf":
         raise ValueError(f"labels are whole numbers 0, ..., {n_classes - 1}, got an array of {y.dtype}")
     wrong = np.flatnonzero(~((y >= 0) & (y < n_classes) & (y == np.floor(y))))
@@ -60,7 +61,7 @@ def number_of_classes(y: Any, given: int | None) -> int:
     if given is not None:
         return whole_number("n_classes", given, 2)
     refuse_masked("y", y)
-    y = np.asarray(y)
+    y = np.asarray(from_table("y", y))
     if y.dtype.kind not in "biuf" or not (np.isfinite(y) & (y >= 0)).all():
         raise ValueError(f"labels are whole numbers 0, 1, ..., got an array of {y.dtype}: {y.ravel()[:5].tolist()} ...")
     return int(np.max(y, initial=0)) + 1

@@ -32,6 +32,7 @@ from numpy import typing as npt
 
 from refhmc.core.arguments import array_of_numbers, positive
 from refhmc.core.compiled import jit, jit_allocating, jit_products, jit_sum
+from refhmc.core.data import from_table
 from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
@@ -501,9 +502,11 @@ def LogisticRegression(
 ) -> Model:
     """Logistic regression of ``y`` (n,), zeros and ones, on ``X`` (n, d), used as it is; variable ``beta``.
 
+    ``X`` and ``y`` may be arrays, lists, or a data frame and a series of pandas.
     Put a column of ones into ``X`` for an intercept. ``prior_scale`` is the standard deviation of every coefficient.
     ``inputs``: names of the columns, for the result.
     """
+    X, y = from_table("X", X), from_table("y", y)
     rows = signed_rows(X, y)
     X, y = frozen(np.asarray(X, dtype=float)), frozen(np.asarray(y))
     prior_scale = positive("prior_scale", prior_scale)

@@ -145,8 +145,8 @@ class Parameters:
             returned or written as a Hessian is. They need ``hessian``.
         fisher, fisher_trace : a positive definite matrix (count, count) and its contraction, as ``hessian`` and ``trace``: the
             metric of :class:`refhmc.metrics.Fisher`, carried over to the coordinates as a tensor.
-        data, options : as those of :class:`refhmc.Model`; ``initial`` may also be values by name; ``dims`` are
-            those of other variables, which ``generated`` makes.
+        data, options : as those of :class:`refhmc.Model`, lists and tables as arrays; ``initial`` may also be values by name;
+            ``dims`` are those of other variables, which ``generated`` makes.
         value_and_gradient : ``(values, data, out) -> log density``, where the two share work.
 
         Functions are given copies of the values, which they may spoil. Raises ModelError for what is no function, and for

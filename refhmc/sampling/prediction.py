@@ -15,6 +15,7 @@ import numpy as np
 
 from refhmc.core.arguments import refuse_complex, refuse_masked, whole_number
 from refhmc.core.arviz import with_groups
+from refhmc.core.data import as_data
 from refhmc.errors import ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.inputs import finite
@@ -64,6 +65,7 @@ def predict(
     if positions.ndim != 3 or positions.shape[2] != model.dim:
         raise ShapeError(f"draws of {model.name!r}: expected (chain, draw, {model.dim}), got {positions.shape}")
     refuse_masked("X", X)
+    X = as_data("X", X)
     refuse_complex("X", X)
     entropy = entropy_of(random_seed)
     rng = np.random.default_rng(entropy) if observations else None

@@ -1,0 +1,158 @@
+"""Data given as lists, tuples of lists or tables of pandas become arrays; strings are rejected by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import refhmc
+from refhmc.core.data import as_data
+from refhmc.errors import ModelError, PythonModelWarning
+from refhmc.parameters import Real
+
+pd = pytest.importorskip("pandas")
+X, Y = np.array([[1.5, 2.0], [3.0, 4.0], [5.0, 7.0]]), np.array([0, 1, 1])
+FRAME, SERIES = pd.DataFrame({"a": X[:, 0], "b": X[:, 1].astype(int)}), pd.Series(Y, name="y")
+
+
+class Named(NamedTuple):
+    X: object
+    y: object
+
+
+def log_density(q, data):
+    X, y = data
+    r = X @ q - y
+    return -0.5 * np.sum(r * r)
+
+
+def gradient(q, data):
+    X, y = data
+    return X.T @ (y - X @ q)
+
+
+FORMS = {
+    "lists": (X.tolist(), Y.tolist()),
+    "a list of lists": [X.tolist(), Y.tolist()],
+    "a list of arrays": [X, Y],
+    "frame and series": (FRAME, SERIES),
+    "nullable types": (FRAME.convert_dtypes(), SERIES.convert_dtypes()),
+    "a named tuple": Named(FRAME, Y.tolist()),
+    "an index": (X, pd.Index(Y)),
+}
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["compiled", "as Python"])
+@pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
+def test_lists_and_tables_are_arrays_for_the_functions(data, python):
+    model = refhmc.Model(2, log_density, gradient, data=data, in_python="for the test" if python else "")
+    q = np.array([0.3, -0.2])
+    assert all(isinstance(each, np.ndarray) for each in model.data)
+    assert model.log_density(q) == pytest.approx(log_density(q, (X, Y)), rel=1e-14)
+    np.testing.assert_allclose(model.gradient(q), gradient(q, (X, Y)), rtol=1e-14)
+    assert type(model.data) is (Named if isinstance(data, Named) else tuple)
+
+
+def test_one_list_and_one_frame_are_arrays():
+    for data in (X.tolist(), FRAME, pd.DataFrame(X)):
+        model = refhmc.Model(2, lambda q, X: -np.sum((X @ q) ** 2), lambda q, X: -2 * X.T @ (X @ q), data=data)
+        np.testing.assert_array_equal(model.data, X)
+        assert model.gradient(np.ones(2)).shape == (2,)
+
+
+def test_lists_of_a_dictionary_are_arrays_and_options_stay():
+    data = {"X": X.tolist(), "y": SERIES, "kinds": ["probit", "logit"], "n": 3}
+    with pytest.warns(PythonModelWarning):
+        model = refhmc.Model(
+            2,
+            lambda q, data: log_density(q, (data["X"], data["y"])),
+            lambda q, data: data["X"].T @ (data["y"] - data["X"] @ q),
+            data=data,
+        )
+        assert np.isfinite(model.core.log_density(np.ones(2)))
+    assert model.data["kinds"] == ["probit", "logit"]
+    assert isinstance(data["X"], list)  # the user's dictionary is not changed
+
+
+def test_what_needs_no_conversion_is_passed_on():
+    for data in (X, (X, Y), Named(X, Y), {"X": X}, 3.0, (X, 2), None, "word"):
+        assert as_data("data", data) is data
+
+
+def test_kinds_of_numbers_are_kept():
+    assert as_data("data", [1, 2]).dtype == np.int64
+    assert as_data("data", [True, False]).dtype == bool
+    assert as_data("data", pd.DataFrame({"a": [1, 2], "b": [True, False]})).dtype.kind == "i"
+    assert as_data("data", pd.DataFrame({"a": [True], "b": [False]})).dtype == bool
+    assert as_data("data", pd.DataFrame(index=[1, 2])).shape == (2, 0)
+    missing = as_data("data", pd.Series([1, None], dtype="Int64"))
+    assert missing[0] == 1
+    assert np.isnan(missing[1])
+    twice = pd.DataFrame(X, columns=["a", "a"])
+    np.testing.assert_array_equal(as_data("data", twice), X)
+
+
+WORDS = pd.DataFrame({"age": [1.0, 2.0], "city": ["Bonn", "Ulm"]})
+REJECTED = {
+    r"data\['city'\] must hold numbers": WORDS,
+    r"data\[1\]\['city'\] must hold numbers": ([1.0, 2.0], WORDS),
+    r"data\.X\['city'\] must hold numbers": Named(WORDS, Y),
+    r"data\['X'\]\['city'\] must hold numbers": {"X": WORDS},
+    r"data must hold numbers, got .*'Bonn'": WORDS["city"],
+    r"data must hold numbers; data\[1\] is 'b'": [1.0, "b"],
+    r"data must hold numbers; data\[1\] is None": [1.0, None],
+    r"data\[0\] must hold numbers; data\[0\]\[0\] is 'a'": (["a", "b"], [1, 2]),
+    r"data must hold numbers, got an array of <U1": np.array(["a", "b"]),
+    r"data\['when'\] must hold numbers": pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}),
+}
+
+
+@pytest.mark.parametrize("words", REJECTED)
+def test_strings_are_rejected_by_name(words):
+    with pytest.raises(ModelError, match=words):
+        refhmc.Model(2, log_density, gradient, data=REJECTED[words])
+
+
+def test_built_in_models_take_lists_and_tables():
+    q, by_arrays = np.array([0.1, -0.3]), refhmc.models.LogisticRegression(X, Y)
+    for x, y in ((X.tolist(), Y.tolist()), (FRAME, SERIES), (FRAME.convert_dtypes(), SERIES.convert_dtypes())):
+        assert refhmc.models.LogisticRegression(x, y).log_density(q) == by_arrays.log_density(q)
+        assert refhmc.models.LinearRegression(x, y).dim == 3
+    for make in (refhmc.models.LogisticRegression, refhmc.models.LinearRegression):
+        with pytest.raises(ValueError, match=r"X\['city'\] must hold numbers"):
+            make(WORDS, [0, 1])
+        with pytest.raises(ValueError, match="y must"):
+            make([[1.0], [2.0]], ["0", "1"])
+    with pytest.raises(ValueError, match=r"X\['city'\] must hold numbers"):
+        refhmc.models.MLP([2, 3, 1], WORDS, [0.0, 1.0])
+
+
+def test_named_parameters_take_lists():
+    parameters = refhmc.Parameters(beta=Real(shape=2))
+    model = parameters.model(
+        lambda values, data: -np.sum((data @ values.beta) ** 2),
+        lambda values, data: -2 * data.T @ (data @ values.beta),
+        data=FRAME,
+    )
+    np.testing.assert_array_equal(model.data, X)
+    with pytest.raises(ModelError, match=r"data\['city'\]"):
+        parameters.model(lambda values, data: 0.0, lambda values, data: values.beta, data=WORDS)
+
+
+def test_derived_models_take_lists_and_series():
+    sympy = pytest.importorskip("sympy")
+    mu, y, (i, n) = sympy.Symbol("mu"), sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)
+    L = -sympy.Sum((y[i] - mu) ** 2, (i, 0, n - 1))
+    values = [refhmc.derive(L, [mu], data={"y": each}).log_density(np.ones(1)) for each in (Y, Y.tolist(), SERIES)]
+    assert values[0] == values[1] == values[2]
+    with pytest.raises(ModelError, match="data: y must hold numbers"):
+        refhmc.derive(L, [mu], data={"y": WORDS["city"]})
+
+
+def test_pandas_is_not_imported():
+    code = "import sys, refhmc; refhmc.models.LogisticRegression([[1.0], [2.0]], [0, 1]); assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
