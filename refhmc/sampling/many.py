@@ -420,6 +420,7 @@ def counts(run: Run, logs: list) -> dict[str, Any]:
             for each in failures
         ],
         "step_size_searches_failed": run.searches_failed,
+        "began_again_after": [0] * len(run.chains),
     }
 
 

@@ -68,7 +68,9 @@ def sample(
         begins with a draw from the best normal on that path (:mod:`refhmc.adaptation.pathfinder`), from the stream
         ``SeedSequence(entropy, spawn_key=(k, 0))``. A chain for which none is found begins as without it, with a warning. The
         result's attribute ``starts`` has "pathfinder", "initvals", "warmup" (its ends), "model" or "uniform" for each chain.
-        ValueError for a model with coordinates that jump, and with another backend than "numba".
+        ValueError for a model with coordinates that jump, and with another backend than "numba". With "uniform" and no
+        ``initvals``, a chain whose start turns out to be hopeless begins again where Pathfinder would have begun, with a
+        warning (:mod:`refhmc.sampling.far_start`). The attribute ``began_again_after`` has the iteration, or 0.
     progressbar : False, True, or a function of a :class:`refhmc.sampling.progress.ProgressReport`.
     save_warmup : keep warm-up in groups ``warmup_*``.
     executor : anything with ``submit`` or ``apply_async``, or a function that gives one, asked again where one broke; chains
@@ -120,6 +122,7 @@ def sample(
     ShapeError, InitError, ModelError, GradientError, MetricError, ValueError : before sampling.
     CheckpointError : before sampling: the folder is of another run (what differs is said), damaged (the file is named), or
         being written to.
+    WarmupError : a chain's warm-up was hopeless, so that its draws would be useless; other chains are complete.
     SamplingError : the model raised during sampling, other chains are complete; of many chains at once, all have ended.
     Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
