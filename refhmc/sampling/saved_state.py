@@ -21,10 +21,14 @@ from refhmc.core.point import GRADIENT, LOG_DENSITY, POINT_ROWS, P, Q
 from refhmc.core.records import (
     DIVERGENCES,
     DRAWS_DONE,
+    FAR_START,
     FIRST,
+    LOOKED,
     N_CONTROL,
+    PAUSE,
     SETTINGS,
     STEP_SIZE,
+    STOP,
     WARMUP_DIVERGENCES,
     WITHOUT_METRIC,
     records,
@@ -39,6 +43,7 @@ from refhmc.metrics.tridiagonal import BANDED, Tridiagonal
 from refhmc.sampling.chain import BlockState, Chain
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.checkpoint import Saved
+from refhmc.sampling.far_start import look_after, shortened
 from refhmc.sampling.journal import Rows
 
 if TYPE_CHECKING:
@@ -63,13 +68,16 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         _check_progress(saved, task)
         if rows is not None:
             _check_rows(rows)
+        begun = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for what was left of warm-up
+        if begun:
+            plan, task = shortened(plan, task.tune - begun), task._replace(adapted=None)
         generator = chain_generator(task.entropy, task.chain)
         stream = generator.bit_generator.state
         chain = Chain(task.model, plan, generator).restore(saved.state)
         _require(generator.bit_generator.state["state"]["inc"] == stream["state"]["inc"], "generator", ANOTHER_STREAM)
         for k, block in enumerate(chain.blocks):
             with _named(block.plan.name):
-                _check_block(block, saved.done, task if k == 0 else task._replace(adapted=None))
+                _check_block(block, saved.done - begun, task if k == 0 else task._replace(adapted=None))
                 if not chain.alone and saved.done:
                     there = chain.position[block.plan.conditional.indices]
                     _require(np.array_equal(block.state[Q], there), "state", "its position is not the chain's")
@@ -120,12 +128,16 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
     d, control = task.model.dim, saved.control
     _require(saved.done >= 0, "done", f"must not be negative, got {saved.done}")
     _require(control.shape == (N_CONTROL,) and control.dtype == np.int64, "control", f"expected {N_CONTROL} integers")
-    counts = np.delete(control[DRAWS_DONE:], STEP_SIZE - DRAWS_DONE)
+    counts = np.delete(control, [STOP, PAUSE, STEP_SIZE, FAR_START])
     _require(np.all((counts >= 0) & (counts < 2**62)), "control", "counts must not be negative")
     _require(control[DRAWS_DONE] == saved.done, "control", f"{control[DRAWS_DONE]} iterations, expected {saved.done}")
     at_most = {DIVERGENCES: saved.done, WARMUP_DIVERGENCES: task.tune, FIRST: saved.done, WITHOUT_METRIC: task.tune}
     for column, most in at_most.items():
         _require(control[column] <= most, "control", f"a count is {control[column]}, expected at most {most}")
+    first = look_after(task.tune)
+    begun, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
+    valid = begun in (0, first, -first) and abs(begun) <= saved.done and (begun <= 0 or task.free_start)
+    _require(valid and control[LOOKED] in looks, "control", f"no chain begins again after {begun} iterations")
     start = saved.start_of_draws
     _require(start.shape == (d,) and start.dtype == np.float64, "start_of_draws", f"expected ({d},) numbers")
     known = saved.done >= task.tune

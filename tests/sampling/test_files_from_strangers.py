@@ -13,7 +13,7 @@ import pytest
 
 import refhmc
 from refhmc.adaptation.adapted import adapted_of
-from refhmc.core.records import N_CONTROL
+from refhmc.core.records import FAR_START, N_CONTROL
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
 from refhmc.sampling import journal
@@ -22,6 +22,7 @@ from refhmc.sampling.chain_run import ChainTask, LiveChain
 from refhmc.sampling.files import checksum_of_run
 from refhmc.sampling.saved_state import check_saved
 from tests.helpers.crafted import craft, read_state
+from tests.helpers.far import decay
 from tests.helpers.sweeps import representatives, swept
 
 pytestmark = pytest.mark.filterwarnings("ignore::refhmc.errors.SamplingWarning")
@@ -209,6 +210,7 @@ CRAFTED = {
     "iterations backwards": ("NUTS", outer_field("done", 41), "rows|iterations"),
     "negative iterations": ("NUTS", outer_field("done", -3), "rows|done"),
     "count of draws": ("NUTS", count(2, 10**12), "control"),
+    "a second attempt": ("NUTS", count(14, 25), "control"),
     "more divergences than draws": ("NUTS", count(3, 10**12), "control"),
     "length of rows": ("NUTS", outer_field("length", 10**12), "rows"),
     "first row": ("NUTS", outer_field("first", 50), "rows"),
@@ -264,12 +266,12 @@ MORE = {
 }
 
 
-def check_all_states(model, kernel, tune, total, adapted=None):
+def check_all_states(model, kernel, tune, total, **options):
     """Make ``total`` iterations and validate the state after each."""
     plan = make_plan(model, kernel, tune)
     plan.compile(model.name)
     start = np.full(model.dim, 0.1) if model.initial is None else np.array(model.initial, float)
-    task = ChainTask(model, kernel, 0, 7, start, total - tune, tune, adapted=adapted)
+    task = ChainTask(model, kernel, 0, 7, start, total - tune, tune, **options)
     live = LiveChain(task, plan, np.zeros(N_CONTROL, np.int64))
     assert live.begin()
     for done in range(total + 1):
@@ -302,6 +304,12 @@ def test_every_state_of_a_run_that_begins_from_another_warm_up_is_accepted(name)
     adapted = adapted_of(check_all_states(model, kernel, 100, 100).chain.blocks[0])
     for tune in (0, 60, 100):
         check_all_states(model, kernel, tune, tune + 3, adapted=adapted)
+
+
+@pytest.mark.parametrize("kernel", [refhmc.NUTS(), swept(refhmc.HMC())])
+def test_every_state_of_a_chain_that_began_again_is_accepted(kernel):
+    live = check_all_states(decay(2.0), kernel, tune=420, total=430, free_start=True)
+    assert live.control[FAR_START] == 105
 
 
 def test_recover_draws_a_chain_with_a_crafted_state_again(saved, tmp_path):
