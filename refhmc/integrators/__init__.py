@@ -1,7 +1,8 @@
 """Integrators: one step (q, p) -> (q', p') of Hamilton's equations, and what each promises.
 
 ``order``: of the method. ``symplectic``, ``reversible``: of the map (q, p) -> (q', p'), for the implicit ones to the solver's
-tolerance. ``exact``: whether a chain made with it, and accepted on its energy error, keeps the target. ``cost``:
+tolerance. ``exact``: whether a chain made with it, and accepted on its energy error, keeps the target. ``exact_in_nuts``, if it
+is there: whether NUTS keeps the target all the same. ``cost``:
 evaluations of (dH/dp, dH/dq) a step, None where the solver or the number of parts decides; the leapfrog's are gradients.
 
 An implicit method's ``tolerance`` is the largest change of a coordinate in the last iteration (in absolute terms, as in

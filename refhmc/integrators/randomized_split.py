@@ -35,14 +35,22 @@ N_KNOWN = KNOWN.n_vectors
 class RandomizedSplit(FollowsParts):
     """The randomised split of ``model.split(M)`` on a Euclidean metric.
 
-    one_order : None, or one order of the parts, 0, ..., M - 1, for all trajectories. In one order, HMC does not keep the
-        target; NUTS does, whose leaves backward in time are those of the inverse map.
-        :func:`refhmc.integrate`, which draws nothing, takes the parts in this order, by default in the model's.
+    Parameters
+    ----------
+    one_order : tuple of int, optional
+        One order of the parts 0, ..., M - 1 for all trajectories. By default each trajectory draws its own.
+        :func:`refhmc.integrate` draws nothing and uses this order, or the model's by default.
+
+    Notes
+    -----
+    In one order, HMC does not keep the target, and ``exact`` is False. NUTS does keep it, since its leaves backward in time are
+    those of the inverse map; its results are marked as exact.
     """
 
     name = "randomized-split"
     order = 1
     reversible = False
+    exact_in_nuts = True  # a tree needs an inverse that keeps volume, and no reversibility
     one_order: tuple[int, ...] | None = None
 
     @property

@@ -374,11 +374,14 @@ def kernel_as_json(kernel: Any) -> str:
 
 
 def inexact_part(kernel: Any) -> Any:
-    """The first of the kernel's blocks that is not exact, or whose integrator is not: that one; None if there is none."""
-    claims = [
-        claim for part in blocks_of(kernel).values() for claim in (part, resolve(part.metric, part.integrator)[1])
-    ]
-    return next((claim for claim in claims if not getattr(claim, "exact", True)), None)
+    """Return the first of the kernel's blocks, or of their integrators, that is not exact; None if there is none."""
+    for part in blocks_of(kernel).values():
+        integrator = resolve(part.metric, part.integrator)[1]
+        if not getattr(part, "exact", True):
+            return part
+        if not (integrator.exact or (part.name == "nuts" and getattr(integrator, "exact_in_nuts", False))):
+            return integrator
+    return None
 
 
 def largest_rectangle(lengths: np.ndarray) -> tuple[list[int], int]:

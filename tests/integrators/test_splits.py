@@ -313,6 +313,20 @@ def test_nuts_in_one_order_is_exact_and_static_hmc_is_not(depth):
     assert RandomizedSplit().exact
 
 
+@pytest.mark.parametrize("backend", ["numba", "arrays"])
+def test_one_order_is_marked_as_exact_with_nuts_and_not_with_hmc(backend):
+    one_order = {"integrator": RandomizedSplit(one_order=(2, 0, 1)), "metric": Identity(), "step_size": 0.1}
+    run = {"draws": 3, "tune": 0, "chains": 2, "random_seed": 1, "progressbar": False, "raw": True, "backend": backend}
+    nuts, hmc = refhmc.NUTS(max_treedepth=2, **one_order), refhmc.HMC(n_steps=2, **one_order)
+    for kernel, exact in ((nuts, True), (hmc, False)):
+        result = refhmc.sample(split(3), kernel, **run)
+        assert result.attributes["exact"] is exact
+        assert any("approximate" in each for each in result.warnings) is not exact
+    if backend == "numba":
+        names = split(3).names
+        assert refhmc.sample(split(3), refhmc.Gibbs({tuple(names): nuts}), **run).attributes["exact"]
+
+
 def test_the_order_of_a_trajectory_is_drawn_as_written_down():
     """Fisher and Yates on recorded uniforms, after the normals; each order is as likely."""
     M, (q, p) = 4, start(2)
