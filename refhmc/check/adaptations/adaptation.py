@@ -34,6 +34,7 @@ from refhmc.check.adaptations.frozen import draw_count_row, frozen_row
 from refhmc.check.adaptations.record import AdaptationExamination, Constants, answers_row, refhmc_run
 from refhmc.check.adaptations.steps import dual_averaging_function_row, dual_averaging_row, final_step_row
 from refhmc.check.adaptations.windows import (
+    NOT_RESTARTED,
     direction_row,
     variance_function_row,
     variance_row,
@@ -122,6 +123,8 @@ def _diagnose(test: AdaptationExamination, rows: dict[str, Row]) -> list[str]:
         said.append("eps is returned where eps_bar was meant")
     if "dual averaging" in failed or "dual averaging function" in failed:
         said.append("the recursion's counter, its sign, mu = log(10 eps_0) or a constant is another")
+    if "variance estimate" in failed and NOT_RESTARTED in rows["variance estimate"].basis:
+        said.append("Welford's sums are not reset when a window ends: early draws stay in every later metric")
     if "metric used as inverse mass" in failed:
         said.append("the mass and its inverse are exchanged: right law, slow mixing")
     return said

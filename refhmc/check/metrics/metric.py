@@ -221,7 +221,7 @@ def _claim(s: MetricExamination, q: np.ndarray, directions: np.ndarray | None = 
     if any(np.array_equal(q, other) for other in s.opposite):
         beside = q + 0.01 * scales * np.random.default_rng([s.seed, 8]).standard_normal(len(q))
         beside = beside if s.good(beside) else None
-    epsilons = {"epsilon": s.unit, "claim_epsilon": s.epsilon("dG")}
+    epsilons: dict[str, Any] = {"epsilon": s.unit, "claim_epsilon": s.epsilon("dG")}
     return claim_at(s.mass, s.at("dG"), q, u, scales, unit=unit, beside=beside, **epsilons)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def gradient_claim(s: ModelExamination, q: np.ndarray, directions: np.ndarray | 
     if key not in s.seen:
         rng = np.random.default_rng([s.seed, 1])
         u = s.directions(rng) if directions is None else directions
-        units = {"epsilon": s.epsilon("logp"), "claim_epsilon": s.epsilon("grad")}
+        units: dict[str, Any] = {"epsilon": s.epsilon("logp"), "claim_epsilon": s.epsilon("grad")}
         # A log density is summed from terms of order one.
         s.seen[key] = claim_at(s.at("logp"), s.at("grad"), q, u, s.frame.scales, least=1.0, **units)
     return s.seen[key]

@@ -31,6 +31,7 @@ from refhmc.check.derivatives.patterns import clipped, pattern_far_out, pattern_
 from refhmc.check.examination import Rows
 from refhmc.check.models.answers import answers_row, answers_stay_row, deterministic_row
 from refhmc.check.models.change import change_row
+from refhmc.check.models.composition import composition_row
 from refhmc.check.models.densities import STEIN_RATE, exact_draws_row, normaliser_row
 from refhmc.check.models.edges import smooth_row, support_row
 from refhmc.check.models.examination import ModelExamination, functions_of
@@ -126,6 +127,7 @@ def model(
         ("metric", metric_row),
         ("metric derivative", lambda s: derivative_row(s, "metric derivative", "metric", "metric_derivative")),
         ("metric trace", lambda s: trace_row(s, "metric_derivative", "metric")),
+        ("composition in JAX", composition_row, INEFFICIENT),
         ("smooth", smooth_row, INEFFICIENT),
         ("support", support_row),
         ("change", change_row),

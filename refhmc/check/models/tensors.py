@@ -108,7 +108,12 @@ def trace_row(s: ModelExamination, tensor: str, lower: str) -> Row:
         def claimed(x: np.ndarray, M: np.ndarray = M) -> np.ndarray:
             return contract.vector((len(x),), x, M)
 
-        units = {"unit": max(size, 1.0), "epsilon": s.epsilon(lower), "claim_epsilon": contract.epsilon, "least": size}
+        units: dict[str, Any] = {
+            "unit": max(size, 1.0),
+            "epsilon": s.epsilon(lower),
+            "claim_epsilon": contract.epsilon,
+            "least": size,
+        }
         u = s.directions(rng)
         found.append(claim_at(contracted, claimed, q, u, widths, start=0.1, growth=4.0, **units))
     return row_of(found, lambda c, i: f"{s.names[key]}(np.array({text_of(c.q)}), M)")

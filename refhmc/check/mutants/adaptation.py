@@ -53,6 +53,7 @@ def sampler(
     shrink=True,
     jitter=False,
     gamma=0.05,
+    restarts=True,
 ):
     """HMC on a normal law with sds ``SCALES``; ``run(draws, tune, seed)``."""
 
@@ -87,7 +88,7 @@ def sampler(
             if i + 1 in learns or (not metric_stops and i >= tune and (i - tune) % 50 == 49):
                 inverse = window.result(shrink)
                 inverse = 1 / inverse if exchanged else inverse
-                window = Variance(3)
+                window = Variance(3) if restarts else window
                 average = DualAveraging(math.exp(average.log_eps), gamma=gamma)
             if i + 1 == tune:
                 final = math.exp(average.log_bar if averaged else average.log_eps)
@@ -194,6 +195,13 @@ PAIRS: list[Pair] = [
         GOOD,
         ("variance estimate",),
         claims="variance",
+    ),
+    pair_of(
+        "not restarted",
+        "Welford's sums are not restarted after a window",
+        sampler(restarts=False),
+        GOOD,
+        ("variance estimate",),
     ),
     pair_of(
         "gamma", "another gamma than claimed", sampler(gamma=0.5), GOOD, ("dual averaging",), claims="dual_averaging"

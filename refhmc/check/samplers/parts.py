@@ -189,7 +189,7 @@ def of_their_own(splits: Sequence[Split], points: Sequence[np.ndarray], seed: in
             assert part.density is not None
             along = rng.choice([-1.0, 1.0], (2, len(q)))
             gradient = functools.partial(part.gradient.vector, (len(q),))
-            units = {"epsilon": part.density.epsilon, "claim_epsilon": part.gradient.epsilon}
+            units: dict[str, Any] = {"epsilon": part.density.epsilon, "claim_epsilon": part.gradient.epsilon}
             claims.append(claim_at(part.density.number, gradient, q, along, np.ones(len(q)), least=1.0, **units))
             names.append(part.gradient.name)
     of = {id(claim): name for claim, name in zip(claims, names, strict=True)}
