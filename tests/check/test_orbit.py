@@ -4,6 +4,7 @@ import math
 import re
 import time
 import types
+from math import log
 
 import numpy as np
 import pytest
@@ -456,3 +457,52 @@ def test_thresholds_are_not_taken_on_trust():
     assert report.row("invariance").status == "INCONCLUSIVE", str(report)
     assert "ordinary runs do not follow" in report.row("invariance").basis
     assert not report.failures
+
+
+def _logarithm(draws, t):
+    return math.log(draws.uniform()) < t
+
+
+def _logarithm_by_name(draws, t):
+    return log(draws.uniform()) < t
+
+
+@pytest.mark.parametrize("below", [_logarithm, _logarithm_by_name])
+def test_logarithm_of_a_uniform_is_compared_without_being_read(below):
+    plain = math.log, log
+    enumerator = Enumerator(lambda draws, start: below(draws, -1.5), subject=below)
+    law = law_of(enumerator.law(0))
+    assert law[True] == pytest.approx(math.exp(-1.5), rel=1e-14)
+    assert enumerator.runs == 2
+    assert not enumerator.read_values
+    assert plain == (math.log, log)
+
+
+@pytest.mark.parametrize("rounded", [int, math.floor])
+def test_whole_number_of_a_uniform_is_decided_by_comparisons(rounded):
+    enumerator = Enumerator(lambda draws, start: rounded(3 * draws.uniform() - 1))
+    law = law_of(enumerator.law(0))
+    wanted = {0: 2 / 3, 1: 1 / 3} if rounded is int else {-1: 1 / 3, 0: 1 / 3, 1: 1 / 3}
+    assert law == pytest.approx(wanted, rel=1e-14)
+    assert not enumerator.read_values
+
+
+def test_functions_of_math_are_restored_when_the_kernel_raises():
+    plain = math.exp
+
+    def raises(draws, start):
+        raise RuntimeError("the kernel's own")
+
+    with pytest.raises(RuntimeError):
+        Enumerator(raises).run(0, ())
+    assert math.exp is plain
+
+
+def test_iterative_tree_of_depth_three_that_compares_logarithms_is_decided():
+    """A fixed number of runs, so that the machine does not matter: some 8 processor seconds on one of 2026."""
+    L = cases.IterativeNUTS
+    for bug, status in (({"reservoir_off": True}, "FAIL"), ({}, "PASS")):
+        tree = L(*cases.QUARTIC, 0.5, 3, **bug)
+        leap, target = cases.leapfrog(cases.grad_quartic), cases.log_quartic
+        report = rc.orbit(tree, leap, target, depth=3, eps=0.5, dim=2, seconds=None, most_runs=12_000)
+        assert report.row("invariance").status == status, str(report)

@@ -96,9 +96,10 @@ def integrator(
     ``points``: pairs (q, p) to examine it at, otherwise normal ones. ``tolerance``: of its equation solver, 0 if it has none;
     ``with_tolerance(delta)``: the step with another. ``invariants``: functions of (q, p) that it conserves, by name.
     ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``counter()``: the evaluations made so far, whatever its
-    author counts (partial gradients of a split: 2M - 2 a symmetric step, where neighbours are merged). ``seconds``: of which
-    each row may take a half of what those before have left; what is not done then is INCONCLUSIVE or NOT RUN. None: no limit,
-    and the same work on any machine.
+    author counts (partial gradients of a split: 2M - 2 a symmetric step, where neighbours are merged). ``seconds`` is
+    the budget in processor seconds of this process and its children; five times as many by the clock end it too. Each row may
+    take a half of what those before have left. What is not done then is INCONCLUSIVE or NOT RUN. None means no limit, and the
+    same work on any machine.
 
     Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
     """

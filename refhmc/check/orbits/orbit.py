@@ -88,8 +88,8 @@ def orbit(
     split's parts for a trajectory keeps the law in each order; ``leap`` is the step in this one.
     threshold : the limit at which the transition calls a trajectory divergent. Given, a rule that is not the same seen from
     all states of a trajectory fails; left out, it is only looked for at 1000 and mentioned.
-    seconds, most_runs : the budget, in time (three quarters of it for the enumerations; None: no limit) and in transitions
-    run.
+    seconds : the budget in processor seconds of this process and its children; five times as many by the clock end it too.
+    The enumerations may take three quarters of it. None means no limit. most_runs : the budget in transitions run.
 
     Raises TypeError or ValueError on arguments that cannot be what they should be; nothing else.
     """

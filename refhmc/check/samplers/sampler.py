@@ -99,7 +99,8 @@ def sampler(
     target : a name (``refhmc.check.targets.names()``), or anything with ``draw(rng, n)`` and ``log_density(q)``.
     alpha : the chance that a correct kernel FAILs in any row.
     transitions : m, by default 5 (10 draws of a ``run``). draws : with it the numbers are the same each time, unless the
-        ``seconds`` (None: no limit) end first.
+        ``seconds`` (None: no limit) end first: processor seconds of this process and its children, or five times as many
+        by the clock.
     init, read : for kernels with a state. batched : q is (``chains``, d). ensemble : the batch's chains are meant to interact.
     functions : more f's, by name or in a list: f(q) -> number of one point, or of many (n, d) -> (n,).
 

@@ -64,7 +64,9 @@ def model_and_sampler(
     ``prior(rng) -> theta`` (d,) or a number; ``simulate(rng, theta) -> y``, anything; ``fit(rng, y) -> (L, d)`` draws in the
     coordinates of theta, L the same each time (``draws``: use the last so many). ``quantities(theta, y) -> (k,)``: what else is
     ranked, such as the log likelihood. The report has the chance ``alpha`` of a FAIL for a correct fit whose draws, as thinned,
-    are independent. Ends early after ``seconds``; nothing is tested on the way, so that does not change the chance.
+    are independent. It ends early
+    after ``seconds`` of processor time of this process and its children, or five times as many by the clock. Nothing is tested
+    on the way, so that does not change the chance.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
