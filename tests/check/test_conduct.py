@@ -14,7 +14,7 @@ import pytest
 
 import refhmc.check as rc
 from refhmc.check import examination
-from refhmc.check.subject import foreign
+from refhmc.check.subject import budget, foreign
 from tests.helpers.check_cases import CASES, Case, H, grad, leap, logp, named, step, tree, walk, with_momentum
 from tests.helpers.sweeps import swept
 
@@ -177,9 +177,10 @@ def test_no_warning_comes_out_of_a_check(case, name, good, factor):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock for the kit that only ``clock.passes(seconds)`` moves."""
+    """A clock for the kit that only ``clock.passes(seconds)`` moves, and the processor time with it."""
     now = [1000.0]
-    fake = types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    fake = types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0], process_time=lambda: now[0])
+    monkeypatch.setattr(budget, "_children", budget._Children())
     for name, module in list(sys.modules.items()):
         if name.startswith("refhmc.check.") and hasattr(module, "time"):
             monkeypatch.setattr(module, "time", fake)

@@ -26,6 +26,7 @@ import numpy as np
 from refhmc.check.subject.budget import Budget, Stopwatch
 
 SECONDS_PER_CALL = 30.0
+IDLE = 0.02  # processor seconds for each second by the clock: less is no sign of a machine under load
 SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
 SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
 DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
@@ -280,8 +281,9 @@ def time_left() -> float:
 
 
 def _hangs(call: Stopwatch, seconds: float) -> bool:
-    """Return whether a call has taken longer than ``seconds``: by the clock, and as a budget counts (``budget.py``)."""
-    return call.clock > seconds and call.spent() > seconds
+    """Return whether a call has taken longer than ``seconds``: by the clock if the process idles, else as a budget counts."""
+    idle = call.processor < IDLE * call.clock
+    return call.clock > seconds and (idle or call.spent() > seconds)
 
 
 def watched(job: Callable[[], Any], seconds: float | None, budget: Budget | None = None) -> Any:
