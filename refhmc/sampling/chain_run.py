@@ -147,7 +147,8 @@ class LiveChain:
         else:
             self.done, self.start_of_draws, self.no_pathfinder = saved.done, saved.start_of_draws, saved.no_pathfinder
             self.control[DRAWS_DONE:] = saved.control[DRAWS_DONE:]
-            self._make_chain()
+            if self.control[FAR_START] > 0 or self.plan is not self.whole_plan:
+                self._make_chain()
             self.chain.restore(saved.state)
         self.failures = self.task.model.core.begin_failures(self.control)  # the tries for a start do not count
         return True

@@ -55,6 +55,7 @@ NOT_RECOVERED = (
     "It alone says which run this is, so that recover=True cannot help: put a copy of it back, or begin the run again in "
     "another folder"
 )
+SCALARS = {**dict.fromkeys(("done", "chain", "first", "length"), "i"), "run": "U", "no_pathfinder": "U"}
 CLAUSES = 6  # differences that a message lists
 # The entries of ``run.json`` that are read, with their types.
 FIELDS: dict[str, type] = {
@@ -193,9 +194,13 @@ class Checkpoint:
         try:
             arrays = read_arrays(path)
             checksum = str(arrays.pop("checksum"))
-            run, its_chain = str(arrays["run"]), int(arrays["chain"])
-            saved = Saved(**{name: arrays[name] for name in Saved._fields})
-            first, length = int(arrays["first"]), int(arrays["length"])
+            for name, kind in SCALARS.items():
+                if arrays[name].shape != () or arrays[name].dtype.kind != kind:
+                    raise TypeError(f"{name} must be one {'text' if kind == 'U' else 'integer'}")
+            done, its_chain, first, length = (int(arrays[name]) for name in ("done", "chain", "first", "length"))
+            run, no_pathfinder = str(arrays["run"]), str(arrays["no_pathfinder"])
+            state, start, control = arrays["state"].tobytes(), arrays["start_of_draws"], arrays["control"]
+            saved = Saved(state, done, start, control, no_pathfinder)
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
         if checksum != checksum_of_arrays(arrays):
@@ -204,9 +209,6 @@ class Checkpoint:
             raise CheckpointError(f"{path} is of another run than {self.folder / 'run.json'}")
         if its_chain != chain:
             raise CheckpointError(f"{path} holds chain {its_chain}, not chain {chain}")
-        saved = saved._replace(
-            state=arrays["state"].tobytes(), done=int(saved.done), no_pathfinder=str(saved.no_pathfinder)
-        )
         path = self.path_of_rows(chain, first)
         try:
             rows = journal.read(path, length, d, n_stats)
