@@ -25,6 +25,20 @@ def test_libraries_have_one_thread_within_and_as_many_as_before_afterwards():
             assert threads() == before
 
 
+def test_a_block_that_is_left_first_does_not_give_threads_back_to_the_others():
+    """The number of threads belongs to the process: a chain that still runs would round differently."""
+    np.eye(3) @ np.eye(3)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(threads()) <= {1}
+        second.__exit__(None, None, None)
+        assert threads() == before
+
+
 def test_libraries_are_looked_for_again_after_an_import(monkeypatch):
     one_thread()
     there = controller(len(sys.modules))

@@ -1,0 +1,42 @@
+"""Ctrl-C and SIGTERM, held back where they must not interrupt.
+
+Python raises KeyboardInterrupt between any two instructions of the main thread. In code that takes a lock, such as
+``threading.Event.wait`` or Zarr's, the lock can stay taken, and whoever wants it next waits forever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+MOST = 2  # signals that one block holds back; the next one interrupts it
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Let a signal that comes in the block take effect after it. Do nothing outside the main thread.
+
+    A third signal interrupts the block, so that a disk that does not answer cannot keep the process.
+    """
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {n: h for n in (signal.SIGINT, signal.SIGTERM) if callable(h := signal.getsignal(n))}
+    came: list[tuple[int, Any]] = []
+
+    def keep(number: int, frame: Any) -> None:
+        came.append((number, frame))
+        if len(came) > MOST:
+            raise KeyboardInterrupt(signal.Signals(number).name)
+
+    try:
+        with contextlib.ExitStack() as back:
+            for number, handler in handlers.items():
+                back.callback(signal.signal, number, handler)
+                signal.signal(number, keep)
+            yield
+    finally:
+        if came:
+            handlers[came[0][0]](*came[0])
