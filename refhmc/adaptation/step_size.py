@@ -24,11 +24,16 @@ JUMP_SEARCH_TARGET = 0.5  # a start beside the support's end has half of its jum
 def search_step_size(
     dynamics: tuple, model: tuple, workspace: tuple, randomness: tuple, start: float, control: Any
 ) -> float:
-    """Double or halve the step until the acceptance of a single one crosses 0.8, with a fresh momentum each time."""
+    """Double or halve the step until the acceptance of a single one crosses 0.8, with a fresh momentum each time.
+
+    A stop ends the search; the state of the chain is not to be continued from then.
+    """
     points, _, normals, own, _, work = as_workspace(workspace)
     dyn, at = as_dynamics(dynamics), as_points(points)
     z, eps, direction = at.candidate, start, 0
     for _ in range(MAX_DOUBLINGS):
+        if control.stop:
+            return start
         copy_point(z, at.state)
         fill_normals(randomness[0], normals)
         H0 = dyn.refresh(model, dyn.metric, z, normals, True, work)
@@ -48,11 +53,13 @@ def search_step_size(
 @jit
 def search_jump_size(model: tuple, z: np.ndarray, work: tuple, start: float, control: Any) -> float:
     """Double or halve the jumps of the discontinuous coordinates, from the point ``z`` one at a time and both ways, until
-    the average of min(1, exp(change of log density)) crosses 1/2."""
+    the average of min(1, exp(change of log density)) crosses 1/2. A stop ends the search."""
     w, q, n, jump, direction = views(work), as_point(z).q, as_work(work).options.n_discontinuous, start, 0
     for _ in range(MAX_DOUBLINGS):
         total = 0.0
         for j in range(q.shape[0]):
+            if control.stop:
+                return start
             if w.jumps[j] != 0:
                 for sign in (-1, 1):
                     change = density_change(model, z, j, q[j] + sign * jump * w.scale[j], work)

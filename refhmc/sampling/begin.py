@@ -12,6 +12,7 @@ import numba
 from refhmc.adaptation.adapted import as_stan, begin_from, chains_of, check_dimension, ends_of
 from refhmc.core import compiled
 from refhmc.core.fingerprint import CHANGES, Fingerprint, classes_in, fingerprint, settled
+from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointWarning, DiscontinuityWarning, PrecisionWarning
 from refhmc.models.base import Model
 from refhmc.sampling import discontinuity
@@ -126,7 +127,8 @@ def begin_run(
             settings["fuse"] = bool(fuse)
             settings["init"] = init
             settings["warmup"] = "" if learned is None else fingerprint({"warmup": learned}).parts["warmup"]
-            saving = open_checkpoint(folder, model, kernel, parts, starts, settings, force)
+            with held_back():  # so that whoever interrupts this lets go of the folder
+                saving = open_checkpoint(folder, model, kernel, parts, starts, settings, force)
             result.attributes["forced"] = saving.forced
         each = [None] * chains if starts is None else list(starts)
         tasks = [

@@ -117,6 +117,8 @@ def take_turn(
     if (starts or progress.restart) and plan.adapt_step:
         progress.restart = 0
         begin_step_size(dynamics, model, workspace, randomness, adaptation, settings, control)
+        if control.stop:
+            return False
     reset_counters(counters, status, control)
     outcome = transition(dynamics, model, workspace, randomness, settings, stats, control)
     if outcome == S.INTERRUPTED:

@@ -39,7 +39,7 @@ from refhmc.models.base import Model
 from refhmc.sampling import far_start
 from refhmc.sampling.chain import Chain, Plan
 from refhmc.sampling.checkpoint import Saved
-from refhmc.sampling.initialization import pathfinder_start, random_start
+from refhmc.sampling.initialization import Stopped, pathfinder_start, random_start
 from refhmc.sampling.journal import Rows
 
 if TYPE_CHECKING:
@@ -155,13 +155,18 @@ class LiveChain:
 
     def _find_start(self) -> bool:
         task = self.task
-        q = self._own_start(self.rng)
+        try:
+            q = self._own_start(self.rng)
+        except Stopped:
+            return False
         if task.init == "pathfinder":
             child = chain_generator(task.entropy, task.chain, 0)
             found, self.no_pathfinder = pathfinder_start(task.model, self.plan, q, child, task.chain, self.control)
             if found is None:
                 return False
             q = found
+        if self.control[STOP]:
+            return False
         self.chain.start(q)
         if task.adapted is not None:
             begin_from(self.chain.blocks[0], task.adapted)
@@ -170,9 +175,9 @@ class LiveChain:
         return True
 
     def _own_start(self, rng: np.random.Generator) -> np.ndarray:
-        """The start that was given or, from ``rng``, a random one."""
+        """Return the start that was given or, from ``rng``, a random one. Raises Stopped."""
         task = self.task
-        return random_start(task.model, self.plan, rng, task.chain) if task.start is None else task.start
+        return random_start(task.model, self.plan, rng, task.chain, self.control) if task.start is None else task.start
 
     @property
     def _next_look(self) -> int:
@@ -188,7 +193,10 @@ class LiveChain:
         first_attempt = control[FAR_START] == 0 and task.init == "uniform"
         if symptom is not None and first_attempt and not len(task.model.discontinuous):
             child = chain_generator(task.entropy, task.chain, 0)
-            begin = self._own_start(chain_generator(task.entropy, task.chain))
+            try:
+                begin = self._own_start(chain_generator(task.entropy, task.chain))
+            except Stopped:
+                return False
             q, tried = far_start.far_better(
                 task.model, self.plan, begin, self.chain.position, child, task.chain, control
             )
@@ -348,8 +356,9 @@ def run_chain(task: ChainTask, plan: Plan, keeper: Keeper, control: np.ndarray) 
                     whole = live.advance(keeper.rows)
                     control[PAUSE] = 0
                     # Not wherever the rows are full, which is every few milliseconds: when asked to pause, and at the end.
-                    at_pause = not (whole or control[STOP])
-                    if keeper.on_disk and (at_pause or live.done >= task.total):
+                    occasion = not whole or live.done >= task.total
+                    # A stop may have cut off the search for a step size with which an iteration of warm-up ends.
+                    if keeper.on_disk and occasion and not control[STOP]:
                         saved = live.saved()
                         keeper.save(saved)
     except BaseException as caught:  # brought to the caller, who raises it with the draws attached
@@ -414,7 +423,7 @@ def run_segment(
                 sampled = time.perf_counter() - since
                 paused = not control[STOP]
                 control[PAUSE] = 0
-                if paused or live.done == rows.end:
+                if paused:
                     before = live.saved()
     except BaseException as caught:
         error, position = caught, task.model.core.last_position.get(threading.get_ident())

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from refhmc.sampling.checkpoint import Checkpoint
     from refhmc.sampling.store import Store
 
-GRACE = (
-    30.0  # seconds after which a chain that was asked to stop, and does not come back from its model, is left behind
-)
+# Seconds after which a chain that was asked to stop, and does not come back from its model, is reported and left behind.
+SILENT, GRACE = 10.0, 30.0
 
 
 class Drawing:
@@ -55,7 +54,9 @@ class Drawing:
         *,
         recover: bool = False,
     ) -> None:
-        self.tasks, self.plan = tasks, plan
+        self.tasks, self.plan, self.workers = tasks, plan, workers
+        self.threads: dict[int, int] = {}  # of this process, by the chain that they draw
+        self._said = False
         self.control = np.zeros((len(tasks), N_CONTROL), np.int64)
         if recover and checkpoint is not None:
             for task in tasks:
@@ -104,8 +105,20 @@ class Drawing:
     def leave_behind(self, chain: int) -> None:
         """Of a chain that does not come back, copies of what it has drawn."""
         if chain not in self.finished:
-            run = self.so_far(chain, left_behind=True)
+            run = self.so_far(chain, left_behind=True, error_position=self.position_of_call(chain))
             self.finished[chain] = run._replace(rows=run.rows.copied())
+
+    def position_of_call(self, chain: int) -> np.ndarray | None:
+        """Return the position of the last call that a chain made of a model that runs as Python, else None."""
+        return self.tasks[chain].model.core.last_position.get(self.threads.get(chain, 0))
+
+    def say_who_hangs(self) -> list[str]:
+        """Return, once, what to say of chains that have not come back from their model ``SILENT`` seconds after a stop."""
+        if self._said or not self.stopped_by or time.monotonic() < self.stopped_at + SILENT:
+            return []
+        self._said = True
+        chains = sorted(self.threads.keys() - self.finished.keys())
+        return [f"{hanging(k, self.position_of_call(k), SILENT)} {WHAT_NEXT}" for k in chains]
 
     @property
     def overdue(self) -> bool:
@@ -118,6 +131,18 @@ class Drawing:
         step_size = self.control.view(float)[:, STEP_SIZE]
         step_size = np.where(step_size > 0, step_size, np.nan)
         return self.progress.report(done, divergences, of_warmup, gradients, step_size, first, finished)
+
+
+WHAT_NEXT = (
+    f"A call in a thread cannot be stopped from outside. The run waits until {GRACE:g} s after the stop and then returns what "
+    "was drawn, without this chain's thread."
+)
+
+
+def hanging(chain: int, position: np.ndarray | None, seconds: float) -> str:
+    """Return the sentences that name a chain which does not come back, and where it is."""
+    where = "" if position is None else f" The call is at q = {np.array2string(position, precision=6, threshold=8)}."
+    return f"Chain {chain} did not come back from a call of the model within {seconds:g} s after it was asked to stop.{where}"
 
 
 def discard_if_damaged(task: ChainTask, plan: Plan, checkpoint: Checkpoint, store: Store | None) -> None:
@@ -151,6 +176,7 @@ def draw_in_threads(drawing: Drawing, workers: int) -> None:
                 k = waiting.get_nowait()
             except queue.Empty:
                 return
+            drawing.threads[k] = threading.get_ident()
             drawing.take(k, run_chain(drawing.tasks[k], drawing.plan, drawing.keepers[k], drawing.control[k]))
 
     threads = [threading.Thread(target=work, name=f"refhmc-chain-{k}", daemon=True) for k in range(workers)]

@@ -91,20 +91,36 @@ def check_metrics(model: Model, plan: Plan, q: np.ndarray, chain: int) -> None:
             raise MetricError(f"chain {chain}: {error}") from None
 
 
-def random_start(model: Model, plan: Plan, rng: np.random.Generator, chain: int) -> np.ndarray:
-    """Drawn by the model, or uniform on (-2, 2)^d. Raises InitError or MetricError where no draw can be used."""
+def random_start(
+    model: Model, plan: Plan, rng: np.random.Generator, chain: int, control: np.ndarray | None = None
+) -> np.ndarray:
+    """Draw a start by the model, or uniform on (-2, 2)^d.
+
+    Raises InitError or MetricError where no draw can be used, Stopped where ``control`` asks for a stop.
+    """
     if callable(model.initial):
         initial = model.initial
-        return first_usable(model, plan, lambda: np.asarray(initial(rng), dtype=float), chain, "drawn by the model")
-    return first_usable(model, plan, lambda: rng.uniform(-2, 2, model.dim), chain, "uniform on (-2, 2)")
+        draw, whence = (lambda: np.asarray(initial(rng), dtype=float)), "drawn by the model"
+    else:
+        draw, whence = (lambda: rng.uniform(-2, 2, model.dim)), "uniform on (-2, 2)"
+    return first_usable(model, plan, draw, chain, whence, control)
 
 
-def first_usable(model: Model, plan: Plan, draw: Callable[[], np.ndarray], chain: int, whence: str) -> np.ndarray:
+def first_usable(
+    model: Model,
+    plan: Plan,
+    draw: Callable[[], np.ndarray],
+    chain: int,
+    whence: str,
+    control: np.ndarray | None = None,
+) -> np.ndarray:
     """The first of up to 100 draws at which density, gradient and metric can be used; else InitError, or MetricError where it
     was the metric that was not positive definite in the last try. ``whence``: for the message."""
     not_finite = {"log density": 0, "gradient": 0}
     not_positive: MetricError | None = None
     for _ in range(MAX_TRIES):
+        if control is not None and control[STOP]:
+            raise Stopped
         q = draw()
         value, gradient = model.core.value_and_gradient(q)
         gradient[model.discontinuous] = 0.0
@@ -135,8 +151,8 @@ def _of_data(model: Model) -> str:
     return f"; of the model's data, {words}" if words else ""
 
 
-class _Stopped(Exception):
-    """Of a run, in the middle of a path."""
+class Stopped(Exception):
+    """The run was stopped before a start was found."""
 
 
 def pathfinder_start(
@@ -150,7 +166,7 @@ def pathfinder_start(
 
     def count(what: int) -> None:
         if control[STOP]:
-            raise _Stopped
+            raise Stopped
         control[what] += 1
 
     def log_density(q: np.ndarray) -> float:
@@ -167,8 +183,10 @@ def pathfinder_start(
             if normal is None:
                 return q, why
             draw = normal.draw
-            return first_usable(model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "of a normal"), ""
-    except _Stopped:
+            return first_usable(
+                model, plan, lambda: draw(rng.standard_normal(model.dim)), chain, "of a normal", control
+            ), ""
+    except Stopped:
         return None, ""
     except (InitError, MetricError):
         return q, f"of its normal, none of {MAX_TRIES} draws can be used"

@@ -11,6 +11,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refhmc.core.linear_algebra import one_thread
+from refhmc.core.signals import held_back
+from refhmc.errors import SamplingWarning
 from refhmc.sampling.assembly import (
     attached,
     failure_of,
@@ -154,17 +156,27 @@ class Run:
         except BaseException as error:
             if error is self._raised:
                 raise
+            self._give_up()
             self._raised = attached(error, self._result, self._put_together)
             if self._raised is error:
                 raise
             raise self._raised from error
 
+    def _give_up(self) -> None:
+        """Stop chains that still run; if none was begun, let go of the folder."""
+        if self._thread is None:
+            if self._checkpoint is not None:
+                self._checkpoint.close()
+        elif not self.finished:
+            self._drawing.stop("error")
+
     def _begin_drawing(self) -> Run:
         """Have the chains draw, if they do not yet."""
         if self._thread is None:
-            _unfinished.add(self)
-            self._thread = threading.Thread(target=self._draw, name="refhmc-run", daemon=True)
-            self._thread.start()
+            with held_back():
+                _unfinished.add(self)
+                self._thread = threading.Thread(target=self._draw, name="refhmc-run", daemon=True)
+                self._thread.start()
         return self
 
     # ------------------------------------------------------------------------------------------------ in the background
@@ -199,23 +211,38 @@ class Run:
         """Show progress until the chains have ended; Ctrl-C stops them, a second one is raised."""
         with contextlib.closing(self._display):
             try:
-                over = False
-                while not over:
-                    try:
-                        over = self._over.wait(WATCH_EVERY)
-                        self._display.report(self._drawing.report(finished=over))
-                    except KeyboardInterrupt:
-                        if self._drawing.stopped_by == "interrupt":  # the second one
-                            raise
-                        self._drawing.stop("interrupt")
-                        self._drawing.stopped_by = "interrupt"
+                while not self._look():
+                    pass
             except BaseException as error:
                 self._drawing.stop("error")
-                if not isinstance(error, KeyboardInterrupt):
-                    self._over.wait()
+                while not isinstance(error, KeyboardInterrupt) and not self._has_ended():
+                    pass
                 raise
         if self._error is not None:
             raise self._error
+
+    def _look(self) -> bool:
+        """Wait a little, then show progress; return whether the chains have ended."""
+        over = False
+        try:
+            self._begin_drawing()
+            over = self._has_ended()
+            with held_back():
+                report = self._drawing.report(finished=over)
+            self._display.report(report)
+            for text in [] if over else self._drawing.say_who_hangs():
+                warnings.warn(SamplingWarning(text), stacklevel=6)
+        except KeyboardInterrupt:
+            if self._drawing.stopped_by == "interrupt":  # the second one
+                raise
+            self._drawing.stop("interrupt")
+            self._drawing.stopped_by = "interrupt"
+        return over
+
+    def _has_ended(self) -> bool:
+        """Wait for the chains for a moment; return whether they have ended."""
+        with held_back():  # an event that is interrupted may never be set
+            return self._over.wait(WATCH_EVERY)
 
     def _mark_interrupted(self) -> None:
         """By a Ctrl-C after the last draw; KeyboardInterrupt if it is the second one."""
@@ -234,13 +261,14 @@ class Run:
 
     def _watch_and_assemble(self) -> None:
         asked, result = self._request, self._result
-        with one_thread():  # here, too: threadpoolctl lets one Python thread say it, and the caller may have
-            self._begin_drawing()
+        with one_thread():  # here, too, since OpenMP's number belongs to this thread
             self._watch()
         past_ctrl_c(self._put_together, self._mark_interrupted)
         runs = self._drawing.runs()
         to_say = past_ctrl_c(
-            lambda: put_warnings(result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress),
+            lambda: put_warnings(
+                result, asked.model, asked.kernel, runs, asked.jumps, self._drawing.progress, self._drawing.workers
+            ),
             self._mark_interrupted,
             lambda: review_cut_off(result, asked.jumps),
         )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refhmc.core.named_axes import SAMPLES, axes_of
+from refhmc.core.signals import held_back
 from refhmc.errors import CheckpointError
 from refhmc.kernels.blocks import statistics
 from refhmc.sampling.checkpoint import STATES, refuse_links
@@ -42,7 +43,8 @@ PARTIAL = re.compile(r".*\.[0-9a-f]{32}\.partial")  # what Zarr writes before it
 def import_zarr() -> Any:
     """The library. Raises ImportError, saying what to install."""
     try:
-        import zarr
+        with held_back():  # a package that is half imported stays so
+            import zarr
     except ModuleNotFoundError as missing:
         raise ImportError('store= needs Zarr: pip install "refhmc[store]" (or zarr)') from missing
     return zarr
@@ -132,7 +134,8 @@ class Store:
             # A chunk that is missing was lost: those of zeros are written, too.
             with self._zarr.config.set({"array.write_empty_chunks": True}):
                 try:
-                    self._open(q[None, None], n_stats)
+                    with held_back():  # an interrupted call can leave a lock of Zarr taken
+                        self._open(q[None, None], n_stats)
                 except (CheckpointError, OSError, ArithmeticError):
                     raise
                 except Exception as error:  # whatever Zarr raises of what it cannot read
@@ -209,7 +212,7 @@ class Store:
         """Make arrays longer that were for fewer draws: not before it is known that the run goes on."""
         if not self._shorter:
             return
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), held_back():
             warnings.simplefilter("ignore")
             for array, shape in self._shorter:
                 array.resize(shape)
@@ -259,7 +262,7 @@ class Store:
 
     def discard(self, chain: int) -> None:
         """Remove all chunks of a chain, which is to be drawn again: a damaged one could not be written to."""
-        with self._one_at_a_time:
+        with self._one_at_a_time, held_back():
             self.done[chain] = 0
         for name, arrays in self.arrays.items():
             for key, array in arrays.items():
@@ -285,7 +288,7 @@ class Store:
 
     def put_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Into every group, as ArviZ's objects have them."""
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), held_back():
             warnings.simplefilter("ignore")
             root = self._zarr.open_group(self.path, mode="a", use_consolidated=False)
             for name in self.arrays:
@@ -326,7 +329,8 @@ class StoredGroup(Mapping[str, np.ndarray]):
         for j in range(at.start // array.chunks[1], -(-at.stop // array.chunks[1])):
             self.file_of(key, chain, j)
         try:
-            return array[chain, at]
+            with held_back():
+                return array[chain, at]
         except (ValueError, OSError, TypeError) as error:
             raise self._unreadable(key, chain, f"{error}") from error
 
@@ -367,9 +371,10 @@ class StoredGroup(Mapping[str, np.ndarray]):
 
     def as_dataset(self) -> Any:
         """An xarray ``Dataset`` that reads when it is used."""
-        import xarray
+        with held_back():
+            import xarray
 
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), held_back():
             warnings.simplefilter("ignore")
             made = xarray.open_dataset(self.path, group=self.name, engine="zarr", chunks=None)
         made = made.isel(chain=self.chains, draw=slice(self.n))
