@@ -81,7 +81,7 @@ def indices(rows: Any, mask: Array) -> Array:
 
 
 def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:
-    """n transitions of each chain. ``ended(rows, stats)`` is told of those that have come to the end of one; True stops."""
+    """Make n transitions of each chain, and call ``ended(rows, stats)`` for those that have come to the end of one."""
     xp = batched.namespace(chains.q)
     left = xp.full((len(chains),), n, dtype=xp.int64)
     if n == 0:
@@ -94,8 +94,7 @@ def run(transitions: Any, chains: Chains, n: int, ended: Callable) -> None:
             continue
         chains.transition[there] += 1
         left[there] -= 1
-        if ended(there, stats):
-            return
+        ended(there, stats)
         on = there[left[there] > 0]
         if on.shape[0] < there.shape[0]:
             (rows,) = xp.nonzero(left > 0)

@@ -40,8 +40,12 @@ MAX_TRIES = 100
 REPORT_EVERY = 0.1  # seconds
 
 
+class Stopped(Exception):
+    """The watch has stopped the run in the middle of a transition, which is not recorded."""
+
+
 class Options(NamedTuple):
-    """Of a run; ``watch(run)`` is asked ten times a second whether to stop."""
+    """Of a run; ``watch(run)`` is asked ten times a second, between two evaluations of the model, whether to stop."""
 
     draws: int
     tune: int
@@ -114,7 +118,7 @@ class Recorder:
 
 class Run:
     """n chains of a kernel on a model's text; :meth:`warm_up` and :meth:`draw`, which record in ``warm`` and ``made``.
-    ``stopped``: the watch said so; ``divergences`` (n,) are those of draws, beside ``warmup_divergences``."""
+    ``divergences`` (n,) are those of draws, beside ``warmup_divergences``. Raises Stopped where the watch ends it."""
 
     def __init__(self, text: Any, kernel: Any, q: Array, entropy: int, options: Options) -> None:
         xp, n = batched.namespace(q), q.shape[0]
@@ -122,7 +126,7 @@ class Run:
         self.metric, self.integrator = resolve(kernel.metric, kernel.integrator)
         self.names = tuple(name for name in kernel.statistics if name not in NOT_OF_A_DRAW)
         self.evaluations: dict[str, int] = {}
-        self.searches_failed, self.tries, self.stopped = 0, 0, False
+        self.searches_failed, self.tries = 0, 0
         self.divergences, self.last_report = xp.zeros((n,), dtype=xp.int64), time.monotonic()
         self.warmup_divergences = xp.zeros((n,), dtype=xp.int64)
         L, gradient = (copied(x) for x in text.value_and_gradient(q))  # chains are moved in place
@@ -134,7 +138,7 @@ class Run:
         self.warm = self.made = Recorder(self.chains, self.names, 0, options.budget)
 
     def mover_for(self, metric: Any) -> Mover | JumpMover:
-        self.metric, self.model = metric, Remembering(self.text)
+        self.metric, self.model = metric, Remembering(self.text, look=self.look)
         return mover_for(self.kernel, metric, self.integrator, self.model)
 
     def count_evaluations(self) -> None:
@@ -142,18 +146,21 @@ class Run:
             self.evaluations[name] = self.evaluations.get(name, 0) + count
             self.model.counts[name] = 0
 
-    def ended(self, rows: Array, stats: dict[str, Array]) -> bool:
-        """After transitions of the chains ``rows``; True stops the run."""
+    def look(self) -> None:
+        """Ask the watch, if it is time. Raises Stopped."""
+        if time.monotonic() - self.last_report < REPORT_EVERY:
+            return
+        self.last_report = time.monotonic()
+        self.count_evaluations()
+        if self.options.watch(self):
+            raise Stopped
+
+    def ended(self, rows: Array, stats: dict[str, Array]) -> None:
+        """Count transitions of the chains ``rows`` that have ended."""
         xp = batched.namespace(rows)
         self.done[rows] += 1
         made = self.warmup_divergences if self.warming else self.divergences
         made[rows] += xp.astype(stats["diverging"], xp.int64)
-        if time.monotonic() - self.last_report < REPORT_EVERY:
-            return False
-        self.last_report = time.monotonic()
-        self.count_evaluations()
-        self.stopped = self.options.watch(self)
-        return self.stopped
 
     def warm_up(self) -> None:
         """Step size and metric; the draws of warm-up, if they are kept. Without warm-up, a first step size."""
@@ -171,7 +178,7 @@ class Run:
             positions, gradients = moments_for(asked, chains.q)
             learning = [(positions, "q"), (gradients, "gradient")][: (kind == "slow") * (1 + (gradients is not None))]
 
-            def ended(rows: Array, stats: dict[str, Array], learning: list = learning) -> bool:
+            def ended(rows: Array, stats: dict[str, Array], learning: list = learning) -> None:
                 for name, dual in duals.items():
                     statistic = stats[statistics[name][0]]
                     if options.shared_step_size:
@@ -182,14 +189,12 @@ class Run:
                     moments.add(getattr(chains, name)[rows])
                 if options.keep_warmup:
                     recorder.record(rows, chains.q[rows], stats)
-                return self.ended(rows, stats)
+                self.ended(rows, stats)
 
             together = bool(duals) and options.shared_step_size
             for n in [1] * (stop - start) if together else recorder.stretches(stop - start):
                 self.run(n, ended, together)
                 recorder.move_if_full()
-                if self.stopped:
-                    return
             if duals and is_time(stop, options.tune):
                 constant = not (self.metric.position_dependent or isinstance(self.transitions.mover, JumpMover))
                 refuse_hopeless(chains, self.metric, constant, stop, options.tune)
@@ -212,10 +217,9 @@ class Run:
             return
         xp, kept = batched.namespace(self.chains.q), {}  # type: ignore[var-annotated]
 
-        def keep(rows: Array, stats: dict[str, Array]) -> bool:
+        def keep(rows: Array, stats: dict[str, Array]) -> None:
             for name, values in stats.items():
                 kept.setdefault(name, xp.zeros((len(self.chains),), dtype=values.dtype))[rows] = values
-            return False
 
         run(self.transitions, self.chains, n, keep)
         ended(xp.arange(len(self.chains)), kept)
@@ -242,16 +246,14 @@ class Run:
         recorder = self.made = Recorder(self.chains, self.names, self.options.draws, self.options.budget)
         self.warming = False
 
-        def ended(rows: Array, stats: dict[str, Array]) -> bool:
+        def ended(rows: Array, stats: dict[str, Array]) -> None:
             recorder.record(rows, self.chains.q[rows], stats)
-            return self.ended(rows, stats)
+            self.ended(rows, stats)
 
         try:
             for n in recorder.stretches(self.options.draws):
                 self.run(n, ended)
                 recorder.move_if_full()
-                if self.stopped:
-                    break
             recorder.move()
         finally:
             self.count_evaluations()

@@ -20,17 +20,18 @@ POSITIONS = 2  # where a step began, and where it is
 class Remembering:
     """A model's functions on arrays (:mod:`refhmc.models.on_arrays`), each evaluated once at the last positions. ``counts``:
     evaluations of the gradient, of the metric (Fisher or Hessian), of its contraction, and of a change of L alone, of all
-    chains; a part's gradient counts as one. ``asked``: the position it was last asked for."""
+    chains; a part's gradient counts as one. ``asked``: the position it was last asked for. ``look``: called before each
+    evaluation; what it raises ends the run there."""
 
     by_parts = False
     asked: Array
 
-    def __init__(self, text: Any, counts: dict[str, int] | None = None) -> None:
-        self.text, self.dim, self.discontinuous = text, text.dim, text.discontinuous
+    def __init__(self, text: Any, counts: dict[str, int] | None = None, look: Callable[[], None] | None = None) -> None:
+        self.text, self.dim, self.discontinuous, self.look = text, text.dim, text.discontinuous, look
         self.at: list[tuple[Array, dict[str, Any]]] = []
         self.constants: dict[str, Any] = {}
         self.counts = dict.fromkeys(("gradient", "metric", "trace", "change"), 0) if counts is None else counts
-        self.parts = [Remembering(part, self.counts) for part in text.parts]
+        self.parts = [Remembering(part, self.counts, look) for part in text.parts]
         change = getattr(text, "log_density_change", None)
         self.log_density_change = None if change is None else partial(self.counted, "change", "log_density_change")
 
@@ -70,6 +71,8 @@ class Remembering:
         return rows
 
     def counted(self, what: str, name: str, *arguments: Array) -> Any:
+        if self.look is not None:
+            self.look()
         self.counts[what] += arguments[0].shape[0]
         return getattr(self.text, name)(*arguments)
 

@@ -239,11 +239,11 @@ def look_at(result: Result, kernel: Any, runs: list[ChainRun]) -> Seen:
 
 
 def put_warnings(
-    result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None, progress: Progress | None
+    result: Result, model: Model, kernel: Any, runs: list[ChainRun], jumps: str | None, progress: Progress, workers: int
 ) -> list[Warning]:
-    """What of the run deserves a look: into the result, and returned to be warned of.
+    """Put what of the run deserves a look into the result, and return it to be warned of.
 
-    ``jumps``: what was said of them before the run, which need not be said again.
+    ``jumps``: what was said of them before the run, which need not be said again. ``workers``: chains that run at a time.
     """
     attributes, seen = result.attributes, look_at(result, kernel, runs)
     chosen, n, tune = attributes["chains"], seen.draws.shape[1], attributes["tuning_steps"]
@@ -251,8 +251,8 @@ def put_warnings(
     if attributes["interrupted"]:
         found += cut_short(result, progress)
     found += [
-        f"Chain {k} did not come back from a call of the model within {drawing.GRACE:g} s after it was asked to stop. Its "
-        f"thread is left behind; the result has the {int(run.control[DRAWS_DONE])} iterations that it had made."
+        f"{drawing.hanging(k, run.error_position, drawing.GRACE)} Its thread is left behind; the result has the "
+        f"{int(run.control[DRAWS_DONE])} iterations that it had made."
         for k, run in enumerate(runs)
         if run.left_behind
     ]
@@ -276,12 +276,29 @@ def put_warnings(
     found += failed_evaluations(attributes["evaluation_failures"])
     to_say: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
-        gradients = attributes["n_gradient_evaluations"]
-        jumps = discontinuity.found(model, kernel, seen.draws, seen.stats, seen.starts, gradients)
+        jumps, more = searched(result, model, kernel, seen, progress.seconds, workers)
+        to_say += [SamplingWarning(text) for text in more]
         to_say += [DiscontinuityWarning(jumps)] if jumps is not None else []
     if jumps is not None:
         found.insert(0, jumps)
     return to_say
+
+
+def searched(
+    result: Result, model: Model, kernel: Any, seen: Seen, seconds: float, workers: int
+) -> tuple[str | None, list[str]]:
+    """Search for jumps of the log density; return what to say of one, and what to say of the search.
+
+    ``seconds``: of the run, in which so many ``workers`` evaluated the model. The attribute ``review_evaluations`` counts the
+    evaluations of the search.
+    """
+    attributes = result.attributes
+    budget = discontinuity.Budget(seconds, seconds * workers / max(attributes["n_gradient_evaluations"], 1))
+    jumps = discontinuity.found(model, kernel, seen.draws, seen.stats, seen.starts, budget)
+    attributes["review_evaluations"] = budget.made
+    more = discontinuity.cut_off(budget) if jumps is None else []
+    result.warnings.extend(more)
+    return jumps, more
 
 
 def review_cut_off(result: Result, jumps: str | None) -> list[Warning]:

@@ -10,6 +10,8 @@ may lie beyond a jump, and along its trajectory, which may have been turned down
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,10 +23,15 @@ from refhmc.sampling.moves import moved
 if TYPE_CHECKING:
     from refhmc.models.base import Model
 
-PARTS, HALVINGS = 16, 30
+PARTS, PARTS_AFTER, HALVINGS = 16, 8, 30  # before a run, and after it
 LEAST_JUMP = 0.05
 LEAST_JUMP_RELATIVE = 1e-6  # to the log density: what single precision inside a model may jump by
-SEGMENTS, SHARE_OF_RUN, LEAST_EVALUATIONS = 24, 0.02, 600
+SEGMENTS = 24
+MOST_EVALUATIONS = 100  # of the model, in the search after a run
+SHARE_OF_RUN, LEAST_SECONDS = 0.05, 0.1  # of the run's seconds, and how many the search has in any case
+ENOUGH_HALVINGS = (
+    10  # after which a difference that stays is a jump: of a smooth function it becomes 8^10 times smaller
+)
 REACH = (0.5, 2.0, 8.0, 32.0)
 
 
@@ -40,27 +47,57 @@ class Jump(NamedTuple):
         q, to = (np.array2string(x, precision=12, threshold=8, separator=", ") for x in (self.before, self.after))
         return f"it is {self.log_density_before:.6g} at q = {q} and {self.log_density_after:.6g} at q = {to}"
 
-    def coordinates(self, model: Any) -> list[int]:
-        """Those that make the jump by themselves, among the first hundred."""
+    def coordinates(self, model: Any, value_at: Callable[[np.ndarray], float]) -> list[int]:
+        """Return those that make the jump by themselves, among the first hundred, as far as evaluations are left."""
         found = []
         for i in range(min(model.dim, 100)):
             q = self.before.copy()
             q[i] = self.after[i]
-            change = model.log_density(q) - self.log_density_before
+            try:
+                change = value_at(q) - self.log_density_before
+            except SpentError:
+                break
             if abs(change) > 0.5 * abs(self.log_density_after - self.log_density_before):
                 found.append(i)
         return found
 
 
-class _Probe:
-    """The model's log density and gradient, counted."""
+class SpentError(Exception):
+    """The search has made all the evaluations of the model that it may make."""
 
-    def __init__(self, model: Model, limit: int) -> None:
-        self.model, self.left = model, limit
+
+class Budget:
+    """Evaluations of the model that the search may make after a run.
+
+    They are at most 100, and take at most 5 % of the run's seconds, or a tenth of a second if that is longer. ``cost``:
+    seconds of an evaluation in the run. ``made``: how many were made; ``short_of_time``: the seconds ended the search.
+    """
+
+    def __init__(self, seconds: float, cost: float) -> None:
+        self.left, self.made, self.cost, self.short_of_time = MOST_EVALUATIONS, 0, cost, False
+        self.end = time.monotonic() + max(SHARE_OF_RUN * seconds, LEAST_SECONDS)
+
+    def spend(self, evaluate: Callable[[np.ndarray], Any], q: np.ndarray) -> Any:
+        """Return ``evaluate(q)``. Raises SpentError if that is one too many, or would take too long."""
+        begin = time.monotonic()
+        self.short_of_time = self.left > 0 and begin + self.cost > self.end
+        if self.left <= 0 or self.short_of_time:
+            raise SpentError
+        self.left, self.made = self.left - 1, self.made + 1
+        answer = evaluate(q)
+        self.cost = time.monotonic() - begin
+        return answer
+
+
+class _Probe:
+    """The model's log density and gradient, within a budget if one is given."""
+
+    def __init__(self, model: Model, budget: Budget | None = None) -> None:
+        self.model, self.budget = model, budget
 
     def __call__(self, q: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        self.left -= 1
-        value, gradient = self.model.core.value_and_gradient(q)
+        both = self.model.core.value_and_gradient
+        value, gradient = both(q) if self.budget is None else self.budget.spend(both, q)
         return q, value, gradient
 
 
@@ -71,16 +108,24 @@ def _violation(a: tuple[np.ndarray, float, np.ndarray], b: tuple[np.ndarray, flo
     return abs(difference) if np.isfinite(difference) else 0.0
 
 
-def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray) -> Jump | None:
-    """The jump of the log density on the segment from ``a`` to ``b``, (d,) each, if there is one; the largest if several."""
-    points = [probe(a + t * (b - a)) for t in np.linspace(0.0, 1.0, PARTS + 1)]
+def jump_between(probe: _Probe, a: np.ndarray, b: np.ndarray, parts: int = PARTS) -> Jump | None:
+    """Return the jump of the log density on the segment from ``a`` to ``b``, (d,) each, or None; the largest if several.
+
+    Raises SpentError where the probe's budget ends before that is known.
+    """
+    points = [probe(a + t * (b - a)) for t in np.linspace(0.0, 1.0, parts + 1)]
     k = int(np.argmax([_violation(*pair) for pair in itertools.pairwise(points)]))
     low, high = points[k], points[k + 1]
     size = max(LEAST_JUMP, LEAST_JUMP_RELATIVE * max((abs(x[1]) for x in points if np.isfinite(x[1])), default=0.0))
-    for _ in range(HALVINGS):
+    for done in range(HALVINGS):
         if _violation(low, high) < size:
             return None
-        middle = probe(0.5 * (low[0] + high[0]))
+        try:
+            middle = probe(0.5 * (low[0] + high[0]))
+        except SpentError:
+            if done < ENOUGH_HALVINGS:
+                raise
+            break
         if _violation(low, middle) >= _violation(middle, high):
             high = middle
         else:
@@ -106,7 +151,7 @@ def _declared(model: Model, kernel: Any, q: np.ndarray) -> str | None:
     J = model.discontinuous
     if getattr(kernel, "jumping", False) or len(J) == 0:
         return None
-    jump, probe = None, _Probe(model, 0)
+    jump, probe = None, _Probe(model)
     for reach in (s * r for r in REACH for s in (1, -1)):
         end = q.copy()
         end[J[0]] += reach * max(1.0, abs(q[J[0]]) / 8)
@@ -139,11 +184,10 @@ def largest_of(errors: np.ndarray) -> np.ndarray:
     return some[np.argsort(sizes[some], kind="stable")[:n]]
 
 
-def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, gradients: int) -> str | None:
-    """What to say when the log density turns out to jump after a run of a kernel for smooth densities; or None.
+def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.ndarray, budget: Budget) -> str | None:
+    """Return what to say when the log density turns out to jump after a run of a kernel for smooth densities, or None.
 
-    ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began; ``gradients`` of the run, of which a
-    fiftieth more, at least 600, is spent on the search.
+    ``draws`` (chain, draw, d), ``starts`` (chain, d) where the first draws began.
     """
     if (
         len(blocks_of(kernel)) > 1
@@ -154,15 +198,28 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.n
         or "energy_error" not in stats
     ):
         return None
+    probe = _Probe(model, budget)
+    try:
+        for a, b in segments(draws, stats, starts):
+            jump = jump_between(probe, a, b, PARTS_AFTER)
+            if jump is not None:
+                named = jump.coordinates(model, lambda q: budget.spend(model.log_density, q))
+                where = ", ".join(model.names[i] for i in named)
+                advice = "Name the coordinates in refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
+                return message(model, kernel, where, jump, advice)
+    except Exception:  # all is spent, or the model raised at a point where the run has not been
+        return None
+    return None
+
+
+def segments(draws: np.ndarray, stats: Any, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the segments to search, those where the largest energy errors were met first."""
     of_draw, of_trajectory = (largest_of(stats[name]) for name in ("energy_error", "max_energy_error"))
-    largest = np.stack([of_draw, of_trajectory], axis=1).ravel()
-    probe = _Probe(model, max(LEAST_EVALUATIONS, int(SHARE_OF_RUN * gradients)))
     chains_of, ends = np.nonzero(moved(draws, starts)[:, 1:])  # of the moves from one draw to the next
-    for n, flat in enumerate(largest):
+    for n, flat in enumerate(np.stack([of_draw, of_trajectory], axis=1).ravel()):
         chain, k = np.unravel_index(flat, draws.shape[:2])
         a, b = draws[chain, k - 1] if k else starts[chain], draws[chain, k]
-        worst = size_of(stats["max_energy_error"][chain, k])
-        if worst < LEAST_JUMP or probe.left < PARTS:
+        if size_of(stats["max_energy_error"][chain, k]) < LEAST_JUMP:
             continue
         if np.array_equal(a, b):  # rejected: the way it did not get is not known, so another move's, there or back
             if len(ends) == 0:
@@ -172,12 +229,14 @@ def found(model: Model, kernel: Any, draws: np.ndarray, stats: Any, starts: np.n
             b = a + (2.0 if n % 4 < 2 else -2.0) * other
         elif n % 2:  # the error was met on the way, which may have led farther, either way
             a, b = a - 2 * (b - a), b + 2 * (b - a)
-        try:
-            jump = jump_between(probe, a, b)
-        except Exception:  # of the model, at a point where the run has not been
-            return None
-        if jump is not None:
-            where = ", ".join(model.names[i] for i in jump.coordinates(model))
-            advice = "Name the coordinates in refhmc.Model(..., discontinuous=...) and use refhmc.DHMC()."
-            return message(model, kernel, where, jump, advice)
-    return None
+        yield a, b
+
+
+def cut_off(budget: Budget) -> list[str]:
+    """Return the sentence of a search that its limit of time has ended."""
+    if not budget.short_of_time:
+        return []
+    return [
+        f"The search for jumps of the log density ended after {budget.made} evaluations of the model, at its limit of "
+        f"{100 * SHARE_OF_RUN:.0f} % of the run's time, so a jump may have gone unnoticed. A longer run is searched further."
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from refhmc.batch.backends import describe, error_of_device, memory_there, namespace_of, to_host
 from refhmc.batch.chains import copied
-from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, fit, random_starts, uniform_starts
+from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, Stopped, fit, random_starts, uniform_starts
 from refhmc.batch.streams import Purpose, keys_of
 from refhmc.core.sample_stats import FLAGS
 from refhmc.errors import (
@@ -32,6 +32,7 @@ from refhmc.metrics.base import FROM_PAIRS
 from refhmc.numerics import batched
 from refhmc.sampling import discontinuity
 from refhmc.sampling.assembly import (
+    Seen,
     attached,
     begun,
     cut_short,
@@ -39,6 +40,7 @@ from refhmc.sampling.assembly import (
     largest_rectangle,
     put_posterior,
     review_cut_off,
+    searched,
 )
 from refhmc.sampling.chain import make_plan
 from refhmc.sampling.generation import check_groups
@@ -125,8 +127,7 @@ def sample_many(
         return bool(stopped_by)
 
     options = Options(int(draws), int(tune), shared_step_size, bool(save_warmup), watch)
-    with device_errors():
-        run = Run(text, kernel, starts, entropy, options)
+    run: Run | None = None
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
 
@@ -138,15 +139,19 @@ def sample_many(
         result.attributes.update(interrupted=True, stopped_by=stopped_by)
 
     def put_together() -> None:
+        if run is None:
+            return
         put_draws_of_many(result, run, save_warmup, stopped_by)
         result.attributes.update(counts(run, logs), sampling_time=progress.seconds)
         put_posterior(result, model)
 
     try:
         with sigterm_as_ctrl_c(), np.errstate(all="ignore"):
+            with device_errors():
+                run = Run(text, kernel, starts, entropy, options)
             try:
-                run.warm_up()
-                if not run.stopped:
+                with contextlib.suppress(Stopped):
+                    run.warm_up()
                     after_warmup = to_host(run.chains.q).copy()
                     run.draw()
             except KeyboardInterrupt:
@@ -398,8 +403,9 @@ def put_draws_of_many(result: Result, run: Run, save_warmup: bool, stopped_by: s
 
 
 def counts(run: Run, logs: list) -> dict[str, Any]:
-    """Evaluations of the model at a position, of all chains together, whether or not a chain needed its own; and those that
-    failed, of which it is not known in which chains."""
+    """Return evaluations of the model at a position, of all chains together, whether or not a chain needed its own; and those
+    that failed, of which it is not known in which chains."""
+    run.count_evaluations()
     failures = [failure for log in logs for failure in log.found.values()]
     found = {f"n_{name}_evaluations": int(count) for name, count in run.evaluations.items()}
     changes = found.pop("n_change_evaluations", 0)
@@ -456,8 +462,9 @@ def put_warnings_of_many(
     found += failed_evaluations(attributes["evaluation_failures"])
     to_say: list[Warning] = [SamplingWarning(text) for text in found]
     if jumps is None:
-        gradients = attributes["n_gradient_evaluations"]
-        jumps = discontinuity.found(model, kernel, result.draws, result.sample_stats, starts, gradients)
+        seen = Seen(result.draws, result.sample_stats, {}, starts, 0, None)
+        jumps, more = searched(result, model, kernel, seen, progress.seconds, 1)
+        to_say += [SamplingWarning(text) for text in more]
     if jumps is not None:
         found.insert(0, jumps)
         to_say.append(DiscontinuityWarning(jumps))
