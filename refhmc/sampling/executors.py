@@ -64,6 +64,7 @@ from refhmc.sampling.chain import Plan, make_plan
 from refhmc.sampling.chain_run import LONGEST_ITERATION, ChainTask, Segment, run_segment
 from refhmc.sampling.checkpoint import Saved
 from refhmc.sampling.drawing import Drawing
+from refhmc.sampling.main_guard import without_guard
 
 LEAST, MOST, SHARE = 1.0, 30.0, 0.02  # seconds of a segment; what its own cost may be of it
 TRIES = 2
@@ -230,7 +231,8 @@ class RunByExecutor:
     def __init__(self, drawing: Drawing, executor: Any, max_seconds: float | None) -> None:
         self.drawing, self.executor, self.max_seconds = drawing, executor, max_seconds
         self.name, self.begun_at = uuid.uuid4().hex, time.monotonic()
-        self.submit = as_submit(executor if is_executor(executor) else executor())
+        self.taken = executor if is_executor(executor) else executor()
+        self.submit = as_submit(self.taken)
         self.ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.under_way: dict[int, Sent] = {}  # by number: in the order in which they were sent
         self.to_look_at: dict[int, Sent] = {}  # those whose futures do not say when they have ended
@@ -245,7 +247,7 @@ class RunByExecutor:
         self.asking: set[str] = set()  # workers that do not have the model
         self.quickest = np.inf  # seconds to send a segment and to bring it back
         self.longest_delay = 0.0  # seconds that a worker took beyond those it was given
-        self.says_when_it_runs = False
+        self.says_when_it_runs = self.has_answered = False
         self.earliest_back, self.latest_back = np.inf, -1  # numbers: since the last look at the clocks, and of all
 
     def left(self) -> float:
@@ -361,6 +363,7 @@ class RunByExecutor:
             if not sent.late:
                 self.lose(chain, sent.tries, error)
             return
+        self.has_answered = True
         if answer.segment is not None:
             self.asking.discard(answer.worker)
             segment = answer.segment
@@ -442,8 +445,15 @@ class RunByExecutor:
     def lose(self, chain: int, tries: int, error: BaseException) -> None:
         """A segment did not come back."""
         drawing = self.drawing
+        unguarded = ""
+        if isinstance(error, (concurrent.futures.BrokenExecutor, TimeoutError)) and not self.has_answered:
+            unguarded = without_guard(self.taken)
         if drawing.stopped_by:  # not begun, or ended with its process
             drawing.finished[chain] = drawing.so_far(chain)
+        elif unguarded:  # no worker will ever come up
+            told = WorkerDied(unguarded, chain=chain, last_iteration=int(drawing.control[chain, DRAWS_DONE]))
+            told.__cause__ = error
+            drawing.finished[chain] = drawing.so_far(chain, error=told)
         elif tries + 1 < TRIES and not isinstance(error, pickle.PicklingError):
             self.send(chain, tries + 1)
         elif chain not in self.alone and not isinstance(error, (pickle.PicklingError, TimeoutError)):

@@ -1,0 +1,42 @@
+"""Scripts without ``if __name__ == "__main__":``, which worker processes run once more when they begin."""
+
+from __future__ import annotations
+
+import ast
+import multiprocessing
+import pathlib
+import sys
+from typing import Any
+
+
+def without_guard(executor: Any) -> str:
+    """Return what to write if the workers of ``executor`` import the running script and it has no guard, else an empty text.
+
+    A worker that is forked imports nothing. One that is spawned runs the script up to the call that makes workers, which
+    ends it.
+    """
+    main = sys.modules.get("__main__")
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    is_package = spec is not None and spec.name.rpartition(".")[2] == "__main__"  # which workers do not import
+    if path is None or is_package or not imports_main(executor) or is_guarded(path):
+        return ""
+    return (
+        f"the worker processes ended when they began: each of them runs {path} once more, up to the call that makes workers. "
+        'Put `if __name__ == "__main__":` before the code that makes the executor and calls refhmc, and indent that code'
+    )
+
+
+def imports_main(executor: Any) -> bool:
+    """Return whether new processes of the executor import the script: all except those that are forked."""
+    context = getattr(executor, "_mp_context", None) or getattr(executor, "_ctx", None) or multiprocessing
+    return context.get_start_method() != "fork"
+
+
+def is_guarded(path: str) -> bool:
+    """Return whether a script has an ``if`` that reads ``__name__``, or cannot be read."""
+    try:
+        statements = ast.parse(pathlib.Path(path).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return True
+    tests = (node for each in statements if isinstance(each, ast.If) for node in ast.walk(each.test))
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in tests)
