@@ -80,8 +80,14 @@ def is_known(metric: Any) -> bool:
 
 def begin_from(block: Any, adapted: Adapted) -> None:
     """Let the block's metric, if it is learned, its step size, if it is adapted, and its trajectory length, if the kernel gives
-    none, be these. Raises ValueError where these belong to another metric, or to another integrator."""
+    none, be these. Raises ValueError for those of another metric or integrator, and for numbers that no warm-up learns."""
     plan, settings = block.plan, block.settings[0]
+    length = 1.0 if adapted.length is None else adapted.length
+    for name, value in {"step_size": adapted.step_size, "trajectory_length": length}.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"warmup: {name} must be positive and finite; got {value}. Take another result")
+    if not 0 <= adapted.jitter < 1:
+        raise ValueError(f"warmup: length_jitter must be from 0 to 1; got {adapted.jitter}. Take another result")
     adapts, takes_length = bool(plan.warmup[0].adapt_step), plan.learns_length and adapted.length is not None
     if plan.dynamics.metric.learns:
         take_metric(block, adapted.metric)

@@ -12,7 +12,8 @@ step size and ulp(x) the spacing of floating-point numbers at x, a chain is
 - **far** if g' M^-1 g > 1e3 d. For a normal and its covariance M^-1 this is the squared distance from the mode: 32 standard
   deviations in each coordinate. This says nothing about a metric that is not learned in the scales of the draws.
 
-The first two end a warm-up, the third ends it after its last iteration.
+A chain that runs off, or none of whose coordinates moves, ends at once: it cannot learn anything more. One that is frozen in
+some coordinates ends if a far better point is known, and otherwise, as an unresolved one, after the last iteration of warm-up.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 FROZEN, RUNAWAY, FLAT, UNRESOLVED, FAR = 0.125, 1e6, 1e-12, 0.5, 1e3
-# Hopeless at once, hopeless after the last iteration of warm-up, and no more than suspicious.
-HOPELESS, AT_THE_END, SUSPICIOUS = range(3)
+# Hopeless at once; if a far better point is known; after the last iteration of warm-up; and no more than suspicious.
+HOPELESS, IF_BETTER_IS_KNOWN, AT_THE_END, SUSPICIOUS = range(4)
 FEWEST = 50  # iterations of the shortest warm-up after which chains are looked at
 WHAT_TO_DO = (
     "Give initvals near plausible values, or choose units in which the parameters and their standard deviations are "
@@ -38,9 +39,10 @@ class Symptom(NamedTuple):
     severity: int
     text: str
 
-    def ends(self, done: int, tune: int) -> bool:
-        """Return whether the chain ends with it after ``done`` iterations."""
-        return self.severity == HOPELESS or (self.severity == AT_THE_END and done >= tune)
+    def ends(self, done: int, tune: int, better: bool = False) -> bool:
+        """Return whether the chain ends with it after ``done`` iterations; ``better``: a far better point is known."""
+        at_once = IF_BETTER_IS_KNOWN if better else HOPELESS
+        return self.severity <= (at_once if done < tune else AT_THE_END)
 
 
 def are_unresolved(log_density: np.ndarray) -> np.ndarray:
@@ -67,7 +69,7 @@ def frozen(names: Sequence[str], q: np.ndarray, step: np.ndarray) -> Symptom | N
         return None
     i, space = there[0], np.spacing(abs(q[there[0]]))
     return Symptom(
-        HOPELESS,
+        HOPELESS if len(there) == len(q) else IF_BETTER_IS_KNOWN,  # while others move, the step may still grow
         f"a step moves {names[i]} = {q[i]:.10g} by {step[i]:.2g}, and floating-point numbers there are {space:.2g} apart",
     )
 

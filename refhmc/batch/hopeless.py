@@ -39,7 +39,8 @@ def refuse_hopeless(chains: Chains, metric: Any, leapfrog: bool, done: int, tune
         inverse_mass = metric.inverse_mass(q.shape[1])
         variances = np.diag(inverse_mass) if inverse_mass.ndim == 2 else inverse_mass
         step = typical_step(variances, step_size[:, None], g)
-        lost = lost | are_frozen(q, step).any(axis=1)
+        still = are_frozen(q, step)
+        lost = lost | still.all(axis=1) | (still.any(axis=1) & (done >= tune))
     if 2 * lost.sum() < len(q):
         return
     k = int(np.flatnonzero(lost)[0])

@@ -211,7 +211,7 @@ class LiveChain:
             return True
         if q is not None:
             control[FAR_START] = -self.done
-        if symptom is not None and symptom.ends(self.done, task.tune):
+        if symptom is not None and symptom.ends(self.done, task.tune, better=q is not None):
             raise self._hopeless(symptom, tried)
         return True
 

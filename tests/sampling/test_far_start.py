@@ -245,6 +245,15 @@ def test_when_chains_are_looked_at():
     assert [look_after(tune) for tune in (0, 399, 400, 600, 1000, 100_000)] == [0, 0, 100, 150, 250, 250]
 
 
+def test_a_chain_whose_other_coordinates_move_ends_early_only_if_a_better_point_is_known():
+    still, moving = np.array([2.0**-60, 2.0**-60]), np.array([2.0**-60, 1.0])
+    for step, early in ((still, True), (moving, False)):
+        symptom = symptoms.frozen(["a", "b"], np.array([1.0, 1.0]), step)
+        assert symptom.ends(100, 400) is early
+        assert symptom.ends(100, 400, better=True)
+        assert symptom.ends(400, 400)
+
+
 def test_symptoms_by_hand():
     assert symptoms.unresolved(-(2.0**52)) is not None
     assert symptoms.unresolved(-(2.0**51) + 1) is None

@@ -405,3 +405,15 @@ def test_a_compressed_archive_is_rejected(saved, tmp_path):
     path.write_bytes(buffer.getvalue())
     with pytest.raises(CheckpointError, match="compressed"):
         refhmc.resume(folder, draws=60, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step_size", 0.0), ("step_size", np.nan), ("step_size", -1.0), ("length", np.inf), ("jitter", 7.0)],
+)
+def test_a_result_with_numbers_that_no_warm_up_learns_is_rejected(tmp_path, name, value):
+    model, kernel = refhmc.models.Funnel(), refhmc.HMC()
+    result = sample(kernel, tmp_path)
+    result.adapted[:] = [each._replace(**{name: value}) for each in result.adapted]
+    with pytest.raises(ValueError, match=f"warmup: .*{name}"):
+        refhmc.sample(model, kernel, draws=5, tune=0, warmup=result, **RUN)
