@@ -67,6 +67,19 @@ OPEN = (
 )
 
 
+def prepare_all(base: pathlib.Path) -> None:
+    """Write the checkpoints of all runs and stages, and the draws that a resume of each must give."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in RUNS:
+            for stage in STAGES:
+                source, copied = base / f"{name}, {stage}", base / "copy"
+                prepare(source, name, stage)
+                shutil.copytree(source, copied)
+                np.save(base / f"{name}, {stage}.npy", resume(copied, name))
+                shutil.rmtree(copied)
+
+
 def prepare(folder: pathlib.Path, name: str, stage: str) -> None:
     """Write the checkpoint of one chain of a run at a stage of it."""
     make, kernel = RUNS[name]
@@ -251,15 +264,7 @@ def main() -> int:
     failed = []
     with tempfile.TemporaryDirectory() as place:
         base = pathlib.Path(place)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name in RUNS:
-                for stage in STAGES:
-                    prepare(base / f"{name}, {stage}", name, stage)
-                    copied = base / "copy"
-                    shutil.copytree(base / f"{name}, {stage}", copied)
-                    np.save(base / f"{name}, {stage}.npy", resume(copied, name))
-                    shutil.rmtree(copied)
+        prepare_all(base)
         cases = [given.case] if given.case is not None else list(range(given.states))
         for first in range(0, len(cases), IN_ONE_PROCESS):
             for found in run_cases(base, given.seed, cases[first : first + IN_ONE_PROCESS]):

@@ -417,3 +417,12 @@ def test_a_result_with_numbers_that_no_warm_up_learns_is_rejected(tmp_path, name
     result.adapted[:] = [each._replace(**{name: value}) for each in result.adapted]
     with pytest.raises(ValueError, match=f"warmup: .*{name}"):
         refhmc.sample(model, kernel, draws=5, tune=0, warmup=result, **RUN)
+
+
+@pytest.mark.slow
+def test_states_that_are_changed_at_random_are_rejected_or_harmless(tmp_path):
+    from validation.state_fuzz import prepare_all, run_cases
+
+    prepare_all(tmp_path)
+    found = run_cases(tmp_path, seed=1, cases=list(range(100)))
+    assert not [each for each in found if each["outcome"] == "failed"]
