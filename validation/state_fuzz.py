@@ -58,12 +58,11 @@ RUNS = {
     "SGHMC, parts": (lambda: refhmc.models.Heart().split(5), refhmc.SGHMC(step_size=1e-4)),
 }
 STAGES = {"warm-up": 60, "draws": TUNE + 10}
-# Fields without a second source: sums and draws that warm-up learns from, the metric that it has learned so far, adaptation of
-# the step size, how far the generator is, a momentum that is kept, and what a metric holds at the position.
+# Fields without a second source: draws and sums that warm-up learns from, the metric learned so far or held at the position, the
+# adaptation of the step size, how far the generator is, and a momentum that is kept.
 OPEN = (
-    *("kept", "kept_gradients", "mean", "scatter", "gradient_scatter", "vecs", "mats", "dual", "jump_dual", "history"),
-    *("length", "length_moments", "length_sums", "progress", "settings", "generator", "state", "cache", "counters"),
-    *("status", "start_of_draws", "control", "no_pathfinder"),
+    *("kept", "kept_gradients", "mean", "scatter", "gradient_scatter", "vecs", "mats", "dual", "jump_dual", "length"),
+    *("length_moments", "length_sums", "progress", "generator", "state"),
 )
 
 
