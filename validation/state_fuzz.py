@@ -58,8 +58,8 @@ RUNS = {
     "SGHMC, parts": (lambda: refhmc.models.Heart().split(5), refhmc.SGHMC(step_size=1e-4)),
 }
 STAGES = {"warm-up": 60, "draws": TUNE + 10}
-# Fields without a second source: draws and sums that warm-up learns from, the metric learned so far or held at the position, the
-# adaptation of the step size, how far the generator is, and a momentum that is kept.
+# Fields without a second source: draws and sums that warm-up learns from, the metric learned so far or held at the position,
+# the adaptation of the step size, how far the generator is, and a momentum that is kept.
 OPEN = (
     *("kept", "kept_gradients", "mean", "scatter", "gradient_scatter", "vecs", "mats", "dual", "jump_dual", "length"),
     *("length_moments", "length_sums", "progress", "generator", "state"),
