@@ -1,4 +1,4 @@
-"""Change saved states at random, with valid checksums, and resume each in a process of its own kind.
+"""Change saved states at random, with valid checksums, and resume each in another process.
 
     python -m validation.state_fuzz --states 2000 --seed 1
 

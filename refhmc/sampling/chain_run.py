@@ -182,9 +182,9 @@ class LiveChain:
     @property
     def _next_look(self) -> int:
         """The iteration of warm-up after which the chain is looked at, in its first or its second attempt; 0: none."""
-        begun = max(int(self.control[FAR_START]), 0)
-        after = far_start.look_after(self.task.tune - begun)
-        return begun + after if after else 0
+        restarted = max(int(self.control[FAR_START]), 0)
+        after = far_start.look_after(self.task.tune - restarted)
+        return restarted + after if after else 0
 
     def _look(self) -> bool:
         """Begin again if the start was hopeless, or raise WarmupError; False if a stop came before that was decided."""
@@ -217,17 +217,17 @@ class LiveChain:
 
     def _hopeless(self, symptom: symptoms.Symptom, tried: str = "") -> WarmupError:
         """The error that ends a chain; ``tried``: what became of the search for another start."""
-        task, begun = self.task, int(self.control[FAR_START])
-        if begun > 0:
-            tried = f", though it began again after {begun} where Pathfinder found a far higher log density"
-        suggest = task.init == "uniform" and not len(task.model.discontinuous) and (begun < 0 or not tried)
+        task, restarted = self.task, int(self.control[FAR_START])
+        if restarted > 0:
+            tried = f", though it began again after {restarted} where Pathfinder found a far higher log density"
+        suggest = task.init == "uniform" and not len(task.model.discontinuous) and (restarted < 0 or not tried)
         text = far_start.error_text(symptom, self.done, tried, suggest)
         return WarmupError(f"chain {task.chain}: {text}", task.chain)
 
     def _make_chain(self) -> None:
         """Make the chain of the present attempt; a second attempt has what the first has left of warm-up."""
-        begun, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
-        self.plan = far_start.shortened(plan, self.task.tune - begun) if begun else plan
+        restarted, plan = max(int(self.control[FAR_START]), 0), self.whole_plan
+        self.plan = far_start.shortened(plan, self.task.tune - restarted) if restarted else plan
         self.chain = Chain(self.task.model, self.plan, self.rng)
 
     def advance(self, rows: Rows) -> bool:
@@ -416,7 +416,7 @@ def run_segment(
                 before, since = live.saved(), time.perf_counter()
                 with after(seconds, control, PAUSE):
                     live.advance(rows)
-                if live.done == before.done:  # one iteration, where the time was over before the first had begun
+                if live.done == before.done:  # one iteration, where the time was over before the first had restarted
                     control[PAUSE] = 0
                     not_kept = Rows(live.done + 1, rows.draws[:0], rows.stats[:0])
                     live.advance(not_kept if live.done < first else rows.between(first, first + 1))

@@ -68,16 +68,16 @@ def check_saved(saved: Saved, rows: Rows | None, task: ChainTask, plan: Plan, *,
         _check_progress(saved, task)
         if rows is not None:
             _check_rows(rows)
-        begun = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for what was left of warm-up
-        if begun:
-            plan, task = shortened(plan, task.tune - begun), task._replace(adapted=None)
+        restarted = max(int(saved.control[FAR_START]), 0)  # a second attempt has a plan for what was left of warm-up
+        if restarted:
+            plan, task = shortened(plan, task.tune - restarted), task._replace(adapted=None)
         generator = chain_generator(task.entropy, task.chain)
         stream = generator.bit_generator.state
         chain = Chain(task.model, plan, generator).restore(saved.state)
         _require(generator.bit_generator.state["state"]["inc"] == stream["state"]["inc"], "generator", ANOTHER_STREAM)
         for k, block in enumerate(chain.blocks):
             with _named(block.plan.name):
-                _check_block(block, saved.done - begun, task if k == 0 else task._replace(adapted=None))
+                _check_block(block, saved.done - restarted, task if k == 0 else task._replace(adapted=None))
                 if not chain.alone and saved.done:
                     there = chain.position[block.plan.conditional.indices]
                     _require(np.array_equal(block.state[Q], there), "state", "its position is not the chain's")
@@ -135,9 +135,9 @@ def _check_progress(saved: Saved, task: ChainTask) -> None:
     for column, most in at_most.items():
         _require(control[column] <= most, "control", f"a count is {control[column]}, expected at most {most}")
     first = look_after(task.tune)
-    begun, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
-    valid = begun in (0, first, -first) and abs(begun) <= saved.done and (begun <= 0 or task.free_start)
-    _require(valid and control[LOOKED] in looks, "control", f"no chain begins again after {begun} iterations")
+    restarted, looks = int(control[FAR_START]), {0, first, first + look_after(task.tune - first)}
+    valid = restarted in (0, first, -first) and abs(restarted) <= saved.done and (restarted <= 0 or task.free_start)
+    _require(valid and control[LOOKED] in looks, "control", f"no chain begins again after {restarted} iterations")
     start = saved.start_of_draws
     _require(start.shape == (d,) and start.dtype == np.float64, "start_of_draws", f"expected ({d},) numbers")
     known = saved.done >= task.tune

@@ -79,8 +79,8 @@ def remove_unfinished(path: pathlib.Path) -> None:
         if PARTIAL.fullmatch(file.name):
             file.unlink(missing_ok=True)
     try:
-        complete = bool(json.loads((path / "zarr.json").read_bytes())["attributes"])
-    except (OSError, ValueError, KeyError):
+        complete = "chunk" in json.loads((path / "zarr.json").read_bytes())["attributes"]
+    except (OSError, ValueError, KeyError, TypeError):
         complete = False
     if complete or any((path / STATES).glob("chain-*.npz")):
         return

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import refhmc
 from refhmc.core.sample_stats import N_STATS
 from refhmc.errors import CheckpointError, CheckpointWarning
+from refhmc.models.recipe import model_of_recipe, recipe_of
 from refhmc.sampling import checkpoint, journal, store
 from refhmc.sampling.files import checksum_of_arrays, checksum_of_run, read_arrays
 from tests.helpers.random_cases import cases
@@ -339,6 +340,13 @@ def test_code_in_a_folder_is_never_run(saved, tmp_path):
 def test_no_two_built_in_models_share_a_name():
     names = [make().name for make in refhmc.models.by_name().values()]
     assert len(set(names)) == len(names)
+
+
+def test_every_built_in_model_has_a_recipe_that_makes_the_same_model():
+    for name, make in refhmc.models.by_name().items():
+        model = make()
+        recipe = json.loads(json.dumps(recipe_of(model)))
+        assert model_of_recipe(recipe).fingerprint() == model.fingerprint(), name
 
 
 RECREATED = {

@@ -8,7 +8,7 @@ first; each question splits the rest:
     flip, choice, permutation    as many ways as there are answers, with the probabilities asked for
     uniform, exponential         an :class:`Uncertain` number (``undecided.py``), undecided until it is compared:
                                  ``u < t`` splits its interval at t, also through log, exp, sums and products with constants
-    one whose value is read      (``float(u)``, ``np.sin(u)``) the law of the rest is a piecewise constant
+    one whose value is read      (``float(u)``, ``np.sin(u)``) the distribution of the rest is a piecewise constant
                                  function of the value: its breakpoints are found by bisection between values that differ
                                  on some sequence of later answers, on that sequence; all are compared
 

@@ -26,7 +26,7 @@ import numpy as np
 from refhmc.check.subject.budget import Budget, Stopwatch
 
 SECONDS_PER_CALL = 30.0
-IDLE = 0.02  # processor seconds for each second by the clock: less is no sign of a machine under load
+IDLE = 0.02  # processor seconds per second by the clock: a call that uses less is idle, even on a loaded machine
 SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
 SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
 DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
@@ -289,8 +289,8 @@ def _hangs(call: Stopwatch, seconds: float) -> bool:
 def watched(job: Callable[[], Any], seconds: float | None, budget: Budget | None = None) -> Any:
     """Run ``job()`` in a thread; raise SubjectError when a foreign call in it takes longer than ``seconds``.
 
-    :class:`OutOfTime` is raised when the job is not done within ``budget``. With ``seconds`` None there is no thread, and a
-    call that hangs is waited for.
+    :class:`OutOfTime` is raised when the job is not done within ``budget``. If ``seconds`` is None, no thread is
+    used, and a call that hangs blocks.
     """
     budget = budget or Budget()
     clock, done, box = _Clock(budget), threading.Event(), {}

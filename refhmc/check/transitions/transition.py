@@ -84,7 +84,7 @@ def transition(
     make : ``make(log_density, gradient) -> kern``, so that the density can be tampered with; with ``log_density`` and
         ``gradient``, or those of H. delta : the tolerance of the kernel's implicit solver.
     seconds : the budget of the whole check in processor seconds of this process and its children; five times as many by the
-        clock end it too. What is not done then is INCONCLUSIVE or NOT RUN. After a third of it no further point is begun.
+        clock end it too. What is not done then is INCONCLUSIVE or NOT RUN. After a third of it, no further point is started.
         None means no limit, and the same work on any machine.
 
     Returns a :class:`~refhmc.check.Report`. Raises TypeError if ``kern`` is not callable or H describes no law,
