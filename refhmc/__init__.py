@@ -23,12 +23,16 @@ _HOME = {
     "predict": "refhmc.sampling.prediction",
     "generate": "refhmc.sampling.generation",
     "Model": "refhmc.models.base",
-    "Generated": "refhmc.models.generated",
+    "GeneratedQuantities": "refhmc.models.generated",
     "Parameters": "refhmc.parameters",
     "Embedding": "refhmc.models.embedding",
     "Reference": "refhmc.models.reference",
     "Recommended": "refhmc.models.recommended",
     "Result": "refhmc.sampling.result",
+    "ProgressReport": "refhmc.sampling.progress",
+    "Numba": "refhmc.backends",
+    "Arrays": "refhmc.backends",
+    "CuPy": "refhmc.backends",
     "DHMC": "refhmc.kernels",
     "HMC": "refhmc.kernels",
     "NUTS": "refhmc.kernels",
@@ -42,7 +46,7 @@ _HOME = {
     "Trajectory": "refhmc.dynamics.trajectory",
     "integrate": "refhmc.dynamics.trajectory",
     "transition": "refhmc.sampling.transition",
-    "derive": "refhmc.derived.from_sympy",
+    "from_sympy": "refhmc.derived.from_sympy",
     "from_pymc": "refhmc.derived.from_pymc",
     "from_bridgestan": "refhmc.derived.from_bridgestan",
     "from_jax": "refhmc.derived.from_jax",
@@ -52,6 +56,8 @@ _MODULES = {
     **{
         name: f"refhmc.{name}"
         for name in (
+            "array_api",
+            "backends",
             "check",
             "metrics",
             "integrators",
@@ -64,12 +70,15 @@ _MODULES = {
             "parameters",
         )
     },
-    "progress": "refhmc.sampling.progress",
-    "arrays": "refhmc.arrays",
     "datasets": "refhmc.models.datasets",
     "embedding": "refhmc.models.embedding",
-    "compiled": "refhmc.core.compiled",
-    "sample_stats": "refhmc.core.sample_stats",
+}
+# Old names, which work in this release: what replaces each.
+_RENAMED = {"derive": "from_sympy", "Generated": "GeneratedQuantities", "arrays": "array_api"}
+_NO_LONGER_PUBLIC = {
+    "progress": ("refhmc.sampling.progress", "refhmc.ProgressReport"),
+    "compiled": ("refhmc.core.compiled", "refhmc.core.compiled, which is not public"),
+    "sample_stats": ("refhmc.core.sample_stats", "refhmc.diagnostics.OUTCOMES for the codes of outcomes"),
 }
 
 __all__ = ["__version__", *_HOME, *_MODULES]
@@ -80,6 +89,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOME[name]), name)
     elif name in _MODULES:
         value = importlib.import_module(_MODULES[name])
+    elif name in _RENAMED or name in _NO_LONGER_PUBLIC:
+        from refhmc.core.deprecated import warn_of_old_name
+
+        home, new = _NO_LONGER_PUBLIC.get(name, ("", f"refhmc.{_RENAMED.get(name)}"))
+        warn_of_old_name(f"refhmc.{name}", new)
+        return importlib.import_module(home) if home else __getattr__(_RENAMED[name])
     else:
         raise AttributeError(f"module 'refhmc' has no attribute {name!r}")
     globals()[name] = value

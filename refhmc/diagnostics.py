@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refhmc.core.sample_stats import OUTCOMES as OUTCOMES
 from refhmc.dynamics.trajectory import integrate
 from refhmc.numerics.convergence import autocovariances as autocovariances
 from refhmc.numerics.convergence import ess as ess

@@ -29,7 +29,7 @@ class MissingDerivativeError(NotImplementedError):
     """A derivative is needed that the model does not have."""
 
 
-class MissingTextError(NotImplementedError):
+class MissingArrayImplementationError(NotImplementedError):
     """A model's text on arrays is needed, and it has none; the message names the models that have one."""
 
 
@@ -106,3 +106,12 @@ class PrecisionWarning(SamplingWarning):
 
 class PythonModelWarning(UserWarning):
     """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""
+
+
+def __getattr__(name: str) -> type[Exception]:
+    if name != "MissingTextError":
+        raise AttributeError(f"module 'refhmc.errors' has no attribute {name!r}")
+    from refhmc.core.deprecated import warn_of_old_name
+
+    warn_of_old_name("refhmc.errors.MissingTextError", "refhmc.errors.MissingArrayImplementationError")
+    return MissingArrayImplementationError

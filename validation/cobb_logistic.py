@@ -68,7 +68,7 @@ def fisher(w, data):
     return G / data[-1, 1]
 
 
-def fisher_trace(w, data, M):
+def fisher_contraction(w, data, M):
     """sum_jk M_jk dG_jk/dw, dv/dm = -v tanh(m/2) = -v sign(m) (1 - e) / (1 + e)."""
     Z = np.ascontiguousarray(data[:-1])
     m = Z @ w
@@ -94,7 +94,7 @@ def make_model(beta: float, unit: float = 1.0) -> refhmc.Model:
         log_density,
         gradient,
         fisher=fisher,
-        fisher_trace=fisher_trace,
+        fisher_contraction=fisher_contraction,
         data=data,
         name="logistic regression",
     )

@@ -497,7 +497,7 @@ def outcomes(arrays: Arrays) -> dict[str, int]:
     codes = [
         a.ravel() for name, a in arrays.items() if name.split("/")[-1].startswith("outcome") and a.dtype.kind == "i"
     ]
-    words = [np.array(refhmc.sample_stats.OUTCOMES)[a] for a in codes]
+    words = [np.array(refhmc.diagnostics.OUTCOMES)[a] for a in codes]
     words += [a.ravel() for name, a in arrays.items() if name.endswith("/outcome") and a.dtype.kind == "U"]
     words += [np.where(a, "solved", "no state") for name, a in arrays.items() if name.endswith("/converged")]
     names, counts = np.unique(np.concatenate([*words, np.zeros(0, "U1")]), return_counts=True)

@@ -40,7 +40,7 @@ def hessian(q, data, out):
     out[9, 8] = out[8, 9]
 
 
-def trace(q, data, M, out):
+def hessian_contraction(q, data, M, out):
     y, sigma = data
     mu, tau = q[8], np.exp(q[9])
     M_mu_u = M[8, 9] + M[9, 8]
@@ -58,4 +58,13 @@ def constrain(q):
 
 
 names = [*(f"eta[{j}]" for j in range(8)), "mu", "log_tau"]
-model = refhmc.Model(10, log_density, gradient, hessian, trace=trace, data=(y, sigma), names=names, constrain=constrain)
+model = refhmc.Model(
+    10,
+    log_density,
+    gradient,
+    hessian,
+    hessian_contraction=hessian_contraction,
+    data=(y, sigma),
+    names=names,
+    constrain=constrain,
+)

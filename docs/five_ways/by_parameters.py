@@ -38,7 +38,7 @@ def hessian(values, data, out):
     out[TAU, MU] = out[MU, TAU]
 
 
-def trace(values, data, M, out):
+def hessian_contraction(values, data, M, out):
     eta, mu, tau = values
     out[TAU] = M[TAU, TAU] * 4 * tau * (75 - tau**2) / (25 + tau**2) ** 3
     for j in range(8):
@@ -48,4 +48,6 @@ def trace(values, data, M, out):
         out[TAU] -= w * (2 * tau * M[j, j] + M[j, MU] + M[MU, j] + 2 * eta[j] * M_eta_tau)
 
 
-model = parameters.model(log_density, gradient, hessian=hessian, trace=trace, data=(y, sigma))
+model = parameters.model(
+    log_density, gradient, hessian=hessian, hessian_contraction=hessian_contraction, data=(y, sigma)
+)

@@ -17,4 +17,4 @@ def constrain(q):
     return {"eta": q[..., :8], "mu": q[..., 8], "tau": np.exp(q[..., 9])}
 
 
-model = refhmc.derive(L, [eta, mu, log_tau], data={"y": y, "sigma": sigma}, constrain=constrain)
+model = refhmc.from_sympy(L, [eta, mu, log_tau], data={"y": y, "sigma": sigma}, constrain=constrain)

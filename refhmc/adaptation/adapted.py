@@ -19,7 +19,7 @@ from refhmc.adaptation.from_pairs import HISTORY, change, rank_of, rows_of
 from refhmc.errors import ShapeError
 from refhmc.metrics import METRICS
 from refhmc.metrics.base import FROM_DRAWS
-from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, STAN, Dense, Diagonal, Identity
+from refhmc.metrics.euclidean import FIRST_DIRECTION, LOW_RANK, Dense, Diagonal, Identity
 from refhmc.metrics.low_rank import LowRank
 
 if TYPE_CHECKING:
@@ -261,8 +261,8 @@ def as_stan(kernel: Any) -> Any:
     if getattr(kernel, "minibatches", False) or (metric is None and getattr(part, "fixed_metric", False)):
         return kernel
     if metric is None:
-        return replace(kernel, metric=Diagonal(learn_from=STAN))
-    return replace(kernel, metric=type(metric)(learn_from=STAN)) if metric.learns == FROM_DRAWS else kernel
+        return replace(kernel, metric=Diagonal(regularization="stan"))
+    return replace(kernel, metric=type(metric)(regularization="stan")) if metric.learns == FROM_DRAWS else kernel
 
 
 def chains_of(warmup: Any) -> list[Adapted]:

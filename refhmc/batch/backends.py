@@ -9,7 +9,6 @@ import numpy as np
 from refhmc.core.available import available
 from refhmc.errors import DeviceError
 
-BACKENDS = ("arrays", "cupy")
 BUDGET = 2**30  # bytes of draws and statistics that stay on a GPU before they are moved to the host
 
 

@@ -35,7 +35,7 @@ from refhmc.numerics.batched import Array
 
 TRANSITIONS: dict[str, Callable] = {"hmc": HMCTransitions, "nuts": NUTSTransitions, "dhmc": DHMCTransitions}
 # Counted for the run as a whole: a batch evaluates for all of its chains at once.
-NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations", "n_density_evaluations")
+NOT_OF_A_DRAW = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations")
 MAX_TRIES = 100
 REPORT_EVERY = 0.1  # seconds
 

@@ -22,7 +22,7 @@ _HOME = {  # each in a folder in the plural, so that no submodule overwrites a f
     "adaptation": "adaptations.adaptation",
     "batch": "reproducibility.batch",
     "randomness": "reproducibility.randomness",
-    "model_and_sampler": "samplers.simulations",
+    "sbc": "samplers.simulations",
     "minibatch": "samplers.minibatches",
     "Report": "report",
     "Row": "report",
@@ -41,6 +41,11 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"refhmc.check.{_HOME[name]}"), name)
     elif name in _MODULES:
         value = importlib.import_module(f"refhmc.check.{_MODULES[name]}")
+    elif name == "model_and_sampler":
+        from refhmc.core.deprecated import warn_of_old_name
+
+        warn_of_old_name("refhmc.check.model_and_sampler", "refhmc.check.sbc")
+        return __getattr__("sbc")
     else:
         raise AttributeError(f"module 'refhmc.check' has no attribute {name!r}")
     globals()[name] = value

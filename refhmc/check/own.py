@@ -21,7 +21,7 @@ from refhmc.numerics import differences as differences
 
 PUBLIC = {
     *("HMC", "NUTS", "SGD", "SGLD", "SGHMC", "Hamiltonian", "DiscontinuousHamiltonian", "Model", "Reference"),
-    *("arrays", "integrators", "metrics", "models", "integrate", "sample", "transition"),
+    *("array_api", "integrators", "metrics", "models", "integrate", "sample", "transition"),
 }
 INTERNAL = {
     "compiled": "refhmc.core.compiled",

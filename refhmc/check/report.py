@@ -54,7 +54,7 @@ DECISIVE: dict[str, frozenset[str]] = {
         "inverse product; kinetic energy; energy; velocity; force; momentum law",
         "minibatch": "mean over batches; sum of the parts; sum of the potentials; gradients of the parts; "
         "stationary law as eps -> 0",
-        "model_and_sampler": "ranks; ranks that see the data",
+        "sbc": "ranks; ranks that see the data",
     }.items()
 }
 # By check, rows that are open questions as long as they have no answer, whatever else has passed.

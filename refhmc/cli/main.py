@@ -272,6 +272,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def backend_of(options: Any) -> Any:
+    """Return the backend with the options that belong to it. Raises ValueError for an option of another backend."""
+    from refhmc.backends import as_backend, with_options
+
+    given = {"fuse": True} if options.fuse else {}
+    given |= {"shared_step_size": False} if options.own_step_sizes else {}
+    given |= {"streamed": True} if options.streamed else {}
+    return with_options(as_backend(options.backend), given)
+
+
 def run_sample(options: Any) -> int:
     """``refhmc sample``: sample, write files, say what was compiled, print the summary beside the truth."""
     import refhmc
@@ -303,7 +313,6 @@ def run_sample(options: Any) -> int:
             max_seconds=options.max_seconds,
             progressbar=not options.quiet,
             raw=True,
-            fuse=options.fuse,
             generate=options.generate if options.out is not None else False,
             warmup=learned(options.warmup),
             initvals=options.initvals,
@@ -311,9 +320,7 @@ def run_sample(options: Any) -> int:
             store=options.store,
             save_warmup=options.save_warmup,
             preflight=not options.no_preflight,
-            backend=options.backend,
-            shared_step_size=False if options.own_step_sizes else None,
-            streamed=options.streamed,
+            backend=backend_of(options),
         ),
     )
 

@@ -47,16 +47,16 @@ shared = functools.lru_cache(maxsize=256)  # what is made of compiled functions,
 CANNOT_COMPILE = (NumbaError, UnsupportedBytecodeError)
 NUMERIC = (nb.Number, nb.Boolean, nb.Array, nb.Sequence)
 # What a contraction can be made from, where the model has it not.
-FULL_TENSOR = {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}
+FULL_TENSOR = {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}
 # name -> (number of arguments before ``out``, number of axes of the result)
 DERIVATIVES = {
     "gradient": (2, 1),
     "hessian": (2, 2),
     "third_derivative": (2, 3),
-    "trace": (3, 1),
+    "hessian_contraction": (3, 1),
     "fisher": (2, 2),
     "fisher_derivative": (2, 3),
-    "fisher_trace": (3, 1),
+    "fisher_contraction": (3, 1),
 }
 
 
@@ -327,9 +327,9 @@ def _on_a_copy(function: Callable, contracts: bool) -> Callable:
 
 @shared
 def _contract(third_derivative: Callable) -> Callable:
-    """``trace`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
+    """``hessian_contraction`` from the full tensor: out[k] = sum_ij M[i, j] T[i, j, k]."""
 
-    def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
         d = q.shape[0]
         T = np.zeros((d, d, d))
         third_derivative(q, data, T)
@@ -339,7 +339,7 @@ def _contract(third_derivative: Callable) -> Callable:
                 for k in range(d):
                     out[k] += M[i, j] * T[i, j, k]
 
-    return kept(trace, third_derivative)
+    return kept(hessian_contraction, third_derivative)
 
 
 @shared
@@ -458,7 +458,7 @@ def _call_trace(handle: Any, key: Any, q: np.ndarray, M: np.ndarray, out: np.nda
 
 
 @jit_calling_python
-def python_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def python_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     handle, key = data[0, 0], data[0, 2]
     with numba.objmode():
         _call_trace(handle, key, q, M, out)
@@ -484,8 +484,8 @@ def no_metric(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def no_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    raise NotImplementedError("this model has no trace")
+def no_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    raise NotImplementedError("this model has no contraction")
 
 
 @jit
@@ -537,7 +537,7 @@ class Core:
                 handle = next(_handles)
             _python_models[handle] = self
             self.data = np.array([[float(handle)]])
-        self.tuple = (self.data, value_and_gradient, no_metric, no_trace, no_change)
+        self.tuple = (self.data, value_and_gradient, no_metric, no_contraction, no_change)
         self._tuples: dict[tuple, tuple] = {(None, None): self.tuple}
 
     def words_at(self, q: np.ndarray) -> str:
@@ -551,7 +551,7 @@ class Core:
         """
         reads = metric.reads
         if self.model.has_diagonals and getattr(metric, "reads_diagonals", False):
-            reads = ("hessian_diagonal", "diagonal_trace")
+            reads = ("hessian_diagonal", "diagonal_contraction")
         return self.tuple_reading(reads, f"the metric {type(metric).__name__}")
 
     def tuple_reading(self, reads: tuple, needed_by: str) -> tuple:
@@ -570,30 +570,34 @@ class Core:
         data = np.vstack([pointers[0], np.zeros((self.model.room, pointers[0].shape[1]))])
         return (data, *pointers[1:])
 
-    def _make_tuple(self, metric: str, trace: str | None) -> tuple:
+    def _make_tuple(self, metric: str, hessian_contraction: str | None) -> tuple:
         data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
-                pointers = (self._pointer(metric), no_trace if trace is None else self._pointer(trace))
+                pointers = (
+                    self._pointer(metric),
+                    no_contraction if hessian_contraction is None else self._pointer(hessian_contraction),
+                )
                 return (data, value_and_gradient, *pointers, no_change)
             except CANNOT_COMPILE as error:
                 warnings.warn(
-                    f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} or {trace}: "
+                    f"model {self.model.name!r} runs as Python on this metric (Numba could not compile {metric} "
+                    f"or {hessian_contraction}: "
                     f"{first_words(error)}). The draws are the same; each call costs a few microseconds more.",
                     PythonModelWarning,
                     stacklevel=2,
                 )
         keys = list(DERIVATIVES)
-        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, trace)]
+        codes = [float(keys.index(key)) if key is not None else -1.0 for key in (metric, hessian_contraction)]
         data = self.data_for_trampolines(*codes)
-        return (data, python_value_and_gradient, python_metric, python_trace, no_change)
+        return (data, python_value_and_gradient, python_metric, python_contraction, no_change)
 
-    def data_for_trampolines(self, metric: float = -1.0, trace: float = -1.0) -> np.ndarray:
+    def data_for_trampolines(self, metric: float = -1.0, hessian_contraction: float = -1.0) -> np.ndarray:
         """What the trampolines read in the place of the model's data; they do not keep the model alive."""
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self
-        return np.array([[float(handle), metric, trace]])
+        return np.array([[float(handle), metric, hessian_contraction]])
 
     @functools.cached_property
     def tuple_for_changes(self) -> tuple:
@@ -601,7 +605,7 @@ class Core:
         data, value_and_gradient, _, _, _ = self.tuple
         if self.why_python is None:
             try:
-                return (data, value_and_gradient, no_metric, no_trace, self._compiled_change())
+                return (data, value_and_gradient, no_metric, no_contraction, self._compiled_change())
             except CANNOT_COMPILE as error:
                 warnings.warn(
                     f"model {self.model.name!r} runs as Python in DHMC (Numba could not compile log_density_change: "
@@ -612,7 +616,7 @@ class Core:
         with _handles_lock:
             handle = next(_handles)
         _python_models[handle] = self
-        return (np.array([[float(handle)]]), python_value_and_gradient, no_metric, no_trace, python_change)
+        return (np.array([[float(handle)]]), python_value_and_gradient, no_metric, no_contraction, python_change)
 
     def _compiled_change(self) -> Callable:
         function = self.model._functions["log_density_change"]

@@ -86,7 +86,7 @@ COUNTERS = record_type(
         "iterations": WHOLE,
         "gradients": WHOLE,
         "metrics": WHOLE,
-        "traces": WHOLE,
+        "contractions": WHOLE,
         "fields": WHOLE,
         "densities": WHOLE,
         "tries": WHOLE,
@@ -154,7 +154,7 @@ CONTROL = record_type(
         "gradients": WHOLE,
         "search_failed": WHOLE,
         "metrics": WHOLE,
-        "traces": WHOLE,
+        "contractions": WHOLE,
         "densities": WHOLE,
         "warmup_divergences": WHOLE,
         "first": WHOLE,
@@ -166,7 +166,7 @@ CONTROL = record_type(
     size=128,
 )
 # The same seen from Python, where it is a row of integers, or of floats for the step size.
-STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, TRACES, DENSITIES = range(9)
+STOP, PAUSE, DRAWS_DONE, DIVERGENCES, GRADIENTS, SEARCH_FAILED, METRICS, CONTRACTIONS, DENSITIES = range(9)
 WARMUP_DIVERGENCES, FIRST, STEP_SIZE, WITHOUT_METRIC, LOOKED, FAR_START = range(9, len(CONTROL.names or ()))
 N_CONTROL = CONTROL.itemsize // 8
 

@@ -32,7 +32,7 @@ metric_cond               metrics that depend on the position: condition number 
                           the momentum was drawn. Fisher: a lower bound, the ratio of the extreme pivots of G = L D L'
 n_gradient_evaluations    DHMC, and metrics that depend on the position: evaluations of the gradient, of the metric (Fisher or
 n_metric_evaluations      Hessian), and of the contraction with its derivative in the transition. SGD, SGLD, SGHMC: gradients
-n_trace_evaluations       of one minibatch
+n_contraction_evaluations       of one minibatch
 no_flip_rate              DHMC: share of the moves of discontinuous coordinates that were not turned back (1 without any)
 no_flip_probability       DHMC: average over those moves of min(1, exp(change of log density)), which has the same expectation
                           and less noise; warm-up adapts to it
@@ -58,7 +58,7 @@ FLOATS = (
 )
 COUNTS = (
     *("n_steps", "tree_depth", "index_in_trajectory", "outcome", "solver_iterations", "n_gradient_evaluations"),
-    *("n_metric_evaluations", "n_trace_evaluations", "n_density_evaluations"),
+    *("n_metric_evaluations", "n_contraction_evaluations", "n_density_evaluations"),
 )
 FLAGS = ("diverging", "reached_max_treedepth", "is_accepted", "solver_failed", "exploring")
 # A row of the core: all of them as float64.

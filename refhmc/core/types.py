@@ -68,9 +68,9 @@ OPTIONS, CACHE, COUNTERS, STATUS, SETTINGS, TRAJECTORY, CONTROL, STATS_ROW = (
 DATA = MATRIX
 VALUE_AND_GRADIENT = Pointer(nb.float64(VECTOR, DATA, VECTOR))
 METRIC_OF_MODEL = Pointer(nb.void(VECTOR, DATA, MATRIX))
-TRACE = Pointer(nb.void(VECTOR, DATA, MATRIX, VECTOR))
+CONTRACTION = Pointer(nb.void(VECTOR, DATA, MATRIX, VECTOR))
 CHANGE = Pointer(nb.float64(VECTOR, DATA, nb.int64, nb.float64, nb.float64))
-MODEL = nb.Tuple((DATA, VALUE_AND_GRADIENT, METRIC_OF_MODEL, TRACE, CHANGE))
+MODEL = nb.Tuple((DATA, VALUE_AND_GRADIENT, METRIC_OF_MODEL, CONTRACTION, CHANGE))
 WORK = nb.Tuple((MATRIX, STACK, OPTIONS, CACHE, COUNTERS, STATUS))
 
 METRIC = nb.Tuple(
@@ -100,7 +100,7 @@ class Model(NamedTuple):
     data: Any
     value_and_gradient: Any
     metric: Any
-    trace: Any
+    hessian_contraction: Any
     change: Any
 
 
@@ -141,8 +141,8 @@ class Workspace(NamedTuple):
 
 @jit_inline
 def as_model(model: tuple) -> Model:
-    data, value_and_gradient, metric, trace, change = model
-    return Model(data, value_and_gradient, metric, trace, change)
+    data, value_and_gradient, metric, hessian_contraction, change = model
+    return Model(data, value_and_gradient, metric, hessian_contraction, change)
 
 
 @jit_inline

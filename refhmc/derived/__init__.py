@@ -1,2 +1,2 @@
-"""Models whose derivatives another library derives: :func:`derive` (SymPy), :func:`from_pymc`, :func:`from_jax`,
+"""Models whose derivatives another library derives: :func:`from_sympy` (SymPy), :func:`from_pymc`, :func:`from_jax`,
 :func:`from_numpyro`, :func:`from_bridgestan`."""

@@ -5,7 +5,7 @@
 with h_k = c max(1, |q_k|) and c the cube root of the Hessian's relative rounding, where truncation, of the size h^2, and
 rounding over h are alike: some 3e-11 of the Hessian's size where Stan differentiates it (a model compiled with
 ``BRIDGESTAN_AD_HESSIAN=true``), some 2e-7 where Stan takes differences of gradients, if these are good to 1e-10,
-which is assumed. So ``trace`` costs 2 d Hessians. Such derivatives stand in the model's ``approximate`` and in a result's
+which is assumed. So ``hessian_contraction`` costs 2 d Hessians. Such derivatives stand in the model's ``approximate`` and in a result's
 attributes.
 
 Roualdes, Ward, Carpenter, Seyboldt and Axen, BridgeStan: efficient in-memory access to the methods of a Stan model (2023).
@@ -47,7 +47,7 @@ def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> De
         lambda q, data: evaluation("log_density", q),
         lambda q, data: evaluation("log_density_gradient", q)[1],
         lambda q, data: evaluation.hessian(q),
-        trace=lambda q, data, M: evaluation.trace(q, M),
+        hessian_contraction=lambda q, data, M: evaluation.hessian_contraction(q, M),
         names=[as_entry(each) for each in stan.param_unc_names()],
         constrain=evaluation.constrain,
         value_and_gradient=evaluation.value_and_gradient,
@@ -63,7 +63,9 @@ def from_bridgestan(stan: Any, *, name: str | None = None, **options: Any) -> De
         **options,
     )
     made.unconstrain = evaluation.unconstrain
-    made.approximate = {"trace": f"by differences of the Hessian, to some {evaluation.rounding ** (2 / 3):.0e}"}
+    made.approximate = {
+        "hessian_contraction": f"by differences of the Hessian, to some {evaluation.rounding ** (2 / 3):.0e}"
+    }
     if evaluation.rounding > ROUNDING:
         made.approximate["hessian"] = f"by Stan's differences of gradients, to some {OF_DIFFERENCES:.0e}"
     return made
@@ -108,7 +110,7 @@ class Evaluation:
         H = self("log_density_hessian", q)[2]
         return 0.5 * (H + H.T)
 
-    def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """The formula at the head of this file, (d,)."""
         out, steps = np.zeros(len(q)), np.cbrt(self.rounding) * np.maximum(1.0, np.abs(q))
         for k, h in enumerate(steps):

@@ -21,11 +21,11 @@ from refhmc.core.arguments import whole_number
 from refhmc.derived.model import DerivedModel
 from refhmc.errors import ModelError, ModelWarning, ShapeError
 from refhmc.models.base import Model
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 
 PYTHON = "its density is compiled by JAX"
 # Arguments of refhmc.Model that follow from the log density.
-MADE = ("gradient", "hessian", "third_derivative", "trace", "value_and_gradient", "data", "in_python")
+MADE = ("gradient", "hessian", "third_derivative", "hessian_contraction", "value_and_gradient", "data", "in_python")
 
 
 def from_jax(
@@ -70,7 +70,7 @@ def from_jax(
         "both": jax.jit(both),
         "hessian": jax.jit(hessian),
         "third": jax.jit(jax.jacfwd(hessian)),
-        "trace": jax.jit(jax.grad(lambda q, M: jnp.sum(M * hessian(q)))),
+        "hessian_contraction": jax.jit(jax.grad(lambda q, M: jnp.sum(M * hessian(q)))),
     }
 
     def value_and_gradient(q: np.ndarray, data: Any, out: np.ndarray) -> float:
@@ -85,7 +85,7 @@ def from_jax(
         lambda q, data: np.asarray(compiled["both"](q))[:-1],
         lambda q, data: np.asarray(compiled["hessian"](q)),
         lambda q, data: np.asarray(compiled["third"](q)),
-        lambda q, data, M: np.asarray(compiled["trace"](q, M)),
+        lambda q, data, M: np.asarray(compiled["hessian_contraction"](q, M)),
         names=names,
         constrain=None if constrain is None else in_numpy(constrain),
         value_and_gradient=value_and_gradient,
@@ -226,14 +226,14 @@ def same(one: Any, other: Any) -> bool:
 
 def generated(
     numpyro: Any, model: Callable, args: tuple, kwargs: dict, trace: dict, observed: Sequence[str]
-) -> Generated:
+) -> GeneratedQuantities:
     """What follows from draws of a NumPyro model: its data, and functions of one draw or of many; each has a key of its own."""
     import jax
     from numpyro.handlers import seed, substitute, uncondition
     from numpyro.handlers import trace as traced
 
     if not observed:
-        return Generated()
+        return GeneratedQuantities()
 
     def log_likelihood(values: dict) -> dict:
         sites = traced(substitute(seed(model, jax.random.PRNGKey(0)), values)).get_trace(*args, **kwargs)
@@ -257,7 +257,7 @@ def generated(
     def posterior_predictive(values: dict, rng: np.random.Generator) -> dict:
         return over_draws(draw, values, lambda n: jax.vmap(jax.random.PRNGKey)(rng.integers(2**63, size=n)))
 
-    return Generated(
+    return GeneratedQuantities(
         log_likelihood=lambda values: over_draws(each, values),
         posterior_predictive=posterior_predictive,
         observed_data={stored(n): np.asarray(trace[n]["value"]) for n in observed},

@@ -20,7 +20,7 @@ from refhmc.core.binding import Deferred, first_words
 from refhmc.derived.model import DerivedModel
 from refhmc.derived.pytensor_graphs import Graphs, density_of, gradient_of, is_random, with_constants
 from refhmc.errors import ModelError, ModelWarning
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 
 OF_DIFFERENCES = "by differences of the Hessian, to some 1e-12 of it where it changes over lengths of 1"
 
@@ -33,7 +33,7 @@ def from_pymc(model: Any = None, *, differences: bool = False) -> DerivedModel:
     ones and deterministics, with their dims and coords. Chains begin within 1 of PyMC's initial point in each coordinate,
     uniformly, as in PyMC.
 
-    ``differences``: the contraction ``trace``, which SoftAbs needs, by differences of the Hessian in place of PyTensor's third
+    ``differences``: the contraction ``hessian_contraction``, which SoftAbs needs, by differences of the Hessian in place of PyTensor's third
     derivatives, which take minutes or more to compile where the density factors a matrix (LKJ, Gaussian processes). It then
     stands in the model's ``approximate`` and in a result's attributes.
 
@@ -84,7 +84,7 @@ def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> De
         density_of(value_and_gradient),
         gradient_of(value_and_gradient),
         Deferred(graphs.hessian),
-        trace=Deferred(graphs.trace_by_differences if differences else graphs.trace),
+        hessian_contraction=Deferred(graphs.contraction_by_differences if differences else graphs.hessian_contraction),
         names=graphs.names,
         constrain=constrain,
         value_and_gradient=value_and_gradient,
@@ -97,7 +97,7 @@ def posterior_of(given: Any, coords: Mapping[str, Any], differences: bool) -> De
         again=(as_it_was, (given, [(each, each.get_value()) for each in graphs.shared], dict(coords), differences)),
     )
     if differences:
-        made.approximate = {"trace": OF_DIFFERENCES}
+        made.approximate = {"hessian_contraction": OF_DIFFERENCES}
     return made
 
 
@@ -125,7 +125,7 @@ def data_of(model: Any) -> dict[str, Any]:
     }
 
 
-def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> Generated:
+def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> GeneratedQuantities:
     """The groups that follow from the draws of a PyMC model, of many draws at a time. ``values()``: those of one draw."""
     from pymc.logprob.basic import conditional_logp
     from pytensor.graph.replace import clone_replace
@@ -134,7 +134,7 @@ def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> G
     prior = OfDraws({}, {rv.name: rv for rv in model.unobserved_RVs})
     draw_prior = (lambda rng: prior({}, rng)) if can_draw(prior, dict, "prior") else None
     if not observed:
-        return Generated(prior=draw_prior, **data)
+        return GeneratedQuantities(prior=draw_prior, **data)
     # Plain variables in the place of free ones: the density's graph would copy random ones.
     given = {rv: rv.type(name) for name, rv in free.items()}
     points = {name: model.rvs_to_values[rv] for name, rv in observed.items()}
@@ -144,7 +144,7 @@ def generated(model: Any, data: dict[str, Any], values: Callable[[], dict]) -> G
     log_likelihood = OfDraws(inputs, {name: terms[value] for name, value in points.items()})
     predictive = OfDraws(free, observed)
     can_predict = can_draw(predictive, values, "posterior_predictive")
-    return Generated(
+    return GeneratedQuantities(
         log_likelihood=lambda values: log_likelihood(values),
         posterior_predictive=(lambda values, rng: predictive(values, rng)) if can_predict else None,
         prior=draw_prior,

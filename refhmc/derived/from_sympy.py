@@ -3,7 +3,7 @@
     mu, log_s = sympy.symbols("mu log_s")
     y, (i, n) = sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)
     L = sympy.Sum(-(((y[i] - mu) * sympy.exp(-log_s)) ** 2) / 2 - log_s, (i, 0, n - 1)) - mu**2 / 200 - log_s**2 / 2
-    model = refhmc.derive(L, [mu, log_s], data={"y": [2.1, 3.4, 2.9]})
+    model = refhmc.from_sympy(L, [mu, log_s], data={"y": [2.1, 3.4, 2.9]})
     print(model.source)
 
 Sums over rows of data stay loops; what may stand in them is said in :mod:`refhmc.derived.separable`. The text calls
@@ -31,10 +31,10 @@ OPTIONS = (
     *("initial", "reference", "recommended", "dims", "coords", "generated"),
     *("outputs", "likelihood", "on_arrays", "n_rows", "part", "noise"),
 )
-FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_derivative", "trace")
+FUNCTIONS = ("log_density", "gradient", "value_and_gradient", "hessian", "third_derivative", "hessian_contraction")
 
 
-def derive(
+def from_sympy(
     expression: Any,
     coordinates: Sequence | None = None,
     *,
@@ -54,7 +54,7 @@ def derive(
 
     The model's variables have the symbols' names; in the text those that Python cannot have are others (``lambda_``).
 
-    ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``trace``, and
+    ``model.source`` is the generated text: ``log_density``, ``gradient``, ``hessian``, ``third_derivative``, ``hessian_contraction``, and
     ``value_and_gradient``, which the samplers call. The Fisher metric is an expectation over data, and is not derived.
 
     Raises ImportError without SymPy. ModelError, saying what is wrong, for symbols that are neither coordinates nor data, for
@@ -65,9 +65,11 @@ def derive(
         from refhmc.derived.separable import read
         from refhmc.derived.source import module_text
     except ModuleNotFoundError as error:
-        raise ImportError('refhmc.derive needs SymPy: python -m pip install "refhmc[sympy]"') from error
+        raise ImportError('refhmc.from_sympy needs SymPy: python -m pip install "refhmc[sympy]"') from error
     for key in sorted(set(options) - set(OPTIONS)):
-        raise ModelError(f"{key} is not an option of refhmc.derive; options are constrain, name, {', '.join(OPTIONS)}")
+        raise ModelError(
+            f"{key} is not an option of refhmc.from_sympy; options are constrain, name, {', '.join(OPTIONS)}"
+        )
     density = read(expression, coordinates, data)
     text = module_text(name, density)
     return from_source(
@@ -104,14 +106,14 @@ def in_the_core(key: str, f: Any, unpack: Any, identity: str | None) -> Callable
     forms: dict[str, Callable] = {
         "log_density": lambda q, data: f(q, unpack(data)),
         "value_and_gradient": lambda q, data, out: f(q, unpack(data), out),
-        "trace": lambda q, data, M, out: f(q, unpack(data), M, out),
+        "hessian_contraction": lambda q, data, M, out: f(q, unpack(data), M, out),
     }
     return jit_of_user(forms.get(key, derivative), (f, unpack), identity)
 
 
 def functions_of(text: str) -> dict[str, Any]:
     """What the text defines. Tracebacks and ``inspect.getsource`` find its lines."""
-    place = f"<refhmc.derive {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    place = f"<refhmc.from_sympy {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
     names: dict[str, Any] = {"__name__": "derived_by_refhmc"}
     exec(compile(text, place, "exec"), names)

@@ -7,7 +7,7 @@ and then along directions:
     g(x) = grad L        h(x, v) = dg(x + s v)/ds = H v        t(x, u, v) = dh(x + s u, v)/ds = D^3 L [u, v, .]     at s = 0
 
 (Written for q as one vector they have slices to cut and join, each an operation that is compiled: half of all of them.) The
-Hessian's rows are h(q, e_i), and the contraction is trace(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k, with M_i
+Hessian's rows are h(q, e_i), and the contraction is hessian_contraction(M)_k = sum_ij M_ij d H_ij / dq_k = sum_i t(q, M_i, e_i)_k, with M_i
 the i-th row of M: d evaluations of one graph each. (Written out row by row the graphs grow with d, and eight schools take
 minutes to compile.) h and t are compiled when a metric first reads them.
 
@@ -174,11 +174,11 @@ def hessian(q, data, out):
 """,
         )
 
-    def trace(self) -> Callable:
+    def hessian_contraction(self) -> Callable:
         u, v, t = self.third_order()
         cut, parts, put = self.layout.cut, self.layout.parts("t"), self.layout.put
         return Compilable([*self.x, *u, *v], t).called_by(f"""
-def trace(q, data, M, out):
+def hessian_contraction(q, data, M, out):
     d = q.shape[0]
     e = np.zeros(d)
     out[:] = 0.0
@@ -190,11 +190,11 @@ def trace(q, data, M, out):
         e[i] = 0.0
 """)
 
-    def trace_by_differences(self) -> Callable:
+    def contraction_by_differences(self) -> Callable:
         return of_products(
             self.product,
             f"""
-def trace(q, data, M, out):
+def hessian_contraction(q, data, M, out):
     d = q.shape[0]
     e, h, x = np.zeros(d), np.empty(d), np.empty(d)
     out[:] = 0.0

@@ -30,7 +30,7 @@ HEADS = {
     "value_and_gradient": ("q, data, out", "L(q), and out[j] = dL / dq_j"),
     "hessian": ("q, data, out", "out[j, k] = d^2 L / dq_j dq_k"),
     "third_derivative": ("q, data, out", "out[j, k, l] = d^3 L / dq_j dq_k dq_l"),
-    "trace": ("q, data, M, out", "out[l] = sum_jk M[j, k] d^3 L / dq_j dq_k dq_l"),
+    "hessian_contraction": ("q, data, M, out", "out[l] = sum_jk M[j, k] d^3 L / dq_j dq_k dq_l"),
 }
 ORDER = {"log_density": 0, "gradient": 1, "hessian": 2, "third_derivative": 3}
 HOMES = {
@@ -82,7 +82,7 @@ def module_text(name: str, density: Density) -> str:
         if (names := [each for each in known if homes.get(each, "numpy") == home])
     ]
     raw = "r" if "\\" in name + density.formula else ""
-    head = f'{raw}"""{name}: made by refhmc.derive.\n\n{formula}\n\n{textwrap.fill(about, WIDTH)}\n"""\n\n'
+    head = f'{raw}"""{name}: made by refhmc.from_sympy.\n\n{formula}\n\n{textwrap.fill(about, WIDTH)}\n"""\n\n'
     return head + "".join(f"{line}\n" for line in imports) + ("\n\n" if imports else "\n") + "\n\n".join(functions)
 
 
@@ -172,7 +172,7 @@ class Writer:
     # -- what is asked of a group
 
     def outputs(self, key: str, group: Group) -> list[Output]:
-        if key == "trace":
+        if key == "hessian_contraction":
             return self.contracted(group)
         of = ["log_density", "gradient"] if key == "value_and_gradient" else [key]
         return [Output(*each) for one in of for each in derivatives(group, ORDER[one]).items()]

@@ -40,13 +40,13 @@ KEPT = functools.lru_cache(maxsize=256)  # of the process
 @KEPT
 def fused_transition(transition: Callable, dynamics: tuple, functions: tuple, d: int) -> Any:
     """A transition with the dynamics, the model's four ``functions`` and its dimension known."""
-    value_and_gradient, metric, trace, change = functions
+    value_and_gradient, metric, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
     def fused(
         _: tuple, model: tuple, workspace: tuple, randomness: tuple, settings: Any, stats: Any, control: Any
     ) -> int:
-        known = (model[0], value_and_gradient, metric, trace, change)
+        known = (model[0], value_and_gradient, metric, hessian_contraction, change)
         points, tree, normals, own, trajectory, (vecs, mats, options, cache, counters, status) = workspace
         work = (rows(vecs), matrices(mats), options, cache, counters, status)
         space = (rows(points), rows(tree), rows(normals), rows(own), trajectory, work)
@@ -70,11 +70,11 @@ def transition_with(transition: Callable, dynamics: tuple) -> Any:
 @KEPT
 def fused_step(step: Callable, metric: tuple, functions: tuple, d: int) -> Any:
     """An integrator's step with the metric, the model's four ``functions`` and its dimension known."""
-    value_and_gradient, metric_of_model, trace, change = functions
+    value_and_gradient, metric_of_model, hessian_contraction, change = functions
     rows, matrices = of_width(d), of_width(d, 2)
 
     def fused(model: tuple, _: tuple, z: np.ndarray, eps: float, work: tuple, own: np.ndarray) -> float:
-        known = (model[0], value_and_gradient, metric_of_model, trace, change)
+        known = (model[0], value_and_gradient, metric_of_model, hessian_contraction, change)
         vecs, mats, options, cache, counters, status = work
         space = (rows(vecs), matrices(mats), options, cache, counters, status)
         return step(known, metric, rows(z), eps, space, rows(own))

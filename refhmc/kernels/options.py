@@ -131,5 +131,5 @@ def solver_statistics(kernel: Any) -> tuple[str, ...]:
         if integrator.reversibility_check:
             names += ("reversibility_error",)
     if metric.position_dependent:
-        names += ("metric_cond", "n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+        names += ("metric_cond", "n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations")
     return names

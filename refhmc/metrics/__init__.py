@@ -1,6 +1,6 @@
 """Metrics: the mass matrix of the kinetic energy, constant (Euclidean) or a function of the position.
 
-Each says which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``trace`` of
+Each says which of the model's functions it reads (``reads``, for the pointers ``metric`` and ``hessian_contraction`` of
 :mod:`refhmc.core.types`), its four pointers (``geometry``), and the rows it needs (``layout``).
 
 A Euclidean metric is given by the covariance it should imitate, M^-1: variances for :class:`Diagonal`, a matrix for

@@ -41,7 +41,7 @@ NOTHING, FROM_DRAWS, AS_STAN, FROM_GRADIENTS, FROM_PAIRS = range(5)
 class Metric(Protocol):
     """What refhmc asks of a metric, its own or somebody else's (``docs/how_to_add.md``).
 
-    ``reads``: the model's functions for the pointers ``metric`` and ``trace``. ``geometry``: the four compiled functions of
+    ``reads``: the model's functions for the pointers ``metric`` and ``hessian_contraction``. ``geometry``: the four compiled functions of
     :mod:`refhmc.core.types`, and ``refresh`` its compiled momentum draw. ``stacks``: ``vecs`` and ``mats`` for a model;
     ``leapfrog`` says that the integrator asks it for no more than M^-1. ``options``: entries of the record of that name.
     """

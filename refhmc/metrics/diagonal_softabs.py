@@ -4,7 +4,7 @@
     dphi/dq_k + dtau/dq_k = -dL/dq_k + sum_i m_i dH_ii/dq_k,      m_i = 1/2 f'(H_ii) (1/f_i - v_i^2)
 
 O(d) beside the model's own cost, where the model gives the diagonal of its Hessian and its derivative by themselves
-(``hessian_diagonal``, ``diagonal_trace``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
+(``hessian_diagonal``, ``diagonal_contraction``); then ``mats`` is empty. Otherwise they are read off the full Hessian and the
 trace with a diagonal matrix.
 """
 
@@ -39,7 +39,7 @@ class DiagonalSoftAbs(Riemannian):
     name = "diagonal_softabs"
     alpha: float = 1e6
     is_dense = False
-    reads = ("hessian", "trace")
+    reads = ("hessian", "hessian_contraction")
     reads_diagonals = True  # of both, from a model that gives them by themselves
     layout = LAYOUT
 
@@ -84,12 +84,12 @@ class DiagonalSoftAbsOnArrays(HamiltonianOnArrays):
 
     def potential_force(self, q: Array) -> Array:
         m = 0.5 * softabs_derivative(self.diagonal(q), self.metric.alpha) / self.eigenvalues(q)
-        return self.model.gradient(q) - self.model.trace(q, batched.diagonal_matrix(m))
+        return self.model.gradient(q) - self.model.hessian_contraction(q, batched.diagonal_matrix(m))
 
     def kinetic_force(self, q: Array, p: Array) -> Array:
         v = self.inverse_product(q, p)
         m = -0.5 * softabs_derivative(self.diagonal(q), self.metric.alpha) * v**2
-        return -self.model.trace(q, batched.diagonal_matrix(m))
+        return -self.model.hessian_contraction(q, batched.diagonal_matrix(m))
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         return self.eigenvalues(q) ** 0.5 * normals
@@ -137,14 +137,14 @@ def velocity_and_force(
         v[i] = p[i] * w.inverse[i]
         w.m[0, i] = 0.5 * w.slopes[i] * (phi * w.inverse[i] - tau * v[i] * v[i])
     if mats.shape[0] == 0:
-        f.trace(w.position, f.data, w.m, dH_dq)
+        f.hessian_contraction(w.position, f.data, w.m, dH_dq)
     else:
         for i in range(d):
             for j in range(d):
                 mats[0, i, j] = 0.0
             mats[0, i, i] = w.m[0, i]
-        f.trace(w.position, f.data, mats[0], dH_dq)
-    counters.traces += 1
+        f.hessian_contraction(w.position, f.data, mats[0], dH_dq)
+    counters.contractions += 1
     if phi != 0:
         log_density_at_metric(model, work)
         for i in range(d):

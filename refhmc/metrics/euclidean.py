@@ -16,6 +16,7 @@ import numpy as np
 
 from refhmc.core.arguments import array_of_numbers, one_of
 from refhmc.core.compiled import jit, jit_inline
+from refhmc.core.deprecated import warn_of_old_name
 from refhmc.core.point import as_point
 from refhmc.core.records import Layout
 from refhmc.core.types import as_work
@@ -44,8 +45,8 @@ dense = DENSE.views
 LOW_RANK = Layout("spread shrink rank", after=SHARED)
 low_rank, FIRST_DIRECTION = LOW_RANK.views, LOW_RANK.n_vectors
 
-# What ``learn_from`` may say.
-DRAWS, GRADIENTS_TOO, STAN = "draws", "draws and gradients", "draws as Stan"
+# Values of ``learn_from``.
+DRAWS, GRADIENTS_TOO = "draws", "draws and gradients"
 
 
 class Euclidean:
@@ -102,26 +103,52 @@ class Identity(Euclidean):
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(Euclidean):
-    """M^-1 = diag(variances). ``None``: adapted in warm-up from 1. A scalar stands for all coordinates.
+    """Diagonal mass matrix, M^-1 = diag(variances).
 
-    ``learn_from`` says what it is adapted from: "draws" (their variances), "draws as Stan" (the same, shrunk towards 10^-3
-    whatever their scale), or "draws and gradients", sqrt(var q / var dL/dq), which is exact for a Gaussian with independent
-    coordinates after a few draws (:mod:`refhmc.adaptation.welford`).
+    Parameters
+    ----------
+    variances : float or array_like, shape (d,), optional
+        Variances of the coordinates; a scalar stands for all. By default they are adapted in warm-up, starting from 1.
+    learn_from : {"draws", "draws and gradients"}, default "draws"
+        What warm-up estimates the variances from: the variances of the draws, or ``sqrt(var q / var dL/dq)``. The latter is
+        exact for a Gaussian with independent coordinates after a few draws.
+    regularization : {"stan"}, optional
+        Shrink the estimate towards 1e-3 as Stan does, whatever the scale of the coordinates. By default the shrinkage is
+        relative to each coordinate's own scale.
+
+    Raises
+    ------
+    ValueError
+        If `learn_from` or `regularization` is not one of these values, or the two do not fit.
+    refhmc.errors.MetricError, refhmc.errors.ShapeError
+        If `variances` are not positive and finite, or do not fit the model; raised by `refhmc.sample`.
+
+    See Also
+    --------
+    Dense : All covariances.
+    LowRank : A diagonal and the directions that need more.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.metrics.Diagonal([1.0, 4.0]).inverse_mass(2)
+    array([1., 4.])
     """
 
     name = "diagonal"
     variances: Any = None
     learn_from: str = DRAWS
+    regularization: str | None = None
     is_dense = False
 
     def __post_init__(self) -> None:
-        check_learn_from(self.learn_from)
+        check_estimator(self)
 
     @property
     def learns(self) -> int:
         if self.variances is not None:
             return NOTHING
-        return {DRAWS: FROM_DRAWS, STAN: AS_STAN, GRADIENTS_TOO: FROM_GRADIENTS}[self.learn_from]
+        return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_GRADIENTS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The diagonal, (dim,). Raises ShapeError, or MetricError naming the least entry."""
@@ -137,27 +164,53 @@ class Diagonal(Euclidean):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Euclidean):
-    """M^-1 = covariance. ``None``: adapted in warm-up from the identity.
+    """Dense mass matrix, M^-1 = covariance.
 
-    ``learn_from``: "draws", their covariance, shrunk by 1/1000 of their own variances (:mod:`refhmc.adaptation.welford`);
-    "draws as Stan", shrunk by 1/1000 of the identity; or "draws and gradients", the matrix of least Fisher divergence
-    (:mod:`refhmc.adaptation.fisher_divergence`), which is exact for any Gaussian of fewer dimensions than half of the draws
-    whose condition, beside its scales, is 10^12 at most.
+    Parameters
+    ----------
+    covariance : array_like, shape (d, d), optional
+        Covariance of the coordinates. By default it is adapted in warm-up, starting from the identity.
+    learn_from : {"draws", "draws and gradients"}, default "draws"
+        What warm-up estimates the matrix from: the covariance of the draws, shrunk by 1/1000 of their own variances, or the
+        matrix of least Fisher divergence. The latter is exact for any Gaussian with fewer dimensions than half the number of
+        draws, if its condition number, after scaling, is at most 1e12.
+    regularization : {"stan"}, optional
+        Shrink the covariance of the draws by 1/1000 of the identity, as Stan does.
+
+    Raises
+    ------
+    ValueError
+        If `learn_from` or `regularization` is not one of these values, or the two do not fit.
+    refhmc.errors.MetricError, refhmc.errors.ShapeError
+        If `covariance` is not symmetric and positive definite, or does not fit the model; raised by `refhmc.sample`.
+
+    See Also
+    --------
+    Diagonal : Variances only.
+    LowRank : A diagonal and the directions that need more.
+
+    Examples
+    --------
+    >>> import refhmc
+    >>> refhmc.metrics.Dense([[1.0, 0.5], [0.5, 1.0]]).inverse_mass(2)
+    array([[1. , 0.5],
+           [0.5, 1. ]])
     """
 
     name = "dense"
     covariance: Any = None
     learn_from: str = DRAWS
+    regularization: str | None = None
     is_dense = True
 
     def __post_init__(self) -> None:
-        check_learn_from(self.learn_from)
+        check_estimator(self)
 
     @property
     def learns(self) -> int:
         if self.covariance is not None:
             return NOTHING
-        return {DRAWS: FROM_DRAWS, STAN: AS_STAN, GRADIENTS_TOO: FROM_PAIRS}[self.learn_from]
+        return AS_STAN if self.regularization else {DRAWS: FROM_DRAWS, GRADIENTS_TOO: FROM_PAIRS}[self.learn_from]
 
     def inverse_mass(self, dim: int) -> np.ndarray:
         """The matrix, (dim, dim). Raises ShapeError, or MetricError naming asymmetry or the least eigenvalue."""
@@ -186,8 +239,20 @@ def is_positive(covariance: np.ndarray) -> bool:
     return bool(np.all(np.isfinite(correlation)) and np.linalg.eigvalsh(correlation)[0] > 0)
 
 
-def check_learn_from(word: str) -> None:
-    one_of("learn_from", word, (DRAWS, STAN, GRADIENTS_TOO))
+def check_estimator(metric: Diagonal | Dense) -> None:
+    """Raise ValueError unless ``learn_from`` and ``regularization`` name an estimator; accept "draws as Stan", its old name."""
+    if metric.learn_from == "draws as Stan":
+        warn_of_old_name('learn_from="draws as Stan"', 'regularization="stan"', stacklevel=5)
+        object.__setattr__(metric, "learn_from", DRAWS)
+        object.__setattr__(metric, "regularization", "stan")
+    one_of("learn_from", metric.learn_from, (DRAWS, GRADIENTS_TOO))
+    if metric.regularization is not None:
+        one_of("regularization", metric.regularization, ("stan",))
+        if metric.learn_from != DRAWS:
+            raise ValueError(
+                f"regularization='stan' needs learn_from={DRAWS!r}; got learn_from={metric.learn_from!r}. "
+                "Remove one of the two."
+            )
 
 
 class EuclideanOnArrays(HamiltonianOnArrays):

@@ -33,7 +33,7 @@ class Fisher(Riemannian):
     """G(q) = Fisher information plus prior precision, as the model gives it."""
 
     name = "fisher"
-    reads = ("fisher", "fisher_trace")
+    reads = ("fisher", "fisher_contraction")
     layout = LAYOUT
 
     @property
@@ -73,17 +73,17 @@ class FisherOnArrays(HamiltonianOnArrays):
 
     def potential_force(self, q: Array) -> Array:
         inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
-        return self.model.gradient(q) - self.model.fisher_trace(q, 0.5 * batched.transpose(inverse_C) @ inverse_C)
+        return self.model.gradient(q) - self.model.fisher_contraction(q, 0.5 * batched.transpose(inverse_C) @ inverse_C)
 
     def kinetic_force(self, q: Array, p: Array) -> Array:
         v = self.inverse_product(q, p)
-        return self.model.fisher_trace(q, 0.5 * batched.outer(v, v))
+        return self.model.fisher_contraction(q, 0.5 * batched.outer(v, v))
 
     def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
         inverse_C = batched.namespace(q).linalg.inv(self.factor(q))
         v = batched.times(batched.transpose(inverse_C), batched.times(inverse_C, p))
         M = 0.5 * (batched.transpose(inverse_C) @ inverse_C - batched.outer(v, v))
-        return v, self.model.gradient(q) - self.model.fisher_trace(q, M)
+        return v, self.model.gradient(q) - self.model.fisher_contraction(q, M)
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         return batched.times(self.factor(q), normals)
@@ -126,8 +126,8 @@ def velocity_and_force(
         scaled = -0.5 * tau * v[i]
         for j in range(d):
             w.M[i, j] = scaled * v[j] + (0.5 * phi * w.inverse[i, j] if phi != 0 else 0.0)
-    f.trace(w.position, f.data, w.M, dH_dq)
-    counters.traces += 1
+    f.hessian_contraction(w.position, f.data, w.M, dH_dq)
+    counters.contractions += 1
     if phi != 0:
         log_density_at_metric(model, work)
         for i in range(d):

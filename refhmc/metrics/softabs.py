@@ -56,7 +56,7 @@ class SoftAbs(Riemannian):
 
     name = "softabs"
     alpha: float = 1e6
-    reads = ("hessian", "trace")
+    reads = ("hessian", "hessian_contraction")
     layout = LAYOUT
 
     def __post_init__(self) -> None:
@@ -98,18 +98,18 @@ class SoftAbsOnArrays(HamiltonianOnArrays):
     def potential_force(self, q: Array) -> Array:
         values, Q, f = self.spectrum(q)
         M = 0.5 * (Q * (softabs_derivative(values, self.metric.alpha) / f)[..., None, :]) @ batched.transpose(Q)
-        return self.model.gradient(q) - self.model.trace(q, M)
+        return self.model.gradient(q) - self.model.hessian_contraction(q, M)
 
     def kinetic_force(self, q: Array, p: Array) -> Array:
         values, Q, f = self.spectrum(q)
         a, J = batched.times(batched.transpose(Q), p) / f, divided_differences(values, self.metric.alpha)
-        return self.model.trace(q, 0.5 * Q @ (batched.outer(a, a) * J) @ batched.transpose(Q))
+        return self.model.hessian_contraction(q, 0.5 * Q @ (batched.outer(a, a) * J) @ batched.transpose(Q))
 
     def velocity_and_force(self, q: Array, p: Array) -> tuple[Array, Array]:
         values, Q, f = self.spectrum(q)
         a, J = batched.times(batched.transpose(Q), p) / f, divided_differences(values, self.metric.alpha)
         M = 0.5 * Q @ (batched.diagonal_matrix(1 / f) * J - batched.outer(a, a) * J) @ batched.transpose(Q)
-        return batched.times(Q, a), self.model.gradient(q) - self.model.trace(q, M)
+        return batched.times(Q, a), self.model.gradient(q) - self.model.hessian_contraction(q, M)
 
     def draw_momentum(self, q: Array, normals: Array) -> Array:
         _, Q, f = self.spectrum(q)
@@ -200,8 +200,8 @@ def velocity_and_force(
             inner[i, j] = inner[j, i] = -0.5 * tau * a[i] * J[i, j] * a[j]
         inner[i, i] += 0.5 * phi * J[i, i] / f[i]
     conjugate(w.Q, inner, w.product, w.M)
-    of_model.trace(w.position, of_model.data, w.M, dH_dq)
-    counters.traces += 1
+    of_model.hessian_contraction(w.position, of_model.data, w.M, dH_dq)
+    counters.contractions += 1
     if phi != 0:
         log_density_at_metric(model, work)
         for i in range(d):

@@ -30,7 +30,7 @@ from refhmc.models import linear_regression
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated, frozen
+from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 
@@ -163,10 +163,10 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         gradient,
         hessian,
         linear_regression.third_derivative,
-        linear_regression.trace,
+        linear_regression.hessian_contraction,
         fisher,
         linear_regression.fisher_derivative,
-        linear_regression.fisher_trace,
+        linear_regression.fisher_contraction,
         data=linear_regression.sums_of(X, after),  # the design may be singular: the priors are proper
         names=names_of(K),
         constrain=constrain,
@@ -177,7 +177,7 @@ def AR(y: Any = None, K: int | None = None) -> Model:
         part=functools.partial(share_of, X, after, 1.0),
         dims={"beta": "lag", "y": "time", "y_before": "time_before"},
         coords={"lag": range(1, K + 1), "time": range(K, len(y)), "time_before": range(K)},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, X=X, y=after),
             posterior_predictive=functools.partial(posterior_predictive, X=X),
             prior=functools.partial(prior, K=K),

@@ -33,7 +33,7 @@ from refhmc.core.arguments import array_of_numbers
 from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.on_arrays import TextOnArrays, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -63,7 +63,7 @@ class BananaOnArrays(TextOnArrays):
         a, b, _, t2, r = self.read(q)
         return where_finite(q, matrix([[-a - b, -2 * a * t2], [-2 * a * t2, 2 * a * (r - 2 * t2 * t2) - b]]), 2)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         a, (M_12, M_22), t2 = self.a, second_column(M), q[..., 1]
         return where_finite(q, namespace(q).stack([-2 * a * M_22, -2 * a * (M_12 + 6 * t2 * M_22)], axis=-1), 1)
 
@@ -71,7 +71,7 @@ class BananaOnArrays(TextOnArrays):
         a, b, _, t2, _ = self.read(q)
         return where_finite(q, matrix([[a + b, 2 * a * t2], [2 * a * t2, 4 * a * t2 * t2 + b]]), 2)
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         a, (M_12, M_22), t2 = self.a, second_column(M), q[..., 1]
         along_t2 = 2 * a * (M_12 + 4 * t2 * M_22)
         return where_finite(q, namespace(q).stack([0 * along_t2, along_t2], axis=-1), 1)
@@ -123,7 +123,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[0] = -2 * a * M[1, 1]
     out[1] = -2 * a * (M[0, 1] + M[1, 0]) - 12 * a * q[1] * M[1, 1]
@@ -146,7 +146,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     a = data[0, 0]
     out[0] = 0.0
     out[1] = 2 * a * (M[0, 1] + M[1, 0]) + 8 * a * q[1] * M[1, 1]
@@ -218,10 +218,10 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         data=np.array([[a, ybar, b]]),
         names=["theta[0]", "theta[1]"],
         value_and_gradient=value_and_gradient,
@@ -237,7 +237,7 @@ def Banana(y: Any = None, sigma_y: float = 2.0, sigma_theta: float = 2.0) -> Mod
         part=functools.partial(share_of, y, sigma_y, sigma_theta),
         on_arrays=functools.partial(BananaOnArrays, a, ybar, b),
         dims={"y": "observation"},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y, sigma_y=sigma_y),
             posterior_predictive=functools.partial(posterior_predictive, n=len(y), sigma_y=sigma_y),
             prior=functools.partial(prior, sigma_theta=sigma_theta),

@@ -4,10 +4,10 @@ The derivatives are those *of the log density*:
 
     gradient[i] = dL/dq_i      hessian[i, j] = d^2 L / dq_i dq_j      third_derivative[i, j, k] = d hessian[i, j] / dq_k
     fisher[i, j] = E[-d^2 log p(y | q)] + prior precision             fisher_derivative[i, j, k] = d fisher[i, j] / dq_k
-    trace(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k]         fisher_trace likewise
+    hessian_contraction(q, M)[k] = sum_ij M[i, j] third_derivative[i, j, k],   fisher_contraction(q, M)[k] likewise
 
 Functions come in one of two protocols, told apart by the number of their arguments without defaults: ``f(q, data)`` returning
-a float or a new array, or ``f(q, data, out)`` writing into ``out`` (``trace`` takes ``M`` before ``out``). A model without data
+a float or a new array, or ``f(q, data, out)`` writing into ``out`` (``hessian_contraction`` takes ``M`` before ``out``). A model without data
 may leave ``data`` out, in all of them: ``f(q)`` and ``f(q, out)``.
 
 In some coordinates the log density may jump (an integer embedded in the line by :mod:`refhmc.models.embedding`, the place of a
@@ -30,12 +30,13 @@ import numpy as np
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.data import as_data
+from refhmc.core.deprecated import renamed_arguments, renamed_method
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked
 from refhmc.core.user_text import WithoutData
-from refhmc.errors import MissingDerivativeError, MissingTextError, ModelError, ShapeError
-from refhmc.models.generated import CLOSE, COMPARED, Generated, generated_of
+from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError, ModelError, ShapeError
+from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities, generated_of
 from refhmc.models.on_arrays import WITH_TEXT, SumOnArrays, keep_what_is_freed
 from refhmc.models.recommended import Recommended
 from refhmc.models.reference import Reference
@@ -65,7 +66,7 @@ class Model:
     Parameters
     ----------
     dim : number of coordinates, at least 1.
-    log_density, gradient, hessian, third_derivative, trace, fisher, fisher_derivative, fisher_trace
+    log_density, gradient, hessian, third_derivative, hessian_contraction, fisher, fisher_derivative, fisher_contraction
         Plain functions of ``(q, data)``, or all of ``q`` alone (see the module's text). Only the first two are needed for HMC
         and NUTS. Numba compiles them, and the plain functions that they call, if it can; otherwise (bound methods, objects)
         they run as Python inside the same compiled kernels.
@@ -75,7 +76,7 @@ class Model:
     names : one name per coordinate; ``x[0], x[1], ...`` are gathered into one variable ``x``.
     constrain : ``q -> dict`` of the named values users want to see; default: the coordinates under their names.
     value_and_gradient : ``(q, data, out) -> L`` for models whose log density and gradient share work.
-    hessian_diagonal, diagonal_trace : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
+    hessian_diagonal, diagonal_contraction : for refhmc's own models: the Hessian's diagonal into ``out`` (1, d), and sum_i M[0, i]
         d hessian[i, i] / dq for ``M`` (1, d), so that ``DiagonalSoftAbs`` costs O(d).
     room : for refhmc's own models: so many rows, zero at first, come after the data in the copy that each chain on a
         position-dependent metric gets, for the functions to keep there what depends on the position alone.
@@ -104,7 +105,7 @@ class Model:
     dims : names of the axes of variables, of ``constrain`` or of ``generated``: ``{"theta": ("school",)}``. coords : labels
         along axes, ``{"school": ["Choate", ...]}``: numbers, strings, ``datetime64``, or of other kinds (``datetime.date``)
         their strings. Both are those of the ArviZ result (:mod:`refhmc.core.named_axes`).
-    generated : a :class:`refhmc.Generated`, or a dictionary of its fields: functions of the constrained values and data, from
+    generated : a :class:`refhmc.GeneratedQuantities`, or a dictionary of its fields: functions of the constrained values and data, from
         which ``sample`` and :func:`refhmc.generate` make the groups ``log_likelihood``, ``posterior_predictive``, ``prior`` ...
         Draws do not depend on these three.
 
@@ -115,6 +116,9 @@ class Model:
     ShapeError, ModelError : at once for what can be seen at once; a function's wrong result at its first call.
     """
 
+    @renamed_arguments(
+        trace="hessian_contraction", fisher_trace="fisher_contraction", diagonal_trace="diagonal_contraction"
+    )
     def __init__(
         self,
         dim: int,
@@ -122,17 +126,17 @@ class Model:
         gradient: Callable,
         hessian: Callable | None = None,
         third_derivative: Callable | None = None,
-        trace: Callable | None = None,
+        hessian_contraction: Callable | None = None,
         fisher: Callable | None = None,
         fisher_derivative: Callable | None = None,
-        fisher_trace: Callable | None = None,
+        fisher_contraction: Callable | None = None,
         data: Any = None,
         names: Sequence[str] | None = None,
         constrain: Callable[[np.ndarray], dict] | None = None,
         *,
         value_and_gradient: Callable | None = None,
         hessian_diagonal: Callable | None = None,
-        diagonal_trace: Callable | None = None,
+        diagonal_contraction: Callable | None = None,
         room: int = 0,
         discontinuous: Sequence[int | str] | None = None,
         log_density_change: Callable | None = None,
@@ -152,7 +156,7 @@ class Model:
         recommended: Recommended | None = None,
         dims: Mapping[str, Any] | None = None,
         coords: Mapping[str, Any] | None = None,
-        generated: Generated | Mapping[str, Any] | None = None,
+        generated: GeneratedQuantities | Mapping[str, Any] | None = None,
     ) -> None:
         if hasattr(dim, "supports"):
             raise ShapeError(
@@ -184,12 +188,12 @@ class Model:
             "gradient": gradient,
             "hessian": hessian,
             "third_derivative": third_derivative,
-            "trace": trace,
+            "hessian_contraction": hessian_contraction,
             "fisher": fisher,
             "fisher_derivative": fisher_derivative,
-            "fisher_trace": fisher_trace,
+            "fisher_contraction": fisher_contraction,
             "hessian_diagonal": hessian_diagonal,
-            "diagonal_trace": diagonal_trace,
+            "diagonal_contraction": diagonal_contraction,
             "log_density_change": log_density_change,
             "fisher_bands": fisher_bands,
         }
@@ -220,7 +224,7 @@ class Model:
         return f"<refhmc model {self.name!r}: {self.dim} coordinates; {has}>"
 
     def __reduce__(self) -> tuple[Callable, tuple[tuple, dict]]:
-        named = ("value_and_gradient", "hessian_diagonal", "diagonal_trace", "log_density_change", "fisher_bands")
+        named = ("value_and_gradient", "hessian_diagonal", "diagonal_contraction", "log_density_change", "fisher_bands")
         keys = [k for k in self._functions if k not in named]
         positional = (self.dim, *(self._functions[k] for k in keys), self.data, self.names, self._constrain)
         keywords = {
@@ -307,10 +311,10 @@ class Model:
         """The model's text on arrays of positions (..., d), with its data in the namespace ``xp``: its own functions, in
         NumPy, CuPy, JAX ..., not the compiled ones (:class:`refhmc.models.on_arrays.TextOnArrays`).
 
-        Raises :class:`refhmc.errors.MissingTextError` for a model that has none.
+        Raises :class:`refhmc.errors.MissingArrayImplementationError` for a model that has none.
         """
         if self._on_arrays is None:
-            raise MissingTextError(
+            raise MissingArrayImplementationError(
                 f"model {self.name!r} has no text on arrays; those with one are made by {', '.join(WITH_TEXT)}; give "
                 f"refhmc.Model(..., on_arrays=...)"
             )
@@ -318,10 +322,13 @@ class Model:
             keep_what_is_freed()
         return self._on_arrays(xp)
 
+    trace = renamed_method("trace", "hessian_contraction")
+    fisher_trace = renamed_method("fisher_trace", "fisher_contraction")
+
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def has(self, derivative: str) -> bool:
-        """Whether the model has that derivative (``trace`` also by way of ``third_derivative``)."""
+        """Whether the model has that derivative (``hessian_contraction`` also by way of ``third_derivative``)."""
         if self._functions[derivative] is not None:
             return True
         full = FULL_TENSOR.get(derivative)
@@ -354,9 +361,9 @@ class Model:
         """Third derivatives of L, (d, d, d): [i, j, k] = d hessian[i, j] / dq[k]."""
         return self._derivative("third_derivative", q)
 
-    def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M[i, j] d hessian[i, j] / dq, (d,), without forming the third derivative where the model can."""
-        return self._derivative("trace", q, M)
+        return self._derivative("hessian_contraction", q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
         """Fisher information plus prior precision, (d, d)."""
@@ -366,9 +373,9 @@ class Model:
         """(d, d, d): [i, j, k] = d fisher[i, j] / dq[k]."""
         return self._derivative("fisher_derivative", q)
 
-    def fisher_trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def fisher_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M[i, j] d fisher[i, j] / dq, (d,)."""
-        return self._derivative("fisher_trace", q, M)
+        return self._derivative("fisher_contraction", q, M)
 
     def constrain(self, q: np.ndarray) -> dict[str, np.ndarray]:
         """The named, constrained values at ``q``, (d,) or (..., d)."""

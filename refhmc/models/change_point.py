@@ -37,7 +37,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import load_json
 from refhmc.models.densities import log_poisson
 from refhmc.models.embedding import Embedding, linear_integer
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 
@@ -120,7 +120,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     if inside(q, data):
         for k in range(q.shape[0] // 2 + 1):
@@ -262,7 +262,7 @@ def ChangePoint(
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=data,
         names=[*(f"log_rate[{k}]" for k in range(K + 1)), *(f"change[{k}]" for k in range(K))],
         constrain=functools.partial(constrain, first_year=first),
@@ -274,7 +274,7 @@ def ChangePoint(
         initial=law.draw(np.random.default_rng(0), 1)[0],
         dims={"rate": "regime", "year": "change", "y": "year"},
         coords=None if first_year is None else {"year": years},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y, years=years),
             posterior_predictive=functools.partial(posterior_predictive, years=years),
             prior=functools.partial(prior, K=K, shape=shape, rate=rate, years=years),

@@ -33,7 +33,7 @@ from refhmc.core.compiled import jit
 from refhmc.models.base import Model
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.models.reference import Reference
 from refhmc.numerics.transforms import expit, softplus
@@ -95,7 +95,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[0], out[1] = M[0, 0] * curvatures(q, data)[1], 0.0
 
 
@@ -188,7 +188,7 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=np.array([[occasions, captures, distinct, largest]], dtype=float),
         names=["logit_p", "log_N"],
         constrain=functools.partial(constrain, embedding=embedding),
@@ -205,7 +205,7 @@ def ClosedPopulation(occasions: int = 5, captures: int = 60, distinct: int = 38,
                 draw, weights=weights, occasions=occasions, captures=captures, distinct=distinct, embedding=embedding
             ),
         ),
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(
                 log_likelihood,
                 occasions=occasions,

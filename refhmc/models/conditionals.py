@@ -3,7 +3,7 @@
 Up to a constant its log density is that of the joint model at the full position, so its gradient is a part of the joint
 gradient, its Hessian a block of the joint Hessian, and with a matrix M of the block filled up by zeros
 
-    sum_ij M_ij d hessian_ij / dq_k,  i, j, k in the block,     is a part of the joint ``trace``
+    sum_ij M_ij d hessian_ij / dq_k,  i, j, k in the block,     is a part of the joint ``hessian_contraction``
 
 and so for the Fisher metric, and for the change of the log density where a coordinate jumps: every conditional follows from
 the joint model, at the joint model's cost. A model may bring conditionals written by hand, which are cheaper or have a
@@ -26,8 +26,8 @@ from numba.core.errors import NumbaError
 
 from refhmc.core.binding import (
     DERIVATIVES,
+    python_contraction,
     python_metric,
-    python_trace,
     python_value_and_gradient,
 )
 from refhmc.core.compiled import jit, jit_anew
@@ -35,7 +35,7 @@ from refhmc.kernels.blocks import block_indices
 from refhmc.models.base import Model
 
 # What a conditional cannot be made from without forming a tensor of the joint model.
-DERIVED = ("hessian", "fisher", "trace", "fisher_trace")
+DERIVED = ("hessian", "fisher", "hessian_contraction", "fisher_contraction")
 
 
 class Conditional(NamedTuple):
@@ -118,7 +118,7 @@ def restricted_matrix(joint: Callable, code: int) -> Callable:
     return jit_anew(matrix)
 
 
-def restricted_trace(joint: Callable, code: int) -> Callable:
+def restricted_contraction(joint: Callable, code: int) -> Callable:
     """The contraction of a block's matrix with the derivative of that of the joint model."""
 
     def contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
@@ -182,7 +182,9 @@ def _restricted(model: Model, as_python: bool) -> Restricted:
     }
     for key in keys:
         restrict, trampoline = (
-            (restricted_matrix, python_metric) if DERIVATIVES[key][1] == 2 else (restricted_trace, python_trace)
+            (restricted_matrix, python_metric)
+            if DERIVATIVES[key][1] == 2
+            else (restricted_contraction, python_contraction)
         )
         if as_python:
             functions[key] = restrict(trampoline, list(DERIVATIVES).index(key))

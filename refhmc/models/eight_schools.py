@@ -50,7 +50,7 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated, frozen
+from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -137,7 +137,7 @@ class NonCentredOnArrays(Schools):
         u_u = xp.sum(g * e, axis=-1) - square[..., 0]
         return self.arrow(q, -tau * tau * w - 1, [b, g], [[mu_mu, mu_u], [mu_u, u_u]])
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         xp, (y, w, e, mu, u) = namespace(q), self.read(q)
         tau, (_, bend) = xp.exp(u), self.prior_curvature(u)
         M_jj, e_mu, e_u, _, mu_u, M_uu = self.entries(M)
@@ -154,7 +154,7 @@ class NonCentredOnArrays(Schools):
         mu_u, u_u = xp.sum(b * e, axis=-1), xp.sum(c * e * e, axis=-1) + 0.5
         return self.arrow(q, c + 1, [b, c * e], [[xp.sum(w) + 1 / 25, mu_u], [mu_u, u_u]])
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         xp, (_, w, e, _, u) = namespace(q), self.read(q)
         M_jj, e_mu, e_u, _, mu_u, M_uu = self.entries(M)
         b, c = xp.exp(u) * w, xp.exp(2 * u) * w
@@ -186,7 +186,7 @@ class CentredOnArrays(Schools):
         corner = [[-self.J * p[..., 0] - 1 / 25, mu_u], [mu_u, -2 * pQ - square[..., 0]]]
         return self.arrow(q, -w - p, [p, 2 * pc], corner)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         xp, (_, _, theta, mu, u) = namespace(q), self.read(q)
         p, (_, bend), c = xp.exp(-2 * u), self.prior_curvature(u), theta - mu
         M_jj, e_mu, e_u, mu_mu, mu_u, M_uu = self.entries(M)
@@ -202,7 +202,7 @@ class CentredOnArrays(Schools):
         corner = [[self.J * p[..., 0] + 1 / 25, 0.0], [0.0, 2 * self.J + 0.5]]
         return self.arrow(q, w + p, [-p, xp.zeros_like(p)], corner)
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         xp, (_, _, theta, mu, u) = namespace(q), self.read(q)
         M_jj, e_mu, _, mu_mu, _, _ = self.entries(M)
         along_u = 2 * xp.exp(-2 * u) * xp.sum(e_mu - M_jj - mu_mu, axis=-1, keepdims=True)
@@ -304,7 +304,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau, h = np.exp(q[U]), q[U] - LOG_SCALE
@@ -358,7 +358,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     tau = np.exp(q[U])
@@ -449,7 +449,7 @@ def centred_third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -
 
 
 @jit
-def centred_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def centred_hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     U = J + 1
     p, h = np.exp(-2 * q[U]), q[U] - LOG_SCALE
@@ -488,7 +488,7 @@ def centred_fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) 
 
 
 @jit
-def centred_fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def centred_fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     J = data.shape[1]
     p = np.exp(-2 * q[J + 1])
     out[:] = 0.0
@@ -639,20 +639,20 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
     )
     centred = (
         centred_log_density,
         centred_gradient,
         centred_hessian,
         centred_third_derivative,
-        centred_trace,
+        centred_hessian_contraction,
         centred_fisher,
         centred_fisher_derivative,
-        centred_fisher_trace,
+        centred_fisher_contraction,
     )
     data = frozen(np.array([y, sigma**-2]))
     return Model(
@@ -670,7 +670,7 @@ def EightSchools(centered: bool = False, *, y: Any = None, sigma: Any = None) ->
         on_arrays=functools.partial(CentredOnArrays if centered else NonCentredOnArrays, y, sigma**-2),
         dims={"theta": "school", "y": "school", "sigma": "school"},
         coords=coords,
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y, sigma=sigma),
             posterior_predictive=functools.partial(posterior_predictive, sigma=sigma),
             prior=functools.partial(prior, J=len(y)),

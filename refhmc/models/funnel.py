@@ -66,7 +66,7 @@ class FunnelOnArrays(TextOnArrays):
         below = xp.concat([(-e * x)[..., None], batched.diagonal_matrix(-e + xp.zeros_like(x))], axis=-1)
         return where_finite(q, xp.concat([row[..., None, :], below], axis=-2), 2)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         xp, e, x = namespace(q), namespace(q).exp(q[..., :1]), q[..., 1:]
         M_vv, M_vx, M_xx = M[..., 0, :1], M[..., 0, 1:] + M[..., 1:, 0], xp.linalg.diagonal(M[..., 1:, 1:])
         along_v = -e * (xp.sum(M_vx * x + M_xx, axis=-1) + 0.5 * M_vv[..., 0] * batched.dot(x, x))[..., None]
@@ -78,7 +78,7 @@ class FunnelOnArrays(TextOnArrays):
         diagonal = xp.concat([first, e + xp.zeros_like(q[..., 1:])], axis=-1)
         return where_finite(q, batched.diagonal_matrix(diagonal), 2)
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         xp, e = namespace(q), namespace(q).exp(q[..., :1])
         along_v = e * xp.sum(xp.linalg.diagonal(M[..., 1:, 1:]), axis=-1)[..., None]
         return where_finite(q, xp.concat([along_v, xp.zeros_like(q[..., 1:])], axis=-1), 1)
@@ -127,7 +127,7 @@ def hessian_diagonal(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def diagonal_trace(q: np.ndarray, data: np.ndarray, m: Any, out: np.ndarray) -> None:
+def diagonal_contraction(q: np.ndarray, data: np.ndarray, m: Any, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     for i in range(1, q.shape[0]):
@@ -147,7 +147,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     v, x = q[0], q[1:]
     e = np.exp(v)
     out[0] = -0.5 * M[0, 0] * e * dot(x, x)
@@ -172,7 +172,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     for i in range(1, q.shape[0]):
         out[0] += M[i, i] * np.exp(q[0])
@@ -194,14 +194,14 @@ def Funnel(n: int = 10) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         names=["v"] + [f"x[{i}]" for i in range(n)],
         value_and_gradient=value_and_gradient,
         hessian_diagonal=hessian_diagonal,
-        diagonal_trace=diagonal_trace,
+        diagonal_contraction=diagonal_contraction,
         name="funnel",
         recommended=Recommended("hmc", "softabs", WHY, metric_options=OF_FEW if n <= FEW else ()),
         reference=Reference(

@@ -48,14 +48,14 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.models.split import with_share
 from refhmc.numerics.transforms import (
+    chain_contraction,
     chain_hessian,
     chain_third_derivative,
-    chain_trace,
     expit,
     half_line,
     half_line_forward,
@@ -243,7 +243,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # Everything of the third derivative above, contracted with the symmetric S before the time's loop is entered.
     g, H, T = np.zeros(4, q.dtype), np.zeros((4, 4), q.dtype), np.zeros(4, q.dtype)
     hessian_x = np.zeros((4, 4), q.dtype)
@@ -291,7 +291,7 @@ def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> No
         T[2] += 2 * S[0, 0]
         add_hessian(hessian_x, e, h, g, H)
         h = advance(x, e, h, g, H)
-    chain_trace(out, M, hessian_x, likelihood(q, data)[1:], a, b, c)
+    chain_contraction(out, M, hessian_x, likelihood(q, data)[1:], a, b, c)
     out[2] += 1.5 * M[2, 2] * interval_log_jacobian(q[2])[3]
     out[3] += M[3, 3] * interval_log_jacobian(q[3])[3]
 
@@ -405,7 +405,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=data,
         names=NAMES,
         constrain=constrain,
@@ -416,7 +416,7 @@ def GARCH(y: Any = None, sigma1: float | None = None) -> Model:
         n_rows=len(y),
         part=functools.partial(share_of, y, sigma1, np.arange(len(y)), 1.0),
         dims={"y": "time"},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y, sigma1=sigma1),
             posterior_predictive=functools.partial(posterior_predictive, y=y, sigma1=sigma1),
             observed_data={"y": y},

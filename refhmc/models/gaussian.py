@@ -48,11 +48,11 @@ class GaussianOnArrays(TextOnArrays):
     def hessian(self, q: Array) -> Array:
         return -self.fisher(q)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         return where_finite(q, namespace(q).zeros_like(q), 1)
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
-        return self.trace(q, M)
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
+        return self.hessian_contraction(q, M)
 
 
 # ----------------------------------------------------------------------------------------------------------- dense
@@ -163,7 +163,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
@@ -209,10 +209,10 @@ def Gaussian(mean: npt.ArrayLike, covariance: npt.ArrayLike, *, name: str = "gau
         d,
         *functions,
         third_derivative,
-        trace,
+        hessian_contraction,
         diagonal_fisher if diagonal else fisher,
         third_derivative,  # of the Fisher metric: zero as well
-        trace,
+        hessian_contraction,
         data=np.vstack([mean, precision]),
         names=[f"x[{i}]" for i in range(d)],
         value_and_gradient=diagonal_value_and_gradient if diagonal else value_and_gradient,

@@ -48,14 +48,14 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.logistic_regression import exponentials, log_product
 from refhmc.models.recipe import recreatable
 from refhmc.models.split import functions_of_a_part, with_share
 from refhmc.numerics.transforms import (
+    chain_contraction,
     chain_hessian,
     chain_third_derivative,
-    chain_trace,
     expit,
     half_line,
     half_line_forward,
@@ -319,7 +319,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     w, z, d, weight, cubic = second_order_sums(q, data[0])
     a, b, c = map_derivatives(q)
     D, T = np.empty((5, 5), q.dtype), np.empty((5, 5, 5), q.dtype)
@@ -337,7 +337,7 @@ def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> No
             for j in range(5):
                 out[k] += M[i, j] * a[i] * a[j] * T[i, j, k]
     hessian_x(q, w, d, weight, D)
-    chain_trace(out, M, D, gradient_x(q, w), a, b, c)
+    chain_contraction(out, M, D, gradient_x(q, w), a, b, c)
 
 
 @jit
@@ -415,7 +415,7 @@ def GaussianMixture(y: Any = None) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=y.reshape(1, -1).copy(),
         names=NAMES,
         constrain=constrain,
@@ -425,7 +425,7 @@ def GaussianMixture(y: Any = None) -> Model:
         n_rows=len(y),
         part=functools.partial(share_of, y, 1.0),
         dims={"mu": "component", "sigma": "component", "y": "observation"},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y),
             posterior_predictive=functools.partial(posterior_predictive, n=len(y)),
             prior=prior,

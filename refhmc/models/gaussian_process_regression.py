@@ -51,7 +51,7 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.numerics.linalg import cholesky, dot, solve_lower, solve_lower_transposed
 
@@ -287,7 +287,7 @@ def contract(M: np.ndarray, T: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # With three coordinates the tensor is no dearer than its contraction: the products of n x n matrices are the cost.
     T = np.empty((3, 3, 3), q.dtype)
     third_derivative(q, data, T)
@@ -329,7 +329,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     T = np.empty((3, 3, 3), q.dtype)
     fisher_derivative(q, data, T)
     contract(M, T, out)
@@ -384,10 +384,10 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         data=np.array([x, y]),
         names=["log_rho", "log_alpha", "log_sigma"],
         constrain=constrain,
@@ -395,7 +395,7 @@ def GaussianProcessRegression(x: Any = None, y: Any = None) -> Model:
         name="gaussian_process_regression",
         reference=reference,
         dims={"x": "observation", "y": "observation"},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, x=x, y=y),
             posterior_predictive=functools.partial(posterior_predictive, x=x),
             prior=prior,

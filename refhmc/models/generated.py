@@ -31,7 +31,7 @@ DATA = ("observed_data", "constant_data")
 COMPARED, CLOSE = 20, 1e-9  # how many of them at most; relative
 
 
-class Generated(NamedTuple):
+class GeneratedQuantities(NamedTuple):
     """Functions that make groups of a result, and its data. All of them are optional.
 
     ``log_likelihood(values)`` and ``posterior_predictive(values, rng)`` get the values of one draw, a dictionary of arrays by
@@ -69,18 +69,20 @@ class Generated(NamedTuple):
         return {name: dict(getattr(self, name)) for name in DATA if getattr(self, name)}
 
 
-def generated_of(given: Any) -> Generated:
-    """``generated`` as a user gives it, a dictionary or a :class:`Generated`, with its data as arrays. Raises ModelError."""
+def generated_of(given: Any) -> GeneratedQuantities:
+    """``generated`` as a user gives it, a dictionary or a :class:`GeneratedQuantities`, with its data as arrays. Raises ModelError."""
     if given is None:
-        return Generated()
+        return GeneratedQuantities()
     if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in Generated._fields]
+        unknown = [name for name in given if name not in GeneratedQuantities._fields]
         if unknown:
-            raise ModelError(f"generated: there is no group {unknown[0]!r}, there are {', '.join(Generated._fields)}")
-        given = Generated(**given)
-    if not isinstance(given, Generated):
-        raise ModelError(f"generated must be a refhmc.Generated or a dictionary, got {type(given).__name__}")
-    for name in Generated._fields[:4]:
+            raise ModelError(
+                f"generated: there is no group {unknown[0]!r}, there are {', '.join(GeneratedQuantities._fields)}"
+            )
+        given = GeneratedQuantities(**given)
+    if not isinstance(given, GeneratedQuantities):
+        raise ModelError(f"generated must be a refhmc.GeneratedQuantities or a dictionary, got {type(given).__name__}")
+    for name in GeneratedQuantities._fields[:4]:
         function = getattr(given, name)
         if function is not None and not callable(function):
             raise ModelError(f"generated: {name} must be a function, got {type(function).__name__}")

@@ -73,7 +73,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import jolly_seber_reference, load_json
 from refhmc.models.densities import log_binomial
 from refhmc.models.embedding import Embedding, log_integer, log_log_width
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
 from refhmc.numerics.transforms import expit, interval_forward, interval_inverse, softplus
@@ -297,7 +297,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     """The contraction of each term by itself: O(T^3), where the tensor costs O(T^4)."""
     T = data.shape[1]
     m = 2 * T - 1
@@ -447,7 +447,7 @@ def JollySeber(
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=data,
         names=[*names, *(f"log_U[{i}]" for i in range(T))],
         constrain=constrain,
@@ -468,7 +468,7 @@ def JollySeber(
             "m": "recapture",
         },
         coords={"occasion": range(1, T + 1), "release": range(1, T), "recapture": range(2, T)},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, u=u, r=r, m=m[1:-1], R=R, marked=(z + m)[1:-1]),
             posterior_predictive=functools.partial(posterior_predictive, R=R),
             observed_data={"u": u, "r": r, "m": m[1:-1]},

@@ -30,7 +30,7 @@ from refhmc.models.base import Model
 from refhmc.models.datasets import posteriordb, posteriordb_reference
 from refhmc.models.densities import log_normal
 from refhmc.models.eight_schools import half_cauchy, sech_squared
-from refhmc.models.generated import Generated, frozen
+from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Gaussian
 from refhmc.models.recipe import recreatable
@@ -119,7 +119,7 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     s = misfit(q, data, precision, out)
@@ -156,7 +156,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     d = q.shape[0] - 1
     precision, h = np.exp(-2 * q[d]), q[d] - LOG_SCALE
     out[:] = 0.0
@@ -274,10 +274,10 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         data=data,
         names=names_of(X),
         constrain=constrain,
@@ -291,7 +291,7 @@ def LinearRegression(X: Any = None, y: Any = None) -> Model:
         likelihood=likelihood,
         dims={"beta": "coefficient", "y": "observation", "X": ("observation", "coefficient")},
         coords=coords,
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, X=X, y=y),
             posterior_predictive=functools.partial(posterior_predictive, X=X),
             observed_data={"y": y},

@@ -37,7 +37,7 @@ from refhmc.core.point import copy_row
 from refhmc.errors import ShapeError
 from refhmc.models import datasets
 from refhmc.models.base import Model
-from refhmc.models.generated import Generated, frozen
+from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.inputs import rows_of
 from refhmc.models.networks.likelihoods import Bernoulli
 from refhmc.models.on_arrays import TextOnArrays, in_dtype_of, where_finite
@@ -117,7 +117,7 @@ class LogisticRegressionOnArrays(TextOnArrays):
             G = xp.reshape(xp.take(G, self.columns[3], axis=-1), (*beta.shape, self.dim))
         return where_finite(beta, G + self.precision * xp.eye(self.dim, dtype=beta.dtype), 2)
 
-    def fisher_trace(self, beta: Array, M: Array) -> Array:
+    def fisher_contraction(self, beta: Array, M: Array) -> Array:
         xp, (z, m, e) = namespace(beta), self.margins(beta)
         if few(beta) or not self.room:
             forms = xp.sum((z @ M) * z, axis=-1)
@@ -133,8 +133,8 @@ class LogisticRegressionOnArrays(TextOnArrays):
     def hessian(self, beta: Array) -> Array:
         return -self.fisher(beta)
 
-    def trace(self, beta: Array, M: Array) -> Array:
-        return -self.fisher_trace(beta, M)
+    def hessian_contraction(self, beta: Array, M: Array) -> Array:
+        return -self.fisher_contraction(beta, M)
 
 
 def few(beta: Array) -> bool:
@@ -443,7 +443,7 @@ def fisher_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def fisher_trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def fisher_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     n, d = data.shape[1], q.shape[0]
     form, slope = np.empty(n, q.dtype), terms_at(q, data)[SLOPE]
     quadratic_forms(data[:d], M, np.empty((4, d + 3), q.dtype), form)
@@ -470,8 +470,8 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
-    fisher_trace(q, data, M, out)
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+    fisher_contraction(q, data, M, out)
     for k in range(q.shape[0]):
         out[k] = -out[k]
 
@@ -520,10 +520,10 @@ def LogisticRegression(
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         data=data,
         names=[f"beta[{j}]" for j in range(d)],
         value_and_gradient=value_and_gradient,
@@ -537,7 +537,7 @@ def LogisticRegression(
         on_arrays=functools.partial(LogisticRegressionOnArrays, rows, prior_scale**-2.0),
         dims={"beta": "input", "y": "observation", "X": ("observation", "input")},
         coords=None if inputs is None else {"input": inputs},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, rows=rows),
             posterior_predictive=functools.partial(posterior_predictive, X=X),
             prior=functools.partial(prior, d=d, scale=prior_scale),

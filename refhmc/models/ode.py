@@ -168,7 +168,7 @@ def third_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 3).third_derivative
 
 
-def trace(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
+def hessian_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
     return np.einsum("ab,abc->c", M, problem.evaluate(q, 3).third_derivative)
 
 
@@ -181,7 +181,7 @@ def fisher_derivative(q: np.ndarray, problem: Problem) -> np.ndarray:
     return problem.evaluate(q, 2).fisher_derivative
 
 
-def fisher_trace(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
+def fisher_contraction(q: np.ndarray, problem: Problem, M: np.ndarray) -> np.ndarray:
     return np.einsum("ab,abc->c", M, problem.evaluate(q, 2).fisher_derivative)
 
 
@@ -328,10 +328,10 @@ def make_model(
         gradient,
         hessian,
         third_derivative if whole else None,
-        trace if whole else None,
+        hessian_contraction if whole else None,
         fisher,
         fisher_derivative,
-        fisher_trace,
+        fisher_contraction,
         data=problem,
         names=names,
         constrain=constrain,
@@ -341,7 +341,7 @@ def make_model(
         in_python=IN_PYTHON,
         # residuals of one sigma, and a hundred times the tolerance as the error of a state: found to be ample
         noise=100 * problem.solution.tolerance * float(np.sum(np.sqrt(problem.weights))),
-        absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
+        absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
         recommended=recommended,
         n_rows=len(at),
         part=functools.partial(share_of, problem, names, constrain, initial, name, at),

@@ -1,4 +1,4 @@
-"""A model's functions on arrays of positions (..., d): what the texts on arrays (:mod:`refhmc.arrays`) ask of a model.
+"""A model's functions on arrays of positions (..., d): what the texts on arrays (:mod:`refhmc.array_api`) ask of a model.
 
 Either its compiled functions, called for each position (:class:`ModelOnArrays`, of every model, on NumPy); or its own text on
 arrays (:class:`TextOnArrays`, of some models, on any namespace of the array API, with the model's data there):
@@ -67,17 +67,17 @@ class TextOnArrays:
         """Second derivatives of L, (..., d, d)"""
         raise self.missing("hessian")
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
-        raise self.missing("trace")
+        raise self.missing("hessian_contraction")
 
     def fisher(self, q: Array) -> Array:
         """Fisher information plus prior precision, (..., d, d)"""
         raise self.missing("fisher")
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
-        raise self.missing("fisher_trace")
+        raise self.missing("fisher_contraction")
 
     def fisher_bands(self, q: Array) -> Array:
         """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
@@ -169,13 +169,15 @@ def fill_matrices(matrix: Any, q: Any, data: Any, out: Any) -> None:
             matrix(q[k], data, out[k])
 
 
-@entry(lambda: nb.void(types.TRACE, types.MATRIX, types.DATA, types.STACK, types.MATRIX), "traces of many positions")
-def fill_traces(trace: Any, q: Any, data: Any, M: Any, out: Any) -> None:
+@entry(
+    lambda: nb.void(types.CONTRACTION, types.MATRIX, types.DATA, types.STACK, types.MATRIX), "traces of many positions"
+)
+def fill_traces(hessian_contraction: Any, q: Any, data: Any, M: Any, out: Any) -> None:
     """Contractions with the M of each, likewise."""
     for k in range(q.shape[0]):
         if is_finite(q[k]):
             out[k] = 0.0
-            trace(q[k], data, M[k], out[k])
+            hessian_contraction(q[k], data, M[k], out[k])
 
 
 @entry(
@@ -225,17 +227,17 @@ class ModelOnArrays:
         """Second derivatives of L, (..., d, d)"""
         return self._matrices("hessian", q, self.dim)
 
-    def trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def hessian_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M_ij d hessian_ij / dq, (..., d), for M (..., d, d)"""
-        return self._traces(("hessian", "trace"), q, M)
+        return self._traces(("hessian", "hessian_contraction"), q, M)
 
     def fisher(self, q: np.ndarray) -> np.ndarray:
         """Fisher information plus prior precision, (..., d, d)"""
         return self._matrices("fisher", q, self.dim)
 
-    def fisher_trace(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def fisher_contraction(self, q: np.ndarray, M: np.ndarray) -> np.ndarray:
         """sum_ij M_ij d fisher_ij / dq, (..., d), for M (..., d, d)"""
-        return self._traces(("fisher", "fisher_trace"), q, M)
+        return self._traces(("fisher", "fisher_contraction"), q, M)
 
     def fisher_bands(self, q: np.ndarray) -> np.ndarray:
         """Diagonal and off-diagonal of a tridiagonal ``fisher``, (..., 2, d), the second ending in 0"""
@@ -269,9 +271,11 @@ class ModelOnArrays:
         if matrices.shape != (*q.shape, self.dim):
             raise ShapeError(f"M of {keys[1]}: expected {(*q.shape, self.dim)}, got {matrices.shape}")
         f = self._reading(keys)
-        compile_pointer(f.trace, types.TRACE.signature, f"the third derivative of the model {self.model.name}")
+        compile_pointer(
+            f.hessian_contraction, types.CONTRACTION.signature, f"the third derivative of the model {self.model.name}"
+        )
         out = np.full(rows.shape, np.nan)
-        fill_traces(f.trace, rows, f.data, matrices.reshape(len(rows), self.dim, self.dim), out)
+        fill_traces(f.hessian_contraction, rows, f.data, matrices.reshape(len(rows), self.dim, self.dim), out)
         return out.reshape(q.shape)
 
     def _reading(self, keys: tuple) -> types.Model:

@@ -51,7 +51,7 @@ from refhmc.errors import ShapeError
 from refhmc.models.base import Model
 from refhmc.models.conditionals import Conditional
 from refhmc.models.densities import log_normal
-from refhmc.models.generated import Generated, frozen
+from refhmc.models.generated import GeneratedQuantities, frozen
 from refhmc.models.on_arrays import TextOnArrays, blocks, in_dtype_of, matrix, where_finite
 from refhmc.models.recipe import recreatable
 from refhmc.models.recommended import Recommended
@@ -147,7 +147,7 @@ class StochasticVolatilityOnArrays(TextOnArrays):
         uu, gg, ga, aa = (each[..., 0] for each in (-2 * W, -2 * e * R, ga, aa))
         return where_finite(q, blocks(A, B, matrix([[uu, 0.0, 0.0], [0.0, gg, ga], [0.0, ga, aa]])), 2)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         xp, T = namespace(q), self.T
         w, k, slope, curvature, phi, s, e, W, R, D, C = self.shared(q)
         both, inner = M + batched.transpose(M), self.inner(w)
@@ -295,7 +295,7 @@ def x_third_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> None
 
 
 @jit
-def x_trace(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def x_contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     for t in range(x.shape[0]):
         out[t] = 0.5 * M[t, t] * data[1, t] * np.exp(-x[t])
 
@@ -317,7 +317,7 @@ def x_fisher_derivative(x: np.ndarray, data: np.ndarray, out: np.ndarray) -> Non
 
 
 @jit
-def x_fisher_trace(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def x_fisher_contraction(x: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
 
 
@@ -407,7 +407,7 @@ def parameter_third_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray)
 
 
 @jit
-def parameter_trace(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def parameter_contraction(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     uuu, ggg, gga, gaa, aaa = parameter_third(p, data)
     out[0] = M[0, 0] * uuu
     out[1] = M[1, 1] * ggg + (M[1, 2] + M[2, 1]) * gga + M[2, 2] * gaa
@@ -441,7 +441,7 @@ def parameter_fisher_derivative(p: np.ndarray, data: np.ndarray, out: np.ndarray
 
 
 @jit
-def parameter_fisher_trace(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def parameter_fisher_contraction(p: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     gg, ga, aa = fisher_slopes(p, data)
     out[0] = 0.0
     out[1] = M[1, 1] * gg
@@ -605,14 +605,14 @@ def third_derivative(q: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
 
 
 @jit_allocating
-def trace(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
+def hessian_contraction(q: np.ndarray, data: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
     # The tensor above, contracted entry by entry: nothing larger than M is read, and nothing as large is made.
     T = q.shape[0] - 3
     x, u, g, a = q[:T], T, T + 1, T + 2
     p, row = summary(q, data)
     phi, s, _ = map_of_phi(p[2])
     e, precision = np.exp(-2 * p[1]), np.exp(-2 * p[0])
-    parameter_trace(p, row, M[T:, T:], out[T:])
+    parameter_contraction(p, row, M[T:, T:], out[T:])
     with_g, with_a = M[:T, g] + M[g, :T], M[:T, a] + M[a, :T]
     both = M[g, a] + M[a, g]
     for t in range(T):
@@ -715,10 +715,10 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         x_gradient,
         x_hessian,
         x_third_derivative,
-        x_trace,
+        x_contraction,
         x_fisher,
         x_fisher_derivative,
-        x_fisher_trace,
+        x_fisher_contraction,
         data=x_data,
         names=names[:T],
         value_and_gradient=x_value_and_gradient,
@@ -731,10 +731,10 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         parameter_gradient,
         parameter_hessian,
         parameter_third_derivative,
-        parameter_trace,
+        parameter_contraction,
         parameter_fisher,
         parameter_fisher_derivative,
-        parameter_fisher_trace,
+        parameter_fisher_contraction,
         data=parameter_data,
         names=names[T:],
         value_and_gradient=parameter_value_and_gradient,
@@ -746,7 +746,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         gradient,
         hessian,
         third_derivative,
-        trace,
+        hessian_contraction,
         data=y_squared[None, :],
         names=names,
         constrain=constrain,
@@ -761,7 +761,7 @@ def StochasticVolatility(y: Any = None, T: int = 1000) -> Model:
         part=functools.partial(share_of, y_squared, np.arange(T), 1.0),
         on_arrays=functools.partial(StochasticVolatilityOnArrays, y_squared),
         dims={"x": "time", "y": "time"},
-        generated=Generated(
+        generated=GeneratedQuantities(
             log_likelihood=functools.partial(log_likelihood, y=y),
             posterior_predictive=posterior_predictive,
             observed_data={"y": y},

@@ -1,5 +1,5 @@
 """Vectors and matrices with their leading axes left free, ``(..., d)`` and ``(..., d, d)``: what the texts on arrays are
-written with (:mod:`refhmc.arrays`), for any namespace of the Python array API.
+written with (:mod:`refhmc.array_api`), for any namespace of the Python array API.
 
 Nothing is written in place, and a row that has no answer is NaN and leaves the others alone: no function here raises for the
 numbers in it.

@@ -323,7 +323,7 @@ def write_pushed(
 
 
 @jit_allocating
-def trace_in_u(
+def contraction_in_u(
     T: np.ndarray,
     H: np.ndarray,
     g: np.ndarray,
@@ -337,11 +337,11 @@ def trace_in_u(
     """out (d,) <- sum_ij M_ij d hessian_ij / du, for a symmetric M (d, d), from T_c = sum_ab N_ab dH_ab / dx_c (n,), the
     Hessian H (n, n) and the gradient g (n,) in x. N and ``MX`` are those of :func:`pushed`."""
     D, p, room = np.empty((3, M.shape[0])), np.zeros(M.shape[0]), np.zeros((3, x.shape[0]))
-    write_trace(T, H, g, M, MX, segments, x, rows, D, p, room, out)
+    write_contraction(T, H, g, M, MX, segments, x, rows, D, p, room, out)
 
 
 @jit
-def write_trace(
+def write_contraction(
     T: np.ndarray,
     H: np.ndarray,
     g: np.ndarray,
@@ -380,7 +380,7 @@ def write_trace(
 
 
 @jit_allocating
-def tensor_trace_in_u(
+def tensor_contraction_in_u(
     T: np.ndarray,
     G: np.ndarray,
     MX: np.ndarray,
@@ -391,11 +391,11 @@ def tensor_trace_in_u(
 ) -> None:
     """out (d,) <- sum_ij M_ij d(X'GX)_ij / du, from T_c = sum_ab N_ab dG_ab / dx_c (n,) and G (n, n). N and ``MX`` are those of
     :func:`pushed`."""
-    write_tensor_trace(T, G, MX, segments, x, rows, np.empty(x.shape[0]), out)
+    write_tensor_contraction(T, G, MX, segments, x, rows, np.empty(x.shape[0]), out)
 
 
 @jit
-def write_tensor_trace(
+def write_tensor_contraction(
     T: np.ndarray,
     G: np.ndarray,
     MX: np.ndarray,

@@ -160,7 +160,7 @@ def chain_third_derivative(
 
 
 @jit
-def chain_trace(
+def chain_contraction(
     out: np.ndarray,
     M: np.ndarray,
     H: np.ndarray,

@@ -31,13 +31,13 @@ from refhmc.errors import ModelError
 from refhmc.models.base import Model, without_data
 from refhmc.numerics.constraining import (
     ROWS,
+    contraction_in_u,
     forward,
     gradient_in_u,
     hessian_in_u,
     pushed,
+    tensor_contraction_in_u,
     tensor_in_u,
-    tensor_trace_in_u,
-    trace_in_u,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Options of refhmc.Model that are not taken: what follows from the parameters, and what is for models of coordinates.
 FOLLOW = ("dim", "names", "constrain")
 NOT_USED = (
-    *("fisher_derivative", "hessian_diagonal", "diagonal_trace", "fisher_bands", "room"),
+    *("fisher_derivative", "hessian_diagonal", "diagonal_contraction", "fisher_bands", "room"),
     *("log_density_change", "conditionals", "on_arrays", "n_rows", "part"),
 )
 
@@ -62,9 +62,9 @@ class Functions(NamedTuple):
     value_and_gradient: Callable | None = None
     hessian: Callable | None = None
     third_derivative: Callable | None = None
-    trace: Callable | None = None
+    hessian_contraction: Callable | None = None
     fisher: Callable | None = None
-    fisher_trace: Callable | None = None
+    fisher_contraction: Callable | None = None
 
 
 class ParametersModel(Model):
@@ -74,7 +74,11 @@ class ParametersModel(Model):
         for key, function in functions._asdict().items():
             if not callable(function) and (function is not None or key in ("log_density", "gradient")):
                 raise ModelError(f"{key} must be a function of (values, data), got {type(function).__name__}")
-        for key, needed in (("trace", "hessian"), ("third_derivative", "hessian"), ("fisher_trace", "fisher")):
+        for key, needed in (
+            ("hessian_contraction", "hessian"),
+            ("third_derivative", "hessian"),
+            ("fisher_contraction", "fisher"),
+        ):
             if getattr(functions, key) is not None and getattr(functions, needed) is None:
                 raise ModelError(f"{key} is given without {needed}, which the chain rule needs too: give {needed}")
         for key in options:
@@ -119,9 +123,9 @@ class OfValues(NamedTuple):
     value_and_gradient: Callable  # (x, x, data, out) -> float, each x (1, count) for one of the user's functions
     gradient: Callable  # (values, data, out)
     hessian: Any  # (values, data, out), or None
-    trace: Any  # (values, data, M, out), or None
+    hessian_contraction: Any  # (values, data, M, out), or None
     fisher: Any  # as hessian
-    fisher_trace: Any  # as trace
+    fisher_contraction: Any  # as trace
 
 
 def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Callable]:
@@ -156,7 +160,7 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         curvature(read(x.copy()), data, H)
         hessian_in_u(H, g, segments, x[0], rows, out)
 
-    def trace(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
         x, g, H, rows = np.zeros((1, n)), np.zeros(n), np.zeros((n, n)), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         slope(read(x.copy()), data, g)
@@ -164,7 +168,7 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         T, symmetric = np.zeros(n), 0.5 * (M + M.T)
         MX, N = pushed(symmetric, segments, x[0], rows)
         contraction(read(x.copy()), data, N, T)
-        trace_in_u(T, H, g, symmetric, MX, segments, x[0], rows, out)
+        contraction_in_u(T, H, g, symmetric, MX, segments, x[0], rows, out)
 
     def fisher(q: np.ndarray, data: Any, out: np.ndarray) -> None:
         x, G, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros((ROWS, d))
@@ -172,20 +176,25 @@ def in_coordinates(of_values: OfValues, parameters: Parameters) -> dict[str, Cal
         metric(read(x.copy()), data, G)
         tensor_in_u(G, segments, x[0], rows, out)
 
-    def fisher_trace(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(q: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
         x, G, T, rows = np.zeros((1, n)), np.zeros((n, n)), np.zeros(n), np.zeros((ROWS, d))
         forward(q, segments, x[0], rows)
         metric(read(x.copy()), data, G)
         MX, N = pushed(0.5 * (M + M.T), segments, x[0], rows)
         metric_contraction(read(x.copy()), data, N, T)
-        tensor_trace_in_u(T, G, MX, segments, x[0], rows, out)
+        tensor_contraction_in_u(T, G, MX, segments, x[0], rows, out)
 
     texts: dict[str, Callable] = {
         "log_density": log_density,
         "gradient": gradient,
         "value_and_gradient": value_and_gradient,
     }
-    further: dict[str, Callable] = {"hessian": hessian, "trace": trace, "fisher": fisher, "fisher_trace": fisher_trace}
+    further: dict[str, Callable] = {
+        "hessian": hessian,
+        "hessian_contraction": hessian_contraction,
+        "fisher": fisher,
+        "fisher_contraction": fisher_contraction,
+    }
     given = (curvature, contraction, metric, metric_contraction)
     return texts | {key: text for (key, text), f in zip(further.items(), given, strict=True) if f is not None}
 
@@ -240,7 +249,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
         gradient(read(x), data, out)
         return log_density(read(again), data)
 
-    tensor, contraction = derivative("third_derivative", 2), derivative("trace", 3)
+    tensor, contraction = derivative("third_derivative", 2), derivative("hessian_contraction", 3)
     if contraction is None and tensor is not None:
 
         def contraction(values: Any, data: Any, M: np.ndarray, out: np.ndarray) -> None:
@@ -248,7 +257,7 @@ def as_python(parameters: Parameters, given: Functions) -> OfValues:
             tensor(values, data, T)
             out[:] = np.einsum("ab,abc->c", M, T)
 
-    fisher = derivative("fisher", 2), derivative("fisher_trace", 3)
+    fisher = derivative("fisher", 2), derivative("fisher_contraction", 3)
     return OfValues(read, log_density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
 
 
@@ -288,7 +297,7 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
             gradient(read(x), data, out)
             return density(read(again), data)
 
-    tensor, contraction = derivative("third_derivative", 2), derivative("trace", 3)
+    tensor, contraction = derivative("third_derivative", 2), derivative("hessian_contraction", 3)
     if contraction is None and tensor is not None:
 
         @jit_anew
@@ -300,7 +309,7 @@ def to_compile(parameters: Parameters, given: Functions) -> OfValues:
                     for c in range(n):
                         out[c] += M[a, b] * T[a, b, c]
 
-    fisher = derivative("fisher", 2), derivative("fisher_trace", 3)
+    fisher = derivative("fisher", 2), derivative("fisher_contraction", 3)
     return OfValues(read, density, value_and_gradient, gradient, derivative("hessian", 2), contraction, *fisher)
 
 

@@ -35,7 +35,7 @@ from refhmc.core.user_text import compilable
 from refhmc.errors import EvaluationError, ModelError, ShapeError
 from refhmc.models.base import Model
 from refhmc.models.error_laws import ErrorLaw
-from refhmc.models.generated import Generated
+from refhmc.models.generated import GeneratedQuantities
 from refhmc.models.ode import KEYS, check_function
 from refhmc.models.ode_solution import NO_THIRD, ODESolution, in_use, make_along, times_of
 from refhmc.models.priors import FLAT, Own, Prior, log_prior
@@ -405,19 +405,19 @@ def functions_of(of: Posterior) -> OfValues:
     def hessian(x: np.ndarray, data: Any, out: np.ndarray) -> None:
         to_order(2, x, data, np.zeros(count), out, np.empty((0, 0, 0)))
 
-    def trace(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
         T = np.zeros((count, count, count))
         to_order(3, x, data, np.zeros(count), np.zeros((count, count)), T)
         contract(M, T, out)
 
     made: list[Any] = [way.wrap(f) for f in (log_density, value_and_gradient, gradient)]
-    made += [way.wrap(f) if of.highest >= order else None for f, order in ((hessian, 2), (trace, 3))]
+    made += [way.wrap(f) if of.highest >= order else None for f, order in ((hessian, 2), (hessian_contraction, 3))]
     made += information_functions(of, way, means_at, own)
     return OfValues(way.wrap(lambda rows: rows[0]), *made)
 
 
 def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> tuple[Any, Any]:
-    """``fisher`` and ``fisher_trace`` of the values, both or neither."""
+    """``fisher`` and ``fisher_contraction`` of the values, both or neither."""
     if of.law.information is None or of.highest < (2 if of.own is None else 3):
         return None, None
     count, c, (at, at_s, priors), borrow = of.parameters.count, of.law.constant, of.roles, way.borrow
@@ -442,12 +442,12 @@ def information_functions(of: Posterior, way: Way, means_at: Any, own: Any) -> t
     def fisher(x: np.ndarray, data: Any, out: np.ndarray) -> None:
         to_order(1, x, data, out, np.empty((0, 0, 0)))
 
-    def fisher_trace(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(x: np.ndarray, data: Any, M: np.ndarray, out: np.ndarray) -> None:
         D = np.zeros((count, count, count))
         to_order(2, x, data, np.zeros((count, count)), D)
         contract(M, D, out)
 
-    return way.wrap(fisher), way.wrap(fisher_trace)
+    return way.wrap(fisher), way.wrap(fisher_contraction)
 
 
 # --------------------------------------------------------------------------------------------------------- the model
@@ -477,7 +477,7 @@ class ODEModel(Model):
             constrain=of.parameters.constrain,
             in_python=in_python,
             noise=1000 * of.solution.tolerance * observations.y.size,
-            absent={"third_derivative": NO_THIRD, "trace": NO_THIRD},
+            absent={"third_derivative": NO_THIRD, "hessian_contraction": NO_THIRD},
             **given,
         )
         self.unconstrain = of.parameters.unconstrain
@@ -573,11 +573,11 @@ def posterior_predictive(
     return {"y": seen(np.asarray(of.law.draw(rng, means, s, of.law.constant), dtype=float), data)}
 
 
-def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior]) -> Generated:
+def generated_by(of: Posterior, data: Observations, priors: Mapping[str, Prior]) -> GeneratedQuantities:
     """The groups of the model."""
     bound: dict[str, Any] = {"of": of, "data": data}
     proper = bool(priors) and all(each.kind != FLAT for each in priors.values())
-    return Generated(
+    return GeneratedQuantities(
         log_likelihood=functools.partial(log_likelihood, **bound),
         posterior_predictive=functools.partial(posterior_predictive, **bound) if of.law.draw else None,
         prior=functools.partial(draw_prior, priors=priors, parameters=of.parameters) if proper else None,

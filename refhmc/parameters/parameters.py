@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refhmc.core.arguments import refuse_complex, refuse_masked
+from refhmc.core.deprecated import renamed_arguments
 from refhmc.core.named_axes import SAMPLES
 from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.numerics.constraining import values_at
@@ -116,15 +117,16 @@ class Parameters:
         parts = [_coordinates(what, name, support, values[name]) for name, support in self.supports.items()]
         return np.concatenate(parts)
 
+    @renamed_arguments(trace="hessian_contraction", fisher_trace="fisher_contraction")
     def model(
         self,
         log_density: Callable,
         gradient: Callable,
         hessian: Callable | None = None,
         third_derivative: Callable | None = None,
-        trace: Callable | None = None,
+        hessian_contraction: Callable | None = None,
         fisher: Callable | None = None,
-        fisher_trace: Callable | None = None,
+        fisher_contraction: Callable | None = None,
         data: Any = None,
         *,
         value_and_gradient: Callable | None = None,
@@ -143,7 +145,7 @@ class Parameters:
         trace : ``(values, data, M)`` with a symmetric M (count, count): sum_ab M[a, b] d hessian[a, b] / dx_c, returned or
             written (``out`` after ``M``) as a gradient is. third_derivative : in its place, the tensor (count, count, count),
             returned or written as a Hessian is. They need ``hessian``.
-        fisher, fisher_trace : a positive definite matrix (count, count) and its contraction, as ``hessian`` and ``trace``: the
+        fisher, fisher_contraction : a positive definite matrix (count, count) and its contraction, as ``hessian`` and ``hessian_contraction``: the
             metric of :class:`refhmc.metrics.Fisher`, carried over to the coordinates as a tensor.
         data, options : as those of :class:`refhmc.Model`, lists and tables as arrays; ``initial`` may also be values by name;
             ``dims`` are those of other variables, which ``generated`` makes.
@@ -152,7 +154,7 @@ class Parameters:
         Functions are given copies of the values, which they may spoil. Raises ModelError for what is no function, and for
         options that follow from the parameters; what a function returns wrongly is said at its first call.
         """
-        derivatives = (hessian, third_derivative, trace, fisher, fisher_trace)
+        derivatives = (hessian, third_derivative, hessian_contraction, fisher, fisher_contraction)
         functions = Functions(log_density, gradient, value_and_gradient, *derivatives)
         return ParametersModel(self, functions, data, options)
 

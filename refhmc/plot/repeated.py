@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from refhmc import integrators, kernels, metrics
-from refhmc.batch.backends import BACKENDS
+from refhmc.backends import BACKENDS
 from refhmc.plot.runs import Run
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def repeated(run: Run) -> str:
         "chains": len(about.get("iterations_per_chain", run.chains)),
         "random_seed": int(about["entropy"]) if "entropy" in about else None,
         "init": "pathfinder" if "pathfinder" in starts else None,
-        "backend": backend if backend in BACKENDS else None,
-        "fuse": True if about.get("fused") else None,
+        "backend": BACKENDS[backend](**({"fuse": True} if about.get("fused") else {})) if backend in BACKENDS else None,
         "save_warmup": True if any(name.startswith("warmup_") for name in run.groups) else None,
     }
     if {"initvals", "warmup"} & set(starts):

@@ -1,6 +1,6 @@
 """One NUTS transition as the tree that it built.
 
-The transition is refhmc's text on arrays (:func:`refhmc.arrays.nuts`), run with a step that notes where it arrives. With
+The transition is refhmc's text on arrays (:func:`refhmc.array_api.nuts`), run with a step that notes where it arrives. With
 the same uniforms and ``max_treedepth=k`` the text makes the first k doublings and no more, so its answer is the candidate
 after them. Which interval turned is asked of the text's own criterion.
 """

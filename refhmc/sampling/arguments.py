@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refhmc.batch.backends import BACKENDS
-from refhmc.core.arguments import flag, is_number, one_of
+from refhmc.core.arguments import flag, is_number
 from refhmc.kernels.blocks import blocks_of
 from refhmc.kernels.options import check_kernel
 from refhmc.models.base import Model
@@ -21,7 +20,7 @@ INITS = ("uniform", "pathfinder")
 
 
 def check_arguments(
-    model: Model, kernel: Any, draws: int, tune: int, chains: int, cores: Any, backend: str, max_seconds: float | None
+    model: Model, kernel: Any, draws: int, tune: int, chains: int, cores: Any, max_seconds: float | None
 ) -> None:
     """Raise TypeError or ValueError with the name and the value of what cannot be."""
     if not isinstance(model, Model):
@@ -35,7 +34,6 @@ def check_arguments(
             raise TypeError(f"{name} must be a whole number, got {value!r}")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    one_of("backend", backend, ("numba", *BACKENDS))
     if max_seconds is not None and not (is_number(max_seconds) and max_seconds > 0):
         raise ValueError(f"max_seconds must be positive, got {max_seconds!r}")
 
@@ -78,11 +76,13 @@ def check_init(init: Any, model: Model) -> None:
         )
 
 
-def check_options(given: dict[str, Any], whose: str, backend: str) -> None:
-    """Raise ValueError for an option that is given, of another backend: of ``whose``."""
+def check_options(given: dict[str, Any], backend: str) -> None:
+    """Raise ValueError if an option of the compiled core is given with another backend."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} goes with {whose}, and backend is {backend!r}")
+            raise ValueError(
+                f"{name} needs backend='numba'; got backend={backend!r}. Remove {name}, or change the backend."
+            )
 
 
 def entropy_of(random_seed: Any, checkpoint: Any = None) -> int:

@@ -23,6 +23,7 @@ import numpy as np
 
 from refhmc.adaptation.adapted import Adapted, in_words
 from refhmc.core.records import (
+    CONTRACTIONS,
     DENSITIES,
     DIVERGENCES,
     DRAWS_DONE,
@@ -30,7 +31,6 @@ from refhmc.core.records import (
     GRADIENTS,
     METRICS,
     SEARCH_FAILED,
-    TRACES,
     WARMUP_DIVERGENCES,
 )
 from refhmc.core.sample_stats import N_STATS
@@ -162,7 +162,7 @@ def counted(runs: list[ChainRun], stopped_by: str, tune: int) -> dict[str, Any]:
         "n_gradient_evaluations": int(totals[GRADIENTS]),
         "n_log_density_evaluations": int(totals[GRADIENTS] + totals[DENSITIES]),
         "n_metric_evaluations": int(totals[METRICS]),
-        "n_trace_evaluations": int(totals[TRACES]),
+        "n_contraction_evaluations": int(totals[CONTRACTIONS]),
         "step_size_searches_failed": int(totals[SEARCH_FAILED]),
         "evaluation_failures": [
             {

@@ -65,10 +65,10 @@ def begin_run(
     ``recover``: chains whose files are damaged are drawn again. ``force``: a checkpoint of other code is gone on with.
     ``level``: of warnings, how far above this the user's call is.
     """
-    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight, "fuse": fuse}
+    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight}
     check_kinds(progressbar, executor, checkpoint, store, **flags)
     kernel, initvals, usual, learned = checked(
-        model, kernel, draws, tune, chains, cores, "numba", max_seconds, init, initvals, warmup, generate
+        model, kernel, draws, tune, chains, cores, max_seconds, init, initvals, warmup, generate
     )
     if store is not None and generate not in (None, False):
         raise ValueError(
@@ -182,7 +182,6 @@ def checked(
     tune: int,
     chains: int,
     cores: int | None,
-    backend: str,
     max_seconds: float | None,
     init: str,
     initvals: Any,
@@ -194,7 +193,7 @@ def checked(
     Raises what :func:`refhmc.sample` does before anything else is done.
     """
     kernel = kernel_for(model, kernel)
-    check_arguments(model, kernel, draws, tune, chains, cores, backend, max_seconds)
+    check_arguments(model, kernel, draws, tune, chains, cores, max_seconds)
     check_init(init, model)
     chosen(model, generate)
     learned = None

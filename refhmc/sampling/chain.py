@@ -58,9 +58,9 @@ def reset_counters(counters: Any, status: Any, control: Any) -> None:
     """Before a transition: what came before it, a search for a step size, goes into the run's counts."""
     control.gradients += counters.gradients
     control.metrics += counters.metrics
-    control.traces += counters.traces
+    control.contractions += counters.contractions
     control.densities += counters.densities
-    counters.iterations = counters.gradients = counters.metrics = counters.traces = 0
+    counters.iterations = counters.gradients = counters.metrics = counters.contractions = 0
     counters.fields = counters.densities = 0
     status.failure = 0
     status.residual = status.reversal_error = 0.0
@@ -76,7 +76,7 @@ def record_counters(counters: Any, status: Any, stats: Any, control: Any) -> Non
     stats.metric_cond = status.condition
     stats.n_gradient_evaluations = counters.gradients
     stats.n_metric_evaluations = counters.metrics
-    stats.n_trace_evaluations = counters.traces
+    stats.n_contraction_evaluations = counters.contractions
     reset_counters(counters, status, control)
 
 

@@ -1,4 +1,4 @@
-"""What follows from draws: the groups of a model's ``generated`` (:class:`refhmc.Generated`), made after sampling.
+"""What follows from draws: the groups of a model's ``generated`` (:class:`refhmc.GeneratedQuantities`), made after sampling.
 
 Chain k's random numbers come from PCG64(SeedSequence(entropy, spawn_key=(k, s))), s = 1 for the posterior predictive draws, 2
 for those of the prior, 3 for their predictive ones, both of one chain, k = 0. They are not the stream of the chain's draws,
@@ -21,13 +21,13 @@ from refhmc.core.arviz import dataset, with_groups
 from refhmc.core.named_axes import PREDICTED, SAMPLES, check_axes, check_storable
 from refhmc.errors import ModelError, ModelWarning, SamplingWarning
 from refhmc.models.base import Model
-from refhmc.models.generated import CLOSE, COMPARED, Generated
+from refhmc.models.generated import CLOSE, COMPARED, GeneratedQuantities
 from refhmc.sampling.arguments import entropy_of
 from refhmc.sampling.chain_run import chain_generator
 from refhmc.sampling.progress import Counter
 from refhmc.sampling.result import Group, Result
 
-GROUPS = Generated._fields[:4]
+GROUPS = GeneratedQuantities._fields[:4]
 STREAMS = {"posterior_predictive": 1, "prior": 2, "prior_predictive": 3}
 OF_ONE_CHAIN = ("prior", "prior_predictive")
 ROOM = 2**30  # bytes of what ``sample`` makes without being asked for it

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refhmc.backends import Arrays, CuPy
 from refhmc.batch.backends import describe, error_of_device, memory_there, namespace_of, to_host
 from refhmc.batch.chains import copied
 from refhmc.batch.draw import NOT_OF_A_DRAW, TRANSITIONS, Options, Run, Stopped, fit, random_starts, uniform_starts
@@ -18,7 +19,7 @@ from refhmc.core.sample_stats import FLAGS
 from refhmc.errors import (
     DiscontinuityWarning,
     GradientError,
-    MissingTextError,
+    MissingArrayImplementationError,
     ModelError,
     PrecisionWarning,
     SamplingError,
@@ -70,24 +71,22 @@ def sample_many(
     chains: int,
     entropy: int,
     initvals: Any,
-    backend: str,
-    shared_step_size: bool,
-    streamed: bool,
+    backend: Arrays,
     save_warmup: bool,
     preflight: bool,
     display: Any,
     max_seconds: float | None,
     generate: Any,
 ) -> tuple[Result, list[Warning]]:
-    """The result, and what to warn of. Raises what :func:`refhmc.sample` does, DeviceError, and MissingTextError on a GPU for a
+    """The result, and what to warn of. Raises what :func:`refhmc.sample` does, DeviceError, and MissingArrayImplementationError on a GPU for a
     model without a text on arrays."""
-    xp = namespace_of(backend)
+    xp = namespace_of(backend.name)
     check_kernel_of_many(kernel)
     kernel = with_metric_of_many(kernel)
     with device_errors():
-        text = text_of(model, xp, streamed)
+        text = text_of(model, xp, isinstance(backend, CuPy) and backend.streamed)
     of_warmup = tune if save_warmup else 0
-    check_memory_of_many(model, kernel, draws, of_warmup, chains, backend)
+    check_memory_of_many(model, kernel, draws, of_warmup, chains, backend.name)
     plan = make_plan(model, kernel, tune)
     with np.errstate(all="ignore"), device_errors():
         starts = starts_of(model, kernel, text, plan, initvals, chains, entropy, xp)
@@ -96,7 +95,7 @@ def sample_many(
         check_variables(model, first)
         groups = check_groups(model, first, generate, chains, draws)
         values = bytes_of_values(model.constrain(first))
-        check_memory_of_many(model, kernel, draws, of_warmup, chains, backend, values, groups)
+        check_memory_of_many(model, kernel, draws, of_warmup, chains, backend.name, values, groups)
         imprecise = check_gradient(model, first) if preflight else None
         if preflight:
             check_derivatives(plan, first)
@@ -105,7 +104,8 @@ def sample_many(
     to_say: list[Warning] = [] if imprecise is None else [PrecisionWarning(imprecise)]
     jumps = discontinuity.declared(model, kernel, first)
     result = begun(model, kernel, entropy, draws, tune, preflight)
-    result.attributes.update(backend=backend, device=describe(backend), shared_step_size=shared_step_size, fused=False)
+    result.attributes.update(backend=backend.name, device=describe(backend.name), fused=False)
+    result.attributes["shared_step_size"] = backend.shared_step_size
     stopped_by, refused = "", None
     progress = Progress(chains, tune, tune + draws, chains)
 
@@ -126,7 +126,7 @@ def sample_many(
             stopped_by = "time"
         return bool(stopped_by)
 
-    options = Options(int(draws), int(tune), shared_step_size, bool(save_warmup), watch)
+    options = Options(int(draws), int(tune), backend.shared_step_size, bool(save_warmup), watch)
     run: Run | None = None
     after_warmup = np.full((chains, model.dim), np.nan)
     logs = [each.core.begin_failures() for each in (model, *getattr(model, "parts", ()))]
@@ -227,7 +227,7 @@ def text_of(model: Model, xp: Any, streamed: bool = False) -> Any:
         if isinstance(model, SplitModel):
             return model.on_arrays(xp, streamed=True)
         raise ValueError(f"streamed=True goes with a split model, and {model.name!r} is none: give model.split(M)")
-    except MissingTextError:
+    except MissingArrayImplementationError:
         if xp is not np:
             raise
         return ModelOnArrays(model)
@@ -252,7 +252,7 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     M = np.random.default_rng(20261123).standard_normal((*at.shape, model.dim))
     for name in plan.blocks[0].dynamics.metric.reads:
         if name is not None and hasattr(compiled, name):
-            more = (M,) if "trace" in name else ()
+            more = (M,) if "hessian_contraction" in name else ()
             found[name] = getattr(text, name)(copied(q), *(batched.namespace(q).asarray(x) for x in more))
             wanted[name] = getattr(compiled, name)(at, *more)
     for what, theirs in found.items():

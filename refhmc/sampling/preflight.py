@@ -7,7 +7,7 @@ A tensor is held through a scalar, with a vector v and a symmetric matrix M draw
     F = v . gradient      D = hessian v               (the Fisher metric is an expectation: nothing to hold it against)
     F = M : G             D = trace(q, M),            G the Hessian or the Fisher metric
 
-What is called is what the compiled kernel calls: a ``trace`` made from ``third_derivative`` shows the faults of that.
+What is called is what the compiled kernel calls: a ``hessian_contraction`` made from ``third_derivative`` shows the faults of that.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def rounded_to_single(values: Any) -> bool:
 def _check_metric(s: _Subject, metric: Any) -> None:
     """What a metric that depends on the position reads."""
     assert s.pointers is not None
-    model, (data, _, matrix, trace, _) = s.model, s.pointers
+    model, (data, _, matrix, hessian_contraction, _) = s.model, s.pointers
     diagonal = model.has_diagonals and getattr(metric, "reads_diagonals", False)
     of, contraction = metric.reads
     if contraction is not None and model._functions[contraction] is None:
@@ -207,7 +207,9 @@ def _check_metric(s: _Subject, metric: Any) -> None:
         return float(G.sum()), float(np.abs(G).sum())
 
     def traced(q: np.ndarray) -> np.ndarray:
-        return _or_nan(lambda: _filled(trace, q.copy(), data, M.copy(), out=np.zeros(model.dim))) * np.ones(model.dim)
+        return _or_nan(
+            lambda: _filled(hessian_contraction, q.copy(), data, M.copy(), out=np.zeros(model.dim))
+        ) * np.ones(model.dim)
 
     def along_v(q: np.ndarray) -> tuple[float, float]:
         terms = v * s.gradient(q)

@@ -27,7 +27,7 @@ class Result:
     ``groups[group][name]`` is an array (chain, draw, ...): groups ``posterior`` (constrained values), ``sample_stats``
     (:mod:`refhmc.core.sample_stats`), ``unconstrained_posterior`` (the position ``q``), and with ``save_warmup=True`` the
     same three with the prefix ``warmup_``. ``posterior`` is empty where ``constrain`` raised: ``model.constrain(result.draws)``
-    can be tried again. Those of the model's ``generated`` (:class:`refhmc.Generated`) are beside them, ``observed_data`` and
+    can be tried again. Those of the model's ``generated`` (:class:`refhmc.GeneratedQuantities`) are beside them, ``observed_data`` and
     ``constant_data`` without chains and draws, ``prior`` and ``prior_predictive`` with one chain. :func:`refhmc.predict` adds
     ``predictions`` and ``posterior_predictive``. ``attributes`` holds how the run was made, ``warnings`` what deserves a look.
     ``dims`` and ``coords``: names of the variables' axes and labels along them, as the model has them.

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from refhmc.backends import Arrays, Numba, with_old_options
 from refhmc.models.base import Model
 from refhmc.sampling.arguments import check_kinds, check_options, entropy_of, seconds_of
 from refhmc.sampling.assembly import with_partial
@@ -37,15 +38,12 @@ def sample(
     progressbar: bool | Callable[[ProgressReport], None] = True,
     save_warmup: bool = False,
     executor: Any = None,
-    backend: str = "numba",
+    backend: str | Numba | Arrays = "numba",
     checkpoint: Any = None,
     store: Any = None,
     max_seconds: float | None = None,
     raw: bool = False,
     preflight: bool = True,
-    fuse: bool = False,
-    shared_step_size: bool | None = None,
-    streamed: bool = False,
     warmup: Any = None,
     generate: Any = None,
     **unknown: Any,
@@ -104,7 +102,7 @@ def sample(
         them to warm-up, and where that ended if there are no ``initvals``; with ``tune=0`` they are used as they are. A step
         size belongs to its metric: ValueError where the kernel's is another.
     generate : which groups to make after sampling, of those that the model's ``generated`` has
-        (:class:`refhmc.Generated`): None, all that fit into 1 GiB, with a warning that names the others; True, all; False,
+        (:class:`refhmc.GeneratedQuantities`): None, all that fit into 1 GiB, with a warning that names the others; True, all; False,
         none; or names, "log_likelihood". Slow ones show progress, and Ctrl-C leaves out what is not finished.
         :func:`refhmc.generate` makes them later.
     fuse : compile the kernel for this model, integrator and metric (:mod:`refhmc.dynamics.fuse`): 5 to 40 seconds, once, then
@@ -127,11 +125,9 @@ def sample(
     Whatever is raised after the first draw, also by ``constrain``, ArviZ, the progress callback, a warning that is an error or
     a second Ctrl-C, has what was drawn as a :class:`refhmc.Result` in its attribute ``partial``.
     """
+    backend = with_old_options(backend, unknown)
     refuse_unknown(unknown, sample)
-    if backend == "numba":
-        check_kinds(True, None, None, None, streamed=streamed)
-        of_many = {"shared_step_size": shared_step_size, "streamed": streamed or None}
-        check_options(of_many, "backend='arrays' or 'cupy'", backend)
+    if isinstance(backend, Numba):
         run = begin_run(
             model,
             kernel,
@@ -150,22 +146,20 @@ def sample(
             max_seconds=max_seconds,
             raw=raw,
             preflight=preflight,
-            fuse=fuse,
+            fuse=backend.fuse,
             warmup=warmup,
             generate=generate,
         )
         return run._wait()
-    shared = True if shared_step_size is None else shared_step_size
-    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight, "fuse": fuse, "streamed": streamed}
-    flags["shared_step_size"] = shared
+    flags = {"save_warmup": save_warmup, "raw": raw, "preflight": preflight}
     check_kinds(progressbar, executor, checkpoint, store, **flags)
     kernel, initvals, usual, learned = checked(
-        model, kernel, draws, tune, chains, cores, backend, max_seconds, init, initvals, warmup, generate
+        model, kernel, draws, tune, chains, cores, max_seconds, init, initvals, warmup, generate
     )
-    of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store, "fuse": fuse or None}
+    of_the_core = {"cores": cores, "executor": executor, "checkpoint": checkpoint, "store": store}
     of_the_core["warmup"] = learned  # a result; "stan" is a matter of the kernel's metric
     of_the_core["init='pathfinder'"] = init == "pathfinder" or None
-    check_options(of_the_core, "backend='numba' only", backend)
+    check_options(of_the_core, backend.name)
     display = make_display(progressbar)
     with contextlib.closing(display):
         result, to_say = sample_many(
@@ -177,8 +171,6 @@ def sample(
             entropy=entropy_of(random_seed),
             initvals=initvals,
             backend=backend,
-            shared_step_size=bool(shared),
-            streamed=streamed,
             save_warmup=save_warmup,
             preflight=preflight,
             display=display,
@@ -200,9 +192,6 @@ def sample(
         raise carrier from error
 
 
-OF_MANY = ("backend", "shared_step_size", "streamed")
-
-
 def start(model: Model, kernel: Any = None, **options: Any) -> Run:
     """Begin a run in the background.
 
@@ -218,10 +207,8 @@ def start(model: Model, kernel: Any = None, **options: Any) -> Run:
     """
     parameters = inspect.signature(sample).parameters
     known = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    backend = with_old_options(options.pop("backend", known.pop("backend")), options)
     refuse_unknown({name: value for name, value in options.items() if name not in known}, sample)
-    for name in OF_MANY:
-        if options.get(name, known[name]) != known[name]:
-            raise ValueError(f"{name}={options[name]!r} is of refhmc.sample: start draws with backend='numba'")
-        del known[name]
-    given = {name: options[name] for name in known if name in options}
-    return begin_run(model, kernel, **{**known, **given}, level=3)._begin_drawing()
+    if not isinstance(backend, Numba):
+        raise ValueError(f"backend must be 'numba' in refhmc.start; got {backend.name!r}. Use refhmc.sample.")
+    return begin_run(model, kernel, **{**known, **options}, fuse=backend.fuse, level=3)._begin_drawing()

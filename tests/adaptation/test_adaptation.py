@@ -378,7 +378,7 @@ def test_a_search_without_end_keeps_the_start():
 GRADIENTS_TOO = refhmc.metrics.Diagonal(learn_from="draws and gradients")
 KERNELS = {
     "nuts-diagonal": refhmc.NUTS(metric=refhmc.metrics.Diagonal()),
-    "stan": refhmc.NUTS(metric=refhmc.metrics.Diagonal(learn_from="draws as Stan")),
+    "stan": refhmc.NUTS(metric=refhmc.metrics.Diagonal(regularization="stan")),
     "nuts-gradients": refhmc.NUTS(metric=GRADIENTS_TOO),
     "nuts-dense": refhmc.NUTS(metric=refhmc.metrics.Dense()),
     "hmc-diagonal": refhmc.HMC(n_steps=4, metric=refhmc.metrics.Diagonal()),

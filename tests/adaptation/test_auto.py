@@ -450,7 +450,7 @@ def test_what_cannot_be_taken_over_is_said(learned):
 @pytest.mark.parametrize("metric", [None, Diagonal(), Dense(), Identity(), LowRank()])
 def test_stans_warm_up_by_name(metric):
     """It is that of the metric which learns as Stan does; one that learns nothing, or from gradients, stays."""
-    named = {Diagonal: Diagonal(learn_from="draws as Stan"), Dense: Dense(learn_from="draws as Stan")}
+    named = {Diagonal: Diagonal(regularization="stan"), Dense: Dense(regularization="stan")}
     same = named.get(Diagonal if metric is None else type(metric), metric)
     model, options = refhmc.models.EightSchools(), {"random_seed": 4, "draws": 100, "tune": 200, **QUIET}
     one = refhmc.sample(model, refhmc.NUTS(metric=metric), warmup="stan", **options)
@@ -460,8 +460,8 @@ def test_stans_warm_up_by_name(metric):
 
 def test_stans_warm_up_in_blocks_and_for_jumps():
     gibbs = as_stan(refhmc.Gibbs({"v": refhmc.NUTS(), "x": refhmc.HMC(n_steps=2, metric=Dense())}))
-    assert [each.metric.learn_from for each in gibbs.blocks.values()] == ["draws as Stan"] * 2
-    assert as_stan(refhmc.DHMC()).metric.learn_from == "draws as Stan"
+    assert [each.metric.regularization for each in gibbs.blocks.values()] == ["stan"] * 2
+    assert as_stan(refhmc.DHMC()).metric.regularization == "stan"
     from_gradients = refhmc.NUTS(metric=Dense(learn_from="draws and gradients"))
     assert as_stan(from_gradients) == from_gradients
 

@@ -35,7 +35,7 @@ def starts_of(model, n, spread=0.1):
 def test_transition_for_transition(name):
     """The textbook's end, and the compiled kernel's statistics (to the rounding of changes added up)."""
     model, kernel = CASES[name]
-    H = refhmc.arrays.discontinuous_hamiltonian(model, kernel.metric)
+    H = refhmc.array_api.discontinuous_hamiltonian(model, kernel.metric)
     starts = starts_of(model, N)
     draws, stats = made(*chains_at(model, kernel, starts, ENTROPY), T)
     options = {key: getattr(kernel, key) for key in ("step_size", "n_steps", "step_jitter", "length_jitter")}
@@ -44,7 +44,7 @@ def test_transition_for_transition(name):
         for t in range(T):
             z = normals_of_numpy(ENTROPY, k, t, Purpose.MOMENTUM, model.dim)
             u = numbers_of_numpy(ENTROPY, k, t, Purpose.KERNEL, 200)
-            move = refhmc.arrays.dhmc(H, q, H.draw_momentum(q, z), u, **options)
+            move = refhmc.array_api.dhmc(H, q, H.draw_momentum(q, z), u, **options)
             assert np.abs(draws[k, t] - move.q).max() <= 1e-12 * (1 + np.abs(q).max()), (k, t)
             assert stats["n_steps"][k, t] == move.n_steps
             core = refhmc.transition(model, kernel, q, normals=z, uniforms=u)
@@ -176,7 +176,7 @@ def assert_adapted(many, shared):
 def test_sample_adapts_steps_and_jumps(shared):
     """To the targets of acceptance and of the no-flip rate."""
     many = refhmc.sample(
-        switch(), chains=40, backend="arrays", shared_step_size=shared, **{**LONG, "draws": 50, "tune": 100}
+        switch(), chains=40, backend=refhmc.Arrays(shared_step_size=shared), **{**LONG, "draws": 50, "tune": 100}
     )
     assert_adapted(many, shared)
 
@@ -187,7 +187,7 @@ def test_sample_adapts_steps_and_jumps(shared):
 def test_an_adapted_run_has_the_means(name, shared):
     """The means of 40 independent chains against the compiled kernel's, or the truth, by t-tests: two or three, at 1e-5."""
     model = refhmc.models.ChangePoint() if name == "change point" else switch()
-    many = refhmc.sample(model, chains=40, backend="arrays", shared_step_size=shared, **LONG)
+    many = refhmc.sample(model, chains=40, backend=refhmc.Arrays(shared_step_size=shared), **LONG)
     assert_adapted(many, shared)
     means = many.draws.mean(axis=1)
     if name == "switch":

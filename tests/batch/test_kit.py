@@ -1,4 +1,4 @@
-"""The conformance kit on the kernels of many chains, by way of ``refhmc.arrays.transitions``; and on faults planted in them."""
+"""The conformance kit on the kernels of many chains, by way of ``refhmc.array_api.transitions``; and on faults planted in them."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ def kernel_of(model, kernel, k):
     def move(rng, q):
         normals, uniforms = rng.standard_normal(q.shape), rng.random((len(q), k))
         with np.errstate(all="ignore"):
-            return refhmc.arrays.transitions(model, kernel, q, normals, uniforms).q
+            return refhmc.array_api.transitions(model, kernel, q, normals, uniforms).q
 
     return move
 
@@ -167,7 +167,7 @@ def test_orbit(depth, most):
     def run(q, p, tape):
         beside = np.stack([np.full(3, np.nan), q, np.full(3, 4.0)])
         with np.errstate(all="ignore"):
-            end = refhmc.arrays.transitions(FUNNEL, kernel, beside, np.tile(p, (3, 1)), np.tile(tape[:most], (3, 1)))
+            end = refhmc.array_api.transitions(FUNNEL, kernel, beside, np.tile(p, (3, 1)), np.tile(tape[:most], (3, 1)))
         return end.q[1], end.probabilities[1, : int(end.uniforms_used[1])]
 
     def leap(q, p, eps):
@@ -188,7 +188,7 @@ def test_what_is_recorded_is_what_the_compiled_kernel_does():
     rng = np.random.default_rng(3)
     q, normals, uniforms = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), rng.random((6, 70))
     for kernel in (JITTERED, NUTS(step_size=0.3, max_treedepth=5, metric=Identity())):
-        moved = refhmc.arrays.transitions(FUNNEL, kernel, q, normals, uniforms)
+        moved = refhmc.array_api.transitions(FUNNEL, kernel, q, normals, uniforms)
         for k in range(6):
             core = refhmc.transition(FUNNEL, kernel, q[k], normals=normals[k], uniforms=uniforms[k])
             assert moved.uniforms_used[k] == core.uniforms_used
@@ -202,10 +202,10 @@ def test_what_is_recorded_is_what_the_compiled_kernel_does():
 def test_what_cannot_be_is_said():
     q, u = np.zeros((2, 3)), np.full((2, 1), 0.5)
     with pytest.raises(TypeError, match="many chains have HMC, NUTS, DHMC"):
-        refhmc.arrays.transitions(FUNNEL, refhmc.SGLD(step_size=0.1), q, q, u)
+        refhmc.array_api.transitions(FUNNEL, refhmc.SGLD(step_size=0.1), q, q, u)
     with pytest.raises(ValueError, match="give HMC a step_size"):
-        refhmc.arrays.transitions(FUNNEL, HMC(), q, q, u)
+        refhmc.array_api.transitions(FUNNEL, HMC(), q, q, u)
     with pytest.raises(ValueError, match=r"asks for \d+ uniforms, and there are 1"):
-        refhmc.arrays.transitions(FUNNEL, NUTS(step_size=0.1), q, q + 1, u)
+        refhmc.array_api.transitions(FUNNEL, NUTS(step_size=0.1), q, q + 1, u)
     with pytest.raises(refhmc.errors.ShapeError, match="expected"):
-        refhmc.arrays.transitions(FUNNEL, JITTERED, q[0], q[0], u)
+        refhmc.array_api.transitions(FUNNEL, JITTERED, q[0], q[0], u)

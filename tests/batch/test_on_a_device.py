@@ -9,7 +9,7 @@ import pytest
 import refhmc
 from refhmc import DHMC, HMC, NUTS
 from refhmc.batch import draw, steps
-from refhmc.errors import DeviceError, MissingTextError
+from refhmc.errors import DeviceError, MissingArrayImplementationError
 from refhmc.integrators import ExplicitTao, GeneralizedLeapfrog, ProjectedTao, RandomizedSplit, SymmetricSplit
 from refhmc.metrics import Dense, Diagonal, Fisher, SoftAbs, Tridiagonal
 from refhmc.numerics import batched
@@ -25,7 +25,7 @@ X, Y = RNG.normal(size=(30, 3)), RNG.integers(0, 2, 30)
 LOGISTIC = refhmc.models.LogisticRegression(X, Y)
 
 
-class Stairs(refhmc.arrays.TextOnArrays):
+class Stairs(refhmc.array_api.TextOnArrays):
     """L = -x^2/2 - |floor y|, which jumps in y."""
 
     dim, discontinuous = 2, (1,)
@@ -215,7 +215,7 @@ def test_there_is_no_driver(sample, device):
 def test_a_model_without_a_text_is_refused_by_name(sample, device):
     mine = refhmc.Model(1, lambda q, d: -0.5 * q[0] ** 2, lambda q, d: -q, name="mine")
     for model in (mine, refhmc.models.GARCH()):
-        with pytest.raises(MissingTextError, match=f"{model.name}.*Funnel"):
+        with pytest.raises(MissingArrayImplementationError, match=f"{model.name}.*Funnel"):
             sample(model, HMC(n_steps=2), **RUN, backend="cupy")
         sample(model, HMC(n_steps=2, step_size=0.01), **{**RUN, "tune": 0}, backend="arrays")
 

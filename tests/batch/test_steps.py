@@ -102,8 +102,8 @@ def test_each_row_goes_through_the_parts_in_its_own_order(name):
     rng, model = np.random.default_rng(8), split(4)
     q, p = rng.normal(size=(2, 12, model.dim))
     orders, eps = np.array([rng.permutation(4) for _ in range(12)]), 0.2 * rng.choice([-1, 1], 12)
-    H = refhmc.arrays.hamiltonian(model, refhmc.metrics.Identity(), xp)
-    there = refhmc.arrays.randomized_split(H, *map(xp.asarray, (q, p, eps[:, None], orders)))
+    H = refhmc.array_api.hamiltonian(model, refhmc.metrics.Identity(), xp)
+    there = refhmc.array_api.randomized_split(H, *map(xp.asarray, (q, p, eps[:, None], orders)))
     for k, order in enumerate(orders):
         compiled = refhmc.Hamiltonian(model, refhmc.metrics.Identity())
         one = RandomizedSplit(one_order=tuple(int(m) for m in order))

@@ -24,7 +24,7 @@ def test_draws_are_the_same_and_data_are_sent_again(monkeypatch):
     sent = {}
     for streamed in (False, True):
         fake_device.count.clear()
-        there = refhmc.sample(split, KERNEL, backend="cupy", streamed=streamed, **OPTIONS)
+        there = refhmc.sample(split, KERNEL, backend=refhmc.CuPy(streamed=streamed), **OPTIONS)
         sent[streamed] = fake_device.count["to_device"]
         assert np.array_equal(there.draws, here.draws)
     # The array of the rows for each of 2 M - 2 evaluations in 6 x 4 steps, and for the energies.
@@ -50,7 +50,7 @@ def streamed_run(monkeypatch, integrator=None):
     kernel = KERNEL if integrator is None else refhmc.HMC(step_size=0.1, n_steps=4, integrator=integrator)
     here = refhmc.sample(MODEL.split(4), kernel, backend="arrays", **OPTIONS)
     fake_device.install(monkeypatch)
-    there = refhmc.sample(MODEL.split(4), kernel, backend="cupy", streamed=True, **OPTIONS)
+    there = refhmc.sample(MODEL.split(4), kernel, backend=refhmc.CuPy(streamed=True), **OPTIONS)
     return here.draws, there.draws, fake_device.count
 
 
@@ -90,5 +90,5 @@ def test_the_system_has_no_more_page_locked_memory(monkeypatch):
 
 
 def test_a_model_that_is_whole_is_refused():
-    with pytest.raises(ValueError, match=r"streamed=True goes with a split model.*split\(M\)"):
-        refhmc.sample(MODEL, KERNEL, backend="arrays", streamed=True, **OPTIONS)
+    with pytest.raises(ValueError, match=r"streamed.*split\(M\)"):
+        refhmc.sample(MODEL, KERNEL, backend=refhmc.CuPy(streamed=True), **OPTIONS)

@@ -34,7 +34,7 @@ FREE = {"reversibility_check": False}  # the textbook's steps do not try the way
 
 def textbook(model, kernel, q, chain, t):
     """One transition by :mod:`refhmc.kernels` on arrays from q, with the numbers of chain and transition."""
-    H = refhmc.arrays.hamiltonian(model, kernel.metric)
+    H = refhmc.array_api.hamiltonian(model, kernel.metric)
     p = H.draw_momentum(q, normals_of_numpy(ENTROPY, chain, t, Purpose.MOMENTUM, len(q)))
     u = numbers_of_numpy(ENTROPY, chain, t, Purpose.KERNEL, 3000)
     integrator = kernel.integrator
@@ -44,10 +44,10 @@ def textbook(model, kernel, q, chain, t):
         step, u = partial(step, order=batched.random_order(range(M), u[: M - 1])), u[M - 1 :]
     if kernel.name == "nuts":
         depth = kernel.max_treedepth
-        return refhmc.arrays.nuts(H, step, q, p, u, step_size=kernel.step_size, max_treedepth=depth, copies=copies)
+        return refhmc.array_api.nuts(H, step, q, p, u, step_size=kernel.step_size, max_treedepth=depth, copies=copies)
     jitters = {"step_jitter": kernel.step_jitter, "length_jitter": kernel.length_jitter or 0.0}
     n = kernel.n_steps or kernel.trajectory_length / kernel.step_size
-    return refhmc.arrays.hmc(H, step, q, p, u, step_size=kernel.step_size, n_steps=n, copies=copies, **jitters)
+    return refhmc.array_api.hmc(H, step, q, p, u, step_size=kernel.step_size, n_steps=n, copies=copies, **jitters)
 
 
 LEAPFROG = refhmc.integrators.Leapfrog()
@@ -110,8 +110,8 @@ def test_the_default_projection_accepts_as_the_compiled_one():
     q = box[rng.choice(len(box), 300, p=weights / weights.sum())]
     normals, uniforms = rng.normal(size=q.shape), rng.random((300, 20))
     with np.errstate(all="ignore"):
-        stats = refhmc.arrays.transitions(BANANA, kernel, q, normals, uniforms).stats
-        p = refhmc.arrays.hamiltonian(BANANA, kernel.metric).draw_momentum(q, normals)
+        stats = refhmc.array_api.transitions(BANANA, kernel, q, normals, uniforms).stats
+        p = refhmc.array_api.hamiltonian(BANANA, kernel.metric).draw_momentum(q, normals)
     H, accepted = refhmc.Hamiltonian(BANANA, kernel.metric), np.zeros(300)
     for k in range(300):
         path = refhmc.integrate(H, integrator, q[k], p[k], step_size=0.1, n_steps=5)
@@ -206,7 +206,7 @@ def test_a_composition_ends_at_the_first_part_without_an_energy(base):
     kernel = HMC(step_size=0.8, n_steps=1, metric=metric, integrator=Yoshida(base))
     q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
     with np.errstate(all="ignore"):
-        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms).stats
+        together = refhmc.array_api.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms).stats
     for k in range(60):
         alone = refhmc.transition(refhmc.models.Funnel(2), kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
         for name in {"outcome", "diverging", "solver_failed"} & together.keys():
@@ -226,10 +226,10 @@ def test_the_statistics_of_a_chain_are_its_own(name):
     q, normals = 3 * rng.standard_normal((n, model.dim)), rng.standard_normal((n, model.dim))
     uniforms = rng.random((n, 1))
     with np.errstate(all="ignore"):
-        together = refhmc.arrays.transitions(model, kernel, q, normals, uniforms).stats
+        together = refhmc.array_api.transitions(model, kernel, q, normals, uniforms).stats
         for k in range(n):
             row = slice(k, k + 1)
-            alone = refhmc.arrays.transitions(model, kernel, q[row], normals[row], uniforms[row]).stats
+            alone = refhmc.array_api.transitions(model, kernel, q[row], normals[row], uniforms[row]).stats
             for statistic, values in alone.items():
                 assert np.array_equal(values, together[statistic][row], equal_nan=True), statistic
 
@@ -265,7 +265,7 @@ def test_a_metric_that_is_indefinite_is_a_divergence(integrator):
     rng = np.random.default_rng(1)
     q, normals, uniforms = rng.uniform(-1, 1, (60, 2)), rng.standard_normal((60, 2)), rng.random((60, 1))
     with np.errstate(all="ignore"):
-        together = refhmc.arrays.transitions(ModelOnArrays(model), kernel, q, normals, uniforms).stats
+        together = refhmc.array_api.transitions(ModelOnArrays(model), kernel, q, normals, uniforms).stats
     for k in range(60):
         alone = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k]).stats
         for name in ("outcome", "diverging", "solver_failed"):
@@ -281,6 +281,6 @@ def test_a_solve_after_one_that_went_on_with_fewer_rows():
     )
     q, normals, uniforms = 3 * rng.standard_normal((60, 3)), rng.standard_normal((60, 3)), rng.random((60, 3))
     with np.errstate(all="ignore"):
-        together = refhmc.arrays.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms)
+        together = refhmc.array_api.transitions(refhmc.models.Funnel(2), kernel, q, normals, uniforms)
     assert np.sum(together.stats["solver_failed"]) > 0
     assert np.isfinite(together.q).all()

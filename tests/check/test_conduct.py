@@ -210,7 +210,7 @@ BUDGETED = {
     "orbit": lambda s, t: rc.orbit(s(tree), leap, logp, 2, eps=0.3, dim=2, seconds=t, seconds_per_call=None),
     "orbit-leap": lambda s, t: rc.orbit(tree, s(leap), s(logp), 2, eps=0.3, dim=2, seconds=t, seconds_per_call=None),
     "sampler": lambda s, t: rc.sampler(s(walk), "normal-2", seconds=t, seconds_per_call=None),
-    "model_and_sampler": lambda s, t: rc.model_and_sampler(
+    "sbc": lambda s, t: rc.sbc(
         CASES[-3].functions["prior"],
         s(CASES[-3].functions["simulate"]),
         s(CASES[-3].functions["fit"]),

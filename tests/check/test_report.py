@@ -112,7 +112,7 @@ def test_a_time_that_is_none_is_refused(seconds):
         lambda: rc.sampler(lambda rng, q: q, "normal-1", seconds=seconds),
         lambda: rc.transition(lambda draws, q: q, lambda q: 0.0, dim=1, seconds=seconds),
         lambda: rc.orbit(lambda draws, q, p: q, lambda q, p: (q, p), lambda q: 0.0, dim=1, eps=0.1, seconds=seconds),
-        lambda: rc.model_and_sampler(lambda rng: 0.0, lambda rng, t: t, lambda rng, y: [[y]], seconds=seconds),
+        lambda: rc.sbc(lambda rng: 0.0, lambda rng, t: t, lambda rng, y: [[y]], seconds=seconds),
     ):
         with pytest.raises(ValueError, match="seconds must be positive, or None"):
             call()

@@ -514,7 +514,7 @@ def fit(rng, y, *, shift=0.0, scale=1.0, blind=False, rho=0.0, n=60):
 
 
 def study(**more):
-    return rc.model_and_sampler(prior, simulate, lambda rng, y: fit(rng, y, **more), simulations=300, name="fit")
+    return rc.sbc(prior, simulate, lambda rng, y: fit(rng, y, **more), simulations=300, name="fit")
 
 
 @pytest.mark.parametrize("more", [{}, swept({"rho": -0.5}), swept({"rho": 0.5, "n": 100})])
@@ -553,9 +553,9 @@ def test_a_quantity_of_the_caller_is_ranked_and_a_fit_that_raises_is_a_row():
     def blind(rng, y):
         return rng.standard_normal((40, 2))
 
-    report = rc.model_and_sampler(prior, simulate, blind, simulations=120, quantities=log_likelihood)
+    report = rc.sbc(prior, simulate, blind, simulations=120, quantities=log_likelihood)
     assert "ranks that see the data" in failed(report)
-    report = rc.model_and_sampler(prior, simulate, lambda rng, y: 1 / 0, simulations=50)
+    report = rc.sbc(prior, simulate, lambda rng, y: 1 / 0, simulations=50)
     assert failed(report) == ["conduct of the fit"]
 
 
@@ -571,6 +571,6 @@ def test_too_few_simulations_are_no_pass():
     def simulate(rng, theta):
         return theta + rng.standard_normal(5)
 
-    report = rc.model_and_sampler(prior, simulate, wide, simulations=20)
+    report = rc.sbc(prior, simulate, wide, simulations=20)
     assert report.status == "INCONCLUSIVE"
     assert [row.status for row in report.rows if row.name.startswith("ranks")] == 2 * ["INCONCLUSIVE"]

@@ -506,10 +506,9 @@ def taken_by_sample(monkeypatch, *arguments):
 
 def test_every_argument_of_sample_has_an_option(monkeypatch):
     there = set(inspect.signature(refhmc.sample).parameters) - {"executor", "unknown"}  # an executor is an object
-    options = ["--checkpoint", "folder", "--save-warmup", "--no-preflight", "--backend", "arrays", "--own-step-sizes"]
+    options = ["--checkpoint", "folder", "--save-warmup", "--no-preflight", "--backend", "cupy", "--own-step-sizes"]
     options += [
         "--streamed",
-        "--fuse",
         "--init",
         "pathfinder",
         "--max-seconds",
@@ -519,8 +518,8 @@ def test_every_argument_of_sample_has_an_option(monkeypatch):
     ]
     taken = taken_by_sample(monkeypatch, "banana", *FEW, *options)
     assert set(taken) == there
-    wanted = {"preflight": False, "save_warmup": True, "backend": "arrays", "shared_step_size": False, "streamed": True}
-    wanted |= {"fuse": True, "init": "pathfinder", "max_seconds": 3.0, "draws": 30, "chains": 2, "random_seed": 1}
+    wanted = {"preflight": False, "save_warmup": True, "backend": refhmc.CuPy(shared_step_size=False, streamed=True)}
+    wanted |= {"init": "pathfinder", "max_seconds": 3.0, "draws": 30, "chains": 2, "random_seed": 1}
     wanted |= {"initvals": {"theta": [0.1, 0.2]}, "checkpoint": pathlib.Path("folder")}
     assert {key: taken[key] for key in wanted} == wanted
 

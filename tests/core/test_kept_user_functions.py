@@ -164,8 +164,8 @@ P = refhmc.Parameters(mu=refhmc.parameters.Real(), tau=refhmc.parameters.Positiv
 by_name = P.model(of_values, slopes, data=data)
 import sympy
 x = sympy.symbols("x")
-derived = refhmc.derive(-x**4 / 4 - x**2, name="quartic")
-values = [derived.log_density([0.5]), *derived.gradient([0.5]), *derived.trace([0.5], np.ones((1, 1)))]
+derived = refhmc.from_sympy(-x**4 / 4 - x**2, name="quartic")
+values = [derived.log_density([0.5]), *derived.gradient([0.5]), *derived.hessian_contraction([0.5], np.ones((1, 1)))]
 values += [hand.log_density([0.3]), *hand.gradient([0.3]), by_name.log_density([0.3, 0.1]), *by_name.gradient([0.3, 0.1])]
 try:
     hand.log_density([60.0])

@@ -161,7 +161,7 @@ def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
     def hessian(q):
         return np.array([[-1 - 0.6 * q[0], 0.0], [0.0, -1.0]])
 
-    def trace(q, M):
+    def hessian_contraction(q, M):
         return np.array([-0.6 * M[0, 0], 0.0])
 
     def gradient_into(q, out):
@@ -173,7 +173,9 @@ def test_a_model_without_data_needs_no_argument_for_them(in_python, in_place):
     def trace_into(q, M, out):
         out[0] = -0.6 * M[0, 0]
 
-    functions = (gradient_into, hessian_into, None, trace_into) if in_place else (gradient, hessian, None, trace)
+    functions = (
+        (gradient_into, hessian_into, None, trace_into) if in_place else (gradient, hessian, None, hessian_contraction)
+    )
     model = refhmc.Model(2, density, *functions, in_python=in_python)
     assert (model.runs_as_python is None) == (not in_python)
     check.model(model).assert_ok()
@@ -218,7 +220,10 @@ def test_data_that_no_function_takes_or_that_one_takes_alone_are_refused():
             {"gradient": lambda q: -q},
             r"gradient must take \(q, data\) or \(q, data, out\), as log_density takes \(q, data\)",
         ),
-        ({"trace": lambda q, data: -q}, r"trace must take \(q, data, M\) or \(q, data, M, out\).*; it takes 2"),
+        (
+            {"hessian_contraction": lambda q, data: -q},
+            r"hessian_contraction must take \(q, data, M\) or \(q, data, M, out\).*; it takes 2",
+        ),
         ({"value_and_gradient": lambda q, data: 0.0}, r"value_and_gradient must take \(q, data, out\)"),
         ({"log_density": lambda q, data, more: 0.0}, r"log_density must take \(q, data\); it takes 3"),
         ({"log_density": lambda q: 0.0, "gradient": lambda q, M, out: None}, r"gradient must take \(q\) or \(q, out\)"),

@@ -117,17 +117,17 @@ def test_derivatives_are_those_by_hand(model):
         assert model.log_density(q) == twin.log_density(q)
         np.testing.assert_array_equal(model.gradient(q), twin.gradient(q))
         np.testing.assert_allclose(model.hessian(q), twin.hessian(q), rtol=1e-14)
-        wanted = twin.trace(q, M)
-        np.testing.assert_allclose(model.trace(q, M), wanted, rtol=0, atol=1e-8 * abs(wanted).max())
-    assert model.approximate == {"trace": "by differences of the Hessian, to some 3e-11"}
+        wanted = twin.hessian_contraction(q, M)
+        np.testing.assert_allclose(model.hessian_contraction(q, M), wanted, rtol=0, atol=1e-8 * abs(wanted).max())
+    assert model.approximate == {"hessian_contraction": "by differences of the Hessian, to some 3e-11"}
 
 
 def test_a_hessian_of_differences_is_named_and_its_trace_has_wider_steps(library):
     made, twin = refhmc.from_bridgestan(ByDifferences(library)), refhmc.models.EightSchools(centered=True)
-    assert set(made.approximate) == {"trace", "hessian"}
+    assert set(made.approximate) == {"hessian_contraction", "hessian"}
     q, M = np.append(np.linspace(-3, 3, 9), 0.5), np.ones((10, 10))
-    wanted = twin.trace(q, M)
-    np.testing.assert_allclose(made.trace(q, M), wanted, rtol=0, atol=1e-5 * abs(wanted).max())
+    wanted = twin.hessian_contraction(q, M)
+    np.testing.assert_allclose(made.hessian_contraction(q, M), wanted, rtol=0, atol=1e-5 * abs(wanted).max())
 
 
 def test_names_values_and_their_way_back(model):
@@ -166,7 +166,9 @@ def test_chains_take_turns_and_what_stan_raises_is_a_divergence(model):
     start = np.append(np.zeros(9), 7.9)
     kernel = refhmc.HMC(step_size=1.5, n_steps=3)
     result = refhmc.sample(model, kernel, draws=20, tune=0, chains=4, cores=4, initvals=start, **ALONE)
-    assert result.attributes["approximate_derivatives"] == ["trace by differences of the Hessian, to some 3e-11"]
+    assert result.attributes["approximate_derivatives"] == [
+        "hessian_contraction by differences of the Hessian, to some 3e-11"
+    ]
     assert result.sample_stats["diverging"].any()
     assert "Stan: normal_lpdf: scale is too large" in str(result.warnings)
 
@@ -192,5 +194,10 @@ def test_stans_own_code(tmp_path):
     q, M = rng.normal(0, 2, 10), rng.standard_normal((10, 10))
     np.testing.assert_allclose(made.gradient(q), twin.gradient(q), rtol=1e-12)
     np.testing.assert_allclose(made.hessian(q), twin.hessian(q), rtol=0, atol=1e-12 * abs(twin.hessian(q)).max())
-    np.testing.assert_allclose(made.trace(q, M), twin.trace(q, M), rtol=0, atol=1e-8 * abs(twin.trace(q, M)).max())
+    np.testing.assert_allclose(
+        made.hessian_contraction(q, M),
+        twin.hessian_contraction(q, M),
+        rtol=0,
+        atol=1e-8 * abs(twin.hessian_contraction(q, M)).max(),
+    )
     assert made.constrain(q)["pairs"].tolist() == [[q[0], q[1]], [q[2], q[3]]]

@@ -45,7 +45,7 @@ def test_the_schools_derivatives_are_those_by_hand(log_tau):
     origin = np.zeros(10)
     change = model.log_density(q) - model.log_density(origin)
     np.testing.assert_allclose(change, ours.log_density(q) - ours.log_density(origin), rtol=1e-12)
-    for key, arguments in {"gradient": (), "hessian": (), "third_derivative": (), "trace": (M,)}.items():
+    for key, arguments in {"gradient": (), "hessian": (), "third_derivative": (), "hessian_contraction": (M,)}.items():
         by_hand = getattr(ours, key)(q, *arguments)
         theirs = getattr(model, key)(q, *arguments)
         np.testing.assert_allclose(theirs, by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
@@ -133,8 +133,8 @@ def test_a_numpyro_model_is_that_by_hand(numpyro):
     order = np.r_[2:10, 0:2]
     change = model.log_density(q) - model.log_density(np.zeros(10))
     np.testing.assert_allclose(change, ours.log_density(q[order]) - ours.log_density(np.zeros(10)), rtol=1e-12)
-    by_hand = ours.trace(q[order], M[np.ix_(order, order)])
-    np.testing.assert_allclose(model.trace(q, M)[order], by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
+    by_hand = ours.hessian_contraction(q[order], M[np.ix_(order, order)])
+    np.testing.assert_allclose(model.hessian_contraction(q, M)[order], by_hand, rtol=0, atol=1e-10 * abs(by_hand).max())
     values = model.constrain(rng.standard_normal((3, 10)))
     assert {name: value.shape for name, value in values.items()} == {
         "mu": (3,),

@@ -57,7 +57,7 @@ def test_the_same_model_by_name_is_the_same():
 def test_the_derived_text_is_the_one_shown():
     pytest.importorskip("sympy", reason="SymPy is not installed (extra sympy)")
     blocks = code_of(GUIDE + "derived.md")
-    made = next(block for block in blocks if "refhmc.derive(" in block).rpartition("print(")[0]
+    made = next(block for block in blocks if "refhmc.from_sympy(" in block).rpartition("print(")[0]
     shown = next(block for block in blocks if block.startswith("def hessian(q, data, out):"))
     names: dict = {"np": np, "refhmc": refhmc}
     exec(compile(made, "guide", "exec"), names)
@@ -189,6 +189,6 @@ def test_where_to_read_names_texts_that_are_there():
 def test_the_example_on_arrays_runs():
     blocks = code_of(GUIDE + "where_to_read.md")
     names: dict = {"np": np, "refhmc": refhmc}
-    exec(compile(next(block for block in blocks if "refhmc.arrays" in block), "guide", "exec"), names)
+    exec(compile(next(block for block in blocks if "refhmc.array_api" in block), "guide", "exec"), names)
     assert names["q"].shape == names["p"].shape == (100, 4)
     assert np.isfinite(names["q"]).all()

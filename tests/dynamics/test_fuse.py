@@ -49,7 +49,7 @@ def cauchy(scale=2.0, log_density=cauchy_log_density):
 
 
 def draws(model, kernel, fuse, n=200, tune=0):
-    return refhmc.sample(model, kernel, draws=n, tune=tune, fuse=fuse, **SILENT)
+    return refhmc.sample(model, kernel, draws=n, tune=tune, backend=refhmc.Numba(fuse=fuse), **SILENT)
 
 
 def regression():
@@ -134,7 +134,7 @@ def test_chains_in_an_executor_are_fused_too():
                 refhmc.HMC(n_steps=5),
                 draws=50,
                 tune=50,
-                fuse=True,
+                backend=refhmc.Numba(fuse=True),
                 executor=executor,
                 **SILENT | {"chains": 2},
             )
@@ -153,7 +153,7 @@ sys.path.insert(0, {folder!r})
 found = []
 for name in {names!r}:
     result = refhmc.sample(importlib.import_module(name).model, refhmc.HMC(step_size=0.4, n_steps=4), draws=50, tune=0,
-                           fuse=True, chains=1, random_seed=1, raw=True, progressbar=False)
+                           backend=refhmc.Numba(fuse=True), chains=1, random_seed=1, raw=True, progressbar=False)
     found.append(result.draws.tobytes().hex())
 print("RESULT", json.dumps([[c.from_cache for c in compiled.log if "fused" in c.title], found]))
 """
@@ -340,4 +340,6 @@ def test_a_checkpoint_is_of_one_binding(tmp_path):
     kernel = refhmc.HMC(step_size=0.4, n_steps=4)
     refhmc.sample(cauchy(), kernel, draws=20, tune=0, checkpoint=tmp_path, **SILENT)
     with pytest.raises(CheckpointError, match="fuse: here True, there False"):
-        refhmc.sample(cauchy(), kernel, draws=30, tune=0, checkpoint=tmp_path, fuse=True, **SILENT)
+        refhmc.sample(
+            cauchy(), kernel, draws=30, tune=0, checkpoint=tmp_path, backend=refhmc.Numba(fuse=True), **SILENT
+        )

@@ -303,9 +303,9 @@ CASES = [
     Case("randomness", {"kernel": walk, "H": logp}, lambda f: rc.randomness(f["kernel"], H=f["H"])),
     Case("adaptation", {"run": adaptive}, lambda f: rc.adaptation(f["run"])),
     Case(
-        "model_and_sampler",
+        "sbc",
         {"prior": prior, "simulate": simulate, "fit": fit, "quantities": quantities},
-        lambda f: rc.model_and_sampler(**f, simulations=60),
+        lambda f: rc.sbc(**f, simulations=60),
     ),
     Case("minibatch", {"gradient": batch_gradient, "full": full}, lambda f: rc.minibatch(**f, n=12, batch_size=4)),
     Case("minibatch", {"step": langevin}, lambda f: rc.minibatch(step=f["step"], precision=np.eye(2))),

@@ -44,7 +44,7 @@ def schools_hessian(values, data, out):
     out[TAU, MU] = out[MU, TAU]
 
 
-def schools_trace(values, data, M, out):
+def schools_contraction(values, data, M, out):
     mu, tau, theta = values
     out[MU] = 32 * M[MU, TAU] / tau**3
     out[TAU] = 16 * M[MU, MU] / tau**3 + M[TAU, TAU] * (4 * tau * (75 - tau**2) / (25 + tau**2) ** 3 - 16 / tau**3)
@@ -66,7 +66,7 @@ def schools_fisher(values, data, out):
         out[MU, k] = out[k, MU] = -1 / values.tau**2
 
 
-def schools_fisher_trace(values, data, M, out):
+def schools_fisher_contraction(values, data, M, out):
     total = 8 * M[MU, MU] + 16.5 * M[TAU, TAU]
     for k in range(THETA, THETA + 8):
         total += M[k, k] - 2 * M[MU, k]
@@ -74,7 +74,11 @@ def schools_fisher_trace(values, data, M, out):
 
 
 def eight_schools(**options):
-    further = {"trace": schools_trace, "fisher": schools_fisher, "fisher_trace": schools_fisher_trace}
+    further = {
+        "hessian_contraction": schools_contraction,
+        "fisher": schools_fisher,
+        "fisher_contraction": schools_fisher_contraction,
+    }
     functions = (schools_log_density, schools_gradient, schools_hessian)
     return schools.model(*functions, **further, data=(Y, SIGMA), name="schools by name", **options)
 
@@ -115,7 +119,7 @@ def laws_hessian(values, data):
     return out
 
 
-def laws_trace(values, data, M):
+def laws_contraction(values, data, M):
     w, along_L = np.zeros(3), np.zeros((3, 3))
     for k in range(3):
         w[k] = 2 * W[k] / values.w[k] ** 3 * M[at.w + k, at.w + k]
@@ -131,7 +135,7 @@ def laws_fisher(values, data, out):
             out[i, j] += values.w[0] * values.w[1] + values.L[1, 0] ** 2
 
 
-def laws_fisher_trace(values, data, M, out):
+def laws_fisher_contraction(values, data, M, out):
     diagonal = whole = by_index = 0.0
     for i in range(at.L + 9):
         diagonal += M[i, i]
@@ -148,5 +152,10 @@ def laws_fisher_trace(values, data, M, out):
 def one_of_each(**options):
     functions = (laws_log_density, laws_gradient, laws_hessian)
     return laws.model(
-        *functions, trace=laws_trace, fisher=laws_fisher, fisher_trace=laws_fisher_trace, name="one of each", **options
+        *functions,
+        hessian_contraction=laws_contraction,
+        fisher=laws_fisher,
+        fisher_contraction=laws_fisher_contraction,
+        name="one of each",
+        **options,
     )

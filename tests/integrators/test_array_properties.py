@@ -68,8 +68,8 @@ def made(name: str, alpha: float):
     if base.implicit:
         step = functools.partial(step, solve=SOLVE)
     if hasattr(integrator, "parts") and base is not integrator:
-        step = refhmc.arrays.composed(step, integrator.parts)
-    return refhmc.arrays.hamiltonian(MODELS[key], metric(alpha)), step
+        step = refhmc.array_api.composed(step, integrator.parts)
+    return refhmc.array_api.hamiltonian(MODELS[key], metric(alpha)), step
 
 
 def begun(H, name: str, seed: int, n: int) -> np.ndarray:

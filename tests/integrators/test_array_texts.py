@@ -121,7 +121,7 @@ def together(integrator, metric):
 def test_the_text_is_the_compiled_step(metric, name):
     model, seed = model_of(name), zlib.crc32(f"{metric} {name}".encode())
     metric = METRICS[metric](model.dim)
-    H, T = refhmc.Hamiltonian(model, metric), refhmc.arrays.hamiltonian(model, metric)
+    H, T = refhmc.Hamiltonian(model, metric), refhmc.array_api.hamiltonian(model, metric)
     q, p = starts(T, model, seed)
     for integrator in (each for each in INTEGRATORS.values() if together(each, metric)):
         eps = time_scale(H, q) / (50 if isinstance(getattr(integrator, "base", integrator), TAO) else 10)
@@ -169,7 +169,7 @@ def test_both_take_the_same_iterations(integrator, name, solver):
     model, integrator = model_of(name), INTEGRATORS[integrator]
     tolerance = 1e-8 if isinstance(integrator, TAO) else 1e-4
     integrator = dataclasses.replace(integrator, tolerance=tolerance, solver=solver)
-    H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.arrays.hamiltonian))
+    H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.array_api.hamiltonian))
     q, p = starts(T, model, 5)
     eps = time_scale(H, q) / (50 if isinstance(integrator, TAO) else 10)
     for k in range(CHAINS):
@@ -221,7 +221,7 @@ def test_an_accelerated_row_does_not_depend_on_its_neighbours():
 def test_a_chain_that_fails_waits_and_the_others_go_on():
     """Chains 0 and 2 take small steps; chain 1 one that its solve does not survive, of which the core says so, too."""
     model, metric = model_of("funnel-3"), SoftAbs(alpha=1.0)
-    H, T = refhmc.Hamiltonian(model, metric), refhmc.arrays.hamiltonian(model, metric)
+    H, T = refhmc.Hamiltonian(model, metric), refhmc.array_api.hamiltonian(model, metric)
     q, p = np.array([[0.1, 0.2, 0.3, 0.4], [3.0, 2.0, -1.0, 2.0], [-1.0, 0.5, 0.0, 1.0]]), np.ones((3, 4))
     eps = np.array([0.05, 30.0, 0.1])
     for integrator in (each for each in INTEGRATORS.values() if isinstance(each, Implicit)):

@@ -170,7 +170,9 @@ def test_composed_symmetric_splits_are_of_order_four(M):
 def test_fused_splits_draw_as_by_pointer(integrator):
     kernel = refhmc.HMC(step_size=0.05, n_steps=5, integrator=integrator, metric=Identity())
     run = {"draws": 50, "tune": 0, "chains": 1, "random_seed": 3, "progressbar": False, "raw": True}
-    plain, fused = (refhmc.sample(split(5), kernel, fuse=fuse, **run).posterior["q"] for fuse in (False, True))
+    plain, fused = (
+        refhmc.sample(split(5), kernel, backend=refhmc.Numba(fuse=fuse), **run).posterior["q"] for fuse in (False, True)
+    )
     np.testing.assert_allclose(fused, plain, rtol=1e-12, atol=1e-12)
 
 

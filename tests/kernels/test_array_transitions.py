@@ -42,7 +42,7 @@ CHAINS = 8
 def begin(name):
     model_name, metric, integrator, eps = CASES[name]
     model, rng = model_of(model_name), np.random.default_rng(11)
-    T = refhmc.arrays.hamiltonian(model, metric)
+    T = refhmc.array_api.hamiltonian(model, metric)
     q = model.reference.draw(rng, CHAINS) if model.reference is not None else rng.standard_normal((CHAINS, model.dim))
     normals, uniforms = rng.standard_normal(q.shape), rng.random((CHAINS, 400))
     copies = 2 if isinstance(integrator, ExplicitTao) else 1
@@ -68,7 +68,9 @@ def test_nuts(name):
     kernel = refhmc.NUTS(step_size=eps, max_treedepth=5, metric=metric, integrator=integrator)
     for k in range(CHAINS):
         with np.errstate(all="ignore"):
-            mine = refhmc.arrays.nuts(T, step, q[k], p[k], uniforms[k], step_size=eps, max_treedepth=5, copies=copies)
+            mine = refhmc.array_api.nuts(
+                T, step, q[k], p[k], uniforms[k], step_size=eps, max_treedepth=5, copies=copies
+            )
         core = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k])
         for key in ("index_in_trajectory", "tree_depth", "n_steps"):
             assert getattr(mine, key) == core.stats[key], key
@@ -89,8 +91,8 @@ def test_hmc_many_chains(name):
     model, metric, integrator, eps, T, q, normals, p, uniforms, copies = begin(name)
     step, options = integrator.on_arrays(), {"step_size": eps, "n_steps": 5, "step_jitter": 0.2, "length_jitter": 0.6}
     with np.errstate(all="ignore"):
-        mine = refhmc.arrays.hmc(T, step, q, p, uniforms, copies=copies, **options)
-        alone = refhmc.arrays.hmc(T, step, q[3], p[3], uniforms[3], copies=copies, **options)
+        mine = refhmc.array_api.hmc(T, step, q, p, uniforms, copies=copies, **options)
+        alone = refhmc.array_api.hmc(T, step, q[3], p[3], uniforms[3], copies=copies, **options)
     kernel = refhmc.HMC(metric=metric, integrator=integrator, **options)
     for k in range(CHAINS):
         core = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k])
@@ -108,7 +110,7 @@ def test_hmc_many_chains(name):
 
 def test_hmc_without_jitter_asks_for_one_uniform():
     model, metric, _, eps, T, q, normals, p, uniforms, _ = begin("leapfrog")
-    mine = refhmc.arrays.hmc(T, refhmc.arrays.leapfrog, q, p, uniforms[:, :1], step_size=eps, n_steps=3)
+    mine = refhmc.array_api.hmc(T, refhmc.array_api.leapfrog, q, p, uniforms[:, :1], step_size=eps, n_steps=3)
     kernel = refhmc.HMC(step_size=eps, n_steps=3, metric=metric)
     for k in range(CHAINS):
         core = refhmc.transition(model, kernel, q[k], normals=normals[k], uniforms=uniforms[k, :1])
@@ -131,7 +133,7 @@ def test_dhmc_many_chains(name, jitters):
     make, scale = JUMPING[name]
     model, rng = make(), np.random.default_rng(5)
     metric = Diagonal((scale * rng.uniform(0.5, 1.5, model.dim)) ** 2)
-    T = refhmc.arrays.discontinuous_hamiltonian(model, metric)
+    T = refhmc.array_api.discontinuous_hamiltonian(model, metric)
     start = model.initial if model.initial is not None else np.zeros(model.dim)
     normals, uniforms = rng.standard_normal((4, model.dim)), rng.random((4, 400))
     q, options = (
@@ -139,7 +141,7 @@ def test_dhmc_many_chains(name, jitters):
         {"step_size": 0.5, "n_steps": 6, "step_jitter": 0.0, "length_jitter": 0.0, **jitters},
     )
     p = T.draw_momentum(q, normals)
-    mine = refhmc.arrays.dhmc(T, q, p, uniforms, **options)
+    mine = refhmc.array_api.dhmc(T, q, p, uniforms, **options)
     H = refhmc.DiscontinuousHamiltonian(model, metric)
     for k in range(4):
         assert np.allclose(p[k], H._draw(q[k], normals[k]), rtol=1e-14, atol=0)

@@ -141,7 +141,7 @@ def indefinite():
         lambda q, data: -0.5 * np.sum(q * q),
         lambda q, data: -q,
         fisher=lambda q, data: -np.eye(2),
-        fisher_trace=lambda q, data, M: np.zeros(2),
+        fisher_contraction=lambda q, data, M: np.zeros(2),
         names=["a", "b"],
     )
 
@@ -162,12 +162,14 @@ def test_conditionals_follow_from_the_joint_model(name):
         assert part.log_density(x) == model.log_density(moved)
         assert np.array_equal(part.gradient(x), model.gradient(moved)[block])
         assert part.core.value_and_gradient(x)[0] == model.log_density(moved)
-        for key, trace in (("hessian", "trace"), ("fisher", "fisher_trace")):
+        for key, hessian_contraction in (("hessian", "hessian_contraction"), ("fisher", "fisher_contraction")):
             if model.has(key):
                 assert np.array_equal(getattr(part, key)(x), getattr(model, key)(moved)[square])
                 M, full = rng.normal(size=(len(block), len(block))), np.zeros((model.dim, model.dim))
                 full[square] = M
-                assert np.array_equal(getattr(part, trace)(x, M), getattr(model, trace)(moved, full)[block])
+                assert np.array_equal(
+                    getattr(part, hessian_contraction)(x, M), getattr(model, hessian_contraction)(moved, full)[block]
+                )
         assert part.names == [model.names[i] for i in block]
 
 
@@ -187,7 +189,7 @@ def python_funnel():
         H[0, 1:] = H[1:, 0] = {"H": -np.exp(q[0]) * q[1:]}["H"]
         return H
 
-    def trace(q, data, M):
+    def hessian_contraction(q, data, M):
         e = {"e": np.exp(q[0])}["e"]
         beside, out = M[0, 1:] + M[1:, 0], np.zeros(4)
         out[0] = -0.5 * e * np.sum(q[1:] ** 2) * M[0, 0] - e * beside @ q[1:] - e * np.trace(M[1:, 1:])
@@ -196,7 +198,13 @@ def python_funnel():
 
     with pytest.warns(refhmc.errors.PythonModelWarning):
         model = refhmc.Model(
-            4, log_density, gradient, hessian, trace=trace, names=["v", "x[0]", "x[1]", "x[2]"], name="python funnel"
+            4,
+            log_density,
+            gradient,
+            hessian,
+            hessian_contraction=hessian_contraction,
+            names=["v", "x[0]", "x[1]", "x[2]"],
+            name="python funnel",
         )
         assert model.runs_as_python
     return model

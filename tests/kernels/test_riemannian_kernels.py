@@ -151,7 +151,7 @@ def funnel_fisher(q, data, out):
         out[i, i] = np.exp(q[0])
 
 
-def funnel_fisher_trace(q, data, M, out):
+def funnel_fisher_contraction(q, data, M, out):
     out[:] = 0.0
     for i in range(1, 4):
         out[0] += M[i, i] * np.exp(q[0])
@@ -165,7 +165,7 @@ def test_a_kernel_without_the_log_det_is_caught():
         funnel_without_its_log_det,
         funnel_without_its_log_det_gradient,
         fisher=funnel_fisher,
-        fisher_trace=funnel_fisher_trace,
+        fisher_contraction=funnel_fisher_contraction,
         name="funnel without log det",
     )
     draw, back = law("funnel")
@@ -224,7 +224,7 @@ def test_means_and_variances(name, sample):
 
 # ---------------------------------------------------------------------------------------------- statistics
 
-OF_A_METRIC = ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations")
+OF_A_METRIC = ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations")
 OF_A_SOLVER = ("solver_iterations", "solver_residual", "solver_failed")
 
 
@@ -248,7 +248,7 @@ def test_statistics_of_the_solver_and_the_metric(kernel, sample):
     assert set(OF_A_SOLVER) | set(OF_A_METRIC) <= set(result.sample_stats)
     assert "reversibility_error" not in result.sample_stats
     for name, key in zip(
-        OF_A_METRIC, ("n_gradient_evaluations", "n_metric_evaluations", "n_trace_evaluations"), strict=True
+        OF_A_METRIC, ("n_gradient_evaluations", "n_metric_evaluations", "n_contraction_evaluations"), strict=True
     ):
         assert result.attributes[key] >= result.sample_stats[name].sum()
     euclidean = sample(model, kernel(step_size=0.1), **options).sample_stats

@@ -84,7 +84,7 @@ def test_the_compiled_transition_is_that_of_the_text(name, M):
     tape = np.concatenate([rng.random((3, passes * (M - 1))), rng.random((3, normals))], axis=1)
     q, p = rng.normal(size=(3, D)), rng.normal(size=(3, D))
     tape = tape if tape.shape[1] else np.full((3, 1), 0.5)
-    mine = refhmc.arrays.stochastic_gradient(kernel, refhmc.arrays.hamiltonian(model, kernel.metric), q, p, tape)
+    mine = refhmc.array_api.stochastic_gradient(kernel, refhmc.array_api.hamiltonian(model, kernel.metric), q, p, tape)
     for k in range(3):
         core = refhmc.transition(model, kernel, q[k], momentum=p[k], uniforms=tape[k])
         assert core.uniforms_used == passes * (M - 1) + normals

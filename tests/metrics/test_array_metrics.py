@@ -64,7 +64,7 @@ def close(a, b, condition):
 def test_a_stack_is_each_of_them(metric, name):
     model, rng = model_of(name), np.random.default_rng(7)
     metric = METRICS[metric](model.dim)
-    H, T = refhmc.Hamiltonian(model, metric), refhmc.arrays.hamiltonian(model, metric)
+    H, T = refhmc.Hamiltonian(model, metric), refhmc.array_api.hamiltonian(model, metric)
     q, normals = 0.7 * rng.standard_normal((2, 3, model.dim)), rng.standard_normal((2, 3, model.dim))
     p = T.draw_momentum(q, normals)
     G, energy, (v, force) = T.mass(q), T.energy(q, p), T.velocity_and_force(q, p)
@@ -89,7 +89,7 @@ def test_a_stack_is_each_of_them(metric, name):
 def test_bands_that_the_model_gives():
     volatility = refhmc.models.StochasticVolatility(T=5)
     block = refhmc.conditional(volatility, "x", 0.1 * np.ones(volatility.dim))
-    H, T = (make(block, Tridiagonal()) for make in (refhmc.Hamiltonian, refhmc.arrays.hamiltonian))
+    H, T = (make(block, Tridiagonal()) for make in (refhmc.Hamiltonian, refhmc.array_api.hamiltonian))
     rng = np.random.default_rng(3)
     q, normals = rng.standard_normal((4, block.dim)), rng.standard_normal((4, block.dim))
     p = T.draw_momentum(q, normals)
@@ -121,7 +121,7 @@ def test_divided_differences_against_many_digits(alpha):
 def test_the_force_where_eigenvalues_are_equal():
     """The Hessian -e^v I of the funnel at x = 0 has an eigenvalue as often as x has entries; J is not its diagonal there."""
     model = model_of("funnel-3")
-    H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.arrays.hamiltonian))
+    H, T = (make(model, SoftAbs(alpha=1.0)) for make in (refhmc.Hamiltonian, refhmc.array_api.hamiltonian))
     q = np.array([[0.3, 0.0, 0.0, 0.0], [0.3, 1e-9, 0.0, 0.0], [0.3, 1e-4, -2e-4, 0.0]])
     p = np.array([[1.0, -0.5, 0.7, 2.0]] * 3)
     v, force = T.velocity_and_force(q, p)
@@ -145,7 +145,7 @@ def test_a_metric_that_is_not_positive_leaves_the_others_alone():
         fisher_derivative=lambda q, data: np.array([[[0.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]]),
         in_python=FEW_CALLS,
     )
-    T = refhmc.arrays.hamiltonian(model, Fisher())
+    T = refhmc.array_api.hamiltonian(model, Fisher())
     q = np.array([[0.5, 0.1], [2.0, 0.1], [1.0, 0.1], [np.nan, 0.0], [-0.5, 0.3]])  # definite, not, singular, none
     p = np.ones((5, 2))
     with np.errstate(all="ignore"):
@@ -156,7 +156,7 @@ def test_a_metric_that_is_not_positive_leaves_the_others_alone():
 
 
 def test_a_hessian_that_overflows_leaves_the_others_alone():
-    T = refhmc.arrays.hamiltonian(model_of("funnel-3"), SoftAbs())
+    T = refhmc.array_api.hamiltonian(model_of("funnel-3"), SoftAbs())
     q, p = np.array([[0.1, 0.2, 0.3, 0.4], [800.0, 1.0, 1.0, 1.0]]), np.ones((2, 4))
     with np.errstate(all="ignore"):
         v, force = T.velocity_and_force(q, p)

@@ -188,7 +188,7 @@ def cubic_third(q, data, out):
 
 @functools.cache
 def cubic():
-    """A user's model whose Hessian at (0, 0, 0, w) has the eigenvalues 1, 1 + w, 0, 0; it has no ``trace``."""
+    """A user's model whose Hessian at (0, 0, 0, w) has the eigenvalues 1, 1 + w, 0, 0; it has no ``hessian_contraction``."""
     functions = (cubic_log_density, cubic_gradient, cubic_hessian, cubic_third)
     return refhmc.Model(4, *functions, name="cubic", in_python=FEW_CALLS)
 
@@ -350,7 +350,7 @@ def hessian_through_scipy(q, data, out):
 
 @functools.cache
 def tilted(log_density=tilted_log_density, hessian=tilted_hessian):
-    """No ``trace`` and no ``fisher_trace``: they are made from the full tensors."""
+    """No ``hessian_contraction`` and no ``fisher_contraction``: they are made from the full tensors."""
     return refhmc.Model(
         2,
         log_density,
@@ -408,8 +408,8 @@ def test_a_missing_derivative_is_named():
         (bare, DiagonalSoftAbs(), "hessian"),
         (bare, OuterProductSoftAbs(), "hessian"),
         (bare, DiagonalOuterProductSoftAbs(), "hessian"),
-        (half, SoftAbs(), "trace"),
-        (half, DiagonalSoftAbs(), "trace"),
+        (half, SoftAbs(), "hessian_contraction"),
+        (half, DiagonalSoftAbs(), "hessian_contraction"),
     ):
         words = f"model '{model.name}' has no {missing}, and the metric {type(metric).__name__} needs it"
         with pytest.raises(MissingDerivativeError, match=words):

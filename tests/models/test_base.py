@@ -142,8 +142,8 @@ def test_trace_comes_from_the_third_derivative_when_it_is_absent():
 
     model = refhmc.Model(2, lambda q, data: -np.sum(q**4), lambda q, data: -4 * q**3, third_derivative=third)
     M = np.array([[1.0, 2.0], [3.0, 4.0]])
-    assert model.has("trace")
-    np.testing.assert_allclose(model.trace([2.0, 0.0], M), [12.0 + 8.0, 0.0])
+    assert model.has("hessian_contraction")
+    np.testing.assert_allclose(model.hessian_contraction([2.0, 0.0], M), [12.0 + 8.0, 0.0])
 
 
 def test_names_become_variables(normal):

@@ -147,10 +147,10 @@ def test_derived_models_take_lists_and_series():
     sympy = pytest.importorskip("sympy")
     mu, y, (i, n) = sympy.Symbol("mu"), sympy.IndexedBase("y"), sympy.symbols("i n", integer=True)
     L = -sympy.Sum((y[i] - mu) ** 2, (i, 0, n - 1))
-    values = [refhmc.derive(L, [mu], data={"y": each}).log_density(np.ones(1)) for each in (Y, Y.tolist(), SERIES)]
+    values = [refhmc.from_sympy(L, [mu], data={"y": each}).log_density(np.ones(1)) for each in (Y, Y.tolist(), SERIES)]
     assert values[0] == values[1] == values[2]
     with pytest.raises(ModelError, match="data: y must hold numbers"):
-        refhmc.derive(L, [mu], data={"y": WORDS["city"]})
+        refhmc.from_sympy(L, [mu], data={"y": WORDS["city"]})
 
 
 def test_pandas_is_not_imported():

@@ -199,14 +199,14 @@ def test_each_order_is_the_complex_step_of_the_one_below(model, q, rng):
 @at_positions
 def test_traces_are_contractions(model, q, rng):
     M = rng.standard_normal((model.dim, model.dim))  # not symmetric
-    for key, full in {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.items():
+    for key, full in {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}.items():
         if model.has(key):
             tensor = compiled(model, full, q)
             contraction = np.einsum("ij,ijk->k", M, tensor)
             scale = np.abs(tensor).max()
-            trace = compiled(model, key, q, M)
+            hessian_contraction = compiled(model, key, q, M)
             # The sum may cancel; its terms are as large as the tensor's entries.
-            assert_close(q, np.append(trace, scale), np.append(contraction, scale), what=key)
+            assert_close(q, np.append(hessian_contraction, scale), np.append(contraction, scale), what=key)
 
 
 @at_positions
@@ -238,18 +238,24 @@ def test_compiled_functions_agree_with_their_text_and_with_each_other(model, q, 
             tensor = compiled(model, key, q)
             scale = scales[key] = max(np.abs(tensor).max(), scales.get(ORDERS.get(key), 0.0))
             assert_close(q, np.append(tensor, scale), np.append(call_plain(model, key, q), scale), 1e-12, what=key)
-        trace = {"third_derivative": "trace", "fisher_derivative": "fisher_trace"}.get(key)
-        if trace is not None and model._functions[trace] is not None:
-            actual, expected = compiled(model, trace, q, M), call_plain(model, trace, q, M)
-            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=trace)
+        hessian_contraction = {
+            "third_derivative": "hessian_contraction",
+            "fisher_derivative": "fisher_contraction",
+        }.get(key)
+        if hessian_contraction is not None and model._functions[hessian_contraction] is not None:
+            actual, expected = compiled(model, hessian_contraction, q, M), call_plain(model, hessian_contraction, q, M)
+            assert_close(q, np.append(actual, scale), np.append(expected, scale), 1e-12, what=hessian_contraction)
 
 
 CONSTRUCTORS = [name for name in models.__all__ if name[0].isupper() and name != "ODESolution"]  # which is no model
 WITHOUT = {
-    "SplitModel": ("hessian", "third_derivative", "trace"),
-    "CellGrid": ("hessian", "third_derivative", "trace"),
-    "PACBayesClassifier": ("hessian", "third_derivative", "trace"),
-    "ODE": ("third_derivative", "trace"),  # without the third derivatives of the right-hand side, which are an option
+    "SplitModel": ("hessian", "third_derivative", "hessian_contraction"),
+    "CellGrid": ("hessian", "third_derivative", "hessian_contraction"),
+    "PACBayesClassifier": ("hessian", "third_derivative", "hessian_contraction"),
+    "ODE": (
+        "third_derivative",
+        "hessian_contraction",
+    ),  # without the third derivatives of the right-hand side, which are an option
 }
 
 
@@ -288,8 +294,8 @@ def test_every_model_has_every_order_or_says_why_not(constructor):
     model = getattr(models, constructor)(**tried.get(constructor, GIVEN.get(constructor, dict))())
     q = model.initial if isinstance(model.initial, np.ndarray) else np.full(model.dim, 0.1)
     lacking = []
-    for key in ("hessian", "third_derivative", "trace"):
-        arguments = (q, np.eye(model.dim)) if key == "trace" else (q,)
+    for key in ("hessian", "third_derivative", "hessian_contraction"):
+        arguments = (q, np.eye(model.dim)) if key == "hessian_contraction" else (q,)
         if model.has(key):
             assert model.why_absent(key) == ""
             assert model._functions[key] is not None
@@ -309,7 +315,7 @@ def test_every_model_is_in_the_table_above():
 @pytest.mark.parametrize("name", MODELS)
 def test_the_fisher_metric_comes_with_its_derivatives(name):
     model = model_of(name)
-    fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_trace")]
+    fisher = [model._functions[key] is not None for key in ("fisher", "fisher_derivative", "fisher_contraction")]
     assert all(fisher) or not any(fisher)
     # No closed form; or only of the conditionals (test_stochastic_volatility.py); or a density that jumps.
     without = {"garch", "gaussian-mixture", "stochastic-volatility"}

@@ -187,7 +187,7 @@ def test_logistic_likelihood_keeps_all_digits(margin):
 
 def evaluate_in_order(pointers, order, q, M):
     """L, its gradient, the metric and the contraction at q, called in the order given."""
-    data, value_and_gradient, metric, trace, _ = pointers
+    data, value_and_gradient, metric, hessian_contraction, _ = pointers
     d = len(q)
     value, gradient, G, contraction = np.zeros(1), np.zeros(d), np.zeros((d, d)), np.zeros(d)
     for which in order:
@@ -196,7 +196,7 @@ def evaluate_in_order(pointers, order, q, M):
         elif which == 1:
             metric(q, data, G)
         else:
-            trace(q, data, M, contraction)
+            hessian_contraction(q, data, M, contraction)
     return np.concatenate([value, gradient, G.ravel(), contraction])
 
 
@@ -299,7 +299,7 @@ def test_classification_data_and_references(make, load, key, shape, ones):
     np.testing.assert_allclose(np.linalg.solve(model.fisher(mode), model.gradient(mode)), 0, atol=1e-6)
     # the second-order expansion of the mean about the mode comes near the published mean
     covariance = np.linalg.inv(model.fisher(mode))
-    correction = covariance @ model.trace(mode, covariance) / 2
+    correction = covariance @ model.hessian_contraction(mode, covariance) / 2
     np.testing.assert_allclose(mode + correction, answer["mean"], atol=0.1 * np.max(answer["sd"]))
 
 

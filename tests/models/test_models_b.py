@@ -191,7 +191,7 @@ def test_process_where_the_covariance_is_not_positive_definite():
     assert model.core.value_and_gradient(q)[0] == -np.inf
     for key in ("gradient", "hessian", "third_derivative", "fisher", "fisher_derivative"):
         assert not getattr(model, key)(q).any()
-    assert not model.trace(q, np.ones((3, 3))).any()
+    assert not model.hessian_contraction(q, np.ones((3, 3))).any()
 
 
 @pytest.mark.sweep
@@ -203,7 +203,9 @@ def test_process_of_a_length_scale_whose_square_is_below_every_number():
     for key in ("gradient", "hessian", "third_derivative", "fisher", "fisher_derivative"):
         np.testing.assert_allclose(getattr(model, key)(far), getattr(model, key)(near), rtol=1e-9, atol=1e-11)
     M = np.array([[1.0, 2.0, 0.0], [2.0, 3.0, 1.0], [0.0, 1.0, 4.0]])
-    np.testing.assert_allclose(model.trace(far, M), model.trace(near, M), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(
+        model.hessian_contraction(far, M), model.hessian_contraction(near, M), rtol=1e-9, atol=1e-11
+    )
 
 
 def test_ar_with_a_singular_design():
@@ -348,9 +350,9 @@ def test_chain_rule():
         T_x, H_u = T.copy(), H.copy()
         plain(tr.chain_third_derivative)(T, H, g, a, b, c)
         plain(tr.chain_hessian)(H_u, g, a, b)
-        trace = np.einsum("ij,i,j,ijk->k", M, a, a, T_x)
-        plain(tr.chain_trace)(trace, M, H, g, a, b, c)
-        return np.einsum("ijk,i,j,k->", W, x, x, x) / 6, a * g, H_u, T, trace
+        hessian_contraction = np.einsum("ij,i,j,ijk->k", M, a, a, T_x)
+        plain(tr.chain_contraction)(hessian_contraction, M, H, g, a, b, c)
+        return np.einsum("ijk,i,j,k->", W, x, x, x) / 6, a * g, H_u, T, hessian_contraction
 
     u = rng.standard_normal(3)
     actual = all_orders(u)

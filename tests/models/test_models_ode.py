@@ -172,9 +172,9 @@ def test_the_posteriors_derivatives_by_complex_step(few, theta):
         assert far(few.third_derivative(theta)[:, :, k], H.imag / differences.COMPLEX_STEP) < 1e-7
     M = np.random.default_rng(5).standard_normal((3, 3))
     tensor = few.fisher_derivative(theta)  # of the solution that is kept, which has the third sensitivities by now
-    np.testing.assert_allclose(few.fisher_trace(theta, M), np.einsum("ij,ijk->k", M, tensor), rtol=1e-12)
+    np.testing.assert_allclose(few.fisher_contraction(theta, M), np.einsum("ij,ijk->k", M, tensor), rtol=1e-12)
     contraction = np.einsum("ij,ijk->k", M, few.third_derivative(theta))
-    np.testing.assert_allclose(few.trace(theta, M), contraction, rtol=1e-12)
+    np.testing.assert_allclose(few.hessian_contraction(theta, M), contraction, rtol=1e-12)
 
 
 def test_the_metrics_derivative_by_extrapolated_differences(few):
@@ -513,7 +513,7 @@ def test_wrong_derivatives_are_named():
 
 
 def test_without_the_third_derivatives_of_the_right_hand_side_it_says_what_is_missing(bounded):
-    for key in ("third_derivative", "trace"):
+    for key in ("third_derivative", "hessian_contraction"):
         assert "ODE(..., third=...)" in bounded.why_absent(key)
         assert pickle.loads(pickle.dumps(bounded)).why_absent(key) == bounded.why_absent(key)
     with pytest.raises(

@@ -10,17 +10,17 @@ from refhmc.errors import EvaluationError, MissingDerivativeError, ShapeError
 from tests.helpers.riemannian_cases import model_of
 from tests.helpers.sweeps import representatives
 
-KEYS = ("gradient", "hessian", "trace", "fisher", "fisher_trace")
+KEYS = ("gradient", "hessian", "hessian_contraction", "fisher", "fisher_contraction")
 
 
 def agree(model, q):
     """On ``q``, (2, 2, d), whose last position is not finite; to the rounding of sums in another order."""
-    arrays, rng = refhmc.arrays.ModelOnArrays(model), np.random.default_rng(1)
+    arrays, rng = refhmc.array_api.ModelOnArrays(model), np.random.default_rng(1)
     M = rng.standard_normal((*q.shape, model.dim))
     M, before = M + M.mT, q.copy()
     assert not np.isfinite(q[1, 1]).all()
     for key in ("log_density", *(key for key in KEYS if model.has(key))):
-        matrices = (M,) if key.endswith("trace") else ()
+        matrices = (M,) if key.endswith("hessian_contraction") else ()
         answers = getattr(arrays, key)(q, *matrices)
         for k in ((0, 0), (0, 1), (1, 0)):
             alone = np.asarray(getattr(model, key)(q[k], *(m[k] for m in matrices)))
@@ -65,7 +65,7 @@ def test_a_users_model_compiled_with_its_full_third_derivative():
     assert model.runs_as_python is None
     agree(model, POSITIONS.copy())
     with pytest.raises(MissingDerivativeError, match="fisher"):
-        refhmc.arrays.ModelOnArrays(model).fisher(POSITIONS)
+        refhmc.array_api.ModelOnArrays(model).fisher(POSITIONS)
 
 
 def test_a_model_that_runs_as_python_and_spoils_its_position():
@@ -80,27 +80,27 @@ def test_a_model_that_runs_as_python_and_spoils_its_position():
 
     model = refhmc.Model(2, log_density, gradient, in_python="it raises")
     q = POSITIONS.copy()
-    values = refhmc.arrays.ModelOnArrays(model).log_density(q)
+    values = refhmc.array_api.ModelOnArrays(model).log_density(q)
     assert values[1, 0] == -np.inf
     assert np.isnan(values[1, 1])
     assert np.allclose(values[0], -0.5 * np.sum(q[0] ** 2, axis=-1), rtol=1e-15, atol=0)
-    assert np.array_equal(refhmc.arrays.ModelOnArrays(model).gradient(q)[0], -POSITIONS[0])
+    assert np.array_equal(refhmc.array_api.ModelOnArrays(model).gradient(q)[0], -POSITIONS[0])
     assert np.array_equal(q, POSITIONS)
 
 
 def test_other_shapes_are_refused():
-    arrays = refhmc.arrays.ModelOnArrays(model_of("funnel-3"))
+    arrays = refhmc.array_api.ModelOnArrays(model_of("funnel-3"))
     for call in (
         lambda: arrays.gradient(np.zeros(3)),
         lambda: arrays.log_density(np.zeros((2, 5))),
-        lambda: arrays.trace(np.zeros((2, 4)), np.zeros((4, 4))),
-        lambda: arrays.fisher_trace(np.zeros((2, 4)), np.zeros((3, 4, 4))),
+        lambda: arrays.hessian_contraction(np.zeros((2, 4)), np.zeros((4, 4))),
+        lambda: arrays.fisher_contraction(np.zeros((2, 4)), np.zeros((3, 4, 4))),
     ):
         with pytest.raises(ShapeError, match="expected"):
             call()
 
 
 def test_no_positions_at_all():
-    arrays = refhmc.arrays.ModelOnArrays(model_of("funnel-3"))
+    arrays = refhmc.array_api.ModelOnArrays(model_of("funnel-3"))
     assert arrays.log_density(np.zeros((0, 4))).shape == (0,)
     assert arrays.hessian(np.zeros((3, 0, 4))).shape == (3, 0, 4, 4)

@@ -158,7 +158,7 @@ def test_hessian_third_derivative_and_trace(name):
     assert_close(np.einsum("i,ijk->jk", u, third), along_u)
     assert_close(third, np.transpose(third, (2, 0, 1)))
     M = rng.normal(size=(model.dim, model.dim))
-    assert_close(model.trace(q, M), np.einsum("ij,ijk->k", M, third))
+    assert_close(model.hessian_contraction(q, M), np.einsum("ij,ijk->k", M, third))
     v = rng.normal(size=(2, 3, model.dim))
     assert_close(posterior.hessian_product(q, model.data, v), v @ model.hessian(q))
 
@@ -202,7 +202,7 @@ def test_the_fisher_metric_is_the_expected_hessian(name):
     third = model.fisher_derivative(q)
     assert_close(third, complex_steps(metric, q))
     M = np.random.default_rng(2).normal(size=(model.dim, model.dim))
-    assert_close(model.fisher_trace(q, M), np.einsum("ij,ijk->k", M, third))
+    assert_close(model.fisher_contraction(q, M), np.einsum("ij,ijk->k", M, third))
 
 
 def test_softmax_regression_has_minus_its_hessian_for_a_metric():
@@ -425,7 +425,7 @@ def peak_of(model, key, *arguments):
     return used
 
 
-@pytest.mark.parametrize("key", ["fisher", "fisher_trace"])
+@pytest.mark.parametrize("key", ["fisher", "fisher_contraction"])
 def test_the_memory_of_the_fisher_metric_is_bounded(key, monkeypatch):
     """961 weights: an array with a number for each pair of directions and each unit of a layer would take 220 MB."""
     monkeypatch.setattr("refhmc.models.networks.network.LARGEST", 2**16)
@@ -450,7 +450,7 @@ def test_the_fisher_metric_does_not_depend_on_the_blocks(name, monkeypatch):
     q, M = a_place(model, 3), np.random.default_rng(2).normal(size=(model.dim, model.dim))
 
     def values():
-        return model.fisher(q), model.fisher_derivative(q), model.fisher_trace(q, M)
+        return model.fisher(q), model.fisher_derivative(q), model.fisher_contraction(q, M)
 
     whole = values()
     monkeypatch.setattr("refhmc.models.networks.network.LARGEST", 1)
@@ -461,11 +461,14 @@ def test_the_fisher_metric_does_not_depend_on_the_blocks(name, monkeypatch):
 def test_a_derivative_that_is_too_large_is_rejected_with_its_memory():
     """A metric asks before it makes its own matrices, 42 GiB here."""
     cnn = refhmc.models.CNN(np.zeros((3, 28, 28)), [0, 1, 2])
-    for ask in (lambda: cnn.require("fisher_trace", "this"), lambda: refhmc.Hamiltonian(cnn, refhmc.metrics.Fisher())):
+    for ask in (
+        lambda: cnn.require("fisher_contraction", "this"),
+        lambda: refhmc.Hamiltonian(cnn, refhmc.metrics.Fisher()),
+    ):
         with pytest.raises(MissingDerivativeError, match=r"with 37,683 weights an array of it takes 10\.6 GiB"):
             ask()
     mlp = refhmc.models.MLP([1, 60, 60, 1], np.zeros((3, 1)), np.zeros(3))
-    assert mlp.has("fisher_trace")
+    assert mlp.has("fisher_contraction")
     with pytest.raises(MissingDerivativeError, match=r"with 3,841 weights an array of it takes 422\.2 GiB"):
         mlp.require("fisher_derivative", "this")
 
@@ -535,7 +538,7 @@ X, Y = images(6, (2,)), np.array([0, 1, 2, 0, 1, 2])
         (lambda: SPLIT["mlp"]().split(np.nan), ValueError, "the number of parts must be .* got nan"),
         (lambda: SPLIT["mlp"]().split(2, np.arange(22.0, -1, -1)), ValueError, r"once, got array\(\[22\., "),
         (lambda: SPLIT["mlp"]().split(2).split(2), NotImplementedError, "split the model that it was made of, or its parts"),
-        (lambda: SPLIT["mlp"]().split(2).require("fisher_trace", "this"), MissingDerivativeError, "a split model has its"),
+        (lambda: SPLIT["mlp"]().split(2).require("fisher_contraction", "this"), MissingDerivativeError, "split model"),
         (lambda: refhmc.models.MLP([2, 1], X * 1e39, X[:, 0], dtype=np.float32), ValueError, r"X must be finite in float32; "),
         (lambda: refhmc.models.MLP([2, 1], X, X[:, 0] - 1e39, dtype=np.float32), ValueError, r"y must be .* size 1e\+39"),
         (lambda: refhmc.models.MLP([2, True, 1], X, X[:, 0]), ValueError, "widths must be .* got True"),

@@ -90,7 +90,7 @@ def test_conditionals_derivatives_are_complex_steps(block):
         for key, lower in {**below, "fisher_derivative": "fisher"}.items():
             assert_close(x, getattr(part, key)(x), complex_step(part, lower, x), what=key, by_direction=True)
             assert_close(x, getattr(part, key)(x), call_plain(part, key, x), 1e-12, what=key)
-        for key, full in {"trace": "third_derivative", "fisher_trace": "fisher_derivative"}.items():
+        for key, full in {"hessian_contraction": "third_derivative", "fisher_contraction": "fisher_derivative"}.items():
             tensor = getattr(part, full)(x)
             scale = np.abs(tensor).max()
             contraction = np.append(np.einsum("ij,ijk->k", M, tensor), scale)
@@ -110,7 +110,7 @@ def test_trace_at_the_published_length():
     ahead, behind = (u @ model.hessian(q + s * h * v) @ u for s in (1, -1))
     ahead2, behind2 = (u @ model.hessian(q + s * 2 * h * v) @ u for s in (1, -1))
     slope = (8 * (ahead - behind) - (ahead2 - behind2)) / (12 * h)
-    assert model.trace(q, M) @ v == pytest.approx(slope, rel=1e-6)
+    assert model.hessian_contraction(q, M) @ v == pytest.approx(slope, rel=1e-6)
 
 
 def test_parameter_metric_is_the_expected_hessian():

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 import refhmc
-from refhmc.errors import MissingDerivativeError, MissingTextError
+from refhmc.errors import MissingArrayImplementationError, MissingDerivativeError
 from refhmc.models.on_arrays import TextOnArrays
 from refhmc.numerics import batched
 from tests.helpers.sweeps import every, representatives, swept
 
 MATRICES = ("hessian", "fisher", "fisher_bands")
-TRACES = ("trace", "fisher_trace")
+CONTRACTIONS = ("hessian_contraction", "fisher_contraction")
 SMALL = 1e-8
 LOG_5 = 1.6094379124341003
 
@@ -108,7 +108,7 @@ REACHES_FURTHER = {"volatility-2", "volatility-50"}
 NAMES = {"funnel", "banana", "gaussian", "normal-100", "breast-cancer", "diabetes", "heart"} | {
     *("eight-schools", "eight-schools-centered", "stochastic-volatility"),
 }
-CASES = [(name, key) for name in MODELS for key in ("value_and_gradient", *MATRICES, *TRACES)]
+CASES = [(name, key) for name in MODELS for key in ("value_and_gradient", *MATRICES, *CONTRACTIONS)]
 
 
 @functools.cache
@@ -129,11 +129,11 @@ def call(functions, key, q, M):
     if key == "value_and_gradient":
         L, gradient = functions.value_and_gradient(q)
         return batched.namespace(q).concat([L[..., None], gradient], axis=-1)
-    return getattr(functions, key)(q, *((M,) if key in TRACES else ()))
+    return getattr(functions, key)(q, *((M,) if key in CONTRACTIONS else ()))
 
 
 def keys_of(text):
-    return ["value_and_gradient", *(key for key in (*MATRICES, *TRACES) if text.has(key))]
+    return ["value_and_gradient", *(key for key in (*MATRICES, *CONTRACTIONS) if text.has(key))]
 
 
 def sizes(text, key, q, M):
@@ -161,14 +161,14 @@ LONG = [
     (name, key)
     for name in MODELS
     if name.startswith(("cnn", "mlp-relu", "mlp-selu", "softmax", "volatility", "breast-cancer"))
-    for key in (*MATRICES, *TRACES)
+    for key in (*MATRICES, *CONTRACTIONS)
 ]
 
 
 @pytest.mark.parametrize(("name", "key"), representatives(CASES, [case for case in CASES if case not in LONG]))
 def test_the_text_is_the_compiled_model(name, key):
     model, q = model_called(name), positions(name)
-    text, compiled = model.on_arrays(), refhmc.arrays.ModelOnArrays(model)
+    text, compiled = model.on_arrays(), refhmc.array_api.ModelOnArrays(model)
     M = np.random.default_rng(7).standard_normal((*q.shape, model.dim))
     if key != "value_and_gradient" and not text.has(key):
         with pytest.raises(MissingDerivativeError, match=key):
@@ -253,7 +253,7 @@ def test_on_another_namespace(namespace, name):
 
 
 def test_a_model_without_a_text_is_named_and_those_with_one_are():
-    with pytest.raises(MissingTextError, match=r"'ar.*Funnel"):
+    with pytest.raises(MissingArrayImplementationError, match=r"'ar.*Funnel"):
         refhmc.models.AR().on_arrays()
     there = {name for name, make in refhmc.models.by_name().items() if make()._on_arrays is not None}
     assert there == {name for name in refhmc.models.by_name() if name in NAMES}
@@ -261,7 +261,7 @@ def test_a_model_without_a_text_is_named_and_those_with_one_are():
 
 def test_a_users_text_and_its_copy():
     model = refhmc.Model(2, lambda q: -0.5 * float(q @ q), lambda q: -q, on_arrays=OfAUser)
-    for each in (model.on_arrays(), refhmc.arrays.hamiltonian(model, refhmc.metrics.Identity(), np).model):
+    for each in (model.on_arrays(), refhmc.array_api.hamiltonian(model, refhmc.metrics.Identity(), np).model):
         assert each.log_density(np.ones((3, 2))).tolist() == [-1.0] * 3
     for made in (model_called("funnel-10"), model_called("gaussian-7")):
         q = np.ones((2, made.dim))
@@ -286,7 +286,7 @@ def test_a_split_model_is_the_sum_of_its_parts(name):
     """With the parts' texts in ``parts``; the sum is that of the whole, to rounding."""
     whole, rng = model_called(name), np.random.default_rng(10)
     split = whole.split(3, order="random")
-    text, compiled, q = split.on_arrays(), refhmc.arrays.ModelOnArrays(split), rng.standard_normal((4, whole.dim))
+    text, compiled, q = split.on_arrays(), refhmc.array_api.ModelOnArrays(split), rng.standard_normal((4, whole.dim))
     for mine, theirs in zip((text, *text.parts), (compiled, *compiled.parts), strict=True):
         for a, b in zip(mine.value_and_gradient(q), theirs.value_and_gradient(q), strict=True):
             assert np.abs(a - b).max() <= 1e-12 * np.abs(b).max()
@@ -317,7 +317,7 @@ def test_layers_in_single_precision(make):
     options = {"widths": [3, 20, 3], "kind": "softmax"} if make is network else {}
     model, double = make(dtype=np.float32, **options), make(dtype=np.float64, **options)
     q = 0.5 * np.random.default_rng(12).standard_normal((4, model.dim))
-    text, compiled = model.on_arrays(), refhmc.arrays.ModelOnArrays(model)
+    text, compiled = model.on_arrays(), refhmc.array_api.ModelOnArrays(model)
     for key in ("value_and_gradient", "hessian", "fisher"):
         answer, exact = call(text, key, q, None), call(double.on_arrays(), key, q, None)
         size = np.abs(exact).max()

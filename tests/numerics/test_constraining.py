@@ -16,11 +16,11 @@ from refhmc.numerics.constraining import (
     ORDERED,
     ROWS,
     SIMPLEX,
+    contraction_in_u,
     forward,
     gradient_in_u,
     hessian_in_u,
     pushed,
-    trace_in_u,
 )
 
 STEP = mpmath.mpf(10) ** -40  # of the differences: at 250 digits three of them lose 120 and are cut off at 80
@@ -159,11 +159,11 @@ def test_three_derivatives(problem):
     rng = np.random.default_rng(3)
     v = rng.normal(size=d)
     units = np.eye(d)
-    gradient, hessian, trace = np.zeros(d), np.zeros((d, d)), np.zeros(d)
+    gradient, hessian, hessian_contraction = np.zeros(d), np.zeros((d, d)), np.zeros(d)
     gradient_in_u(g, table, x, rows, gradient)
     hessian_in_u(H, g, table, x, rows, hessian)
     MX, N = pushed(np.outer(v, v), table, x, rows)
-    trace_in_u(np.einsum("ab,abc->c", N, T), H, g, np.outer(v, v), MX, table, x, rows, trace)
+    contraction_in_u(np.einsum("ab,abc->c", N, T), H, g, np.outer(v, v), MX, table, x, rows, hessian_contraction)
 
     def close(actual, expected):
         expected = np.array([float(e) for e in expected])
@@ -171,5 +171,5 @@ def test_three_derivatives(problem):
 
     close(gradient, [along(density, u, e) for e in units])
     close(hessian @ v, [along(density, u, v, e) for e in units])
-    close(trace, [along(density, u, v, v, e) for e in units])
+    close(hessian_contraction, [along(density, u, v, v, e) for e in units])
     np.testing.assert_allclose(hessian, hessian.T, rtol=1e-10, atol=1e-13 * abs(hessian).max(initial=0))

@@ -42,17 +42,27 @@ def test_eight_schools_by_name_are_the_model_written_by_hand():
         close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
         close(by_name.gradient(q)[order], by_hand.gradient(p))
         close(by_name.hessian(q)[np.ix_(order, order)], by_hand.hessian(p))
-        trace = by_hand.trace(p, M[np.ix_(order, order)])
-        np.testing.assert_allclose(by_name.trace(q, M)[order], trace, rtol=1e-12, atol=1e-12 * abs(trace).max())
+        hessian_contraction = by_hand.hessian_contraction(p, M[np.ix_(order, order)])
+        np.testing.assert_allclose(
+            by_name.hessian_contraction(q, M)[order],
+            hessian_contraction,
+            rtol=1e-12,
+            atol=1e-12 * abs(hessian_contraction).max(),
+        )
         close(by_name.fisher(q)[np.ix_(order, order)], by_hand.fisher(p))
-        trace = by_hand.fisher_trace(p, M[np.ix_(order, order)])
-        np.testing.assert_allclose(by_name.fisher_trace(q, M)[order], trace, rtol=1e-12, atol=1e-12 * abs(trace).max())
+        hessian_contraction = by_hand.fisher_contraction(p, M[np.ix_(order, order)])
+        np.testing.assert_allclose(
+            by_name.fisher_contraction(q, M)[order],
+            hessian_contraction,
+            rtol=1e-12,
+            atol=1e-12 * abs(hessian_contraction).max(),
+        )
 
 
 @pytest.mark.parametrize("make", [swept(eight_schools), one_of_each])
 def test_the_kit_finds_nothing_wrong(make):
     model = make(in_python=FEW_CALLS)
-    report = refhmc.check.model(model, metric=model.fisher, metric_trace=model.fisher_trace)
+    report = refhmc.check.model(model, metric=model.fisher, metric_trace=model.fisher_contraction)
     assert report.ok, str(report)
     assert {"hessian", "trace", "metric trace"} <= {row.name for row in report.rows if row.status == "PASS"}, str(
         report
@@ -95,7 +105,7 @@ def test_a_third_derivative_is_as_good_as_a_trace():
     model = names.model(log_density, gradient, hessian, third_derivative, in_python=FEW_CALLS)
     report = refhmc.check.model(model)
     assert report.ok, str(report)
-    assert model.has("trace")
+    assert model.has("hessian_contraction")
 
 
 @pytest.mark.sweep
@@ -117,8 +127,12 @@ def test_compiled_second_and_third_derivatives_are_the_same():
         np.testing.assert_allclose(model.gradient(q), python.gradient(q), rtol=1e-12)
         np.testing.assert_allclose(model.hessian(q), python.hessian(q), rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(model.fisher(q), python.fisher(q), rtol=1e-11, atol=1e-13)
-        np.testing.assert_allclose(model.fisher_trace(q, M), python.fisher_trace(q, M), rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(model.trace(q, M), python.trace(q, M), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            model.fisher_contraction(q, M), python.fisher_contraction(q, M), rtol=1e-10, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            model.hessian_contraction(q, M), python.hessian_contraction(q, M), rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.sweep
@@ -231,7 +245,7 @@ def test_plain_helpers_compile_and_functions_of_the_values_alone_will_do(further
     np.testing.assert_allclose(model.gradient(q), [-0.3, 1 - np.exp(0.2)], rtol=1e-14)
     if further:
         np.testing.assert_allclose(model.hessian(q), [[-1, 0], [0, -np.exp(0.2)]], atol=1e-14)
-        np.testing.assert_allclose(model.trace(q, M), [0, -4 * np.exp(0.2)], atol=1e-13)
+        np.testing.assert_allclose(model.hessian_contraction(q, M), [0, -4 * np.exp(0.2)], atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +326,12 @@ def test_what_is_no_option_is_named():
     model = schools.model
     with pytest.raises(ModelError, match="gradient must be a function of \\(values, data\\), got NoneType"):
         model(schools_log_density, None)
-    with pytest.raises(ModelError, match="trace must be a function"):
-        model(schools_log_density, schools_gradient, trace=3)
-    with pytest.raises(ModelError, match="trace is given without hessian, which the chain rule needs too"):
-        model(schools_log_density, schools_gradient, trace=schools_gradient)
+    with pytest.raises(ModelError, match="hessian_contraction must be a function"):
+        model(schools_log_density, schools_gradient, hessian_contraction=3)
+    with pytest.raises(
+        ModelError, match="hessian_contraction is given without hessian, which the chain rule needs too"
+    ):
+        model(schools_log_density, schools_gradient, hessian_contraction=schools_gradient)
     with pytest.raises(ModelError, match="names is not an option of Parameters.model: it follows from the parameters"):
         model(schools_log_density, schools_gradient, names=["a"])
     with pytest.raises(

@@ -198,8 +198,8 @@ def test_every_derivative_is_that_of_the_one_below(name, models):
     q, rng = position(model), np.random.default_rng(1)
     M = rng.standard_normal((model.dim, model.dim))
     M = M + M.T
-    gradient, hessian_at, trace = model.gradient(q), model.hessian(q), model.trace(q, M)
-    fishers = [(model.fisher(q), model.fisher_trace(q, M))] if model.has("fisher") else []
+    gradient, hessian_at, hessian_contraction = model.gradient(q), model.hessian(q), model.hessian_contraction(q, M)
+    fishers = [(model.fisher(q), model.fisher_contraction(q, M))] if model.has("fisher") else []
     assert bool(fishers) == (name != "negative")
     for k in range(model.dim):
         e = np.eye(model.dim)[k]
@@ -208,7 +208,7 @@ def test_every_derivative_is_that_of_the_one_below(name, models):
         two = differences.ridders(lambda h, e=e: model.gradient(q + h * e), 0.1, 6).value
         np.testing.assert_allclose(hessian_at[:, k], two, rtol=1e-6, atol=1e-6 * np.abs(hessian_at).max())
         three = differences.ridders(lambda h, e=e: np.array([np.sum(M * model.hessian(q + h * e))]), 0.1, 6).value
-        assert trace[k] == pytest.approx(three[0], rel=1e-6, abs=1e-6 * np.abs(trace).max())
+        assert hessian_contraction[k] == pytest.approx(three[0], rel=1e-6, abs=1e-6 * np.abs(hessian_contraction).max())
         for _, slopes in fishers:
             found = differences.ridders(lambda h, e=e: np.array([np.sum(M * model.fisher(q + h * e))]), 0.1, 6).value
             assert slopes[k] == pytest.approx(found[0], rel=1e-6, abs=1e-6 * np.abs(slopes).max())
@@ -247,8 +247,8 @@ def test_lsoda_compiled_functions_and_copies_agree(models):
     for f in ("log_density", "gradient", "hessian", "fisher"):
         np.testing.assert_allclose(getattr(other, f)(q), getattr(model, f)(q), rtol=1e-7, atol=1e-7)
         np.testing.assert_array_equal(getattr(copy, f)(q), getattr(model, f)(q))
-    np.testing.assert_allclose(other.trace(q, M), model.trace(q, M), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(other.fisher_trace(q, M), model.fisher_trace(q, M), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(other.hessian_contraction(q, M), model.hessian_contraction(q, M), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(other.fisher_contraction(q, M), model.fisher_contraction(q, M), rtol=1e-6, atol=1e-6)
     assert copy.fingerprint() == model.fingerprint()
     assert other.fingerprint() != model.fingerprint()
 
@@ -319,7 +319,7 @@ def own_hessian(x):
 def test_a_law_and_a_prior_of_ones_own(sample):
     law = error_laws.ErrorLaw("Laplace", laplace, None, "s")
     model = made(errors=law, prior=priors.Own(own_log_prior, own_gradient, own_hessian), tolerance=1e-8)
-    assert not model.has("trace")
+    assert not model.has("hessian_contraction")
     assert not model.has("fisher")
     q = position(model)
     for k in range(model.dim):

@@ -212,7 +212,7 @@ def test_many_chains_end_with_the_sentence(shared):
     with pytest.raises(
         WarmupError, match=r"4 of 4 chains are lost after 60 iterations of warm-up: in chain 0, the log"
     ):
-        refhmc.sample(model, backend="arrays", shared_step_size=shared, **{**FEW, "tune": 60, "chains": 4})
+        refhmc.sample(model, backend=refhmc.Arrays(shared_step_size=shared), **{**FEW, "tune": 60, "chains": 4})
 
 
 # ----------------------------------------------------------------------------------------------------------- healthy runs

@@ -306,7 +306,7 @@ def third_derivative(q, data):
     return T
 
 
-def trace(q, data, M):
+def hessian_contraction(q, data, M):
     return np.einsum("ij,ijk->k", M, third_derivative(q, data))
 
 
@@ -322,17 +322,17 @@ def fisher_derivative(q, data):
     return T
 
 
-def fisher_trace(q, data, M):
+def fisher_contraction(q, data, M):
     return np.einsum("ij,ijk->k", M, fisher_derivative(q, data))
 
 
 RIGHT = {
     "hessian": hessian,
     "third_derivative": third_derivative,
-    "trace": trace,
+    "hessian_contraction": hessian_contraction,
     "fisher": fisher,
     "fisher_derivative": fisher_derivative,
-    "fisher_trace": fisher_trace,
+    "fisher_contraction": fisher_contraction,
 }
 HERE = np.array([0.4, -0.8, 0.6])
 SOFTABS, FISHER = refhmc.metrics.SoftAbs(), refhmc.metrics.Fisher()
@@ -362,12 +362,12 @@ def symmetric(function):
 @pytest.mark.parametrize(
     ("metric", "names"),
     [
-        (SOFTABS, ("hessian", "trace")),
+        (SOFTABS, ("hessian", "hessian_contraction")),
         swept(SOFTABS, ("hessian", "third_derivative")),
         (refhmc.metrics.DiagonalSoftAbs(), ("hessian", "third_derivative")),
         (refhmc.metrics.OuterProductSoftAbs(), ("hessian",)),
         (refhmc.metrics.DiagonalOuterProductSoftAbs(), ("hessian",)),
-        (FISHER, ("fisher", "fisher_trace")),
+        (FISHER, ("fisher", "fisher_contraction")),
         (FISHER, ("fisher", "fisher_derivative")),
     ],
 )
@@ -380,7 +380,7 @@ def test_every_entry_of_what_a_metric_reads(metric, names):
             with pytest.raises(GradientError, match=f"the {names[1]} is not the derivative of the fisher"):
                 preflight(metric, **{**functions, name: scaled(fisher, (0, 0))})
             continue
-        arguments = (HERE, None, np.eye(3) + 0.5) if "trace" in name else (HERE, None)
+        arguments = (HERE, None, np.eye(3) + 0.5) if "hessian_contraction" in name else (HERE, None)
         size = np.abs(RIGHT[name](*arguments))
         for entry in zip(*np.nonzero(size), strict=True):
             off = scaled(RIGHT[name], entry)
@@ -426,7 +426,9 @@ def test_each_block_of_gibbs_sampling():
     right = refhmc.Model(3, log_density, gradient, hessian, third_derivative, in_python=PYTHON)
     check_derivatives(make_plan(right, blocks, 0), HERE)
     wrong = refhmc.Model(3, log_density, gradient, hessian, scaled(third_derivative, (0, 0, 0)), in_python=PYTHON)
-    with pytest.raises(GradientError, match="coordinates': the trace is not the derivative of the hessian"):
+    with pytest.raises(
+        GradientError, match="coordinates': the hessian_contraction is not the derivative of the hessian"
+    ):
         check_derivatives(make_plan(wrong, blocks, 0), HERE)
 
 
@@ -450,9 +452,12 @@ def test_the_value_and_the_gradient_that_the_core_calls_are_those_checked():
 
 
 def test_what_a_missing_trace_can_be_taken_from_is_named():
-    with pytest.raises(MissingDerivativeError, match=r"has no trace.*trace=\.\.\.\), or third_derivative=\.\.\."):
+    with pytest.raises(
+        MissingDerivativeError,
+        match=r"has no hessian_contraction.*hessian_contraction=\.\.\.\), or third_derivative=\.\.\.",
+    ):
         preflight(SOFTABS, hessian=hessian)
-    with pytest.raises(MissingDerivativeError, match=r"has no fisher_trace.*or fisher_derivative=\.\.\."):
+    with pytest.raises(MissingDerivativeError, match=r"has no fisher_contraction.*or fisher_derivative=\.\.\."):
         preflight(FISHER, fisher=fisher)
 
 

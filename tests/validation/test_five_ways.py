@@ -34,7 +34,7 @@ def test_each_way_is_the_model_by_hand(by_hand, way):
         M = rng.standard_normal((10, 10))
         change = by_hand.log_density(q) - by_hand.log_density(start)
         assert model.log_density(q) - model.log_density(start) == pytest.approx(change, rel=1e-11)
-        for key, arguments in {"gradient": (), "hessian": (), "trace": (M,)}.items():
+        for key, arguments in {"gradient": (), "hessian": (), "hessian_contraction": (M,)}.items():
             expected = getattr(by_hand, key)(q, *arguments)
             found = getattr(model, key)(q, *arguments)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * abs(expected).max(), err_msg=key)
@@ -51,7 +51,7 @@ def test_the_model_by_hand_is_the_built_in_one(by_hand):
     built_in = refhmc.models.EightSchools()
     rng = np.random.default_rng(2)
     for q, M in zip(rng.normal(0, 1.5, (3, 10)), rng.standard_normal((3, 10, 10)), strict=True):
-        for key, arguments in {"gradient": (), "hessian": (), "trace": (M,)}.items():
+        for key, arguments in {"gradient": (), "hessian": (), "hessian_contraction": (M,)}.items():
             expected = getattr(built_in, key)(q, *arguments)
             np.testing.assert_allclose(
                 getattr(by_hand, key)(q, *arguments), expected, rtol=0, atol=1e-10 * abs(expected).max()

@@ -45,7 +45,7 @@ WAYS = {
         "Derivatives by eta, mu and tau themselves. The logarithm of tau, its Jacobian and the chain rule are refhmc's.",
     ),
     "by_sympy": (
-        "SymPy: `refhmc.derive`",
+        "SymPy: `refhmc.from_sympy`",
         ("sympy",),
         "The formula; `print(model.source)` shows the functions made of it.",
     ),
@@ -63,7 +63,7 @@ WAYS = {
     ),
 }
 WHAT = " ".join((__doc__ or "").split("\n\n")[1].split())
-CALLS = ("density and gradient", "Hessian", "trace")
+CALLS = ("density and gradient", "Hessian", "hessian_contraction")
 
 
 # ------------------------------------------------------------------------------------------------ in a process of its own
@@ -82,11 +82,11 @@ def ready(way: str):
     import numpy as np
 
     model = model_of(way)
-    pointers = model.core.tuple_reading(("hessian", "trace"), "five_ways")
+    pointers = model.core.tuple_reading(("hessian", "hessian_contraction"), "five_ways")
     d = model.dim
     q, M = np.linspace(-0.5, 0.5, d), np.eye(d)
     model.core.value_and_gradient(q)
-    model.hessian(q), model.trace(q, M)
+    model.hessian(q), model.hessian_contraction(q, M)
     return model, pointers, q, M
 
 
@@ -95,7 +95,7 @@ def microseconds(pointers, q, M, seconds: float) -> list[float]:
     import numba
     import numpy as np
 
-    data, both, hessian, trace, _ = pointers
+    data, both, hessian, hessian_contraction, _ = pointers
     d = len(q)
     vector, matrix = np.zeros(d), np.zeros((d, d))
 
@@ -110,7 +110,7 @@ def microseconds(pointers, q, M, seconds: float) -> list[float]:
             f(q, data, M, out)
 
     found = []
-    for f, arguments in ((both, (vector,)), (hessian, (matrix,)), (trace, (M, vector))):
+    for f, arguments in ((both, (vector,)), (hessian, (matrix,)), (hessian_contraction, (M, vector))):
         loop = of_four if len(arguments) == 2 else of_three
         loop(f, q, data, *arguments, 1)  # compiles
         n, taken = 1, 0.0

@@ -59,7 +59,14 @@ def prepare_refhmc(problem: str, integrator: str = "midpoint", checked: bool = T
         return path.q[-1], path.p[-1]
 
     def sample(q, draws: int, seed: int):
-        options = {"chains": 1, "cores": 1, "progressbar": False, "raw": True, "preflight": False, "fuse": fuse}
+        options = {
+            "chains": 1,
+            "cores": 1,
+            "progressbar": False,
+            "raw": True,
+            "preflight": False,
+            "backend": refhmc.Numba(fuse=fuse),
+        }
         options["generate"] = False
         return refhmc.sample(model, kernel, draws=draws, tune=0, random_seed=seed, initvals=q, **options)
 

@@ -128,7 +128,7 @@ def funnel() -> Target:
         values, Q = np.linalg.eigh(H)
         f = softabs(values)
 
-        def trace(V):
+        def hessian_contraction(V):
             J = divided_differences(values, f)
             M = Q @ (J * (Q.T @ V @ Q)) @ Q.T
             out = np.empty_like(q)
@@ -136,7 +136,7 @@ def funnel() -> Target:
             out[1:] = e * (M[0, 0] * x + 2 * M[0, 1:])
             return out
 
-        return (Q * f) @ Q.T, trace
+        return (Q * f) @ Q.T, hessian_contraction
 
     return Target(log_density, gradient, metric)
 
@@ -171,10 +171,10 @@ def hamiltonian(target: Target, q, p) -> float:
 
 def hamiltonian_gradient(target: Target, q, p):
     """(dH/dq, dH/dp)"""
-    G, trace = target.metric(q)
+    G, hessian_contraction = target.metric(q)
     inverse = np.linalg.inv(G)
     v = inverse @ p
-    return 0.5 * trace(inverse - np.outer(v, v)) - target.gradient(q), v
+    return 0.5 * hessian_contraction(inverse - np.outer(v, v)) - target.gradient(q), v
 
 
 def fixed_point(f, x):

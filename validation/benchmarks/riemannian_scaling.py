@@ -38,7 +38,11 @@ def fisher_floor(model):
     from refhmc.numerics.linalg import factorise_ldl, invert_ldl, solve_ldl
 
     functions = model._functions
-    both, fisher, trace = functions["value_and_gradient"], functions["fisher"], functions["fisher_trace"]
+    both, fisher, hessian_contraction = (
+        functions["value_and_gradient"],
+        functions["fisher"],
+        functions["fisher_contraction"],
+    )
 
     @numba.njit(nogil=True, error_model="numpy")
     def loop(points, data, v, r, g, out, G, L, inverse, n):
@@ -54,7 +58,7 @@ def fisher_floor(model):
                 for j in range(q.shape[0]):
                     inverse[i, j] = 0.5 * (inverse[i, j] - v[i] * v[j])
             both(q, data, g)
-            trace(q, data, inverse, out)
+            hessian_contraction(q, data, inverse, out)
 
     return loop
 
@@ -68,7 +72,11 @@ def softabs_floor(model):
     from refhmc.numerics.eigen import eigen_with
 
     functions = model._functions
-    both, hessian, trace = functions["value_and_gradient"], functions["hessian"], functions["trace"]
+    both, hessian, hessian_contraction = (
+        functions["value_and_gradient"],
+        functions["hessian"],
+        functions["hessian_contraction"],
+    )
 
     @numba.njit(nogil=True, error_model="numpy")
     def loop(points, data, v, f, g, out, H, Q, work, n):
@@ -90,7 +98,7 @@ def softabs_floor(model):
                     )
             conjugate(Q, J, work[2], M)
             both(q, data, g)
-            trace(q, data, M, out)
+            hessian_contraction(q, data, M, out)
 
     return loop
 

@@ -19,8 +19,8 @@ ATTRIBUTES = {
     "third": "third_derivative",
     "metric": "fisher",
     "metric_derivative": "fisher_derivative",
-    "trace": "trace",
-    "metric_trace": "fisher_trace",
+    "trace": "hessian_contraction",
+    "metric_trace": "fisher_contraction",
     "change": "log_density_change",
 }
 LARGEST_TENSOR = 2**26  # numbers, half a GiB

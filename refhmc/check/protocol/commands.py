@@ -19,7 +19,7 @@ from typing import Any
 
 from refhmc.check import CHECKS
 
-KINDS = tuple(name for name in CHECKS if name not in ("model_and_sampler", "minibatch"))  # they need more functions
+KINDS = tuple(name for name in CHECKS if name not in ("sbc", "minibatch"))  # they need more functions
 
 
 def add_commands(commands: Any) -> None:

@@ -44,7 +44,7 @@ FEWEST_TIMES = 20  # correlation times in a fit's draws, below which the times t
 PILOT = 2000
 
 
-def model_and_sampler(
+def sbc(
     prior: Callable,
     simulate: Callable,
     fit: Callable,
@@ -78,7 +78,7 @@ def model_and_sampler(
         draws, alpha, math.inf if seconds is None else seconds, seed,
     )  # fmt: skip
     report = test.report(
-        "model_and_sampler",
+        "sbc",
         [
             ("conduct of the fit", FitExamination.collect),
             ("averages of the posterior", FitExamination.averages),
@@ -269,7 +269,7 @@ class FitExamination(Examination):
         return said
 
     def _call(self) -> str:
-        return f"refhmc.check.model_and_sampler(prior, simulate, {self.fit.name}, simulations={len(self.fits)})"
+        return f"refhmc.check.sbc(prior, simulate, {self.fit.name}, simulations={len(self.fits)})"
 
     def _enough(self) -> None:
         if not self.fits:

@@ -200,7 +200,7 @@ def moved_by_minibatches(r: golden.Record, of: Any) -> dict:
         tape.extend(next(normals) if kernel.c > 0 and not kernel.explores(t) else ())
     q, p, numbers = r.inputs["q"], r.inputs["p"], np.array(tape or [0.0])
     there = own.transition(of, kernel, q, momentum=p, uniforms=numbers)
-    text = own.arrays.stochastic_gradient(kernel, own.arrays.hamiltonian(of, kernel.metric), q, p, numbers)
+    text = own.array_api.stochastic_gradient(kernel, own.array_api.hamiltonian(of, kernel.metric), q, p, numbers)
     return {"q": there.q, "p": text.p, "uniforms_used": there.uniforms_used - r.inputs["normals"].size}
 
 

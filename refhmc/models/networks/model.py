@@ -119,7 +119,14 @@ def network_model(
     )
     posterior = Posterior(of.layers, of.likelihood, precisions, of.dtype, of.batch)
     d = posterior.dim
-    order_of = {"hessian": 2, "fisher": 2, "third_derivative": 3, "fisher_derivative": 3, "trace": 2, "fisher_trace": 2}
+    order_of = {
+        "hessian": 2,
+        "fisher": 2,
+        "third_derivative": 3,
+        "fisher_derivative": 3,
+        "hessian_contraction": 2,
+        "fisher_contraction": 2,
+    }
     absent = {key: too_large(d, order) for key, order in order_of.items() if d**order > MOST}
     derivatives: dict[str, Any] = {key: None if key in absent else getattr(posterior, key) for key in order_of}
     return Model(

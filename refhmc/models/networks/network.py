@@ -167,7 +167,7 @@ class NetworkOnArrays(TextOnArrays):
         H = self.gradient_along(q, namespace(q).eye(self.dim, dtype=q.dtype))
         return where_finite(q, H - self.prior(q), 2)
 
-    def trace(self, q: Array, M: Array) -> Array:
+    def hessian_contraction(self, q: Array, M: Array) -> Array:
         xp = namespace(q)
         return where_finite(q, xp.sum(self.gradient_along(q, xp.eye(self.dim, dtype=q.dtype), M), axis=-2), 1)
 
@@ -188,7 +188,7 @@ class NetworkOnArrays(TextOnArrays):
             G = G + J @ batched.transpose(VJ)
         return where_finite(q, G, 2)
 
-    def fisher_trace(self, q: Array, M: Array) -> Array:
+    def fisher_contraction(self, q: Array, M: Array) -> Array:
         xp, total = namespace(q), namespace(q).zeros_like(q)
         for X, _ in self.batches(math.prod(q.shape)):
             f, J, kept = self.with_jacobian(q, X)
@@ -310,7 +310,7 @@ class Posterior:
             for rows in self.in_blocks(self.numbers(data)):
                 out[i, rows] = self.gradient_along(q, data, u, unit_vectors(rows, self.dim))
 
-    def trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
+    def hessian_contraction(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
         """sum_ij M_ij T_ijk"""
         out[:] = 0.0
         for rows in self.in_blocks(self.numbers(data)):
@@ -358,7 +358,7 @@ class Posterior:
                 out[:, :, rows] += np.einsum("kino,jno->ijk", J_k, VJ) + np.einsum("ino,kjno->ijk", J, VJ_k)
 
     @quiet
-    def fisher_trace(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
+    def fisher_contraction(self, q: np.ndarray, data: tuple, M: np.ndarray, out: np.ndarray) -> None:
         """sum_ij M_ij dG_ij / dw_k"""
         out[:] = 0.0
         for X, _ in self.batches(data, self.dim):

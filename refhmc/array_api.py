@@ -1,10 +1,10 @@
 """The texts on arrays, in one place: every metric, integrator and kernel in the mathematics' own names, with leading axes left
 free, ``(..., d)``, for any namespace of the Python array API.
 
-    H = refhmc.arrays.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
+    H = refhmc.array_api.hamiltonian(refhmc.models.Funnel(3), refhmc.metrics.SoftAbs())
     p = H.draw_momentum(q, rng.standard_normal(q.shape))                        # q: (..., d), as many chains as you like
-    q, p = refhmc.arrays.implicit_midpoint(H, q, p, 0.1)
-    moves = refhmc.arrays.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
+    q, p = refhmc.array_api.implicit_midpoint(H, q, p, 0.1)
+    moves = refhmc.array_api.hmc(H, refhmc.integrators.GeneralizedLeapfrog().on_arrays(), q, p, u, step_size=0.1, n_steps=10)
 
 Each stands in the file of what it is the text of, above the compiled one, which is tested against it
 (``tests/integrators/test_array_texts.py``, ``tests/kernels/test_array_transitions.py``). They are plain Python: a debugger
