@@ -252,7 +252,7 @@ def check_text(model: Model, text: Any, plan: Any, q: Any, values: bool) -> str 
     M = np.random.default_rng(20261123).standard_normal((*at.shape, model.dim))
     for name in plan.blocks[0].dynamics.metric.reads:
         if name is not None and hasattr(compiled, name):
-            more = (M,) if "hessian_contraction" in name else ()
+            more = (M,) if "contraction" in name else ()
             found[name] = getattr(text, name)(copied(q), *(batched.namespace(q).asarray(x) for x in more))
             wanted[name] = getattr(compiled, name)(at, *more)
     for what, theirs in found.items():

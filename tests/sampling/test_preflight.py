@@ -380,7 +380,7 @@ def test_every_entry_of_what_a_metric_reads(metric, names):
             with pytest.raises(GradientError, match=f"the {names[1]} is not the derivative of the fisher"):
                 preflight(metric, **{**functions, name: scaled(fisher, (0, 0))})
             continue
-        arguments = (HERE, None, np.eye(3) + 0.5) if "hessian_contraction" in name else (HERE, None)
+        arguments = (HERE, None, np.eye(3) + 0.5) if "contraction" in name else (HERE, None)
         size = np.abs(RIGHT[name](*arguments))
         for entry in zip(*np.nonzero(size), strict=True):
             off = scaled(RIGHT[name], entry)
