@@ -108,6 +108,11 @@ class PythonModelWarning(UserWarning):
     """Numba could not compile a model's function; it runs as Python, through the same compiled kernels."""
 
 
+def _see(section: str) -> str:
+    """Return the sentence that ends a warning: the address of its section on the page about warnings."""
+    return f"See docs/how_to/warnings.md#{section}."
+
+
 def __getattr__(name: str) -> type[Exception]:
     if name != "MissingTextError":
         raise AttributeError(f"module 'refhmc.errors' has no attribute {name!r}")
