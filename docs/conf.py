@@ -1,9 +1,11 @@
-"""The book: `python -m sphinx -W --keep-going -b html docs build/docs` runs every page and checks what it built.
+"""The documentation: `python -m sphinx -W --keep-going -b html docs build/docs` runs every page and checks what it built.
 
-Nothing is loaded from the network, to build or to read: mathematics is MathML, the theme brings its own scripts.
+Nothing is loaded from the network, to build or to read: mathematics is MathML, and the theme brings its own scripts.
 """
 
+import inspect
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -11,28 +13,48 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(HERE / "_extensions"), str(ROOT)]
-# The cells run in processes of their own, on the refhmc whose lines the pages show.
+# The cells run in processes of their own, with the refhmc whose source the pages show.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["MATPLOTLIBRC"] = str(HERE / "_static" / "matplotlibrc")
-os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # or the kernel writes to stderr of frozen modules
+os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # or the kernel writes to stderr about frozen modules
 
 import refhmc  # noqa: E402
+
+# Public modules that lie elsewhere, for autosummary.
+sys.modules |= {"refhmc.datasets": refhmc.datasets, "refhmc.check.golden_vectors": refhmc.check.golden_vectors}
 
 project = "refhmc"
 author = "the authors of refhmc"
 copyright = author
 version = release = refhmc.__version__
 
-extensions = ["myst_nb", "mathml", "source_lines", "executed", "built_pages", "public_names"]
+extensions = [
+    *("sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.linkcode", "numpydoc", "myst_nb"),
+    *("mathml", "source_pages", "executed", "built_pages"),
+]
 exclude_patterns = ["_*", "**/__pycache__"]
+templates_path = ["_templates"]
 root_doc = "index"
 nitpicky = True
+# Private modules, and types in signatures that have no page.
+nitpick_ignore_regex = [(r"py:.*", r"(?!refhmc\.[A-Z]|refhmc\.(metrics|integrators|models|errors|plot|check)\.\w+$).*")]
+
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+autosummary_generate = True
+# Names that differ in their case alone cannot be files of one folder everywhere.
+autosummary_filename_map = {
+    "refhmc.plot.Tree": "refhmc.plot.Tree-class",
+    "refhmc.check.golden_vectors.Target": "refhmc.check.golden_vectors.Target-class",
+}
+numpydoc_show_class_members = False
+maximum_signature_line_length = 88
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
 
-nb_execution_mode = "force"  # of the pages that are read: those that changed, or whose lines of refhmc did
+nb_execution_mode = "force"  # of the pages that are read: those that changed, or whose included source did
 nb_execution_timeout = 300
 nb_execution_show_tb = True  # a cell that raises is a warning
 nb_merge_streams = True
@@ -52,8 +74,44 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-def take_the_moving_page(app: object, exception: Exception | None) -> None:
-    """``moving/`` is a page as it is, which runs from a file, too."""
+def linkcode_resolve(domain: str, info: dict) -> str | None:
+    """Return the address of an object's line on the page with its source file, from a page of the reference."""
+    from source_pages import page_of
+
+    found = sys.modules.get(info["module"])
+    for part in info["fullname"].split("."):
+        found = getattr(found, part, None)
+    found = getattr(found, "fget", None) or getattr(found, "func", None) or found
+    found = inspect.unwrap(getattr(found, "py_func", found))
+    try:
+        file, line = inspect.getsourcefile(found), inspect.getsourcelines(found)[1]
+    except (TypeError, OSError):
+        return None
+    if file is None or not Path(file).is_relative_to(ROOT):
+        return None
+    name = Path(file).relative_to(ROOT).as_posix()
+    env = building[-1].env
+    env.source_files.setdefault(env.docname, set()).add(name)
+    return f"../../{page_of(name)}.html#line-{line}"
+
+
+building: list = []  # the application, which Sphinx does not hand to ``linkcode_resolve``
+
+
+def link_dois(app: object, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """Make ``doi:10...`` in a docstring a link."""
+    lines[:] = [re.sub(r"\bdoi:(10\.[^\s,;]+[^\s,;.])", r"`doi:\1 <https://doi.org/\1>`__", line) for line in lines]
+
+
+def double_quotes(
+    app: object, what: str, name: str, value: object, options: object, arguments: str | None, returned: str | None
+):
+    """Show strings in signatures as the source writes them."""
+    return arguments and arguments.replace("'", '"'), returned
+
+
+def copy_interactive_page(app: object, exception: Exception | None) -> None:
+    """Copy ``moving/``, which runs from a file, too."""
     if exception is None and app.builder.format == "html":
         others = shutil.ignore_patterns("test", "screenshots*", "client.js", "golden.js", "__pycache__")
         shutil.copytree(HERE / "moving", Path(app.outdir) / "moving", ignore=others, dirs_exist_ok=True)
@@ -62,5 +120,8 @@ def take_the_moving_page(app: object, exception: Exception | None) -> None:
 def setup(app: object) -> None:
     from pygments.lexers.special import TextLexer
 
-    app.connect("build-finished", take_the_moving_page, priority=400)  # before its links are looked at
+    building.append(app)
+    app.connect("autodoc-process-docstring", link_dois)
+    app.connect("autodoc-process-signature", double_quotes)
+    app.connect("build-finished", copy_interactive_page, priority=400)  # before its links are checked
     app.add_lexer("mermaid", TextLexer)  # shown as its text: what draws it comes from the network

@@ -1,30 +1,32 @@
-"""Two chapters as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` executes each in a kernel of its own.
+"""Two chapters of the book as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` executes each in a kernel of its own.
 
-The lines of refhmc that a chapter includes are put in as text; links lead to nothing outside the book and stay as they are.
+The source code that a chapter includes is put in as text.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_extensions"))
 CHAPTERS = ("leapfrog", "acceptance")
-LINES = re.compile(r"^```\{lines\} (\S+?):(\S+)\n```$", re.MULTILINE)
+INCLUDED = re.compile(
+    r"^```\{literalinclude\} \S+\n:pyobject: (\S+)\n:caption: (\S+)\n.*?```$", re.MULTILINE | re.DOTALL
+)
 EQUATION = re.compile(r"^\$\$ \([\w-]+\)$", re.MULTILINE)
 
 
 def included(match: re.Match) -> str:
-    """The lines that a directive names, as a block of Markdown."""
-    from source_lines import ROOT, place_of
+    """Return the source that a directive includes, as a block of Markdown."""
+    from sphinx.pycode import ModuleAnalyzer
 
-    file, name = match.groups()
-    first, last = place_of(file, name)
-    text = (ROOT / file).read_text(encoding="utf-8").splitlines()[first - 1 : last]
-    return "\n".join([f"`{file}`, lines {first} to {last}:", "", "```python", *text, "```"])
+    name, file = match.groups()
+    analyzer = ModuleAnalyzer.for_file(HERE.parent / file, "")
+    _, first, last = analyzer.find_tags()[name]
+    return "\n".join(
+        [f"`{file}`, lines {first} to {last}:", "", "```python", *analyzer.code.splitlines()[first - 1 : last], "```"]
+    )
 
 
 def notebook(chapter: str) -> dict:
@@ -32,7 +34,7 @@ def notebook(chapter: str) -> dict:
     import jupytext
 
     text = (HERE / "book" / f"{chapter}.md").read_text(encoding="utf-8")
-    text = EQUATION.sub("$$", LINES.sub(included, text))
+    text = EQUATION.sub("$$", INCLUDED.sub(included, text))
     text = re.sub(r"\{eq\}`([\w-]+)`", r"(*\1*)", text)
     text = text.replace("kernelspec:\n  name: python3\n", "kernelspec:\n  name: python3\n  display_name: Python 3\n", 1)
     return jupytext.reads(text, fmt="md:myst")

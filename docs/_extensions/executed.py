@@ -22,8 +22,9 @@ def look(app: Any, doctree: nodes.document) -> None:
             logger.warning("executed_elsewhere: there is no %s", app.config.executed_elsewhere[docname])
         return
     for block in doctree.findall(nodes.literal_block):
+        included = str(block.get("source", "")).endswith(".py")  # by literalinclude
         cell = block.parent is not None and "cell_input" in block.parent.get("classes", [])
-        if block.get("language") in PYTHON and not cell and not block.get("included"):
+        if block.get("language") in PYTHON and not cell and not included:
             logger.warning("a block of Python that nothing runs: make it a {code-cell}", location=block)
 
 

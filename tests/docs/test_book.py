@@ -16,7 +16,6 @@ pytest.importorskip("latex2mathml", reason="needs the extra docs")
 sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 
 import built_pages
-import source_lines
 
 PAGE = '<html><body id="top"><h1 id="a">A</h1>{}</body></html>'
 
@@ -60,22 +59,6 @@ def test_what_is_planted_in_a_page_is_found(tmp_path, body, said):
 def test_a_style_sheet_that_loads_a_font_from_elsewhere_is_found(tmp_path):
     (tmp_path / "x.css").write_text("@font-face { src: url('https://example.org/x.woff2'); }", encoding="utf-8")
     assert any("x.css" in fault for fault in faults_of(tmp_path, ""))
-
-
-def test_lines_are_found_by_name_with_their_decorators():
-    text = (ROOT / "refhmc/integrators/leapfrog.py").read_text(encoding="utf-8").splitlines()
-    first, last = source_lines.place_of("refhmc/integrators/leapfrog.py", "step")
-    assert text[first - 1].startswith("def step(")
-    assert text[last - 1].startswith("    return q, p")
-    first, _ = source_lines.place_of("refhmc/integrators/leapfrog.py", "leapfrog_by_products")
-    assert text[first - 1] == "@jit"
-    first, _ = source_lines.place_of("refhmc/integrators/leapfrog.py", "Leapfrog.on_arrays")
-    assert text[first - 1] == "    def on_arrays(self) -> Callable:"
-
-
-def test_a_name_that_is_gone_is_an_error():
-    with pytest.raises(Exception, match="has no no_such_step"):
-        source_lines.place_of("refhmc/integrators/leapfrog.py", "no_such_step")
 
 
 @pytest.mark.sweep

@@ -89,7 +89,7 @@ def public() -> dict[str, Any]:
             found[full] = value
             if inspect.isclass(value) and value.__module__.startswith("refhmc"):
                 for member in members(value):
-                    if not (static := id(inspect.getattr_static(value, member))) in seen:
+                    if (static := id(inspect.getattr_static(value, member))) not in seen:
                         seen.add(static)
                         found[f"{full}.{member}"] = getattr(value, member)
     return found
