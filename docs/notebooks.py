@@ -1,4 +1,4 @@
-"""Two chapters of the book as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` executes each in a kernel of its own.
+"""Two chapters of the book as notebooks: `python -m docs.notebooks FOLDER` writes them, `--run` also executes them.
 
 The source code that a chapter includes is put in as text.
 """

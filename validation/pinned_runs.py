@@ -29,6 +29,7 @@ import numpy as np
 import scipy.special
 
 import refhmc
+from refhmc.core.sample_stats import OUTCOMES
 from refhmc import models
 from refhmc.integrators import (
     ExplicitTao,
@@ -492,12 +493,17 @@ def hash_of(name: str, array: np.ndarray) -> str:
     return hashlib.sha256(head + array.tobytes()).hexdigest()
 
 
+def current_name(name: str) -> str:
+    """Return the present name of an array whose statistic an older commit called otherwise."""
+    return name.replace("n_trace_evaluations", "n_contraction_evaluations")
+
+
 def outcomes(arrays: Arrays) -> dict[str, int]:
     """How often transitions ended how, warm-up included, or steps of trajectories gave no state."""
     codes = [
         a.ravel() for name, a in arrays.items() if name.split("/")[-1].startswith("outcome") and a.dtype.kind == "i"
     ]
-    words = [np.array(refhmc.diagnostics.OUTCOMES)[a] for a in codes]
+    words = [np.array(OUTCOMES)[a] for a in codes]
     words += [a.ravel() for name, a in arrays.items() if name.endswith("/outcome") and a.dtype.kind == "U"]
     words += [np.where(a, "solved", "no state") for name, a in arrays.items() if name.endswith("/converged")]
     names, counts = np.unique(np.concatenate([*words, np.zeros(0, "U1")]), return_counts=True)
@@ -510,7 +516,7 @@ def pin(run: Callable[[], Arrays]) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            arrays = run()
+            arrays = {current_name(name): array for name, array in run().items()}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     parts = {name: hash_of(name, array) for name, array in sorted(arrays.items())}

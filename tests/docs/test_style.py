@@ -46,7 +46,7 @@ def test_plain_sentences_pass(sentence):
 
 def test_long_sentences_are_counted(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(("word " * 26 + "end. ") * 2 + "Short one. " * 3, encoding="utf-8")
+    page.write_text(("Word " * 26 + "end. ") * 2 + "Short one. " * 3, encoding="utf-8")
     assert list(style.findings(page)) == [f"{page}: 2 of 5 sentences have more than 25 words"]
 
 

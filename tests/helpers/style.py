@@ -29,7 +29,7 @@ BANNED = {
     r"(is|are|was|were) no (?!longer|more|less)\w+": "is not a",
     r"(draws?|ESS|gradients?|evaluations?|steps?|leapfrogs|times|bytes|iterations|samples|%|[nmu]?s|seconds|minutes) an? "
     r"(draw|gradient|second|step|chain|evaluation|iteration|minute|transition|leapfrog|run)": "per",
-    r"but for|in the place of|in place of (?!.*argument)|likewise|anew|beside|besides|as far as": "except, instead of, similarly, again, next to, if",
+    r"but for|in the place of|likewise|anew|besides?|as far as": "except, instead of, similarly, again, next to, if",
     r"goes on|go on|going on|went on|begun|mend(s|ed|ing)?|spared?|spares": "continue, resume, started, fixed, skipped",
     r"where (it|one|they|there|that|this|none|nothing) (is|are|was|were|has|have)": "if",
     r"friends?|strangers?|slips?": "user-supplied, error",
