@@ -29,8 +29,8 @@ import numpy as np
 import scipy.special
 
 import refhmc
-from refhmc.core.sample_stats import OUTCOMES
 from refhmc import models
+from refhmc.core.sample_stats import OUTCOMES
 from refhmc.integrators import (
     ExplicitTao,
     GeneralizedLeapfrog,
