@@ -8,7 +8,7 @@ Softmax regression on the first 48,000 digits of MNIST in ten parts, L = 20, M =
 
 A *variant* is a scaling, a step size, a prior precision, a start, a rule of the program (cobb_jalaian_schemes.py) and a power
 t of the likelihood, 1 in the text and an argument of the program (``tau_out``). All variants of one start are run together,
-each a row of one array: the steps are refhmc's texts on arrays (``refhmc.array_api``), the gradient of all of them is one matrix
+each a row of one array. The steps are those of ``refhmc.array_api``; the gradient of all of them is one matrix
 product. They have one division of the data and the same normal and uniform numbers. Single precision, as theirs; energies are
 added up in double. Twenty minutes of a core; rows that the result file has are not made again (``--anew`` makes all).
 
