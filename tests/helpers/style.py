@@ -114,7 +114,11 @@ def findings(path: Path, private: bool = False) -> Iterator[str]:
     """Yield the findings in one file, as lines to print."""
     if path.suffix == ".md":
         long = total = 0
-        for paragraph in paragraphs(path.read_text("utf-8")):
+        text = path.read_text("utf-8")
+        for line in re.findall(r"^(?:#+ |\|).*$", re.sub(r"^(`{3,}).*?^\1\s*$", "", text, flags=re.S | re.M), re.M):
+            for word, instead in banned(line.replace("|", ". ")):
+                yield f"{path}: {word!r} ({instead}): {line[:100]}"
+        for paragraph in paragraphs(text):
             for word, instead in banned(paragraph):
                 yield f"{path}: {word!r} ({instead}): {paragraph[:100]}"
             counts = [len(each.split()) for each in sentences(paragraph)]
