@@ -440,7 +440,7 @@ def test_what_cannot_be_taken_over_is_said(learned):
             refhmc.errors.ShapeError, match="warmup: the result is of a model of dimension 5, this one has 2"
         ):
             refhmc.sample(refhmc.models.Banana(), warmup=learned, **given, **QUIET)
-    with pytest.raises(ValueError, match="warmup goes with backend='numba' only"):
+    with pytest.raises(ValueError, match="warmup.*backend='numba'"):
         refhmc.sample(model, warmup=learned, backend="arrays", **QUIET)
 
 

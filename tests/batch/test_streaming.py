@@ -89,6 +89,7 @@ def test_the_system_has_no_more_page_locked_memory(monkeypatch):
     assert count["to_device"] > 6 * 4 * 6
 
 
-def test_a_model_that_is_whole_is_refused():
+def test_streaming_rejects_a_model_without_parts(monkeypatch):
+    fake_device.install(monkeypatch)
     with pytest.raises(ValueError, match=r"streamed.*split\(M\)"):
         refhmc.sample(MODEL, KERNEL, backend=refhmc.CuPy(streamed=True), **OPTIONS)

@@ -20,7 +20,7 @@ def agree(model, q):
     M, before = M + M.mT, q.copy()
     assert not np.isfinite(q[1, 1]).all()
     for key in ("log_density", *(key for key in KEYS if model.has(key))):
-        matrices = (M,) if key.endswith("hessian_contraction") else ()
+        matrices = (M,) if key.endswith("contraction") else ()
         answers = getattr(arrays, key)(q, *matrices)
         for k in ((0, 0), (0, 1), (1, 0)):
             alone = np.asarray(getattr(model, key)(q[k], *(m[k] for m in matrices)))
