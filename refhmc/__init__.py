@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(_MODULES[name])
     elif name in _RENAMED or name in _NO_LONGER_PUBLIC:
-        from refhmc.core.deprecated import warn_of_old_name
+        from refhmc._deprecated import warn_of_old_name
 
         home, new = _NO_LONGER_PUBLIC.get(name, ("", f"refhmc.{_RENAMED.get(name)}"))
         warn_of_old_name(f"refhmc.{name}", new)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from refhmc._deprecated import warn_of_old_name
 from refhmc.core.arguments import flag
-from refhmc.core.deprecated import warn_of_old_name
 
 __all__ = ["Arrays", "CuPy", "Numba"]
 

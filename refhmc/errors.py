@@ -116,7 +116,7 @@ def _see(section: str) -> str:
 def __getattr__(name: str) -> type[Exception]:
     if name != "MissingTextError":
         raise AttributeError(f"module 'refhmc.errors' has no attribute {name!r}")
-    from refhmc.core.deprecated import warn_of_old_name
+    from refhmc._deprecated import warn_of_old_name
 
     warn_of_old_name("refhmc.errors.MissingTextError", "refhmc.errors.MissingArrayImplementationError")
     return MissingArrayImplementationError

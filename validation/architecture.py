@@ -29,8 +29,10 @@ BEGIN, END = "<!-- made by `python -m validation.architecture --write` -->", "<!
 # Each room knows only those before it. ``check`` stands beside them, reaches them through the public interface, and is known
 # to the command line only.
 ORDER = (
+    "_deprecated",
     "errors",
     "core",
+    "backends",
     "numerics",
     "metrics",
     "integrators",

@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"refhmc.check.{_MODULES[name]}")
     elif name == "model_and_sampler":
-        from refhmc.core.deprecated import warn_of_old_name
+        from refhmc.check.own import warn_of_old_name
 
         warn_of_old_name("refhmc.check.model_and_sampler", "refhmc.check.sbc")
         return __getattr__("sbc")

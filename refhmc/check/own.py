@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import refhmc
+from refhmc._deprecated import warn_of_old_name as warn_of_old_name
 from refhmc.numerics import differences as differences
 
 PUBLIC = {

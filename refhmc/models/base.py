@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from refhmc._deprecated import renamed_arguments, renamed_method
 from refhmc.core.arguments import array_of_numbers, refuse_masked, whole_number
 from refhmc.core.binding import DERIVATIVES, FULL_TENSOR, Core, argument_count, check_arguments, named
 from refhmc.core.data import as_data
-from refhmc.core.deprecated import renamed_arguments, renamed_method
 from refhmc.core.fingerprint import Fingerprint, fingerprint
 from refhmc.core.named_axes import SAMPLES, check_storable, coords_of, dims_of
 from refhmc.core.split_data import stacked

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from refhmc._deprecated import renamed_arguments
 from refhmc.core.arguments import refuse_complex, refuse_masked
-from refhmc.core.deprecated import renamed_arguments
 from refhmc.core.named_axes import SAMPLES
 from refhmc.errors import InitError, ModelError, ShapeError
 from refhmc.numerics.constraining import values_at

@@ -68,7 +68,7 @@ def assert_same(result, unbroken):
     for group in unbroken.groups:
         for name, values in unbroken.groups[group].items():
             assert np.array_equal(result.groups[group][name], values, equal_nan=True), (group, name)
-    for name in ("gradient", "log_density", "metric", "hessian_contraction"):
+    for name in ("gradient", "log_density", "metric", "contraction"):
         name = f"n_{name}_evaluations"
         assert result.attributes[name] == unbroken.attributes[name], name
 

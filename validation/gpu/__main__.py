@@ -259,7 +259,7 @@ PARTS: dict[str, Callable] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m validation.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--backend", choices=backends.BACKENDS, default="cupy")
+    parser.add_argument("--backend", choices=("arrays", "cupy"), default="cupy")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results")
     parser.add_argument("--quick", action="store_true", help="small sizes, to try the command")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
