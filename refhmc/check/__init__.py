@@ -1,10 +1,12 @@
-"""The conformance kit: hold your own derivative, metric, integrator, kernel or sampler against the mathematics.
+"""The conformance kit: check your own derivative, metric, integrator, kernel or sampler against the mathematics.
+
+::
 
     import refhmc.check as rc
     print(rc.integrator(my_step, H=my_energy, dim=3, eps=0.1))
     rc.sampler(my_kernel, target="funnel").assert_ok()
 
-Every check returns a :class:`Report`. Deterministic checks come first and carry the weight; the statistical one is last.
+Every check returns a :class:`Report`. Deterministic checks carry most of the weight; statistical checks come last.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOME = {  # each in a folder in the plural, so that no submodule overwrites a function of this package
+_HOME = {  # each in a directory in the plural, so that no submodule overwrites a function of this package
     "integrator": "integrators.integrator",
     "model": "models.model",
     "metric": "metrics.metric",

@@ -1,4 +1,4 @@
-"""From the shapes in which others write steps and kernels to the ones the checks call, and from refhmc's own.
+"""Adapters from other call signatures of steps and kernels to those of the checks.
 
 A check calls a step as ``step(q, p, eps, n) -> (q, p)`` and a kernel as ``kernel(rng, q) -> q``, ``kernel(draws, q) -> q``
 (:class:`refhmc.check.Draws`) or, for one transition on given randomness, ``kernel(q, p0=p, u=u) -> q``.
@@ -17,7 +17,33 @@ from refhmc.check.subject.foreign import to_host
 
 
 def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
-    """``step(state, eps) -> state`` as a step: ``make(q, p)`` gives a state, ``read(state)`` its (q, p)."""
+    """Adapt a step on state objects to ``step(q, p, eps, n) -> (q, p)``.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(state, eps) -> state``, one step of size `eps`.
+    make : callable
+        ``make(q, p) -> state``.
+    read : callable
+        ``read(state) -> (q, p)``.
+
+    Returns
+    -------
+    callable
+        ``step(q, p, eps, n) -> (q, p)`` for :func:`refhmc.check.integrator`; it takes `n` steps.
+
+    Examples
+    --------
+    >>> def leapfrog(state, eps):  # H = (q^2 + p^2) / 2
+    ...     q, p = state
+    ...     p = p - eps / 2 * q
+    ...     q = q + eps * p
+    ...     return q, p - eps / 2 * q
+    >>> step = refhmc.check.adapters.step_with_state(leapfrog, lambda q, p: (q, p), lambda state: state)
+    >>> step(1.0, 0.0, 0.1, 1)
+    (0.995, -0.09975)
+    """
 
     def several(q: Any, p: Any, eps: float, n: int) -> Any:
         state = make(q, p)
@@ -29,7 +55,18 @@ def step_with_state(step: Callable, make: Callable, read: Callable) -> Callable:
 
 
 def one_of_batch(step: Callable) -> Callable:
-    """``step(q, p, eps, n)`` for arrays (chains, d) as a step of one chain."""
+    """Adapt a step on a batch of chains to a step of one chain.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(q, p, eps, n) -> (q, p)`` for arrays of shape (chains, dim).
+
+    Returns
+    -------
+    callable
+        ``step(q, p, eps, n) -> (q, p)`` for arrays of shape (dim,).
+    """
 
     def single(q: Any, p: Any, eps: float, n: int) -> tuple[np.ndarray, np.ndarray]:
         new_q, new_p = step(q[None], p[None], eps, n)
@@ -39,14 +76,44 @@ def one_of_batch(step: Callable) -> Callable:
 
 
 def kernel_with_key(kernel: Callable, make_key: Callable) -> Callable:
-    """``kernel(key, q)`` as ``kernel(rng, q)``; ``make_key(seed)`` for a 32-bit whole number, as ``jax.random.key``."""
+    """Adapt a kernel with an explicit random key to ``kernel(rng, q) -> q``.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(key, q) -> q``.
+    make_key : callable
+        ``make_key(seed) -> key`` for a 32-bit integer, such as ``jax.random.key``.
+
+    Returns
+    -------
+    callable
+        ``kernel(rng, q) -> q``, which draws the seed of a new key from `rng` in each call.
+    """
     return lambda rng, q: kernel(make_key(int(rng.integers(2**32))), q)
 
 
 def kernel_with_global_seed(kernel: Callable, seed: Callable, get_state: Callable, set_state: Callable) -> Callable:
-    """``kernel(q)`` on a global generator as ``kernel(rng, q)``; the generator's state is put back after each call.
+    """Adapt a kernel that uses a global random generator to ``kernel(rng, q) -> q``.
 
-    For Torch: ``seed=torch.manual_seed, get_state=torch.get_rng_state, set_state=torch.set_rng_state``.
+    The state of the global generator is restored after each call. For PyTorch pass
+    ``seed=torch.manual_seed, get_state=torch.get_rng_state, set_state=torch.set_rng_state``.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(q) -> q``.
+    seed : callable
+        ``seed(number)`` seeds the global generator with a 32-bit integer.
+    get_state : callable
+        ``get_state() -> state`` of the global generator.
+    set_state : callable
+        ``set_state(state)`` restores it.
+
+    Returns
+    -------
+    callable
+        ``kernel(rng, q) -> q``, which seeds the global generator from `rng` in each call.
     """
 
     def called(rng: np.random.Generator, q: Any) -> Any:
@@ -61,7 +128,22 @@ def kernel_with_global_seed(kernel: Callable, seed: Callable, get_state: Callabl
 
 
 def kernel_with_state(kernel: Callable, make: Callable, read: Callable) -> Callable:
-    """``kernel(rng, state) -> state`` (or ``(state, info)``) as ``kernel(rng, q)``, by ``make(q)`` and ``read(state)``."""
+    """Adapt a kernel on state objects to ``kernel(rng, q) -> q``.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(rng, state) -> state`` or ``kernel(rng, state) -> (state, info)``. A named tuple is taken as a state.
+    make : callable
+        ``make(q) -> state``.
+    read : callable
+        ``read(state) -> q``.
+
+    Returns
+    -------
+    callable
+        ``kernel(rng, q) -> q``.
+    """
 
     def called(rng: np.random.Generator, q: Any) -> Any:
         result = kernel(rng, make(q))
@@ -72,12 +154,38 @@ def kernel_with_state(kernel: Callable, make: Callable, read: Callable) -> Calla
 
 
 def on_host(function: Callable) -> Callable:
-    """A function written for NumPy, to be used beside a subject whose arrays are others (``like=``)."""
+    """Adapt a function written for NumPy to arrays of another library.
+
+    Use it for functions that accompany a subject which is checked with `like`.
+
+    Parameters
+    ----------
+    function : callable
+        Function of NumPy arrays.
+
+    Returns
+    -------
+    callable
+        The same function of arrays on any device; they are copied to NumPy arrays first.
+    """
     return lambda *arguments: function(*map(to_host, arguments))
 
 
 def refhmc_step(H: Any, integrator: Any) -> Callable:
-    """One of refhmc's integrators as a step; a solve that fails gives NaN."""
+    """Adapt an integrator of refhmc to ``step(q, p, eps, n) -> (q, p)``.
+
+    Parameters
+    ----------
+    H : refhmc.Hamiltonian
+        Hamiltonian of a model and a metric.
+    integrator : refhmc integrator
+        Integrator from :mod:`refhmc.integrators`.
+
+    Returns
+    -------
+    callable
+        ``step(q, p, eps, n) -> (q, p)``. The result is NaN if an implicit equation could not be solved.
+    """
 
     def several(q: Any, p: Any, eps: float, n: int) -> tuple[np.ndarray, np.ndarray]:
         path = own.integrate(H, integrator, to_host(q), to_host(p), step_size=eps, n_steps=n)
@@ -87,21 +195,60 @@ def refhmc_step(H: Any, integrator: Any) -> Callable:
 
 
 def refhmc_kernel(model: Any, kernel: Any) -> Callable:
-    """One of refhmc's kernels as ``kernel(rng, q)``, and as ``kernel(q, p0=p, u=u)``; nothing is adapted."""
+    """Adapt a kernel of refhmc to the call signatures of the checks; nothing is adapted during the check.
+
+    Parameters
+    ----------
+    model : refhmc.Model
+        Model that the kernel samples.
+    kernel : refhmc kernel
+        Kernel from :mod:`refhmc.kernels` with a fixed step size.
+
+    Returns
+    -------
+    callable
+        ``kernel(rng, q) -> q`` and, on given randomness, ``kernel(q, p0=p, u=u) -> q``.
+    """
     called = _RefhmcKernel(model, kernel)
-    with contextlib.suppress(Exception):  # what it compiles at its first call is not the subject's time
+    with contextlib.suppress(Exception):  # compilation in the first call does not count as the subject's time
         called(np.random.default_rng(0), np.zeros(model.dim))
     return called
 
 
 def drawn_parts(kernel: Any, model: Any) -> int:
-    """How many parts of a split model one of refhmc's kernels puts into an order of its own for each trajectory."""
+    """Return the number of parts of a split model that a kernel orders at random in each trajectory.
+
+    Parameters
+    ----------
+    kernel : refhmc kernel
+        Kernel from :mod:`refhmc.kernels`.
+    model : refhmc.Model
+        Model, possibly split into parts.
+
+    Returns
+    -------
+    int
+        Number of parts, or 0 if the order is fixed.
+    """
     count = getattr(getattr(kernel, "integrator", None), "drawn_parts", None)
     return count(model) if count is not None and hasattr(model, "parts") else 0
 
 
 def uniforms_of(order: Any) -> list[float]:
-    """What refhmc's draw of an order is asked for that order to come out (Fisher and Yates, from the last entry down)."""
+    """Return uniform numbers for which refhmc draws a given order.
+
+    refhmc shuffles by Fisher and Yates, from the last entry down.
+
+    Parameters
+    ----------
+    order : array_like of int, shape (M,)
+        Permutation of 0, ..., M - 1.
+
+    Returns
+    -------
+    list of float
+        The M - 1 uniform numbers in the order in which they are used.
+    """
     left, found = list(range(len(order))), []
     for k in range(len(order) - 1, 0, -1):
         j = left.index(int(order[k]))
@@ -111,7 +258,22 @@ def uniforms_of(order: Any) -> list[float]:
 
 
 def refhmc_hmc_in_an_order(model: Any, kernel: Any) -> Callable:
-    """refhmc's HMC as ``kernel(draws, q)``, the order of the parts one question and each other uniform another."""
+    """Adapt HMC of refhmc on a split model to ``kernel(draws, q) -> q``.
+
+    The order of the parts is one random decision (a permutation), so that a check can enumerate the orders.
+
+    Parameters
+    ----------
+    model : refhmc.Model
+        Model that is split into parts.
+    kernel : refhmc.HMC
+        Kernel with a split integrator that draws an order per trajectory.
+
+    Returns
+    -------
+    callable
+        ``kernel(draws, q) -> q``, where `draws` is a :class:`refhmc.check.Draws`.
+    """
     M = drawn_parts(kernel, model)
     jitters = (getattr(kernel, "step_jitter", 0.0) > 0) + ((getattr(kernel, "length_jitter", 0.0) or 0.0) > 0)
 
@@ -124,7 +286,7 @@ def refhmc_hmc_in_an_order(model: Any, kernel: Any) -> Callable:
 
 
 class _RefhmcKernel:
-    """Each transition makes a chain of its own: nothing is kept between two, and a copy would only be compiled again."""
+    """Kernel of refhmc in which each transition creates its own chain; copies are not needed since nothing is kept."""
 
     def __init__(self, model: Any, kernel: Any) -> None:
         self.model, self.kernel = model, kernel

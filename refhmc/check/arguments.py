@@ -1,21 +1,21 @@
-"""What the caller of a check hands in as counts and times: what makes no sense is a ValueError, before anything is run."""
+"""Validation of counts and time limits that the caller of a check passes, before anything is run."""
 
 from __future__ import annotations
 
 
 def require_counts(least: int = 1, **counts: float | None) -> None:
-    """ValueError unless each is a whole number of at least ``least``, or None (left out)."""
+    """Raise ValueError unless each is None or an integer of at least ``least``."""
     for name, value in counts.items():
         try:
             sound = value is None or (int(value) == value and value >= least)
         except (TypeError, ValueError, OverflowError):
             sound = False
         if not sound:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
 
 def require_times(**times: float | None) -> None:
-    """ValueError unless each is a positive number of seconds, or None (no limit)."""
+    """Raise ValueError unless each is None (no limit) or a positive number of seconds."""
     for name, value in times.items():
         if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, or None, got {value!r}")
+            raise ValueError(f"{name} must be positive or None; got {value!r}.")

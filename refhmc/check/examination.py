@@ -1,7 +1,7 @@
-"""One examination: the record that the rows of a check share, and the report that they make.
+"""Examination: the record that the rows of a check share, and the report that they form.
 
-Each check derives its own record from :class:`Examination`. Its rows are functions of that record, run in their order, each
-in a thread with a clock beside it (``subject/foreign.py``).
+Each check derives its own record from :class:`Examination`. Its rows are functions of that record. They run in order, each in a
+thread under a time limit (``subject/foreign.py``).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from refhmc.check.subject.foreign import (
     watched,
 )
 
-MOST_HANGS = 2  # after so many, what is left is not run
-SECONDS_TO_BEGIN = 2.0  # the first row's at least: without it nothing can be said
+MOST_HANGS = 2  # after this number of hangs, the remaining rows are not run
+SECONDS_TO_BEGIN = 2.0  # least time of the first row: without it nothing can be judged
 
 Function = Callable[[Any], "Row | Sequence[Row] | Cases"]
 Rows = Sequence[tuple[str, Function] | tuple[str, Function, str]]
 
 
 class Examination:
-    """What the rows of one report share.
+    """Record that the rows of one report share.
 
-    ``title`` is what the report calls the subject, ``foreign`` the functions whose precision and conduct it states,
-    ``settings`` and ``seed`` stand in its first line, ``notes`` below its rows.
+    `title` is the name of the subject in the report, `foreign` are the functions whose precision and conduct it states.
+    `settings` and `seed` appear in its first line, `notes` below its rows.
     """
 
     def __init__(self, title: str, foreign: Sequence[Foreign], seed: int) -> None:
@@ -60,21 +60,21 @@ class Examination:
         share: float = 1.0,
         false_alarm: str | None = None,
     ) -> Report:
-        """Run ``rows`` and report: each has a name, a function of this record, and its severity if not WRONG LAW.
+        """Run ``rows`` and return the report: each has a name, a function of this record, and optionally a severity.
 
         A function may raise :class:`SubjectError` (FAIL), :class:`NotApplicable` (NOT RUN) or :class:`Inconclusive`. An error
-        of its own is INCONCLUSIVE too, naming it. ``diagnose(record, rows by name)`` returns what the rows are typical of,
-        a sentence for each cause. ``remarks(record)`` returns the notes once all rows are there.
+        in the check itself is INCONCLUSIVE too, with its message. ``diagnose(record, rows by name)`` returns what the rows are
+        typical of, one sentence per cause. ``remarks(record)`` returns the notes after all rows.
 
-        ``seconds`` is the budget of all rows (``subject/budget.py``; None: no limit). Each may take ``share`` of what those
-        before have left. A row that is not done then is INCONCLUSIVE. One for which nothing was left is NOT RUN, unless it
+        ``seconds`` is the budget of all rows (``subject/budget.py``; None: no limit). Each may take ``share`` of the remaining
+        time. A row that is not finished then is INCONCLUSIVE. A row without any time left is NOT RUN, unless it
         needs no foreign call.
         """
         with quiet():
             found = _rows(rows, self, seconds_per_call, seconds, share)
         changed = next((f.mutated for f in self.foreign if f.mutated), "")
         if changed:
-            why = "an argument is not what it was before the call"
+            why = "the call changed one of its arguments"
             found.append(Row(CONDUCT, FAIL, basis=why, severity=MISCONDUCT, case=changed))
         elif any(f.calls for f in self.foreign):
             found.append(Row(CONDUCT, PASS))
@@ -82,12 +82,12 @@ class Examination:
         for f in self.foreign:
             if f.raised is not None and not any(f.raised.what in row.basis for row in found):
                 at = f.raised.case if len(f.raised.case) <= 120 else f.raised.case[:117] + "..."
-                said.append(f"{f.raised.what}  ({f.raised.times} of {f.calls} calls; the first: {at})")
+                said.append(f"{f.raised.what} ({f.raised.times} of {f.calls} calls; first: {at})")
         coarse = max((f.epsilon for f in self.foreign), default=2.0**-52)
         if coarse > 2.0**-52:
             bits = -round(np.log2(coarse))
             kind = {23: " (float32)", 10: " (float16)", 7: " (bfloat16)"}.get(bits, "")
-            said.insert(0, f"answers have {bits} bits{kind}: judged with tolerances of that precision")
+            said.insert(0, f"results have {bits} bits{kind}: judged with tolerances of that precision")
         likely = _guarded(functools.partial(diagnose, self, {row.name: row for row in found}), "diagnosis")
         more = {} if false_alarm is None else {"false_alarm": false_alarm}
         return Report(check, self.title, self.settings, self.seed, tuple(found), tuple(said), tuple(likely), **more)
@@ -96,7 +96,7 @@ class Examination:
 def _rows(
     checks: Rows, test: Examination, seconds_per_call: float | None, seconds: float | None, share: float
 ) -> list[Row]:
-    """The rows of the checks, within their time."""
+    """Return the rows of the checks, within their time."""
     rows: list[Row] = []
     hangs, budget = 0, Budget(seconds)
     for name, function, *severity in checks:
@@ -105,7 +105,7 @@ def _rows(
             continue
         left = max(budget.left(), 0.0)
         part = Budget(share * left if rows else max(share * left, SECONDS_TO_BEGIN))
-        given = f"the {seconds:g} s that were given" if seconds is not None else ""
+        given = f"time limit of {seconds:g} s" if seconds is not None else ""
         try:
             job = functools.partial(rows_of, name, functools.partial(function, test), *severity)
             rows += watched(job, seconds_per_call, part)
@@ -113,13 +113,13 @@ def _rows(
             hangs += 1
             rows.append(Row(name, FAIL, basis=str(wrong), severity=MISCONDUCT, case=wrong.case))
         except OutOfTime:
-            why = inconclusive(name, f"not done in its part of {given}")
-            rows.append(not_run(name, f"{given} are over") if left == 0 else why)
+            why = inconclusive(name, f"not finished within its share of the {given}")
+            rows.append(not_run(name, f"{given} reached") if left == 0 else why)
     return rows
 
 
 def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity: str = WRONG_LAW) -> list[Row]:
-    """What a row's function gives, under its name, and what it raises in words; of :class:`OutOfTime` the caller thinks."""
+    """Return the rows of a function under their name, with exceptions in words; OutOfTime is left to the caller."""
     try:
         found = job()
         found = worst_of(found) if isinstance(found, Generator) else found
@@ -132,14 +132,14 @@ def rows_of(name: str, job: Callable[[], Row | Sequence[Row] | Cases], severity:
         rows = [inconclusive(name, str(reason), reason.number)]
     except Exception as error:
         what, whose = f"{type(error).__name__}: {first_line(error)}", _raised_in(error)
-        rows = [inconclusive(name, f"the check itself met {what}")]
+        rows = [inconclusive(name, f"the check itself raised {what}")]
         if whose:
             rows = [failed(f"{whose} raised {what}", severity=MISCONDUCT)]
     return [row._replace(name=row.name or name, severity=row.severity or severity) for row in rows]
 
 
 def _raised_in(error: BaseException) -> str:
-    """The function outside the kit that an exception came from, where it passed through one that is not watched; else ""."""
+    """Return the name of the unwatched function outside the kit that raised an exception, or an empty string."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -153,8 +153,8 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _guarded(function: Callable[[], Sequence[str]], what: str) -> Sequence[str]:
-    """What ``function`` says, or that it could not: never a traceback from inside the kit."""
+    """Return the result of ``function``, or a sentence about its exception: never a traceback from inside the kit."""
     try:
         return function()
     except Exception as error:
-        return [f"the {what} met {type(error).__name__}: {first_line(error)}"]
+        return [f"the {what} raised {type(error).__name__}: {first_line(error)}"]

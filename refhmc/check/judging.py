@@ -1,11 +1,11 @@
-"""From what a row measures to what it says: the worst of the cases that it looked at, and the verdict on that.
+"""From measurements to rows: find the worst case of a property and judge it.
 
-A row is a function of its examination that gives a :class:`~refhmc.check.report.Row` (or several), or that yields its cases,
+A row is a function of its examination. It returns one or several objects :class:`~refhmc.check.report.Row`, or it yields cases
 
-    error    in some unit      allowed    in the same      case    as Python text, or a function that finds a simple one
+    error    in some unit      allowed    in the same unit      case    as Python text, or a function that finds one
 
-and returns its basis in words. Then the case of the largest error / allowed is judged, and made simple if it fails. What a row
-is called, and how grave its failure is where it does not say, stands in its check's table.
+and returns its basis in words. The case with the largest error / allowed is judged, and simplified if it fails.
+The name and the default severity of a row are in the table of its check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refhmc.check.subject.foreign import Inconclusive, OutOfTime
 
 
 class Measured(NamedTuple):
-    """One case: its ``error``, what it is ``allowed``, and the ``case`` itself, which is asked for only if it fails."""
+    """One case: its error, the allowed error, and the case itself, which is evaluated only if it fails."""
 
     error: float
     allowed: float
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """error / allowed; infinite for NaN, and for any error where none is allowed."""
+        """The ratio error / allowed; infinite for NaN, and for any error if none is allowed."""
         if self.error == 0:
             return 0.0
         ratio = float(self.error) / float(self.allowed) if self.allowed else math.inf
@@ -40,7 +40,7 @@ Cases = Generator[Measured, None, str]  # what a row yields and returns
 
 
 def worst_of(cases: Cases) -> Row:
-    """The row of the worst of the cases; Inconclusive where there are none."""
+    """Return the row of the worst case; raise Inconclusive if there are no cases."""
     basis = ""
 
     def seen() -> Generator[Measured, None, None]:
@@ -62,7 +62,7 @@ def judged(
     relation: str = "<=",
     severity: str = "",
 ) -> Row:
-    """A row that passes if ``number relation tolerance``; NaN fails."""
+    """Return a row that passes if ``number relation tolerance``; NaN fails."""
     measured: dict[str, Any] = {"number": float(number), "tolerance": float(tolerance), "relation": relation}
     if holds(number, relation, tolerance):
         return passed(basis, **measured)
@@ -70,7 +70,7 @@ def judged(
 
 
 def passed(basis: str = "", number: float | None = None, tolerance: float | None = None, relation: str = "<=") -> Row:
-    """A row that passes."""
+    """Return a row that passes."""
     return Row("", PASS, number, tolerance, basis, "", relation=relation)
 
 
@@ -83,12 +83,12 @@ def failed(
     relation: str = "<=",
     severity: str = "",
 ) -> Row:
-    """A row that fails; ``severity``: where it is not that of the table."""
+    """Return a row that fails; an empty `severity` means that of the check's table."""
     return Row("", FAIL, number, tolerance, basis, severity, case, relation)
 
 
 def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60) -> np.ndarray:
-    """A simpler place at which it still fails: coordinates to 0, 1, -1, a whole number, two digits; at most ``most`` tries."""
+    """Return a simpler point that still fails; coordinates become 0, 1, -1, an integer, or have two digits."""
     q, tries = np.array(q, dtype=float), 0
 
     def still(new: np.ndarray) -> bool:
@@ -96,7 +96,7 @@ def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60)
         tries += 1
         try:
             return tries <= most and fails(new)
-        except (Exception, OutOfTime):  # another failure than the one that is to be shown
+        except (Exception, OutOfTime):  # a different failure from the one to show
             return False
 
     for new in (np.zeros_like(q), np.ones_like(q), np.round(q)):
@@ -105,7 +105,7 @@ def simplest(q: np.ndarray, fails: Callable[[np.ndarray], bool], most: int = 60)
             break
     for k in range(len(q)):
         for value in (0.0, 1.0, -1.0, 2.0, np.round(q[k]), float(f"{q[k]:.1e}")):
-            if value == q[k]:  # as simple as it gets
+            if value == q[k]:  # already as simple as possible
                 break
             new = q.copy()
             new[k] = value

@@ -1,23 +1,23 @@
-"""Evidence kept from night to night: a file of e-values, and their running product for each test and version of the code.
+"""Ledger of evidence from repeated runs: a file of e-values, and their product per test and version of the code.
 
-An e-value is a number e >= 0 with E[e] <= 1 if the code is right. Nights that are independent (a fresh seed each) give
+An e-value is a number e >= 0 with E[e] <= 1 if the code is right. Independent runs (each with a fresh seed) give
 e_1, e_2, ... whose product
 
     E_n = e_1 e_2 ... e_n
 
-is a supermartingale that starts at 1, so that (Ville) P(E_n >= 1/alpha for some n) <= alpha: however many nights there will be,
-and whether or not one stops looking after a bad one. A bias too small for one night's budget is found by many.
+is a supermartingale that starts at 1. By Ville's inequality P(E_n >= 1/alpha for some n) <= alpha, for any number of runs and
+any stopping rule. A bias too small for the budget of one run is found after many.
 
-It is valid as long as every night goes into it, whatever it showed, and none twice: a seed that the file already has for a test
-and version is not counted again. Another version of the code starts again from E_0 = 1. Within a version the k-th test that the
-file meets has the share 6 / (pi k)^2 of the ledger's alpha, and keeps it; the shares sum to alpha over any number of tests.
+This holds if every run enters the ledger once, whatever it showed. A seed that the file already has for a test and version is
+not counted again. Another version of the code starts again from E_0 = 1. Within a version the k-th test in the file gets the
+share 6 / (pi k)^2 of the ledger's alpha, and keeps it. The shares sum to alpha over any number of tests.
 
-The file has one JSON object a line, which only ever grows:
+Lines are only appended to the file. Each has one JSON object:
 
     {"test": "tests/test_mine.py::test_funnel", "version": "5f0c...", "seed": 7, "log_e": -0.31, "log_product": 1.92,
      "alpha": 6e-7, "time": "2026-11-21T03:00:00+00:00"}
 
-Programs that write at the same time wait for each other (a lock on ``FILE.lock``); a line cut short by a crash is passed over.
+Programs that write at the same time wait for each other (a lock on ``FILE.lock``). A line truncated by a crash is ignored.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-LEAST_LOG_E = -700.0  # of one night, so that a product stays finite
+LEAST_LOG_E = -700.0  # of one run, so that a product stays finite
 SECONDS_FOR_LOCK = 60.0
 
 
 class Entry(NamedTuple):
-    """One night of one test; ``log_product`` is that of all nights up to it, ``alpha`` what crosses at log(1 / alpha)."""
+    """One run of one test, with the product of all runs so far and the test's share of alpha."""
 
     test: str
     version: str
@@ -50,33 +50,33 @@ class Entry(NamedTuple):
 
     @property
     def crossed(self) -> bool:
-        """Whether the running product has reached 1 / alpha."""
+        """Whether the product has reached 1 / alpha."""
         return self.log_product >= -math.log(self.alpha)
 
 
 class Ledger:
-    """The ledger in the file ``path``, which is made when it is first written; ``alpha`` for all tests of a version."""
+    """Ledger in the file ``path``, which is created by the first entry; ``alpha`` is for all tests of a version."""
 
     def __init__(self, path: str | pathlib.Path, alpha: float) -> None:
         if not 0 < alpha < 1:
-            raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
+            raise ValueError(f"alpha must lie between 0 and 1; got {alpha!r}.")
         self.path = pathlib.Path(path)
         self.alpha = alpha
 
     def entries(self) -> list[Entry]:
-        """What the file has, in order; lines that are no entries are left out."""
+        """Return the entries of the file in order; invalid lines are ignored."""
         with contextlib.suppress(FileNotFoundError), open(self.path, encoding="utf-8", errors="replace") as file:
             return [entry for entry in map(_entry, file) if entry is not None]
         return []
 
     def add(self, test: str, version: str, seed: int, log_e: float) -> Entry:
-        """Put a night's e-value down; the entry with the running product. A seed that is there already is not counted again.
+        """Append the e-value of a run and return the entry with the product; a known seed is not counted again.
 
-        Raises ValueError for an e-value that is none (NaN, or infinite); OSError where the file cannot be written.
+        Raises ValueError for an invalid e-value (NaN or infinite), and OSError if the file cannot be written.
         """
         log_e = float(log_e)
         if math.isnan(log_e) or log_e == math.inf:
-            raise ValueError(f"log_e must be a number below infinity, got {log_e}")
+            raise ValueError(f"log_e must be a number below infinity; got {log_e}.")
         log_e = max(log_e, LEAST_LOG_E)
         with _locked(self.path):
             entries = self.entries()
@@ -99,7 +99,7 @@ class Ledger:
         with open(self.path, "ab+") as file:
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # a line that a crash cut short
+                if file.read(1) != b"\n":  # a line truncated by a crash
                     text = "\n" + text
             file.write((text + "\n").encode())
             file.flush()
@@ -107,7 +107,7 @@ class Ledger:
 
 
 def share(k: int) -> float:
-    """6 / (pi k)^2: what the k-th of any number of tests has of a budget, k = 1, 2, ...; they sum to 1."""
+    """Return 6 / (pi k)^2, the share of the k-th test in a budget, k = 1, 2, ...; the shares sum to 1."""
     return 6.0 / (math.pi * k) ** 2
 
 
@@ -122,12 +122,15 @@ def _entry(text: str) -> Entry | None:
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-    """Hold the lock that goes with ``path``; the system lets go of it if we die. TimeoutError after a minute."""
+    """Hold the lock of ``path``, which the system releases if this process dies; TimeoutError after a minute."""
     with open(path.with_name(path.name + ".lock"), "a+b") as file:
         until = time.monotonic() + SECONDS_FOR_LOCK
         while not _lock(file):
             if time.monotonic() > until:
-                raise TimeoutError(f"{path}: another program has held its lock for {SECONDS_FOR_LOCK:g} s")
+                raise TimeoutError(
+                    f"Cannot lock {path}: another program has held its lock for {SECONDS_FOR_LOCK:g} s. "
+                    "Stop that program or use another file."
+                )
             time.sleep(0.02)
         try:
             yield

@@ -1,4 +1,4 @@
-"""One table of operations: what ``refhmc oracle`` answers, what a program is asked for, and what the golden vectors ask.
+"""Table of operations of ``refhmc oracle``, of the driver of external programs, and of the golden vectors.
 
     op             reads                                      answers
     capabilities                                              ops, targets, metrics, methods, limits
@@ -8,18 +8,18 @@
     metric         target, q, metric                          G [i][j]; dG [i][j][k] = dG_ij/dq_k with "derivative": true
     dH             target, q, p, metric                       H, dHdq, dHdp
     step           target, q, p, eps, n, method, metric       q, p after n steps (the momentum is not reversed), H there
-    orbit          as step, with n_back                       q, p, H of the states -n_back ... n, a row each
-    momentum       target, q, normals, metric                 p; asked of programs only
+    orbit          as step, with n_back                       q, p, H of the states -n_back ... n, one row per state
+    momentum       target, q, normals, metric                 p; only sent to programs
     transition     target, q, p0 (or normals), u, bits,       q, outcome, accept = the acceptance probability,
                    eps, n, kernel ("hmc", "nuts")             uniforms_used
     draw_exact     target, n, seed                            q, n rows of independent exact draws
-    batch          requests                                   answers, one for each request
+    batch          requests                                   answers, one per request
     evidence       key, target, starts, ends                  e, log_e: of all pairs given for that key so far
 
-With ``parts`` a target is split in so many (or as lists of its rows of data say), for methods that follow them.
+``parts`` is the number of parts of a split target, or the lists of rows of data that belong to each part.
 
-The vectors call the parts of some answers otherwise (``record``), and have operations of their own; those that read no
-target are about adaptation. What refhmc answers is in ``protocol/oracle.py`` and ``vectors/own_answers.py``.
+The golden vectors use other names for some fields (``record``) and have operations of their own. Operations that read no
+target are about adaptation. The answers of refhmc are computed in ``protocol/oracle.py`` and ``vectors/own_answers.py``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 
 class Operation(NamedTuple):
-    """``ranks``: of the numbers in the protocol's answer, how many axes of length d each has.
+    """One operation of the protocol.
 
-    ``attribute``: the method of a refhmc model that answers it, if one does. ``record``: the fields of a golden vector's
-    answer; none where the vectors do not ask it.
+    ``ranks``: number of axes of length d per field of the answer. ``attribute``: the method of a refhmc model that answers it,
+    if there is one. ``record``: fields of a golden vector's answer, empty if there are no vectors.
     """
 
     ranks: dict[str, int] = {}  # noqa: RUF012
@@ -70,4 +70,4 @@ OPERATIONS = {
 ADAPTATION = tuple(op for op, has in OPERATIONS.items() if has.record and not has.reads_target)
 BUILT_ON = tuple(
     op for op, has in OPERATIONS.items() if has.record and has.reads_target
-)  # each on some of those before
+)  # each depends on some of those before

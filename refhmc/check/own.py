@@ -1,10 +1,10 @@
-"""The one door from the conformance kit to refhmc: no other file of the kit imports the library beside it.
+"""Interface from the conformance kit to refhmc: no other file of the kit imports the library.
 
-    PUBLIC      what users have too: ``own.models.Funnel(2)``, ``own.integrate(...)``
-    INTERNAL    modules behind the public interface: what the golden vectors ask that no user does
+    PUBLIC      public objects: ``own.models.Funnel(2)``, ``own.integrate(...)``
+    INTERNAL    internal modules that only the golden vectors need
 
-Both are imported when they are first asked for, so that a check of a NumPy function loads neither Numba nor compiled code.
-``refhmc.numerics.differences`` needs NumPy alone. (Errors, the version and the package data need no door.)
+Both are imported on first use, so that a check of a NumPy function loads neither Numba nor compiled code.
+``refhmc.numerics.differences`` only needs NumPy. Errors, the version and the package data are imported directly.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'refhmc.check.own' has no attribute {name!r}")
 
 
-# ------------------------------------------------------------------------------------------------ what is handed in
+# ------------------------------------------------------------------------------------------------ objects of the caller
 
 
 def is_integrator(value: Any) -> bool:
-    """Whether ``value`` is an integrator for :func:`refhmc.integrate`, rather than a step to be called."""
+    """Return whether ``value`` is an integrator for :func:`refhmc.integrate` rather than a step function."""
     return not callable(value) and all(hasattr(value, claim) for claim in ("order", "symplectic", "reversible"))
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether ``value`` is a kernel for :func:`refhmc.sample`, rather than a function to be called."""
+    """Return whether ``value`` is a kernel for :func:`refhmc.sample` rather than a function."""
     one = callable(getattr(value, "transition", None)) and hasattr(value, "statistics")
     return not callable(value) and (one or hasattr(value, "blocks"))
 
 
 def evaluation(H: Any) -> Any:
-    """``(q, p) -> (H, dH/dp, dH/dq)``, all in one call, where ``H`` is a :class:`refhmc.Hamiltonian`; else None."""
-    loaded = sys.modules.get("refhmc.dynamics.hamiltonian")  # where it is not loaded, nothing is of its classes
+    """Return ``(q, p) -> (H, dH/dp, dH/dq)`` in one call if ``H`` is a :class:`refhmc.Hamiltonian`, else None."""
+    loaded = sys.modules.get("refhmc.dynamics.hamiltonian")  # if it is not loaded, H is not one of its classes
     return H._evaluate if loaded is not None and type(H) is loaded.Hamiltonian else None
 
 
-# --------------------------------------------------------------------------------------------------- what is made of it
+# ------------------------------------------------------------------------------------------------ compiled and derived
 
 
 def compile_step(H: Any, integrator: Any) -> None:
-    """Compile a step and the energy, so that no check's clock runs while that happens."""
+    """Compile a step and the energy, so that the time limit of a check does not include compilation."""
     from refhmc.dynamics.assemble import make_dynamics
 
     make_dynamics(H.model, H.metric, integrator).compile(H.model.name)
-    with contextlib.suppress(Exception):  # a step that raises here raises where it is examined
+    with contextlib.suppress(Exception):  # a step that raises here also raises in its examination
         q = np.zeros(H.model.dim)
         p = H.draw_momentum(q, np.random.default_rng(0))
         refhmc.integrate(H, integrator, q, p, step_size=1e-3, n_steps=1)
@@ -77,6 +77,6 @@ def compile_step(H: Any, integrator: Any) -> None:
 
 
 def with_jumps(model: Any, coordinates: tuple[int, ...]) -> Any:
-    """``model`` told that it is discontinuous along ``coordinates``, whether it is or not."""
+    """Return ``model`` declared as discontinuous along ``coordinates``, whether it is or not."""
     functions = {key: model._functions[key] for key in ("log_density", "gradient", "value_and_gradient")}
     return refhmc.Model(model.dim, **functions, data=model.data, discontinuous=coordinates, name=model.name)

@@ -1,4 +1,4 @@
-"""pytest and the conformance kit: a marker, a fixture, one item for each check, one bound on false alarms for the session.
+"""Pytest plugin of the conformance kit: a marker, a fixture, parametrized checks, and one false-alarm rate per session.
 
     @pytest.mark.refhmc(kind="integrator", H=energy, dim=3)
     def test_my_step():
@@ -12,22 +12,19 @@
     def test_conformance(subject, check):
         check(subject)
 
-**The budget.** ``--refhmc-alpha`` bounds the chance that a session on correct code fails any of its statistical checks. How
-many there will be is not known beforehand, so the k-th that comes has the share 6 / (pi k)^2 of it: those shares sum to one.
-(The price is small: of what the k-th check must find, only the logarithm grows, by 2 log k.) With pytest-xdist each of W
-workers has 1/W of the budget, and the summary at the end is left out. A check that is given an ``alpha`` by its test is
-outside the budget.
+**Budget.** ``--refhmc-alpha`` bounds the chance that a session on correct code fails any of its statistical checks. Their
+number is not known in advance, so the k-th check gets the share 6 / (pi k)^2; these shares sum to one. The cost is small, since
+the log of the required evidence only grows by 2 log k. With pytest-xdist each of W workers has 1/W of the budget, and there is
+no summary at the end. A check that is given an ``alpha`` by its test is not part of the budget.
 
-**The ledger.** With ``--refhmc-ledger FILE`` half of alpha is for the night, as above, and half for what the nights come to:
-``ledger.py``. Each night's seeds are fresh (``--refhmc-seed`` gives them back), a test's evidence is kept under
-its id and the version of its code, and it fails when the running product reaches its bound. The version is
-``--refhmc-version``, or else a hash of the source files of the functions examined; a new one starts anew, with a budget of its
-own.
+**Ledger.** With ``--refhmc-ledger FILE``, half of alpha is for this session, and half for the accumulated evidence of all
+sessions (``ledger.py``). Each session uses fresh seeds; ``--refhmc-seed`` repeats them. The evidence of a test is stored under
+its id and the version of its code. The test fails when the product of its e-values reaches the bound. The version is
+``--refhmc-version``, or a hash of the source files of the examined functions. A new version starts again with its own budget.
 
-**Strictness.** A report without a failure and without a decision fails its test too. With ``--refhmc-strict`` a single row
-without an answer does.
+**Strictness.** An INCONCLUSIVE report fails its test too. With ``--refhmc-strict``, so does a single INCONCLUSIVE row.
 
-This module is imported by every pytest that runs where refhmc is installed: it imports nothing but pytest until a check runs.
+Every pytest session imports this module if refhmc is installed, so it only imports pytest until a check runs.
 """
 
 from __future__ import annotations
@@ -50,9 +47,9 @@ DEFAULT_SEED = 20261121
 
 
 class Budget:
-    """What a session has: ``alpha``, the ``seed`` of its tests, the ledger, and how many statistical checks came so far.
+    """Budget of a session: alpha, the seed of its tests, the ledger, and the number of statistical checks so far.
 
-    ``strict``: a test fails where a single row of its report has no answer.
+    With ``strict``, a test fails if any row of its report is INCONCLUSIVE.
     """
 
     def __init__(
@@ -74,20 +71,20 @@ class Budget:
             self.ledger = Ledger(ledger, alpha / 2)
 
     def next_alpha(self) -> float:
-        """The share of the next statistical check."""
+        """Return the share of alpha for the next statistical check."""
         self.count += 1
         share = self.alpha * 6.0 / (math.pi * self.count) ** 2
         self.spent += share
         return share
 
     def seed_of(self, test: str) -> int:
-        """The seed of a test: the same for the same session's seed and id."""
+        """Return the seed of a test, which only depends on the session's seed and the test's id."""
         digest = hashlib.sha256(f"{self.seed} {test}".encode()).digest()
         return int.from_bytes(digest[:4], "little")
 
 
 class Case(NamedTuple):
-    """A check to run: ``kind`` is its name in :mod:`refhmc.check`."""
+    """A check to run; ``kind`` is its name in :mod:`refhmc.check`."""
 
     kind: str
     arguments: tuple = ()
@@ -98,15 +95,47 @@ class Case(NamedTuple):
 
 
 def case(kind: str, *arguments: Any, **options: Any) -> Case:
-    """``refhmc.check.<kind>(*arguments, **options)``, to be run as a test; ValueError for a kind there is not."""
+    """Return the check ``refhmc.check.<kind>(*arguments, **options)`` to be run as a test.
+
+    Parameters
+    ----------
+    kind : str
+        Name of a check, such as "integrator".
+    *arguments
+        Positional arguments of the check.
+    **options
+        Keyword arguments of the check.
+
+    Returns
+    -------
+    Case
+        The check and its arguments.
+
+    Raises
+    ------
+    ValueError
+        If there is no check of that name.
+    """
     return Case(_kind(kind), arguments, options)
 
 
 def parametrize_with_checks(cases: Any, *, expected_failed_checks: Any = None) -> Any:
-    """A decorator: one test item for each case. The test takes ``subject`` and ``check``, and calls ``check(subject)``.
+    """Return a decorator that makes one test item per case.
 
-    ``expected_failed_checks``: row name -> reason, for all cases, or a function of the case that gives such a dict. An item
-    whose failing rows are all expected is an xfail with those reasons; one row that is not expected fails it.
+    The test takes ``subject`` and ``check``, and calls ``check(subject)``.
+
+    Parameters
+    ----------
+    cases : iterable of Case or tuple
+        Checks to run.
+    expected_failed_checks : dict or callable, optional
+        Reasons by row name, for all cases, or a function of the case that returns such a dict. An item whose failing rows are
+        all expected is an xfail with those reasons. Any other failing row fails it.
+
+    Returns
+    -------
+    pytest.MarkDecorator
+        The decorator.
     """
     items = []
     for one in cases:
@@ -117,7 +146,7 @@ def parametrize_with_checks(cases: Any, *, expected_failed_checks: Any = None) -
 
 
 class _Check:
-    """What ``check`` is in a test of :func:`parametrize_with_checks`; the plug-in gives it the session's examiner."""
+    """The argument ``check`` of a test with :func:`parametrize_with_checks`; the plugin adds the session's examiner."""
 
     def __init__(self, expected: dict, examiner: Examiner | None = None) -> None:
         self.expected = expected
@@ -138,7 +167,7 @@ class _Check:
 
 
 class Examiner:
-    """What the fixture ``refhmc_check`` gives: each check of :mod:`refhmc.check` by its name, run, asserted and returned."""
+    """Value of the fixture ``refhmc_check``: every check as a method that runs it and asserts that it passes."""
 
     def __init__(self, budget: Budget, test: str) -> None:
         self.budget, self.test = budget, test
@@ -146,7 +175,7 @@ class Examiner:
 
     def __getattr__(self, kind: str) -> Callable[..., Report]:
         if kind not in CHECKS:
-            raise AttributeError(f"no check {kind!r}; there are: {', '.join(CHECKS)}")
+            raise AttributeError(f"refhmc_check has no check {kind!r}. Checks: {', '.join(CHECKS)}.")
 
         def run(*arguments: Any, **options: Any) -> Report:
             report = self.examine(Case(kind, arguments, options))
@@ -156,7 +185,7 @@ class Examiner:
         return run
 
     def examine(self, wanted: Case) -> Report:
-        """The report of a case, with alpha and seed from the session's budget; fails where the nights come to too much."""
+        """Return the report of a case with alpha and seed from the session's budget; fail if the ledger's bound is reached."""
         import refhmc.check
 
         function = getattr(refhmc.check, _kind(wanted.kind))
@@ -182,25 +211,25 @@ class Examiner:
         assert self.budget.ledger is not None
         entry = self.budget.ledger.add(key, version, report.seed, log_e)
         self.budget.lines.append(
-            f"{key}: e = {_power(entry.log_e)} tonight, {_power(entry.log_product)} over the nights "
+            f"{key}: e = {_power(entry.log_e)} in this session, {_power(entry.log_product)} over all sessions "
             f"(fails at {_power(-math.log(entry.alpha))})"
         )
         if entry.crossed and not report.failures:
-            pytest.fail(f"the evidence of all nights is {_power(entry.log_product)}\n{report}", pytrace=False)
+            pytest.fail(f"The evidence of all sessions is e = {_power(entry.log_product)}.\n{report}", pytrace=False)
 
 
 def log_e_of(report: Report) -> float | None:
-    """The logarithm of an e-value for the ledger: the report's wealth at the end; None if it made no bets.
+    """Return the logarithm of a report's e-value for the ledger, or None if it has none.
 
-    A report that has but the largest wealth M there was (which is no e-value: its mean under a correct kernel may exceed 1) is
-    made one by (1 - p + p log p) / (p log^2 p), p = 1/M (Shafer, Shen, Vereshchagin and Vovk 2011).
+    If a report only has the largest wealth M, which is not an e-value since its mean under a correct kernel may exceed 1,
+    it is converted by (1 - p + p log p) / (p log^2 p), p = 1/M (Shafer, Shen, Vereshchagin and Vovk 2011).
     """
     if isinstance(report.settings.get("log_e"), (int, float)):
         return float(report.settings["log_e"])
     for row in report.rows:
         if "e-value" in row.name and row.number is not None:
             log_m = math.log(max(row.number, 1.0))
-            if log_m < 0.02:  # the formula's limit, 1/2, where it loses its digits
+            if log_m < 0.02:  # the limit of the formula, 1/2, where it loses digits
                 return math.log(0.5)
             p = math.exp(-log_m)
             return math.log(1.0 - p - p * log_m) + log_m - 2.0 * math.log(log_m)
@@ -208,7 +237,7 @@ def log_e_of(report: Report) -> float | None:
 
 
 def version_of(wanted: Case) -> str:
-    """A hash of the source files of the functions among a case's arguments; of their names where there is no source."""
+    """Return a hash of the source files of the functions among a case's arguments, or of their names without source."""
     values = [*wanted.arguments, *wanted.options.values()]
     digest = hashlib.sha256(wanted.kind.encode())
     for value in values:
@@ -234,7 +263,7 @@ def _name_of(value: Any) -> str:
 
 def _kind(name: str) -> str:
     if name not in CHECKS:
-        raise ValueError(f"no check {name!r}; there are: {', '.join(CHECKS)}")
+        raise ValueError(f"kind must be one of {', '.join(CHECKS)}; got {name!r}.")
     return name
 
 
@@ -248,22 +277,22 @@ _BUDGET = pytest.StashKey[Budget]()
 
 
 def pytest_addoption(parser: Any) -> None:
-    """pytest's hook: the plug-in's options."""
+    """Add the options of the plugin (hook of pytest)."""
     group = parser.getgroup("refhmc", "refhmc's conformance checks")
     group.addoption(
         "--refhmc-alpha",
         type=_alpha,
         default=DEFAULT_ALPHA,
         metavar="P",
-        help="chance that this session fails a statistical check on correct code (default 1e-6)",
+        help="chance that this session fails a statistical check on correct code (default: 1e-6)",
     )
-    group.addoption("--refhmc-ledger", metavar="FILE", help="keep the evidence of the nights in this file")
+    group.addoption("--refhmc-ledger", metavar="FILE", help="accumulate the evidence of all sessions in this file")
     group.addoption(
-        "--refhmc-version", metavar="TEXT", help="of the code that is tested; default: a hash of its source"
+        "--refhmc-version", metavar="TEXT", help="version of the tested code (default: a hash of its source)"
     )
-    group.addoption("--refhmc-strict", action="store_true", help="fail where a single row of a report has no answer")
+    group.addoption("--refhmc-strict", action="store_true", help="fail if any row of a report is INCONCLUSIVE")
     group.addoption(
-        "--refhmc-seed", type=int, metavar="N", help="of the checks; default: always the same, and fresh with a ledger"
+        "--refhmc-seed", type=int, metavar="N", help="seed of the checks (default: constant, or fresh with a ledger)"
     )
 
 
@@ -299,7 +328,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     if budget.count:
         terminalreporter.section("refhmc", sep="-")
         terminalreporter.line(
-            f"{budget.count} statistical checks, seed {budget.seed}: chance of a false alarm {budget.spent:.2g} of "
+            f"{budget.count} statistical checks, seed {budget.seed}: false-alarm rate {budget.spent:.2g} of "
             f"{budget.alpha:.2g}"
         )
         for line in budget.lines:
@@ -308,13 +337,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
 
 @pytest.fixture
 def refhmc_check(request: Any) -> Examiner:
-    """The conformance kit with the session's budget: ``refhmc_check.integrator(step, H=..., dim=3)`` and so on."""
+    """Return the conformance kit with the session's budget, for calls such as ``refhmc_check.integrator(step, dim=3)``."""
     return Examiner(request.config.stash[_BUDGET], request.node.nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Any:
-    """A marked test may be a generator, which pytest itself no longer collects: it is collected as a plain function."""
+    """Collect a marked test that is a generator as a plain function, since pytest no longer collects generators."""
     if inspect.isgeneratorfunction(obj) and any(mark.name == "refhmc" for mark in getattr(obj, "pytestmark", [])):
 
         @functools.wraps(obj)
@@ -328,7 +357,7 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
-    """Give ``check`` the session's budget; run the check on what a marked test returns."""
+    """Give ``check`` the session's budget, and run the check on the result of a marked test."""
     budget = pyfuncitem.config.stash[_BUDGET]
     for name, value in pyfuncitem.funcargs.items():
         if isinstance(value, _Check):
@@ -341,7 +370,7 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
     examiner = Examiner(budget, pyfuncitem.nodeid)
     reports = [_report(examiner, mark, subject) for subject in (found if isinstance(found, list) else [found])]
     if not reports:
-        pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)
+        pytest.fail("A test marked refhmc must return or yield the object to examine.", pytrace=False)
     wrong = [str(report) for report in reports if not report.ok or (budget.strict and report.inconclusive)]
     if wrong:
         pytest.fail("\n\n".join(wrong), pytrace=False)
@@ -349,9 +378,9 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
 
 
 def _report(examiner: Examiner, mark: Any, subject: Any) -> Any:
-    """The report on what a marked test gave: a Report, a Case, a dict of arguments, a tuple of them, or the first of them."""
+    """Return the report on the result of a marked test: a Report, a Case, a dict or tuple of arguments, or the first one."""
     if subject is None:
-        pytest.fail("a test marked refhmc must return or yield what is to be examined", pytrace=False)
+        pytest.fail("A test marked refhmc must return or yield the object to examine.", pytrace=False)
     if hasattr(subject, "rows") and hasattr(subject, "verdict"):
         return subject
     if isinstance(subject, Case):
@@ -359,7 +388,7 @@ def _report(examiner: Examiner, mark: Any, subject: Any) -> Any:
     options = {key: value for key, value in mark.kwargs.items() if key != "kind"}
     kind = mark.args[0] if mark.args else mark.kwargs.get("kind")
     if kind is None:
-        pytest.fail('pytest.mark.refhmc: name the check, as in refhmc(kind="integrator")', pytrace=False)
+        pytest.fail('The marker refhmc must name a check, as in pytest.mark.refhmc(kind="integrator").', pytrace=False)
     if isinstance(subject, dict):
         return examiner.examine(Case(_kind(kind), (), {**options, **subject}))
     arguments = tuple(subject) if type(subject) is tuple else (subject,)

@@ -1,18 +1,18 @@
-"""What a check says: one row a property, and from all rows a verdict.
+"""Report of a check: one row per property, and a verdict that follows from all rows.
 
-A row has one of four statuses, the number that was measured, the tolerance it was held against and where that came from.
-A FAIL carries the smallest failing input that was found, as a line of Python to paste, and how grave it is:
+A row has one of four statuses, the measured number, the tolerance and the origin of the tolerance. A FAIL carries the smallest
+failing input that was found, as a line of Python to paste, and a severity:
 
-    wrong law       a chain built on it does not have the law it should
-    inefficient     the law is right; the code does less well, or other than, what it says
-    misconduct      it raised, hung, changed its input, or answered in another shape: it could not be judged there
+    wrong law       a chain built on the code does not have the stated stationary distribution
+    inefficient     the distribution is right, but the code does less well than it claims, or something else
+    misconduct      the code raised, hung, changed its input, or answered in another shape: it could not be judged there
 
-A report as a whole is PASS, FAIL or INCONCLUSIVE. It is PASS only if nothing failed and at least one row passed that is about
-what was asked: the law (transition, orbit, sampler, batch, randomness), the map (integrator) or the function (model, metric).
-Those rows are ``DECISIVE``; where one of ``OPEN`` has no answer there is no PASS. That a kernel answers, and leaves its inputs
-alone, says nothing of its law.
+A report is PASS, FAIL or INCONCLUSIVE. It is PASS only if no row failed and at least one decisive row passed. Decisive rows
+(``DECISIVE``) are about the distribution (transition, orbit, sampler, batch, randomness), the map (integrator) or the function
+(model, metric). A row in ``OPEN`` without an answer prevents a PASS. A kernel that answers and leaves its inputs alone has not
+shown anything about its distribution.
 
-A report is a value: nothing in it changes after it was made.
+Reports are immutable.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 PASS, FAIL, INCONCLUSIVE, NOT_RUN = "PASS", "FAIL", "INCONCLUSIVE", "NOT RUN"
 WRONG_LAW, INEFFICIENT, MISCONDUCT = "wrong law", "inefficient", "misconduct"
 
-SCHEMA_VERSION = 1  # of to_json; a change that a reader must know of has the next number
+SCHEMA_VERSION = 1  # of to_json; increases with every change that a reader has to know
 
-CONDUCT = "inputs left alone"  # the row every report ends with
-# What must hold before anything can be judged: to pass these alone is not to be right.
+CONDUCT = "inputs left alone"  # the last row of every report
+# Conditions for judging anything: passing only these does not show that the code is right.
 PRECONDITIONS = frozenset(
     {
         CONDUCT,
@@ -38,7 +38,7 @@ PRECONDITIONS = frozenset(
         "conduct of the fit",
     }
 )
-# By check, the rows about the law, the map or the function. Of a check that is not here: all but the preconditions.
+# Rows about the distribution, the map or the function, by check. Other checks: all rows except the preconditions.
 DECISIVE: dict[str, frozenset[str]] = {
     check: frozenset(names.split("; "))
     for check, names in {
@@ -57,29 +57,50 @@ DECISIVE: dict[str, frozenset[str]] = {
         "sbc": "ranks; ranks that see the data",
     }.items()
 }
-# By check, rows that are open questions as long as they have no answer, whatever else has passed.
+# Rows that prevent a PASS while they have no answer, by check.
 OPEN: dict[str, frozenset[str]] = {"adaptation": frozenset({"frozen after warm-up"})}
 
 VERDICTS = {
-    WRONG_LAW: "WRONG LAW: a chain built on it does not have the law it should.",
+    WRONG_LAW: "WRONG LAW: a chain built on it does not have the stated stationary distribution.",
     MISCONDUCT: "MISCONDUCT: it raised, hung, changed its input or answered in another shape; see the rows.",
-    INEFFICIENT: "EXACT BUT INEFFICIENT: a chain built on it has the right law; it is not what it says it is.",
+    INEFFICIENT: "EXACT BUT INEFFICIENT: a chain built on it has the right distribution; the code does not do what it claims.",
 }
 
 
 class ConformanceError(AssertionError):
-    """Raised by :meth:`Report.assert_ok`; the message is the printed report."""
+    """Report with a failure, raised by :meth:`Report.assert_ok`; the message is the printed report."""
 
 
 class InconclusiveError(ConformanceError):
-    """Nothing failed, but the report is no PASS: raised by :meth:`Report.assert_ok` in place of its base class."""
+    """Report without a failure that is not a PASS either, raised by :meth:`Report.assert_ok`."""
 
 
 class Row(NamedTuple):
-    """One property: ``number`` is what was measured, ``relation`` how it stands to ``tolerance`` where it passes.
+    """Result for one property.
 
-    ``basis`` says where the tolerance came from, or why the row was not run or has no answer. ``case`` is the smallest
-    failing input as Python text. ``severity`` is what a FAIL means; it is kept on every row.
+    Parameters
+    ----------
+    name : str
+        Name of the property. Names are stable, so that programs can read them.
+    status : str
+        "PASS", "FAIL", "INCONCLUSIVE" or "NOT RUN".
+    number : float or None
+        Measured number.
+    tolerance : float or None
+        Tolerance that `number` is compared with.
+    basis : str
+        Origin of the tolerance, or the reason why the row has no answer or was not run.
+    severity : str
+        Meaning of a FAIL: "wrong law", "inefficient" or "misconduct". Rows that pass have it too.
+    case : str
+        Smallest failing input as Python text.
+    relation : str
+        Relation of `number` to `tolerance` in a row that passes: "<=", "<", ">=" or ">".
+
+    Examples
+    --------
+    >>> print(refhmc.check.Row("reversible", "PASS", 3e-16, 4e-14, "64 ulp"))
+      reversible                   PASS         3e-16 <= 4e-14 (64 ulp)
     """
 
     name: str
@@ -102,7 +123,7 @@ class Row(NamedTuple):
 
 
 def holds(number: float, relation: str, tolerance: float) -> bool:
-    """Whether ``number relation tolerance``; never for NaN."""
+    """Return whether ``number relation tolerance`` is true; it never is for NaN."""
     return {
         "<=": number <= tolerance,
         "<": number < tolerance,
@@ -112,21 +133,47 @@ def holds(number: float, relation: str, tolerance: float) -> bool:
 
 
 def not_run(name: str, why: str) -> Row:
-    """A row that was not run, and why."""
+    """Return a row that was not run, with the reason."""
     return Row(name, NOT_RUN, basis=why)
 
 
 def inconclusive(name: str, why: str, number: float | None = None) -> Row:
-    """A row that has no answer, and why."""
+    """Return a row without an answer, with the reason."""
     return Row(name, INCONCLUSIVE, number, basis=why)
 
 
 class Report(NamedTuple):
-    """What one check found; printing it shows the table, the smallest case, the diagnosis and the verdict.
+    """Result of one check.
 
-    ``check`` is its name ("integrator"), ``subject`` what was examined, ``settings`` what it was given, ``notes`` what was
-    detected (conventions, precision), ``diagnosis`` what the pattern of rows is typical of, ``false_alarm`` the chance that a
-    correct subject fails, in words.
+    Printing it shows the table of rows, the smallest failing cases, the diagnosis, the false-alarm rate and the verdict. A
+    report is PASS only if no row failed and at least one decisive row passed (see :meth:`decides`).
+
+    Parameters
+    ----------
+    check : str
+        Name of the check, such as "integrator".
+    subject : str
+        Name of the examined code.
+    settings : dict
+        Settings that the check used.
+    seed : int
+        Seed of all random numbers of the check.
+    rows : tuple of Row
+        One row per property.
+    notes : tuple of str
+        Properties that were detected, such as conventions and precision.
+    diagnosis : tuple of str
+        Faults that the pattern of rows is typical of.
+    false_alarm : str
+        Chance that correct code fails, in words.
+
+    Examples
+    --------
+    >>> report = refhmc.check.model(lambda q: -0.5 * q @ q, lambda q: -q, dim=2)
+    >>> report.ok, report.status, report.failures
+    (True, 'PASS', [])
+    >>> report.row("gradient").status
+    'PASS'
     """
 
     check: str
@@ -136,22 +183,33 @@ class Report(NamedTuple):
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     diagnosis: tuple[str, ...] = ()
-    false_alarm: str = "deterministic checks: a correct subject passes whatever the seed"
+    false_alarm: str = "deterministic checks: correct code passes with every seed"
 
     @property
     def status(self) -> str:
-        """FAIL if a row failed, PASS if none did and a row that :meth:`decides` passed, else INCONCLUSIVE."""
+        """Status of the report: "PASS", "FAIL" or "INCONCLUSIVE"."""
         if self.failures:
             return FAIL
         return PASS if self._decided and not self._open else INCONCLUSIVE
 
     @property
     def ok(self) -> bool:
-        """Whether the status is PASS."""
+        """Whether :attr:`status` is "PASS"."""
         return self.status == PASS
 
     def decides(self, row: Row) -> bool:
-        """Whether ``row`` is about the law, the map or the function that this check is about."""
+        """Return whether a row is about the distribution, the map or the function that this check examines.
+
+        Parameters
+        ----------
+        row : Row
+            Row of this report.
+
+        Returns
+        -------
+        bool
+            Whether a PASS of this row suffices for a PASS of the report if no row failed.
+        """
         if self.check in DECISIVE:
             return row.name in DECISIVE[self.check]
         return row.name not in PRECONDITIONS
@@ -166,49 +224,65 @@ class Report(NamedTuple):
 
     @property
     def failures(self) -> list[Row]:
-        """The rows that failed."""
+        """Rows with status "FAIL"."""
         return [row for row in self.rows if row.status == FAIL]
 
     @property
     def inconclusive(self) -> list[Row]:
-        """The rows without an answer."""
+        """Rows with status "INCONCLUSIVE"."""
         return [row for row in self.rows if row.status == INCONCLUSIVE]
 
     @property
     def not_run(self) -> list[Row]:
-        """The rows that were not run."""
+        """Rows with status "NOT RUN"."""
         return [row for row in self.rows if row.status == NOT_RUN]
 
     def row(self, name: str) -> Row:
-        """The row of that name; KeyError if there is none."""
+        """Return the row of a given name.
+
+        Parameters
+        ----------
+        name : str
+            Name of a row.
+
+        Returns
+        -------
+        Row
+            The first row of that name.
+
+        Raises
+        ------
+        KeyError
+            If there is no such row; the message lists the names.
+        """
         for row in self.rows:
             if row.name == name:
                 return row
-        raise KeyError(f"no row {name!r}; there are: {', '.join(row.name for row in self.rows)}")
+        raise KeyError(f"name must be a row of this report; got {name!r}. Rows: {', '.join(row.name for row in self.rows)}.")
 
     @property
     def severity(self) -> str | None:
-        """The gravest of the failures, None where there are none."""
+        """Worst severity of the failures, or None if no row failed."""
         found = {row.severity for row in self.failures}
         return next((s for s in (WRONG_LAW, MISCONDUCT, INEFFICIENT) if s in found), None)
 
     @property
     def verdict(self) -> str:
-        """What the rows come to; those without an answer are named."""
+        """Conclusion from all rows in one or two sentences; it names rows without an answer."""
         open_rows = (
             f" Without an answer: {', '.join(row.name for row in self.inconclusive)}." if self.inconclusive else ""
         )
         if self.severity == INEFFICIENT and not self._decided:
-            said = "INEFFICIENT: it is not what it says it is; whether its law is right could not be decided."
+            said = "INEFFICIENT: it does not do what it claims; whether its distribution is right could not be decided."
         elif self.severity is not None:
             said = VERDICTS[self.severity]
         elif self.ok:
             passed, left = sum(row.status == PASS for row in self.rows), len(self.not_run)
             said = f"PASS: {passed} rows" + (f" ({left} not run)." if left else ".")
         elif self._decided:
-            said = "INCONCLUSIVE: nothing failed, and what has to be answered is not."
+            said = "INCONCLUSIVE: no check failed, but a required check could not be decided."
         else:
-            said = "INCONCLUSIVE: nothing failed, and no row that could decide has passed."
+            said = "INCONCLUSIVE: no check failed, but no decisive row passed."
         return said + open_rows
 
     def __str__(self) -> str:
@@ -223,10 +297,16 @@ class Report(NamedTuple):
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The report as one JSON object; numbers that are not finite are strings.
+        """Return the report as a JSON object.
 
-        ``status`` is "PASS", "FAIL" or "INCONCLUSIVE", ``decides`` of a row what :meth:`decides` says, ``schema_version`` the
-        version of this form, ``kit_version`` that of refhmc.
+        Besides the fields of the report it has ``status``, ``ok``, ``severity`` and ``verdict``. ``schema_version`` is the
+        version of this format and ``kit_version`` the version of refhmc. Each row has the field ``decides`` (see
+        :meth:`decides`). Numbers that are not finite are strings.
+
+        Returns
+        -------
+        str
+            JSON text on one line.
         """
         from refhmc import __version__
 
@@ -243,8 +323,19 @@ class Report(NamedTuple):
         return json.dumps(_jsonable(plain))
 
     def assert_ok(self, strict: bool = False) -> None:
-        """Raise :class:`ConformanceError` with the printed report where a row failed, :class:`InconclusiveError` where the
-        status is INCONCLUSIVE; with ``strict`` also where a single row is.
+        """Raise an error with the printed report unless the status is PASS.
+
+        Parameters
+        ----------
+        strict : bool, default False
+            Whether to reject a report in which any row is INCONCLUSIVE, even if the status is PASS.
+
+        Raises
+        ------
+        ConformanceError
+            If a row failed.
+        InconclusiveError
+            If no row failed and the status is INCONCLUSIVE, or `strict` and a row is.
         """
         if self.failures:
             raise ConformanceError("\n" + str(self))

@@ -1,10 +1,10 @@
-"""``refhmc selftest``: the proof once more, on the machine of whoever asks.
+"""``refhmc selftest``: check refhmc and its conformance kit on the user's machine.
 
-Three parts: refhmc against one in ten of the golden vectors, which were made without it; its integrators, models, metrics and
-kernels under its own conformance kit; and the kit itself on code with planted bugs, which it must find, and on their correct
-twins, which it must not fail. The first two have a process of their own. Of the planted bugs as many are tried as the time
-allows, first those of the plan, P01 to P25: in all less than two minutes. The first time after an installation it takes one
-to two minutes more, while refhmc is compiled.
+It has three parts. First, refhmc is compared with one in ten of the golden vectors, which were computed independently. Second,
+its integrators, models, metrics and kernels are examined with the conformance kit. Third, the kit examines code with planted
+bugs, which it must find, and the corrected counterparts, which it must not fail. The first two parts run in their own process.
+Planted bugs are tried until the time is over, P01 to P25 first. In total the test takes less than two minutes, and one to two
+minutes more after an installation, while refhmc is compiled.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import NamedTuple
 from refhmc.check import mutants
 from refhmc.check.report import Report
 
-SECONDS = 90.0  # after so many no further planted bug is begun
-PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))  # ids begin so; the other bugs came later
+SECONDS = 90.0  # after this time no further planted bug is started
+PLANNED = tuple(f"P{n:02d}" for n in range(1, 26))  # prefixes of ids that are tried first
 
 
 class Outcome(NamedTuple):
-    """One line of the proof: ``what``, whether it came out as it should, the seconds it took, and the report if it did not."""
+    """One line of the self-test: what was tested, whether it succeeded, the seconds it took, and the report if it failed."""
 
     what: str
     ok: bool
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def outcomes() -> Iterator[Outcome]:
-    """The proof, line by line."""
+    """Yield the outcomes of the self-test."""
     begin = time.monotonic()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
         own = beside.submit(own_outcomes)
@@ -45,17 +45,17 @@ def outcomes() -> Iterator[Outcome]:
                 break
             found = functools.partial(found_by, pair=pair)
             yield _timed(f"{pair.id} found: {pair.what}", functools.partial(pair.wrong, 0), found)
-            yield _timed(f"{pair.id}'s correct twin", functools.partial(pair.right, 0), lambda r: not r.failures)
+            yield _timed(f"{pair.id}, corrected code", functools.partial(pair.right, 0), lambda r: not r.failures)
         yield from own.result()
 
 
 def own_outcomes() -> list[Outcome]:
-    """refhmc's own parts."""
+    """Return the outcomes for refhmc's own objects."""
     return [_timed(what, make, lambda report: report.ok) for what, make in own_reports()]
 
 
 def planted_bugs() -> list:
-    """The pairs of ``mutants/``: the plan's, their variants, then of each area one in turn."""
+    """Return the pairs of ``mutants/``: the planned ones, their variants, then one of each area in turn."""
     first, areas = [], []
     for area in sorted(module.name for module in pkgutil.iter_modules(mutants.__path__)):
         pairs = importlib.import_module(f"{mutants.__name__}.{area}").PAIRS
@@ -66,7 +66,7 @@ def planted_bugs() -> list:
 
 
 def found_by(report: Report, pair: mutants.Pair) -> bool:
-    """Whether a report of the planted bug says FAIL where it should."""
+    """Return whether the report on a planted bug fails in an expected row."""
     return any(row.name in pair.expected for row in report.failures) and report.severity == pair.severity
 
 
@@ -78,7 +78,7 @@ def _timed(what: str, make: Callable[[], Report], good: Callable[[Report], bool]
 
 
 def own_reports() -> Iterator[tuple]:
-    """refhmc's own parts as subjects: (what, how to make the report)."""
+    """Yield refhmc's own objects as subjects: (name, function that returns the report)."""
     import refhmc.check as rc
     from refhmc.check import adapters, own
     from refhmc.check.vectors import own_answers
@@ -107,7 +107,7 @@ def own_reports() -> Iterator[tuple]:
 
 
 def run() -> int:
-    """Print the proof line by line; 0 if all came out as it should, otherwise 1."""
+    """Print the outcomes line by line and return 0 if all succeeded, otherwise 1."""
     failed = []
     begin = time.monotonic()
     for outcome in outcomes():
@@ -116,7 +116,7 @@ def run() -> int:
     for outcome in failed:
         print(f"\n{outcome.what}\n{outcome.report}")
     print(
-        f"{'everything as it should be' if not failed else f'{len(failed)} not as they should be'}, "
+        f"{'All parts succeeded' if not failed else f'{len(failed)} parts failed'}, "
         f"{time.monotonic() - begin:.0f} s"
     )
     return 1 if failed else 0

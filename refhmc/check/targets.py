@@ -1,6 +1,8 @@
-"""Targets of which independent exact draws can be made: where a sampler's law can be tested without a second sampler.
+"""Targets with independent exact draws, on which a sampler can be tested without a second sampler.
 
-    name        law                                                                       drawn by
+::
+
+    name        distribution                                                              drawn by
     funnel      v ~ N(0, 9), x_i | v ~ N(0, e^-v)                                         v, then x
     banana      exp(-a (y - t1 - t2^2)^2 / 2 - b (t1^2 + t2^2) / 2), a = 25, y = 1, b = 1/4      t2 by rejection, then t1
     gaussian    N((0.5, -1), [[1, 0.5], [0.5, 2]])                                        a linear map
@@ -10,11 +12,11 @@
     mixture     sum_k w_k N(m_k, s_k^2 I)                                                 k, then x
     student     multivariate t: (1 + |x|^2 / nu)^(-(nu + d) / 2)                          a normal over a root of chi-squared
     rosenbrock  x ~ N(1, 1/2), y | x ~ N(x^2, 1/10)                                       x, then y
-    ring        exp(-(|x|^2 - c)^2 / (2 s^2)) in the plane                                |x|^2 a normal cut off at 0, an angle
-    cells       constant on each of k^d cells of [-2, 2]^d, zero outside                  a cell, then a uniform point of it
+    ring        exp(-(|x|^2 - c)^2 / (2 s^2)) in the plane                                |x|^2 a truncated normal, an angle
+    cells       constant on each of k^d cells of [-2, 2]^d, zero outside                  a cell, then a uniform point in it
     exponential exp(-sum x_i), all x_i > 0, zero outside
 
-The first three are :mod:`refhmc.models`' funnel, banana and gaussian. Functions take points (..., d), so one or many. Densities
+The first three are the funnel, banana and Gaussian of :mod:`refhmc.models`. Functions take points of shape (..., d). Densities
 are not normalised. :func:`from_name` reads "funnel", "funnel-5" (dimension 5) and "gaussian-5-1e6" (condition 1e6).
 """
 
@@ -29,10 +31,31 @@ import scipy.stats
 
 
 class Target(NamedTuple):
-    """A law on R^dim: ``log_density(q)`` (...,), ``gradient(q)`` (..., dim), ``draw(rng, n)`` (n, dim) independent draws.
+    """Distribution on R^dim with its log density, gradient and exact draws.
 
-    ``law`` is what it is in words. ``log_density`` is -inf off the support; ``gradient`` is of use on the support only, and
-    None where there is none.
+    Parameters
+    ----------
+    name : str
+        Name of the target.
+    dim : int
+        Dimension.
+    log_density : callable
+        ``log_density(q)`` for points of shape (..., dim); the result has shape (...) and is -inf outside the support.
+    gradient : callable or None
+        ``gradient(q)`` of shape (..., dim), valid inside the support; None if there is no gradient.
+    draw : callable
+        ``draw(rng, n)`` returns `n` independent draws of shape (n, dim).
+    law : str
+        Distribution in words or as a formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> target = refhmc.check.targets.normal(2)
+    >>> target.log_density(np.array([1.0, 1.0]))
+    -1.0
+    >>> target.draw(np.random.default_rng(1), 5).shape
+    (5, 2)
     """
 
     name: str
@@ -44,13 +67,28 @@ class Target(NamedTuple):
 
 
 def _target(name: str, dim: int, log_density: Callable, gradient: Callable, draw: Callable, law: str) -> Target:
-    """A target whose functions do not warn where they overflow: a sampler's trial points may lie anywhere."""
+    """Return a target whose functions do not warn on overflow, since trial points of a sampler may be anywhere."""
     quiet = np.errstate(over="ignore", invalid="ignore")
     return Target(name, dim, quiet(log_density), quiet(gradient), draw, law)
 
 
 def funnel(dim: int = 11) -> Target:
-    """Neal's funnel in the orientation of :func:`refhmc.models.Funnel`: q = (v, x), the neck at large v."""
+    """Return Neal's funnel.
+
+    The orientation is that of :func:`refhmc.models.Funnel`, with the neck at large v::
+
+        q = (v, x),   v ~ N(0, 9),   x_i | v ~ N(0, exp(-v))
+
+    Parameters
+    ----------
+    dim : int, default 11
+        Dimension, at least 2.
+
+    Returns
+    -------
+    Target
+        The funnel in `dim` dimensions.
+    """
     _at_least("funnel", dim, 2)
 
     def log_density(q: np.ndarray) -> Any:
@@ -72,7 +110,26 @@ def funnel(dim: int = 11) -> Target:
 
 
 def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
-    """The banana of :func:`refhmc.models.Banana` (there: n data of mean ``y``; a = n / sd^2, b the prior's precision)."""
+    """Return the banana-shaped posterior of :func:`refhmc.models.Banana`.
+
+    The density is proportional to::
+
+        exp(-a (y - t1 - t2^2)^2 / 2 - b (t1^2 + t2^2) / 2)
+
+    Parameters
+    ----------
+    a : float, default 25.0
+        Precision of the mean of the data, n / sd^2 for n observations.
+    y : float, default 1.0
+        Mean of the data.
+    b : float, default 0.25
+        Precision of the prior.
+
+    Returns
+    -------
+    Target
+        The banana in two dimensions, q = (t1, t2).
+    """
     V = 1 / a + 1 / b
     c = y - b * V / 2
     slope = (math.hypot(c, math.sqrt(2 * V)) - c) / 2
@@ -87,7 +144,7 @@ def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
         return np.stack([a * r - b * t1, (2 * a * r - b) * t2], axis=-1)
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
-        # (u - c)^2 of u = t2^2 lies above its tangent: the density of t2 lies below a multiple of a normal's.
+        # (u - c)^2 of u = t2^2 lies above its tangent, so a multiple of a normal density bounds that of t2.
         t2 = np.empty(0)
         while len(t2) < n:
             new = math.sqrt(V / (2 * slope)) * rng.standard_normal(2 * n + 100)
@@ -100,7 +157,27 @@ def banana(a: float = 25.0, y: float = 1.0, b: float = 0.25) -> Target:
 
 
 def normal_with(mean: Any, covariance: Any, name: str = "gaussian") -> Target:
-    """N(mean, covariance); LinAlgError unless the covariance is positive definite."""
+    """Return a normal distribution with a given mean and covariance.
+
+    Parameters
+    ----------
+    mean : array_like, shape (dim,)
+        Mean.
+    covariance : array_like, shape (dim, dim)
+        Covariance, symmetric and positive definite.
+    name : str, default "gaussian"
+        Name of the target.
+
+    Returns
+    -------
+    Target
+        The distribution N(mean, covariance).
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the covariance is not positive definite.
+    """
     mean, covariance = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
     factor = np.linalg.cholesky(covariance)
     law = (
@@ -112,17 +189,46 @@ def normal_with(mean: Any, covariance: Any, name: str = "gaussian") -> Target:
 
 
 def gaussian(dim: int = 3, condition: float = 100.0, mean: float = 0.0) -> Target:
-    """N(mean, Q L Q') with a fixed rotation Q and L from condition^(-1/2) to condition^(1/2) in equal ratios."""
+    """Return a correlated normal distribution with a given condition number.
+
+    The covariance is Q L Q' with a fixed rotation Q. The eigenvalues L go from condition^(-1/2) to condition^(1/2) in equal
+    ratios.
+
+    Parameters
+    ----------
+    dim : int, default 3
+        Dimension.
+    condition : float, default 100.0
+        Condition number of the covariance.
+    mean : float, default 0.0
+        Mean of each coordinate.
+
+    Returns
+    -------
+    Target
+        The distribution N(mean, Q L Q').
+    """
     _at_least("gaussian", dim, 1)
     roots = np.logspace(-0.25, 0.25, dim, base=condition) if dim > 1 else np.ones(1)
     Q, R = np.linalg.qr(np.random.default_rng(dim).standard_normal((dim, dim)))
     Q = Q * np.sign(np.diag(R))
-    law = f"N({mean:g}, Q L Q'), condition {condition:g}; the covariance is target.draw's"
+    law = f"N({mean:g}, Q L Q'), condition {condition:g}; the covariance is that of target.draw"
     return _linear(f"gaussian-{dim}-{condition:g}", np.full(dim, float(mean)), Q * roots, (Q / roots).T, law)
 
 
 def normal(dim: int = 1) -> Target:
-    """N(0, I)."""
+    """Return the standard normal distribution N(0, I).
+
+    Parameters
+    ----------
+    dim : int, default 1
+        Dimension.
+
+    Returns
+    -------
+    Target
+        The distribution N(0, I).
+    """
     _at_least("normal", dim, 1)
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -134,7 +240,7 @@ def normal(dim: int = 1) -> Target:
 
 
 def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray, law: str) -> Target:
-    """mean + factor z; ``inverse`` is that of ``factor``."""
+    """Return the distribution of mean + factor z; ``inverse`` is the inverse of ``factor``."""
 
     def log_density(q: np.ndarray) -> Any:
         return -0.5 * np.sum(((q - mean) @ inverse.T) ** 2, axis=-1)
@@ -149,7 +255,18 @@ def _linear(name: str, mean: np.ndarray, factor: np.ndarray, inverse: np.ndarray
 
 
 def quartic(dim: int = 1) -> Target:
-    """Independent coordinates of density exp(-x^4 / 4)."""
+    """Return independent coordinates with density proportional to exp(-x^4 / 4).
+
+    Parameters
+    ----------
+    dim : int, default 1
+        Dimension.
+
+    Returns
+    -------
+    Target
+        The quartic distribution.
+    """
     _at_least("quartic", dim, 1)
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -167,7 +284,22 @@ def quartic(dim: int = 1) -> Target:
 
 
 def mixture(weights: Any = (0.6, 0.4), means: Any = ((-1.5, 0.0), (1.5, 0.5)), sds: Any = (0.7, 1.0)) -> Target:
-    """sum_k weights[k] N(means[k], sds[k]^2 I); ``means`` is (k, d)."""
+    """Return a mixture of isotropic normals, sum_k weights[k] N(means[k], sds[k]^2 I).
+
+    Parameters
+    ----------
+    weights : array_like, shape (K,), default (0.6, 0.4)
+        Weights; they are normalised to sum to 1.
+    means : array_like, shape (K, dim), default ((-1.5, 0.0), (1.5, 0.5))
+        Means of the components.
+    sds : array_like, shape (K,), default (0.7, 1.0)
+        Standard deviations of the components.
+
+    Returns
+    -------
+    Target
+        The mixture.
+    """
     w, m, s = (np.asarray(x, dtype=float) for x in (weights, means, sds))
     dim = m.shape[1]
     log_w = np.log(w / w.sum()) - dim * np.log(s)
@@ -193,7 +325,20 @@ def mixture(weights: Any = (0.6, 0.4), means: Any = ((-1.5, 0.0), (1.5, 0.5)), s
 
 
 def student_t(dim: int = 2, nu: float = 5.0) -> Target:
-    """The multivariate t with ``nu`` degrees of freedom, location 0, scale I."""
+    """Return the multivariate t distribution with location 0 and scale matrix I.
+
+    Parameters
+    ----------
+    dim : int, default 2
+        Dimension.
+    nu : float, default 5.0
+        Degrees of freedom.
+
+    Returns
+    -------
+    Target
+        The multivariate t distribution.
+    """
     _at_least("student", dim, 1)
 
     def log_density(q: np.ndarray) -> Any:
@@ -210,7 +355,15 @@ def student_t(dim: int = 2, nu: float = 5.0) -> Target:
 
 
 def rosenbrock() -> Target:
-    """x ~ N(1, 1/2), y given x ~ N(x^2, 1/10): exp(-(x - 1)^2 - 5 (y - x^2)^2)."""
+    """Return a Rosenbrock-type density in the plane, proportional to exp(-(x - 1)^2 - 5 (y - x^2)^2).
+
+    It factorises into x ~ N(1, 1/2) and y | x ~ N(x^2, 1/10), and is drawn that way.
+
+    Returns
+    -------
+    Target
+        The distribution of q = (x, y).
+    """
 
     def log_density(q: np.ndarray) -> Any:
         x, y = q[..., 0], q[..., 1]
@@ -228,7 +381,22 @@ def rosenbrock() -> Target:
 
 
 def ring(c: float = 4.0, s: float = 1.0) -> Target:
-    """exp(-(|q|^2 - c)^2 / (2 s^2)) in the plane: |q|^2 is normal, cut off at 0, for the area is d(r^2) d(angle) / 2."""
+    """Return a ring in the plane with density proportional to exp(-(|q|^2 - c)^2 / (2 s^2)).
+
+    In polar coordinates the area element is d(r^2) d(angle) / 2. Hence r^2 is normal, truncated at 0, and the angle uniform.
+
+    Parameters
+    ----------
+    c : float, default 4.0
+        Squared radius of the ring.
+    s : float, default 1.0
+        Width of the ring in |q|^2.
+
+    Returns
+    -------
+    Target
+        The ring.
+    """
 
     def log_density(q: np.ndarray) -> Any:
         return -((np.sum(np.asarray(q) ** 2, axis=-1) - c) ** 2) / (2 * s * s)
@@ -247,7 +415,22 @@ def ring(c: float = 4.0, s: float = 1.0) -> Target:
 
 
 def cells(dim: int = 2, side: int = 4, contrast: float = 2.0) -> Target:
-    """Constant on each of ``side``^dim equal cells of [-2, 2]^dim; log densities spread over [0, ``contrast``]."""
+    """Return a density that is constant on each of side^dim equal cells of [-2, 2]^dim, and zero outside.
+
+    Parameters
+    ----------
+    dim : int, default 2
+        Dimension.
+    side : int, default 4
+        Number of cells along each axis.
+    contrast : float, default 2.0
+        Range of the log densities of the cells.
+
+    Returns
+    -------
+    Target
+        The piecewise constant distribution; its gradient is zero.
+    """
     _at_least("cells", dim, 1)
     number = side**dim
     log_p = contrast * np.random.default_rng(number).permutation(number) / max(number - 1, 1)
@@ -271,7 +454,18 @@ def cells(dim: int = 2, side: int = 4, contrast: float = 2.0) -> Target:
 
 
 def exponential(dim: int = 1) -> Target:
-    """Independent standard exponentials: exp(-sum x) where all x > 0, and nothing elsewhere."""
+    """Return independent standard exponentials, with density exp(-sum x) if all x > 0 and zero otherwise.
+
+    Parameters
+    ----------
+    dim : int, default 1
+        Dimension.
+
+    Returns
+    -------
+    Target
+        The exponential distribution.
+    """
     _at_least("exponential", dim, 1)
 
     def log_density(q: np.ndarray) -> Any:
@@ -307,12 +501,45 @@ _PLAIN: dict[str, Callable] = {
 
 
 def names() -> list[str]:
-    """What :func:`from_name` knows, without the dimensions that may follow."""
+    """Return the names that :func:`from_name` knows, without dimensions.
+
+    Returns
+    -------
+    list of str
+        Sorted names.
+
+    Examples
+    --------
+    >>> "funnel" in refhmc.check.targets.names()
+    True
+    """
     return sorted({*_PLAIN, *_WITH_DIMENSION})
 
 
 def from_name(name: str) -> Target:
-    """The target of that name: "funnel", "funnel-5" (dimension 5), "gaussian-5-1e6" (condition 1e6); ValueError if unknown."""
+    """Return the target of a given name.
+
+    Parameters
+    ----------
+    name : str
+        A name such as "funnel", with a dimension such as "funnel-5", or with a second number such as "gaussian-5-1e6"
+        (condition 1e6) and "student-2-3" (3 degrees of freedom).
+
+    Returns
+    -------
+    Target
+        The target.
+
+    Raises
+    ------
+    ValueError
+        If there is no such target; the message lists the names.
+
+    Examples
+    --------
+    >>> refhmc.check.targets.from_name("funnel-5").dim
+    5
+    """
     text = name.strip().lower().replace("_", "-")
     if text in _PLAIN:
         return _PLAIN[text]()
@@ -323,14 +550,30 @@ def from_name(name: str) -> Target:
             first, _, second = text[len(base) + 1 :].partition("-")
             if first.isdigit() and (not second or base in ("gaussian", "student", "student-t")):
                 return constructor(int(first), float(second)) if second else constructor(int(first))
-    raise ValueError(f"no target {name!r}; there are: {', '.join(names())}, most with a dimension as in 'funnel-5'")
+    raise ValueError(f"target must be one of {', '.join(names())}, most with a dimension as in 'funnel-5'; got {name!r}.")
 
 
 def resolve(target: Any) -> Target:
-    """A :class:`Target` of a name, a refhmc model with exact draws, or any object with ``draw`` and ``log_density``.
+    """Return the target that a name, a model or another object stands for.
 
-    Such an object has ``draw(rng, n) -> (n, d)``, ``log_density(q) -> number``, and may have ``gradient``, ``name``, ``law``.
-    TypeError if it has not.
+    Parameters
+    ----------
+    target : str, Target, refhmc.Model or object
+        A name (see :func:`from_name`), a :class:`Target`, a model of refhmc with exact draws, or an object with methods
+        ``draw(rng, n)``, which returns an array of shape (n, dim), and ``log_density(q)``, which returns a number. Such an
+        object may also have ``gradient``, ``name`` and ``law``.
+
+    Returns
+    -------
+    Target
+        The target.
+
+    Raises
+    ------
+    TypeError
+        If the object has no exact draws or no log density.
+    ValueError
+        If there is no target of that name.
     """
     if isinstance(target, Target):
         return target
@@ -340,11 +583,12 @@ def resolve(target: Any) -> Target:
     draw = getattr(target, "draw", None) or getattr(reference, "draw", None)
     if not callable(draw) or not callable(getattr(target, "log_density", None)):
         raise TypeError(
-            f"target: a name, or an object with draw(rng, n) and log_density(q); {type(target).__name__} has not both"
+            "target must be a name, or an object with draw(rng, n) and log_density(q); "
+            f"got {type(target).__name__}, which does not have both."
         )
     sample = np.asarray(draw(np.random.default_rng(0), 3), dtype=float)
     if sample.ndim != 2 or len(sample) != 3:
-        raise TypeError(f"target: draw(rng, 3) must give an array (3, d), it gave the shape {sample.shape}")
+        raise TypeError(f"draw(rng, 3) of target must return an array of shape (3, d); got shape {sample.shape}.")
     gradient = getattr(target, "gradient", None)
     name = str(getattr(target, "name", None) or type(target).__name__)
     log_density = for_many(target.log_density, sample)
@@ -353,7 +597,20 @@ def resolve(target: Any) -> Target:
 
 
 def for_many(function: Callable, sample: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """``function`` for many points (n, d) at once: itself if it gives on ``sample`` what it gives point by point."""
+    """Return a version of a function of one point that accepts many points.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(q)`` of a point of shape (dim,), which returns a number.
+    sample : ndarray, shape (n, dim)
+        Points at which to test whether the function accepts several points.
+
+    Returns
+    -------
+    callable
+        `function` itself if it gives the same results for all points of `sample` in one call, else a loop over points.
+    """
 
     def one_by_one(q: np.ndarray) -> Any:
         q = np.asarray(q, dtype=float)
@@ -370,4 +627,4 @@ def for_many(function: Callable, sample: np.ndarray) -> Callable[[np.ndarray], n
 
 def _at_least(name: str, dim: int, least: int) -> None:
     if dim < least:
-        raise ValueError(f"{name}: dimension {dim}, it must be at least {least}")
+        raise ValueError(f"dim of {name} must be at least {least}; got {dim}.")

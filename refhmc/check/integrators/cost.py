@@ -1,4 +1,4 @@
-"""What a step costs, for ``check.integrator``: its author's counter, over ten steps of a trajectory that is under way."""
+"""Cost of a step for ``check.integrator``: the author's counter over ten steps of a running trajectory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BEGUN, MORE = 2, 10  # steps
 
 
 def evaluations(test: IntegratorExamination) -> Row:
-    """As claimed, or fewer: what a step evaluates again at a place where it has been is counted again."""
+    """Compare the evaluations per step with the claim; evaluations repeated at a known point count again."""
     test.need()
     if test.counter is None or "evaluations" not in test.claims:
-        raise NotApplicable("no counter was given" if test.counter is None else "no number is claimed")
+        raise NotApplicable("no counter was given" if test.counter is None else "no number of evaluations is claimed")
     z, counts = test.points[0], []
     for n in (BEGUN, BEGUN + MORE):
         before = test.counter.number()
@@ -22,6 +22,6 @@ def evaluations(test: IntegratorExamination) -> Row:
         counts.append(test.counter.number() - before)
     a_step = (counts[1] - counts[0]) / MORE
     if counts[1] <= 0:
-        raise Inconclusive("the counter stands still")
-    basis = f"a step, over {MORE} steps after the first {BEGUN}"
+        raise Inconclusive("the counter did not increase")
+    basis = f"evaluations per step, over {MORE} steps after the first {BEGUN}"
     return judged(a_step, test.claims["evaluations"], basis, test.step.case(z, test.eps, BEGUN + MORE))

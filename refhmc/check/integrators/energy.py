@@ -1,11 +1,11 @@
 """Energy along the orbit of a step, for ``check.integrator``.
 
-    energy           max_n |H(S^n z) - H(z)| over a time of 10 eps falls as eps^k; or is zero to rounding, if that is claimed
-    shadow energy    where H is quadratic, with H'' its Hessian:  log(J)/eps - Omega H'' falls as eps^k
+    energy           max_n |H(S^n z) - H(z)| over a time of 10 eps falls as eps^k, or is zero to rounding if that is claimed
+    shadow energy    for a quadratic H with Hessian H'':  log(J)/eps - Omega H'' falls as eps^k
 
-The second is Omega times the Hessian of H~ - H, with H~ the energy that a symplectic step conserves to all orders in eps.
-Both fall so only where eps is small against the periods of H, and log is one-to-one only where a step turns by less than pi:
-of a larger eps a part is taken that is (``Examination.small``).
+The second is Omega times the Hessian of H~ - H, where H~ is the energy that a symplectic step conserves to all orders in eps.
+Both only fall this way if eps is small compared with the periods of H. The logarithm is one-to-one only if a step turns by less
+than pi. Larger values of eps are therefore reduced (``IntegratorExamination.small``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, SubjectErr
 
 
 def energy_error(test: IntegratorExamination) -> Row | Cases:
-    """Conserved to rounding if that is claimed; otherwise its error on an orbit falls as eps^k."""
+    """Check that energy is conserved to rounding if that is claimed, else that its error on an orbit falls as eps^k."""
     H = test.need_energy()
     if "energy" in test.claims:
         return _energy_kept(test, H)
     if "order" not in test.claims:
         raise NotApplicable("neither order nor conservation is claimed")
     if test.step.random:
-        raise NotApplicable("the step draws: each of its ways has an order of its own")
+        raise NotApplicable("the step is random: each outcome has an order of its own")
     order, found, kept = test.claims["order"], [], 0
     for z in test.points[: 3 if test.quick else 1]:
         sizes = [_orbit_error(test, H, z, test.small / 2**k, 10 * 2**k) for k in range(3)]
@@ -46,20 +46,20 @@ def energy_error(test: IntegratorExamination) -> Row | Cases:
     if not found and kept:
         if test.delta or test.floor:
             raise Inconclusive(
-                "its error is smaller than what the solver's tolerance, or the map's own defect, may make of it"
+                "the energy error is below what the solver's tolerance, or the defect of the map, may cause"
             )
         return passed("conserved to rounding")
     if not found:
-        raise Inconclusive("no clear slope: eps is too large, or the error is the solver's")
+        raise Inconclusive("no clear slope: eps is too large, or the solver's error dominates")
     slope, z = min(found, key=lambda pair: pair[0])
     if slope < order - 0.4 and test.order_held:
-        raise Inconclusive(f"slope {slope:.2f}, though the step has its order: H may not be smooth along the orbit")
+        raise Inconclusive(f"slope {slope:.2f}, although the step has its order: H may not be smooth along the orbit")
     basis, case = "slope of the largest energy error on an orbit of time 10 eps", test.step.case(z, test.small, 10)
     return judged(slope, order - 0.4, basis, case, relation=">=")
 
 
 def _orbit_error(test: IntegratorExamination, H: Energy, z: np.ndarray, eps: float, n: int) -> float:
-    """The largest |H(z_k) - H(z)| of n steps; infinite where one is not finite."""
+    """Return the largest |H(z_k) - H(z)| of n steps, infinite if one is not finite."""
     here, worst = H(z), 0.0
     for _ in range(n):
         z = test.step.quiet(z, eps)
@@ -70,7 +70,7 @@ def _orbit_error(test: IntegratorExamination, H: Energy, z: np.ndarray, eps: flo
 
 
 def _energy_kept(test: IntegratorExamination, H: Energy) -> Cases:
-    """Conserved to rounding of its terms, over 1 to 50 steps."""
+    """Yield the energy error over 1 to 50 steps, with the rounding of its terms."""
     unit = max(test.unit, H.foreign.epsilon)
 
     def measure(z: np.ndarray, eps: float, n: int) -> Measured | None:
@@ -88,11 +88,11 @@ def _energy_kept(test: IntegratorExamination, H: Energy) -> Cases:
 
 
 def shadow_energy(test: IntegratorExamination) -> Row:
-    """Where H is quadratic: the generator log(J)/eps of the step tends to that of the flow as eps^k."""
+    """Check for a quadratic H that the generator log(J)/eps of the step tends to that of the flow as eps^k."""
     H = test.need_energy()
     z, d = test.points[0], test.d
     if "order" not in test.claims or test.step.random or d > 20:
-        raise NotApplicable("no order is claimed" if "order" not in test.claims else "the step draws, or d > 20")
+        raise NotApplicable("no order is claimed" if "order" not in test.claims else "the step is random, or d > 20")
     slope, zero = H.gradient, np.zeros(2 * d)
     if not _quadratic(H, test.points[:3]):
         raise NotApplicable("H is not quadratic")
@@ -107,26 +107,26 @@ def shadow_energy(test: IntegratorExamination) -> Row:
         s = test.scale(z, test.step.quiet(z, eps))
         wanted = field * s / s[:, None]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "may be inaccurate" by far less than what is measured
+            warnings.simplefilter("ignore")  # "may be inaccurate" by far less than the measured differences
             generator = np.real(scipy.linalg.logm(J.value)) / eps
         blur = 20 * (J.error + 1e-15) / eps + 1e2 * H.error + 10 * (test.delta or test.floor) / eps
         largest = float(np.abs(wanted).max())
         sizes.append((float(np.abs(generator - wanted).max()) / largest, blur / largest))
     if len(sizes) < 2:
-        raise Inconclusive("no derivative of the step")
+        raise Inconclusive("the step has no derivative")
     clear = [size for size, blur in sizes if size > 30 * blur]
     case = test.step.case(z, test.small)
     if len(clear) < 2:
         if sizes[0][0] < 1e-6:
             return passed("at rounding", sizes[0][0])
-        raise Inconclusive("not clear of rounding or the solver's tolerance")
+        raise Inconclusive("the difference is not above rounding or the solver's tolerance")
     fall = math.log2(clear[-2] / clear[-1])
-    basis = f"slope of log(J)/eps against the generator of H; apart by {clear[-1]:.2g}"
+    basis = f"slope of log(J)/eps minus the generator of H; difference {clear[-1]:.2g}"
     return judged(fall, test.claims["order"] - 0.25, basis, case, relation=">=")
 
 
 def _quadratic(H: Energy, points: list[np.ndarray]) -> bool:
-    """Whether its gradient is linear, from the middle to far out; not where it raises."""
+    """Return whether the gradient is linear, from the centre to far out; False if it raises."""
     zero = np.zeros(2 * H.dim)
     try:
         middle = H.gradient(zero)

@@ -1,18 +1,18 @@
-"""What the rows of ``check.integrator`` share: the step, the points, the units, and what is measured more than once.
+"""State shared by the rows of ``check.integrator``: the step, the points, the units, and repeated measurements.
 
-Units: with t_i those of a pair (q_i, p_i), chosen so that a step turns each pair as a circle where coordinates are of many
-sizes, else 1,
+Units: t_i is the unit of a pair (q_i, p_i). It is 1, or if the scales of the coordinates differ much, it is chosen such that a
+step moves each pair on a circle. Then
 
     s(q_i) = t_i max_j |q_j / t_j|        s(p_i) = max_j |p_j t_j| / t_i
 
-a scaling that leaves Omega as it is. In these units
+a scaling that leaves Omega unchanged. In these units
 
     J        the Jacobian of n steps, by complex step or by extrapolated differences; |J| its growth. In more than
              ``WIDE`` dimensions J V, for a few random directions V
-    noise    how far the answer moves when the start moves by two units in the last place
-    solver   n delta (1 + |J|)^2, ten times: what an equation solver of the tolerance delta may leave
+    noise    change of the answer when the start changes by two units in the last place
+    solver   10 n delta (1 + |J|)^2, the error that an equation solver of tolerance delta may leave
 
-A row is a function of the :class:`IntegratorExamination`, which also keeps what the earlier rows found for the later ones.
+A row is a function of the :class:`IntegratorExamination`, which also keeps results of earlier rows for later ones.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from refhmc.check.subject.foreign import Foreign, NotApplicable, SubjectError
 from refhmc.check.subject.step import Step
 
 MOST_GROWTH = 1e6  # |J| beyond which nothing is measured
-SMALL = 1e-3  # relative defects above this are nobody's solver tolerance
-NEAR = 2e-3  # width of the differences that look at the closest neighbourhood only
-WIDE = 30  # dimensions beyond which J is looked at along SKETCH directions
+SMALL = 1e-3  # relative defects above this are not caused by a solver's tolerance
+NEAR = 2e-3  # width of differences in a close neighbourhood
+WIDE = 30  # dimensions beyond which J is measured along SKETCH directions
 SKETCH = 8
 CALM = 0.8  # largest |lambda - 1|, lambda the eigenvalues of J, at which errors follow their leading power of eps
 
 
 class Defect(NamedTuple):
-    """``size`` of a defect, the ``limit`` it is held against without the solver's part, ``growth`` |J|, and the ``route``.
+    """Size of a defect, its limit without the solver's part, the growth |J|, and the route of the derivatives.
 
-    ``lever``: solver's tolerances a step that it may hold: differences divide what the solver leaves by their widths.
-    ``error``: the estimate of that of the derivatives, along directions of length 1.
+    ``lever``: factor of the solver's tolerance per step, since differences divide the solver's error by their widths.
+    ``error``: estimated error of the derivatives, along directions of length 1.
     """
 
     size: float
@@ -56,14 +56,14 @@ class Defect(NamedTuple):
     error: float = 0.0
 
     def allowed(self, n: int, delta: float | None) -> float:
-        """The limit, and what a solver of the tolerance ``delta`` may leave in n steps."""
+        """Return the limit plus the error that a solver of the tolerance ``delta`` may leave in n steps."""
         return self.limit + allowance(n, self.growth, delta, self.lever)
 
 
 class Jacobian(NamedTuple):
     """J V of some steps in scaled coordinates, (2d, k), its estimated ``error``, ``growth`` |J|, and the ``route`` to it.
 
-    ``along`` is V (2d, k): the unit vectors, and so J itself, or random normal ones; then ``growth`` is the largest seen.
+    ``along`` is V (2d, k): the unit vectors, so that J V = J, or random normal vectors; then ``growth`` is the largest seen.
     """
 
     value: np.ndarray
@@ -74,16 +74,16 @@ class Jacobian(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Of the longest direction."""
+        """Length of the longest direction."""
         return float(np.sqrt((self.along**2).sum(axis=0).max()))
 
 
 @dataclasses.dataclass
 class IntegratorExamination(Examination):
-    """One step under examination: first what it was called with, then what the rows found.
+    """One step under examination: first the arguments of the check, then the results of its rows.
 
-    ``given``: the caller's points, each (2d,); ``hamiltonian``: H as it was given; ``delta``: the solver's tolerance, 0 if it
-    solves nothing, None if that is not known; ``tighter``: the step with another.
+    ``given``: the caller's points, each (2d,). ``hamiltonian``: H as given. ``delta``: the solver's tolerance, 0 if nothing is
+    solved, None if unknown. ``tighter``: the step with another tolerance.
     """
 
     step: Step
@@ -100,24 +100,24 @@ class IntegratorExamination(Examination):
     seed: int
     like: Any = None
     dim_given: bool = True
-    fixed_work: bool = False  # whatever time it takes
+    fixed_work: bool = False  # no time limit
 
     points: list[np.ndarray] = dataclasses.field(default_factory=list)
     widths: np.ndarray | None = None  # of the momenta, in many dimensions
-    wrong_energy: SubjectError | None = None  # what H raised, at every point
-    excluded: str = "the step gave no answer"  # why the later rows cannot be run, if not empty
-    slow: float = 1.0  # seconds a call
+    wrong_energy: SubjectError | None = None  # exception of H at every point
+    excluded: str = "the step gave no answer"  # reason why later rows cannot be run, if not empty
+    slow: float = 1.0  # seconds per call
     unclear: bool = False  # whether p' tends to p or to -p
     repeated: Row | None = None  # the row "deterministic"
-    floor: float = 0.0  # defects of reversal up to this were excused: the solver's
+    floor: float = 0.0  # defects of reversal up to this were attributed to the solver
     failed: set[str] = dataclasses.field(default_factory=set)
-    held: set[str] = dataclasses.field(default_factory=set)  # properties of the map that were judged and passed
-    series: list | None = None  # steps and the flow beside them, from a few points
-    orders: list[float] = dataclasses.field(default_factory=list)  # one a point
+    held: set[str] = dataclasses.field(default_factory=set)  # properties of the map that passed
+    series: list | None = None  # steps and the true flow, from a few points
+    orders: list[float] = dataclasses.field(default_factory=list)  # one per point
     order_held: bool = False
-    power: int = 0  # of the first term of the error that should not be there
-    rates: tuple[float, float] | None = None  # of positions and of momenta at small eps, over those of H
-    exchanged: bool = False  # whether positions move by the inverse of what they should
+    power: int = 0  # power of the first unexpected term of the error
+    rates: tuple[float, float] | None = None  # speeds of positions and momenta at small eps, relative to those of H
+    exchanged: bool = False  # whether positions move by the inverse of the right matrix
     jacobians: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class IntegratorExamination(Examination):
 
     @property
     def quick(self) -> bool:
-        """Whether it answers soon enough for all the cases; an ordinary step in NumPy does by far."""
+        """Whether a call is fast enough for all cases."""
         return self.fixed_work or self.slow < 1e-2
 
     @property
@@ -140,7 +140,7 @@ class IntegratorExamination(Examination):
 
     @property
     def costly(self) -> bool:
-        """Whether all of J takes more than about a second."""
+        """Whether the whole of J takes more than about a second."""
         return self.wide and not self.fixed_work and self.slow * self.d > 0.02
 
     @property
@@ -152,12 +152,12 @@ class IntegratorExamination(Examination):
         return self.step.foreign.epsilon
 
     def need(self) -> None:
-        """NotApplicable where the step cannot be examined."""
+        """Raise NotApplicable if the step cannot be examined."""
         if self.excluded:
             raise NotApplicable(self.excluded)
 
     def need_energy(self) -> Energy:
-        """H and its gradient; NotApplicable without."""
+        """Return H and its gradient; raise NotApplicable without H."""
         self.need()
         if self.wrong_energy is not None:
             raise NotApplicable("H raised: see 'gradient of H'")
@@ -169,7 +169,7 @@ class IntegratorExamination(Examination):
         return np.concatenate([z[: self.d], -z[self.d :]])
 
     def scale(self, *states: np.ndarray) -> np.ndarray:
-        """The largest |q_i|, d times, and the largest |p_i|; in units of ``balance``, where coordinates are of many sizes."""
+        """Return the largest |q_i|, d times, and the largest |p_i|, in units of ``balance`` for different scales."""
         halves = [
             max(float(np.abs(z[part] / self.balance[part]).max()) for z in states)
             for part in (slice(0, self.d), slice(self.d, None))
@@ -184,10 +184,10 @@ class IntegratorExamination(Examination):
     def jacobian(
         self, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = "", full: bool = False
     ) -> Jacobian | None:
-        """J of n steps, or what is seen of it along a few directions (``full``: never); None without, or if |J| is too large.
+        """Return J of n steps, or J along a few directions unless ``full``; None without, or if |J| is too large.
 
-        ``how``: "" by complex step where that can be; "wide" by differences, which do not see what changes below a solver's
-        tolerance; "near" by differences that look at the closest neighbourhood only.
+        ``how``: "" by complex step if possible; "wide" by differences, which do not see changes below a solver's
+        tolerance; "near" by differences in a close neighbourhood.
         """
         step = step or self.step
         sketch = self.wide and not full
@@ -204,7 +204,7 @@ class IntegratorExamination(Examination):
     def _derivative(
         self, z: np.ndarray, eps: float, n: int, step: Step, how: str
     ) -> Callable[[np.ndarray], differences.Derivative] | None:
-        """u -> J u, in scaled coordinates; None where the step fails at z."""
+        """Return the function u -> J u in scaled coordinates, or None if the step fails at z."""
         end = step.quiet(z, eps, n)
         if not np.isfinite(end).all():
             return None
@@ -214,10 +214,10 @@ class IntegratorExamination(Examination):
             return step.quiet(s * y, eps, n) / s
 
         def derivative(u: np.ndarray) -> differences.Derivative:
-            """J u by differences along u / |u|, and their error, both times |u|."""
-            length = np.sqrt(u @ u)  # differences are as wide for any direction
+            """Return J u by differences along u / |u|, and their error, both times |u|."""
+            length = np.sqrt(u @ u)  # the width of differences does not depend on |u|
             u = u / length
-            if self.coarse:  # wide differences, and few: rounding is what limits them
+            if self.coarse:  # few and wide differences, since rounding limits them
                 found = differences.ridders(lambda t: scaled(z / s + t * u), 0.2, 3)
                 found = found._replace(error=max(found.error, 4 * self.unit / 0.05))
             elif how == "near":
@@ -231,7 +231,7 @@ class IntegratorExamination(Examination):
         return derivative
 
     def turn(self, z: np.ndarray, eps: float) -> float:
-        """max |lambda - 1|, lambda the eigenvalues of J; in many dimensions what a few powers of J - 1 find. NaN without J."""
+        """Return max |lambda - 1| of the eigenvalues of J, in many dimensions from powers of J - 1; NaN without J."""
         if not self.wide:
             J = self.jacobian(z, eps, 1)
             return math.nan if J is None else float(np.abs(np.linalg.eigvals(J.value) - 1).max())
@@ -249,16 +249,16 @@ class IntegratorExamination(Examination):
 
     @functools.cached_property
     def small(self) -> float:
-        """The step size, divided by 4 until a step turns phase space by little: from there on errors follow powers of it."""
+        """Step size, divided by 4 until a step turns phase space by little, so that errors follow powers of it."""
         for k in range(21):
             eps = self.eps / 4**k
             turns = [self.turn(z, eps) for z in self.points[:3]]
             if any(turn <= CALM for turn in turns):
                 return eps
-        return self.eps  # no size will do
+        return self.eps  # no size is small enough
 
     def noise(self, z: np.ndarray, eps: float, n: int, step: Step | None = None) -> float:
-        """How much the answer moves when the start moves by two units in the last place."""
+        """Return the change of the answer when the start changes by two units in the last place."""
         step, rng = step or self.step, np.random.default_rng(1)
         end = step.quiet(z, eps, n)
         moved = [step.quiet(z * (1 + self.unit * rng.integers(-2, 3, 2 * self.d)), eps, n) for _ in range(4)]
@@ -266,18 +266,18 @@ class IntegratorExamination(Examination):
         return max((x for x in found if math.isfinite(x)), default=math.inf)
 
     def rounding(self, z: np.ndarray, eps: float, n: int, growth: float, step: Step | None = None) -> float:
-        """What rounding may leave of n steps: of each, times the growth |J|, and of the start."""
+        """Return the possible rounding error of n steps: of each, times the growth |J|, and of the start."""
         return (1 + growth) * (64 * self.unit * (n + 1) + 20 * self.noise(z, eps, n, step))
 
     def tightened(self, delta: float) -> Step:
-        """The step with its solver at another tolerance."""
+        """Return the step with another tolerance of its solver."""
         assert self.tighter is not None
         step = self.tighter(delta)
         step.flipped = self.step.flipped
         return step
 
     def simplest(self, measure: Callable[..., Measured | None], z: np.ndarray, eps: float, n: int) -> str:
-        """A simpler case that fails too, by a hundredth of it or more: fewer steps, then coordinates of few digits."""
+        """Return a simpler case that fails by a hundredth of it or more: fewer steps, then coordinates of few digits."""
         first = measure(z, eps, n)
 
         def fails(z: np.ndarray, n: int) -> bool:
@@ -289,17 +289,17 @@ class IntegratorExamination(Examination):
 
     @property
     def tries(self) -> int:
-        """How many simpler cases there is time for."""
+        """Number of simpler cases to try."""
         return 60 if self.quick and not self.wide else 10
 
 
 def allowance(n: int, growth: float, delta: float | None, lever: float = 10.0) -> float:
-    """What a solver of that tolerance may leave (it stops by the last change)."""
+    """Return the error that a solver of that tolerance may leave if it stops by the last change."""
     return 0.0 if not delta else lever * n * delta * (1 + growth) ** 2
 
 
 def _columns(derivative: Callable, along: np.ndarray) -> Jacobian | None:
-    """J V column by column; None where one is not finite."""
+    """Return J V column by column, or None if one is not finite."""
     columns = [derivative(u) for u in along.T]
     if any(np.shape(c.value) != (len(along),) or not np.isfinite(c.value).all() for c in columns):
         return None
@@ -310,7 +310,7 @@ def _columns(derivative: Callable, along: np.ndarray) -> Jacobian | None:
 
 
 def _sketch(derivative: Callable, size: int, seed: int) -> Jacobian | None:
-    """J V for random normal V, and the growth of those directions and of their images under J."""
+    """Return J V for random normal V, and the growth of those directions and of their images under J."""
     rng = np.random.default_rng([seed, size])
     found = _columns(derivative, rng.standard_normal((size, SKETCH)))
     if found is None:
@@ -328,7 +328,7 @@ def _sketch(derivative: Callable, size: int, seed: int) -> Jacobian | None:
 
 
 def _norm(matrix: np.ndarray) -> float:
-    """The largest singular value; of a large matrix by powers, from below to about a percent."""
+    """Return the largest singular value; for a large matrix by power iteration, a lower bound within about a percent."""
     if len(matrix) <= 2 * WIDE:
         return float(np.linalg.norm(matrix, 2))
     u, size = np.random.default_rng(len(matrix)).standard_normal(len(matrix)), 0.0

@@ -1,12 +1,12 @@
-"""A step beside the true flow phi of H as its size eps goes to zero, for ``check.integrator``.
+"""Comparison of a step with the true flow phi of H as its size eps goes to zero, for ``check.integrator``.
 
     S(eps) - phi(eps) = c_1 eps + ... + c_k eps^k + c_(k+1) eps^(k+1) + ...
 
-    order           the slope of |S - phi| in eps, less one, where it stands clear of rounding
+    order           the slope of |S - phi| in eps, minus one, where it is clearly above rounding
     small step      c_1 = ... = c_k = 0 for a claimed order k, each coefficient by least squares at ranges [0, E] of eps
-    elapsed time    dS/deps at 0 is the field (dH/dp, -dH/dq): 1 + c_1 along it is the time that passes for eps asked
+    elapsed time    dS/deps at 0 is the field (dH/dp, -dH/dq): 1 + c_1 along it is the time that passes per eps
 
-Of a step that draws, S is the mean over the ways in which its discrete draws fall out, and phi runs at the speed of that mean.
+For a random step, S is the mean over the outcomes of its discrete random numbers, and phi runs at the speed of that mean.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime,
 from refhmc.check.subject.step import step_outcomes
 from refhmc.check.subject.target import inverse_mass
 
-CLEAR = 10.0  # errors of the fit: a term beyond is believed, if ranges of eps agree on it
+CLEAR = 10.0  # a term above this multiple of the fit's error is accepted if ranges of eps agree on it
 NODES = 16  # steps of sizes E/16 ... E, for the expansion of the error in eps
 
 
 class Series(NamedTuple):
-    """Steps S and the flow from one point at step sizes ``times``: differences from the start in units of ``scale``."""
+    """Steps S and the flow from one point at step sizes ``times``, as differences from the start in units of ``scale``."""
 
     z: np.ndarray
     scale: np.ndarray
@@ -43,7 +43,7 @@ class Series(NamedTuple):
 
 
 def followed(test: IntegratorExamination) -> list[Series]:
-    """Steps of many sizes and the flow, from up to three points."""
+    """Return steps of many sizes and the flow, from up to three points."""
     H = test.need_energy()
     if test.series is None:
         test.series, why = [], ""
@@ -53,17 +53,17 @@ def followed(test: IntegratorExamination) -> list[Series]:
             except (Inconclusive, SubjectError) as reason:
                 why = str(reason)
             except OutOfTime:
-                why = f"the flow of H was not followed in the time given{'' if H.given else '; grad_q= and grad_p= save most'}"
+                why = f"the flow of H could not be computed in time{'' if H.given else '; pass grad_q and grad_p to save time'}"
                 break
         if not test.series:
             raise Inconclusive(why)
     if not test.series:
-        raise Inconclusive("the flow of H could not be followed")
+        raise Inconclusive("the flow of H could not be computed")
     return test.series
 
 
 def _series(test: IntegratorExamination, H: Energy, z: np.ndarray) -> Series:
-    """Steps from z at three grids of eps, which the fits use, and at powers of two, which the slope does."""
+    """Return steps from z at three grids of eps for the fits, and at powers of two for the slope."""
     top = _longest(test)
     grids = [top / 2**k * np.arange(1, NODES + 1) / NODES for k in range(3)]
     times = np.unique(np.concatenate([*grids, top / 2.0 ** np.arange(12)]))
@@ -89,15 +89,15 @@ def _series(test: IntegratorExamination, H: Energy, z: np.ndarray) -> Series:
 
 
 def _longest(test: IntegratorExamination) -> float:
-    """Of the steps held against the flow; single precision shows its order at large ones only.
+    """Return the longest step compared with the flow; single precision only shows its order at large steps.
 
-    In many dimensions the flow is followed for a shorter time: each of its slopes is 2d calls where only H is known.
+    In many dimensions the flow is computed for a shorter time, since each slope takes 2d calls if only H is known.
     """
     return (8 if test.coarse else 0.5 if test.wide else 2) * test.small
 
 
 def _mean(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
-    """Where a step goes; of one that draws, the mean over the ways its discrete draws fall out."""
+    """Return the end of a step; for a random step the mean over the outcomes of its discrete random numbers."""
     if not test.step.random:
         return test.step.quiet(z, eps)
     outcomes = step_outcomes(test.step, z, eps, most=130)
@@ -105,30 +105,30 @@ def _mean(test: IntegratorExamination, z: np.ndarray, eps: float) -> np.ndarray:
 
 
 def order(test: IntegratorExamination) -> Row:
-    """The slope of the error of one step, less one, at the smallest eps at which it stands clear of rounding."""
+    """Measure the slope of the error of one step, minus one, at the smallest eps at which it is above rounding."""
     test.need_energy()
     slopes = [(slope, series.z) for series in followed(test) if (slope := _slope(test, series)) is not None]
     found = [(slope, z) for slope, z in slopes if slope < math.inf]
     test.orders = [order for order, _ in found]
     if slopes and not found:
-        test.notes.append("the step is the true flow, to rounding")
+        test.notes.append("the step equals the true flow, to rounding")
         test.order_held = True
         return passed("the error is at rounding for all eps: exact")
     if not found:
-        raise Inconclusive("no range of eps in which the error is neither saturated nor rounding or the solver's")
+        raise Inconclusive("no range of eps in which the error is neither saturated nor dominated by rounding or the solver")
     least, z = min(found, key=lambda pair: pair[0])
     if "order" not in test.claims:
         return Row("", NOT_RUN, least, basis="not claimed; measured against the true flow")
     claimed = test.claims["order"]
     if least > claimed + 0.5:
-        test.notes.append(f"of order {least:.2f}, more than the {claimed:g} claimed")
+        test.notes.append(f"order {least:.2f}, more than the claimed {claimed:g}")
     test.order_held = least >= claimed - 0.25
-    basis = f"{claimed:g} claimed; slope against the true flow of H, {len(found)} points"
+    basis = f"claimed: {claimed:g}; slope against the true flow of H, {len(found)} points"
     return judged(least, claimed - 0.25, basis, test.step.case(z, test.small), relation=">=")
 
 
 def _slope(test: IntegratorExamination, series: Series) -> float | None:
-    """The order at one point; infinity where it is exact, None where there is no answer."""
+    """Return the order at one point; infinity if the step is exact, None without answer."""
     top = _longest(test)
     errors = []
     for k in range(12):
@@ -146,14 +146,14 @@ def _slope(test: IntegratorExamination, series: Series) -> float | None:
     slopes = logs[:-1] - logs[1:]
     if abs(slopes[-1] - slopes[-2]) > 0.25:
         return None
-    # What is left of the next term halves with eps.
+    # The remainder of the next term halves with eps.
     return float(2 * slopes[-1] - slopes[-2]) - 1
 
 
 def small_step(test: IntegratorExamination) -> Row:
-    """The terms eps ... eps^k of the error, which the claimed order excludes, by least squares at several ranges of eps.
+    """Fit the terms eps ... eps^k of the error, which the claimed order excludes, at several ranges of eps.
 
-    A term is believed when the ranges agree on it; a rounded coefficient shows here long before it does in the slope.
+    A term is accepted if the ranges agree on it. A rounded coefficient shows here long before it shows in the slope.
     """
     test.need_energy()
     if "order" not in test.claims:
@@ -176,15 +176,15 @@ def small_step(test: IntegratorExamination) -> Row:
                 break
     if worst is not None:
         number, limit, z, test.power = worst
-        basis = f"term eps^{test.power} of the error, in parts of the step; what the fit resolves"
+        basis = f"term eps^{test.power} of the error, relative to the step; tolerance: resolution of the fit"
         return failed(basis, test.step.case(z, test.small), number, limit)
     if not finest < 1e-3:
-        raise Inconclusive("the terms of the error cannot be told from rounding or the solver's tolerance")
-    return passed(f"no terms up to eps^{order}; seen from {finest:.1g} of a step")
+        raise Inconclusive("the terms of the error cannot be distinguished from rounding or the solver's tolerance")
+    return passed(f"no terms up to eps^{order}; resolution {finest:.1g} of a step")
 
 
 def _terms(test: IntegratorExamination, series: Series, power: int) -> list[tuple[float, Term]]:
-    """The error's term of that power, at ranges of eps of three lengths; what is before it is taken to be zero."""
+    """Return the error's term of that power at three ranges of eps; lower powers are assumed to be zero."""
     found = []
     for k in range(3):
         E = _longest(test) / 2**k
@@ -196,7 +196,7 @@ def _terms(test: IntegratorExamination, series: Series, power: int) -> list[tupl
 
 
 def _confirmed(terms: list[tuple[float, Term]], power: int) -> bool:
-    """Whether at least two ranges see the same term, and those that do not could not."""
+    """Return whether at least two ranges see the same term, and the others could not see it."""
     seen = [(E, c / E**power) for E, (c, error) in terms if np.abs(c).max() > CLEAR * error]
     if len(seen) < 2:
         return False
@@ -210,7 +210,7 @@ def _confirmed(terms: list[tuple[float, Term]], power: int) -> bool:
 
 
 def elapsed_time(test: IntegratorExamination) -> Row:
-    """How fast positions move as eps goes to zero, over how fast they move along the flow of H."""
+    """Compare the speed of positions as eps goes to zero with their speed along the flow of H."""
     test.need_energy()
     d, found = test.d, []
     for series in followed(test):
@@ -225,11 +225,11 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         if size > 1e3 * blur:
             found.append((moved[0], moved[1], blur / size, series))
     if not found:
-        raise Inconclusive("too coarse to tell")
+        raise Inconclusive("the expansion is too inaccurate")
     ahead, push, blur, series = max(found, key=lambda entry: abs(entry[0]) / entry[2])
     if test.step.random and any(abs(s.rate - 1) > 1e-9 for *_, s in found):
         low, high = min(s.rate for *_, s in found), max(s.rate for *_, s in found)
-        raise NotApplicable(f"the step draws: its time is {low:.3g} to {high:.3g} of eps")
+        raise NotApplicable(f"the step is random: its time is {low:.3g} to {high:.3g} of eps")
     test.rates = (1 + ahead, 1 + max((entry[1] for entry in found), key=abs))
     test.exchanged = abs(ahead) > 1e-3 and _is_exchanged(test, series)
     several, error = _rate_of_three(test, series) if not test.step.random else (1.0, 0.0)
@@ -238,12 +238,12 @@ def elapsed_time(test: IntegratorExamination) -> Row:
         n, ahead, blur = 3, several - 1, max(blur, 1e-3, error)
     if not {"order", "exact time"} & test.claims.keys():
         return Row("", NOT_RUN, abs(ahead), basis="not claimed")
-    basis = f"{(1 + ahead) * n * test.small:.4g} where n*eps = {n * test.small:.4g} was asked; error of the expansion"
+    basis = f"{(1 + ahead) * n * test.small:.4g} instead of n*eps = {n * test.small:.4g}; tolerance: error of the expansion"
     return judged(abs(ahead), blur, basis, test.step.case(series.z, test.small, n))
 
 
 def _rate_of_three(test: IntegratorExamination, series: Series) -> tuple[float, float]:
-    """The same for three steps, from a few small ones, and the error of the fit."""
+    """Return the relative speed over three steps, from a few small ones, and the error of the fit."""
     E, d = test.small / 8, test.d
     x = np.arange(1, 7) / 6
     ends = np.array([test.step.quiet(series.z, float(E * t), 3) for t in x])
@@ -256,7 +256,7 @@ def _rate_of_three(test: IntegratorExamination, series: Series) -> tuple[float, 
 
 
 def _is_exchanged(test: IntegratorExamination, series: Series) -> bool:
-    """Whether positions move by the inverse of the Hessian of the kinetic energy in place of the Hessian."""
+    """Return whether positions move by the inverse of the Hessian of the kinetic energy instead of the Hessian."""
     H, d, z = test.need_energy(), test.d, series.z
     try:
         other = np.linalg.solve(inverse_mass(H.foreign.number, z[:d]), z[d:]) / series.scale[:d]

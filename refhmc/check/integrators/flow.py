@@ -2,12 +2,12 @@
 
     dz/dt = (dH/dp, -dH/dq),    z = (q, p)
 
-is found interval by interval as a Chebyshev polynomial in t, by Picard's iteration z(t) = z + int_0^t f(z(s)) ds, to about
-1e-15 (Clenshaw and Norton 1963): with the gradients given, or those of H by complex step, or by Ridders' differences where H
-takes no complex numbers. The last coefficients estimate the error; where they do not vanish the interval is halved.
+is computed interval by interval as a Chebyshev polynomial in t, by Picard's iteration z(t) = z + int_0^t f(z(s)) ds, to about
+1e-15 (Clenshaw and Norton 1963). The gradients are those given, or those of H by complex step, or by Ridders' differences if H
+does not accept complex numbers. The last coefficients estimate the error; if they are not small the interval is halved.
 
-A curve c(t) = c_1 t + c_2 t^2 + ... known at points of (0, T] gives its coefficients by least squares; the fit of one degree
-less, and the noise of the values (what the fit leaves over), estimate their errors.
+The coefficients of a curve c(t) = c_1 t + c_2 t^2 + ... known at points of (0, T] are found by least squares. The fit of one
+degree less, and the noise of the values (the residual of the fit), estimate their errors.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MOST_INTERVALS = 200
 
 
 class Energy:
-    """H as a function of z (2d,), with its gradient (2d,), whatever form it was given in.
+    """H as a function of z (2d,), with its gradient (2d,).
 
-    ``H`` is a function of (q, p), or has the method ``energy`` (and perhaps ``grad_q``, ``grad_p``). A half whose gradient
-    is not given is found by differences; ``given`` names the halves that are.
+    ``H`` is a function of (q, p), or has the method ``energy`` (and optionally ``grad_q``, ``grad_p``). A half of the gradient
+    that is not given is computed by differences; ``given`` has the other halves.
     """
 
     def __init__(self, H: Any, dim: int, *, grad_q: Any = None, grad_p: Any = None, like: Any = None) -> None:
@@ -41,23 +41,23 @@ class Energy:
         both = own.evaluation(H)
         self._both = (
             None if both is None or grad_q or grad_p else Foreign(both, "H")
-        )  # one call for all, and much less time
+        )  # one call for all, in much less time
         self.error = 1e-14  # of the gradient, relative
         self._complex: bool | None = None
         self.refusal: SubjectError | None = None
         self.refusals = 0
 
     def __call__(self, z: np.ndarray) -> float:
-        """H(z)"""
+        """Return H(z)."""
         return float(np.real(self._value(z)[0]))
 
     def _value(self, z: np.ndarray) -> np.ndarray:
-        """H(z), (1,), complex where z is."""
+        """Return H(z), (1,), complex if z is."""
         d = self.dim
         return self.foreign.vector((), z[:d], z[d:]).reshape(1)
 
     def finite(self, z: np.ndarray) -> bool:
-        """Whether H and its gradient are finite there; what one of them raises is kept as ``refusal``."""
+        """Return whether H and its gradient are finite; an exception of one of them is kept as ``refusal``."""
         try:
             return bool(np.isfinite(self(z)) and np.isfinite(self.gradient(z)).all())
         except SubjectError as wrong:
@@ -65,7 +65,7 @@ class Energy:
             return False
 
     def gradient(self, z: np.ndarray) -> np.ndarray:
-        """(dH/dq, dH/dp)"""
+        """Return (dH/dq, dH/dp)."""
         d = self.dim
         if self._both is not None:
             _, along_p, along_q = self._both.raw(z[:d], z[d:])
@@ -81,7 +81,7 @@ class Energy:
         return np.concatenate(halves)
 
     def differences(self, z: np.ndarray, coordinates: Any) -> np.ndarray:
-        """Those parts of the gradient, from H alone."""
+        """Return those components of the gradient, from H alone."""
         if self._complex is None:
             direction = np.cos(1.0 + np.arange(len(z)))
             self._complex = differences.along(self._value, z, direction).route == "complex step"
@@ -104,7 +104,7 @@ class Energy:
         return value
 
     def field(self, z: np.ndarray) -> np.ndarray:
-        """dz/dt"""
+        """Return dz/dt."""
         slope = self.gradient(z)
         return np.concatenate([slope[self.dim :], -slope[: self.dim]])
 
@@ -113,17 +113,17 @@ NODES = 14  # of the polynomial in each interval
 
 
 def true_flow(energy: Energy, z: np.ndarray, times: Sequence[float], scale: np.ndarray) -> tuple[np.ndarray, float]:
-    """Where the flow takes z by each of the ascending ``times``, (k, 2d), and an estimate of the error.
+    """Return the flow from z at each of the ascending ``times``, (k, 2d), and an estimate of the error.
 
-    The error is in units of ``scale``, (2d,). Raises Inconclusive where the flow cannot be followed.
+    The error is in units of ``scale``, (2d,). Raises Inconclusive if the flow cannot be computed.
     """
-    energy.field(z)  # learns how exact the gradient is
+    energy.field(z)  # determines the accuracy of the gradient
     start, end, length = 0.0, float(times[-1]), float(times[-1])
     found, error, tried = [], 0.0, 0
     while start < end * (1 - 1e-14):
         tried += 1
         if tried > MOST_INTERVALS:
-            raise Inconclusive(f"the flow of H could not be followed to time {end:.3g}")
+            raise Inconclusive(f"the flow of H could not be computed up to time {end:.3g}")
         length = min(length, end - start)
         solved = _interval(energy, z, length, scale)
         if solved is None:
@@ -139,7 +139,7 @@ def true_flow(energy: Energy, z: np.ndarray, times: Sequence[float], scale: np.n
 
 
 def _interval(energy: Energy, z: np.ndarray, length: float, scale: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Chebyshev coefficients of the flow in (0, length) and their error; None if the interval is too long."""
+    """Return Chebyshev coefficients of the flow in (0, length) and their error; None if the interval is too long."""
     exact = max(1e-15, 3 * energy.error)
     nodes = -np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
     values, change = np.tile(z, (NODES, 1)), np.inf
@@ -170,9 +170,9 @@ class Term(NamedTuple):
 
 
 def leading_term(x: np.ndarray, values: np.ndarray, first: int, floor: float, extra: Sequence[int] = (5, 7, 9)) -> Term:
-    """The term of power ``first``, before which there are none, of a curve with ``values`` (n, m) at times x T, 0 < x <= 1.
+    """Return the lowest term, of power ``first``, of a curve with ``values`` (n, m) at times x T, 0 < x <= 1.
 
-    ``floor`` is a smooth error of the values. Of the fits with ``extra`` more powers the one of the least error is taken.
+    ``floor`` is a smooth error of the values. Of the fits with ``extra`` more powers the one of the least error is used.
     """
     best = Term(np.full(values.shape[1], np.nan), np.inf)
     for more in extra:

@@ -1,15 +1,15 @@
-"""Geometry of a step: what the map S of n steps is whatever its H, for ``check.integrator``.
+"""Geometric properties of a step: properties of the map S of n steps for any H, for ``check.integrator``.
 
     reversible      F S F S = 1, F(q, p) = (q, -p)
-    inverse         S(-eps) S(eps) = 1, on the same draws where it draws
+    inverse         S(-eps) S(eps) = 1, with the same random numbers if the step is random
     symplectic      J' Omega J = Omega, Omega = [[0, 1], [-1, 0]], J the Jacobian of S; in many dimensions
                     (J v)' Omega J w = v' Omega w for a few random v, w
     volume          log |det J| = 0
     composition     S of n steps is n times S of one
 
-A defect is held against rounding times the growth |J| that it meets, the error of the derivatives, and what the solver's
-tolerance delta may leave. One that is above is believed if differences taken in other ways see it too. Where delta is not
-known, a solver is told from a map that is not symplectic by the defect as a function of eps: a power of it, or not.
+A defect is compared with rounding times the growth |J|, the error of the derivatives, and the error that the solver's
+tolerance delta may leave. A larger defect is accepted as such if other differences see it too. If delta is not
+known, the dependence of the defect on eps decides: it is a power of eps for a map that is not symplectic, but not for a solver.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from refhmc.check.report import NOT_RUN, Row, inconclusive
 from refhmc.check.subject.foreign import Inconclusive, NotApplicable, OutOfTime
 from refhmc.check.subject.step import Step
 
-OF_DERIVATIVES = 300.0  # solver's tolerances that a derivative may hold
+OF_DERIVATIVES = 300.0  # multiple of the solver's tolerance that a derivative may contain
 Measure = Callable[..., Defect | None]  # of (test, z, eps, n)
-TIGHT = 1e-11  # the tolerance a solver is given to see whether a defect is its own
+TIGHT = 1e-11  # tolerance of a solver to find out whether it causes a defect
 
 
 def reversal_defect(
     test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
 ) -> Defect | None:
-    """|F S F S z - z|, largest entry in scaled coordinates; ``how`` does not matter to it."""
+    """Return |F S F S z - z|, the largest entry in scaled coordinates; ``how`` has no effect."""
     step = step or test.step
     end = step.quiet(z, eps, n)
     back = test.flip(step.quiet(test.flip(end), eps, n)) if np.isfinite(end).all() else end
@@ -49,7 +49,7 @@ def reversal_defect(
 def inverse_defect(
     test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
 ) -> Defect | None:
-    """|S(-eps) S(eps) z - z| likewise; of a step that draws one step only, on the same draws."""
+    """Return |S(-eps) S(eps) z - z|; for a random step of one step only, with the same random numbers."""
     step = step or test.step
     if step.random and n > 1:
         return None
@@ -65,7 +65,7 @@ def inverse_defect(
 def symplectic_defect(
     test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
 ) -> Defect | None:
-    """|J' Omega J - Omega|, largest entry; None where there is no derivative."""
+    """Return |J' Omega J - Omega|, the largest entry; None if there is no derivative."""
     J = test.jacobian(z, eps, n, step, how)
     if J is None:
         return None
@@ -82,12 +82,12 @@ def symplectic_defect(
 def volume_defect(
     test: IntegratorExamination, z: np.ndarray, eps: float, n: int, step: Step | None = None, how: str = ""
 ) -> Defect | None:
-    """|log |det J||."""
+    """Return |log |det J||."""
     J = test.jacobian(z, eps, n, step, how, full=True)
     if J is None:
         return None
     _, log_det = np.linalg.slogdet(J.value)
-    if test.wide:  # the singular values cost more than all the rest
+    if test.wide:  # the singular values would dominate the cost
         u = np.random.default_rng(test.seed).standard_normal((2 * test.d, 4))
         inverse = float(np.sqrt(((np.linalg.solve(J.value, u) ** 2).sum(axis=0) / (u**2).sum(axis=0)).max()))
     else:
@@ -115,12 +115,12 @@ def symplectic(test: IntegratorExamination) -> Row:
 
 def volume(test: IntegratorExamination) -> Row:
     if test.costly and "symplectic" in test.held:
-        raise NotApplicable("det J = 1 follows from 'symplectic'; all of J costs too much")
+        raise NotApplicable("det J = 1 follows from 'symplectic'; computing all of J takes too long")
     return _geometric(test, "volume", volume_defect)
 
 
 class Seen(NamedTuple):
-    """A defect, what it is allowed with the solver's part, and where it was met."""
+    """A defect, its limit with the solver's part, and the case at which it was found."""
 
     defect: Defect
     allowed: float
@@ -135,7 +135,7 @@ class Seen(NamedTuple):
 
 
 def _met(test: IntegratorExamination, measure: Measure, cases: Iterable[tuple]) -> list[Seen]:
-    """The defects of the cases (z, eps, n, stream), the worst first; those there is time for."""
+    """Return the defects of the cases (z, eps, n, stream), the worst first, as time allows."""
     found: list[Seen] = []
     for z, eps, n, test.step.stream in cases:
         try:
@@ -151,14 +151,14 @@ def _met(test: IntegratorExamination, measure: Measure, cases: Iterable[tuple]) 
 
 
 def _geometric(test: IntegratorExamination, name: str, measure: Measure) -> Row:
-    """The worst case, and whether it is a fault of the map or may be the solver's."""
+    """Judge the worst case, and whether it is a fault of the map or may be caused by the solver."""
     test.need()
     places = _places(test)[: 1 if test.wide and measure is volume_defect else None]
     found = _met(test, measure, [(*x, stream) for stream in ((0, 1, 2) if test.step.random else (0,)) for x in places])
     worst = _believed(test, measure, found)
     if name not in test.claims:
         how = "holds" if worst.holds else "does not hold"
-        return Row(name, NOT_RUN, worst.defect.size, basis=f"not claimed; {how} where measured")
+        return Row(name, NOT_RUN, worst.defect.size, basis=f"not claimed; {how} at the measured points")
     basis = worst.defect.route + (", solver's tolerance" if test.delta else "")
     if not worst.holds:
         test.step.stream = worst.stream
@@ -173,7 +173,7 @@ def _geometric(test: IntegratorExamination, name: str, measure: Measure) -> Row:
 
 
 def _places(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
-    """Where geometric defects are looked for."""
+    """Return the cases at which geometric defects are measured."""
     some = 2 if test.quick else 1
     found = [(z, test.eps, n) for z in test.points for n in ((1, 3) if some == 2 else (1,))]
     found += [(z, test.eps, 10) for z in test.points[:some]] if test.d <= 30 else []
@@ -181,27 +181,27 @@ def _places(test: IntegratorExamination) -> list[tuple[np.ndarray, float, int]]:
 
 
 def _believed(test: IntegratorExamination, measure: Measure, found: list[Seen]) -> Seen:
-    """The worst of the cases found, but for those that other differences contradict."""
+    """Return the worst of the cases found, without those that other differences contradict."""
     for k, seen in enumerate(found):
         if seen.holds:
             return seen
         if k == 8:
-            raise Inconclusive("derivatives taken in different ways do not agree")
+            raise Inconclusive("derivatives by different methods disagree")
         test.step.stream = seen.stream
         contradicted = _contradicted(test, measure, seen)
         test.step.stream = 0
         if not contradicted:
             return seen
-    raise Inconclusive("not measurable at any of the points: no derivative that can be relied on, or |J| above 1e6")
+    raise Inconclusive("not measurable at any of the points: no reliable derivative, or |J| above 1e6")
 
 
 def _contradicted(test: IntegratorExamination, measure: Measure, seen: Seen) -> bool:
-    """Whether differences, taken otherwise, do not see the defect: derivatives are believed if they agree.
+    """Return whether other differences do not see the defect; derivatives are trusted if they agree.
 
-    The derivative of an iterate that stopped at a tolerance is off by more than the iterate is, and a map with
-    jumps has good differences only within a piece. At a jump it has none: differences of every width w are off by
-    jump / w, so that the error of those of width ``NEAR`` is above jump / ``NEAR``. Wide ones may agree by accident there,
-    where the jumps that they cross are in proportion to their widths.
+    The derivative of an iterate that stopped at a tolerance has a larger error than the iterate. A map with
+    jumps only has good differences within a piece. At a jump, differences of width w are wrong by
+    jump / w, so that the error of those of width ``NEAR`` is above jump / ``NEAR``. Wide ones may agree by accident
+    if the jumps that they cross are in proportion to their widths.
     """
     defect = seen.defect
     if test.coarse or not defect.route.startswith(("complex step", "Ridders")):
@@ -211,7 +211,7 @@ def _contradicted(test: IntegratorExamination, measure: Measure, seen: Seen) -> 
         if other is None:
             continue
         if how == "near" and defect.route.startswith("Ridders") and other.error * NEAR > SMALL:
-            return True  # no solver leaves so much: a jump
+            return True  # too large for a solver's tolerance: a jump
         allowed = other.allowed(seen.n, test.delta)
         if other.size <= allowed and allowed < max(4 * seen.allowed, 0.1 * defect.size):
             return True
@@ -219,17 +219,17 @@ def _contradicted(test: IntegratorExamination, measure: Measure, seen: Seen) -> 
 
 
 def _at_fault(test: IntegratorExamination, name: str, measure: Measure, seen: Seen, basis: str) -> Row:
-    """FAIL with a smaller case; but PASS, or INCONCLUSIVE, where it is the solver that leaves the defect, or may be."""
+    """Return a FAIL with a smaller case, or PASS or INCONCLUSIVE if the solver causes the defect, or may cause it."""
     defect, _, z, eps, n, _ = seen
     excused: Row | None = None
     if test.tighter is not None and not test.delta:
         tight = measure(test, z, eps, n, step=test.tightened(TIGHT), how="wide")
         if tight is not None and tight.size <= tight.allowed(n, TIGHT):
-            excused = passed(f"the solver's: {tight.size:.2g} with its tolerance at {TIGHT:g}", defect.size)
+            excused = passed(f"caused by the solver: {tight.size:.2g} with tolerance {TIGHT:g}", defect.size)
     elif test.delta is None and defect.size < SMALL * n * (1 + defect.growth) ** 2:
         smooth = any(_power_law(test, measure, x) for x in [z, *test.points[:5]])
-        why = "perhaps a solver's tolerance; give tolerance= (0 if it solves nothing) or with_tolerance="
-        excused = None if smooth else inconclusive("", f"above rounding, and no power of eps: {why}", defect.size)
+        why = "perhaps a solver's tolerance; pass tolerance (0 if nothing is solved) or with_tolerance"
+        excused = None if smooth else inconclusive("", f"above rounding, but not a power of eps: {why}", defect.size)
     if excused is not None:
         test.floor = defect.size if name == "reversible" else test.floor
         return excused
@@ -246,9 +246,9 @@ def _smaller(test: IntegratorExamination, measure: Measure, seen: Seen) -> str:
 
 
 def _power_law(test: IntegratorExamination, measure: Measure, z: np.ndarray) -> bool:
-    """Whether the defect of one step grows with eps along a smooth curve, of slope above 0.8 in log-log, to 0.005.
+    """Return whether the defect of one step grows smoothly with eps, with slope above 0.8 in log-log, to 0.005.
 
-    What an iteration leaves that stops at a tolerance jumps with the number of iterations, and stays below about the
+    The error of an iteration that stops at a tolerance jumps with the number of iterations, and stays below about the
     tolerance at any eps. Six sizes in a row must lie on a parabola.
     """
     x, y = math.log2(1.5) * np.arange(-4, 15), np.full(19, np.nan)
@@ -270,12 +270,12 @@ def _power_law(test: IntegratorExamination, measure: Measure, z: np.ndarray) -> 
 
 
 def composition(test: IntegratorExamination) -> Row:
-    """n steps in one call are n calls."""
+    """Compare n steps in one call with n calls."""
     test.need()
     if not test.step.counts:
-        raise NotApplicable("the step takes no n")
+        raise NotApplicable("the step does not take n")
     if test.step.random:
-        raise NotApplicable("the step draws: n steps in one call need not draw as n calls do")
+        raise NotApplicable("the step is random: n steps in one call may use other random numbers than n calls")
     counts = (2, 3, 10, 50) if test.quick else (2, 3)
     found = _met(test, composition_defect, [(z, test.eps, n, 0) for z in test.points[:3] for n in counts])
     if not found:
@@ -283,12 +283,12 @@ def composition(test: IntegratorExamination) -> Row:
     worst = found[0]
     size = worst.defect.size
     if not worst.holds and test.delta is None and size < SMALL * worst.n * (1 + worst.defect.growth) ** 2:
-        raise Inconclusive("above rounding; perhaps a solver's tolerance: give tolerance=", size)
+        raise Inconclusive("above rounding; perhaps a solver's tolerance: pass tolerance", size)
     return judged(size, worst.allowed, worst.defect.route, lambda: _smaller(test, composition_defect, worst))
 
 
 def composition_defect(test: IntegratorExamination, z: np.ndarray, eps: float, n: int) -> Defect | None:
-    """How far n steps in one call are from n calls."""
+    """Return the difference between n steps in one call and n calls."""
     J = test.jacobian(z, eps, n)
     ends = test.step.quiet(z, eps, n), test.step.one_at_a_time(z, eps, n)
     if J is None or not np.isfinite(ends).all():

@@ -1,14 +1,14 @@
-"""``check.integrator``: what a step (q, p) -> (q', p') of Hamilton's equations must be, one row a property.
+"""``check.integrator``: properties of a step (q, p) -> (q', p') of Hamilton's equations, one row per property.
 
-    points.py       where it is examined; what must hold before anything is measured
-    geometry.py     reversible, inverse, symplectic, volume, composition: of the map, whatever its H
-    expansion.py    order, small step, elapsed time: beside the true flow of H as eps goes to zero
+    points.py       points of the examination, and conditions for measuring anything
+    geometry.py     reversible, inverse, symplectic, volume, composition: properties of the map for any H
+    expansion.py    order, small step, elapsed time: compared with the true flow of H as eps goes to zero
     energy.py       energy, shadow energy: along the orbit
-    invariants.py   what its author declares      solver.py   the equation solver of an implicit step
-    cost.py         evaluations a step, by its author's counter
+    invariants.py   properties that the author declares      solver.py   the equation solver of an implicit step
+    cost.py         evaluations per step, by the author's counter
 
-Here: the call, what its author claims, and the rows in their order, each a function of the :class:`IntegratorExamination`,
-whose file says in which units all is measured.
+This module has the function, the claims, and the rows in their order, each a function of the
+:class:`IntegratorExamination`, whose module defines the units.
 """
 
 from __future__ import annotations
@@ -85,28 +85,103 @@ def integrator(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Examine ``step``: ``step(q, p, eps, n)``, ``step(q, p, eps)``, either with ``draws`` first; or one of refhmc's
-    integrators (with ``H`` a refhmc Hamiltonian), or a pair (Hamiltonian, integrator).
+    """Check an integrator step of Hamilton's equations.
 
-    ``H``: a function of (q, p), an object with ``energy``, or a refhmc Hamiltonian; what needs it is NOT RUN without.
-    ``grad_q``, ``grad_p``: its gradients, otherwise found from H. ``claims``: of "symplectic", "reversible", "volume",
-    "order=k" (higher passes too), "energy" (conserved to rounding), "exact time", "inverse" (a step of -eps undoes one of eps,
-    on the same draws, as a tree's leaves backward in time need), "evaluations=k" (at most k a step, once it is going); what is
-    not claimed is never failed.
-    ``points``: pairs (q, p) to examine it at, otherwise normal ones. ``tolerance``: of its equation solver, 0 if it has none;
-    ``with_tolerance(delta)``: the step with another. ``invariants``: functions of (q, p) that it conserves, by name.
-    ``symmetries``: pairs of maps (of q, of p) that it commutes with. ``counter()``: the evaluations made so far, whatever its
-    author counts (partial gradients of a split: 2M - 2 a symmetric step, where neighbours are merged). ``seconds`` is
-    the budget in processor seconds of this process and its children; five times as many by the clock end it too. Each row may
-    take a half of what those before have left. What is not done then is INCONCLUSIVE or NOT RUN. None means no limit, and the
-    same work on any machine.
+    One call makes n steps z' = S(z) of size eps in phase space, z = (q, p). With F(q, p) = (q, -p), the Jacobian J = dS/dz and
+    Omega = [[0, 1], [-1, 0]], the claims are, as rows of the report::
 
-    Raises ValueError for a claim, eps or seconds that makes no sense, TypeError for a subject that cannot be called.
+        reversible        F S F S = 1; for a random step P(z -> z') = P(F z' -> F z)
+        inverse           S(-eps) S(eps) = 1
+        symplectic        J' Omega J = Omega
+        volume            log |det J| = 0
+        composition       n steps in one call are n calls
+        order             |S - phi| = O(eps^(k+1)), phi the true flow of H
+        small step        no terms eps, ..., eps^k in S - phi
+        elapsed time      S moves at the speed of the flow of H
+        energy            |H(S^n z) - H(z)| falls as eps^k, or is at rounding
+        shadow energy     log(J)/eps tends to the generator of the flow as eps^k, for quadratic H
+        invariants, equivariance, delta scaling, solver failure, evaluations
+
+    The check finds missing or wrongly scaled kicks and drifts, wrong stage points, rounded coefficients, unconverged solvers
+    and state kept between calls. It measures at a few points, so it cannot find faults in regions that no point reaches.
+    It does not examine acceptance; for that use :func:`transition`. All rows are deterministic: a correct step passes with
+    every seed. A defect that a solver's tolerance might explain is INCONCLUSIVE, not FAIL.
+
+    Parameters
+    ----------
+    step : callable, refhmc integrator or tuple
+        ``step(q, p, eps, n) -> (q, p)`` makes `n` steps, ``step(q, p, eps) -> (q, p)`` makes one; `q` and `p` have shape
+        (dim,). A random step takes :class:`Draws` as first argument `draws`, or a NumPy generator as `rng`. Other objects: an
+        integrator of refhmc (with a :class:`refhmc.Hamiltonian` as `H`), or a pair (Hamiltonian, integrator).
+    H : callable or object, optional
+        Energy ``H(q, p)``, an object with a method ``energy``, or a :class:`refhmc.Hamiltonian`. Rows that need H are NOT RUN
+        without it.
+    dim : int, optional
+        Dimension of q. By default it is taken from `H` or `points`, or found by trying.
+    eps : float, default 0.1
+        Step size.
+    claims : str, default "symplectic reversible order=2"
+        Words out of "symplectic", "reversible", "volume", "order=k" (a higher order passes too), "energy" (conserved to
+        rounding), "exact time", "inverse" (a step of -eps undoes one of eps with the same random numbers, as trees need) and
+        "evaluations=k" (at most k per step of a running trajectory). Properties that are not claimed cannot fail.
+    grad_q : callable, optional
+        ``grad_q(q, p)`` returns dH/dq; computed from `H` by default.
+    grad_p : callable, optional
+        ``grad_p(q, p)`` returns dH/dp; computed from `H` by default.
+    points : sequence of (q, p), optional
+        Points of the examination; by default normal points, or draws from a model with exact draws.
+    tolerance : float, optional
+        Tolerance of the step's equation solver; 0 if it solves nothing.
+    with_tolerance : callable, optional
+        ``with_tolerance(delta)`` returns the step with another tolerance.
+    invariants : dict of str to callable, optional
+        Functions of (q, p) that the step conserves, by name.
+    symmetries : sequence of (callable, callable), optional
+        Pairs of maps (of q, of p) that commute with the step.
+    counter : callable, optional
+        ``counter()`` returns the number of evaluations so far, in any unit. A symmetric step of a split into M parts takes
+        2M - 2 partial gradients if neighbouring stages are merged.
+    seconds : float or None, default 60.0
+        Budget in processor seconds; the check also ends after five times this wall-clock time. Each row may use half of the
+        remaining time; unfinished rows are INCONCLUSIVE or NOT RUN. None means no limit and the same work on any machine.
+    seed : int, default 20261121
+        Seed of the points.
+    like : callable, module or array, optional
+        Array type of the arguments of `step`: a conversion function, a module with ``asarray``, or an example array. NumPy
+        float64 by default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    ValueError
+        If a claim, `eps`, `dim` or `seconds` is invalid.
+    TypeError
+        If the step cannot be called.
+
+    Examples
+    --------
+    >>> def leapfrog(q, p, eps, n):  # H = (q^2 + p^2) / 2
+    ...     for _ in range(n):
+    ...         p = p - eps / 2 * q
+    ...         q = q + eps * p
+    ...         p = p - eps / 2 * q
+    ...     return q, p
+    >>> report = refhmc.check.integrator(leapfrog, lambda q, p: (q @ q + p @ p) / 2, dim=2, tolerance=0)
+    >>> report.status, report.row("symplectic").status, report.row("order").status
+    ('PASS', 'PASS', 'PASS')
     """
     require_counts(dim=dim)
     claimed = read_claims(claims)
     if not (math.isfinite(eps) and eps > 0):
-        raise ValueError(f"eps must be finite and positive, got {eps!r}")
+        raise ValueError(f"eps must be finite and positive; got {eps!r}.")
     require_times(seconds=seconds)
     step, H, tolerance, with_tolerance, label = _of_refhmc(step, H, tolerance, with_tolerance)
     name = name or label
@@ -139,7 +214,7 @@ def integrator(
         fixed_work=seconds is None,
     )
     if found_dim:
-        test.notes.append(f"dim was not given: {dim} found by trying")
+        test.notes.append(f"dim was not given; dim = {dim} was found by trying")
     test.settings = {"dim": dim, "eps": float(eps), "claims": claims}
     return test.report(
         "integrator",
@@ -152,7 +227,7 @@ def integrator(
 
 
 def read_claims(claims: str) -> dict[str, float]:
-    """ "symplectic order=2" as {"symplectic": 1, "volume": 1, "order": 2}."""
+    """Return "symplectic order=2" as {"symplectic": 1, "volume": 1, "order": 2}."""
     text = re.sub(r"exact[ _-]time", "exact-time", claims)
     found: dict[str, float] = {}
     for word in text.replace(",", " ").split():
@@ -160,23 +235,23 @@ def read_claims(claims: str) -> dict[str, float]:
         key = "exact time" if key == "exact-time" else key
         if key not in FAMILIES or (key in ("order", "evaluations")) != bool(value):
             known = ", ".join(f"{name}=k" if name in ("order", "evaluations") else name for name in FAMILIES)
-            raise ValueError(f"claims: {word!r} is none of {known}")
+            raise ValueError(f"claims must consist of {known}; got {word!r}.")
         found[key] = float(value) if value else 1.0
         if key == "order" and not 1 <= found[key] <= 12:
-            raise ValueError(f"claims: an order of {value} cannot be examined")
+            raise ValueError(f"order in claims must be from 1 to 12; got {value}.")
     if "symplectic" in found:
         found["volume"] = 1.0
     return found
 
 
 def _of_refhmc(step: Any, H: Any, tolerance: Any, with_tolerance: Any) -> tuple:
-    """The subject as a plain step where it is one of refhmc's integrators; its solver's tolerance; its name."""
+    """Return an integrator of refhmc as a plain step, with its Hamiltonian, its solver's tolerance and its name."""
     if isinstance(step, tuple) and len(step) == 2:
         H, step = (step[0], step[1]) if hasattr(step[0], "energy") else (step[1], step[0])
     if not own.is_integrator(step):
         return step, H, tolerance, with_tolerance, None
     if not hasattr(H, "model"):
-        raise TypeError("one of refhmc's integrators needs H, a refhmc.Hamiltonian")
+        raise TypeError(f"H must be a refhmc.Hamiltonian for an integrator of refhmc; got {type(H).__name__}.")
     own.compile_step(H, step)
     name = type(step).__name__
     base = getattr(step, "base", step)
@@ -193,7 +268,7 @@ def _of_refhmc(step: Any, H: Any, tolerance: Any, with_tolerance: Any) -> tuple:
 
 
 def _dimension(step: Any, H: Any, eps: float, like: Any, seconds: float | None) -> int | None:
-    """The first dimension in which the step, and H, give finite answers of the right shape; None if none does."""
+    """Return the first dimension in which step and H give finite answers of the right shape, or None."""
     for d in DIMENSIONS:
         try:
             if watched(functools.partial(answers_in, d, step, H, eps, like), seconds):

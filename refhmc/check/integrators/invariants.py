@@ -1,9 +1,9 @@
-"""What the author of a step declares of it, for ``check.integrator``.
+"""Properties that the author of a step declares, for ``check.integrator``.
 
     invariants      I(S^10 z) = I(z)              functions of (q, p)
     equivariance    S^3 A z = A S^3 z             A = (a map of q, a map of p)
 
-to rounding, times the slope of I, or the growth |J|^3, and what a solver may leave.
+The tolerance is rounding, times the slope of I or the growth |J|^3, plus the error that a solver may leave.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refhmc.check.subject.foreign import Foreign, NotApplicable
 
 
 def conserved(test: IntegratorExamination) -> Cases:
-    """The declared invariants, over ten steps, to rounding."""
+    """Yield the change of the declared invariants over ten steps."""
     test.need()
     if not test.invariants:
         raise NotApplicable("none declared")
@@ -42,7 +42,7 @@ def conserved(test: IntegratorExamination) -> Cases:
 
 
 def equivariance(test: IntegratorExamination) -> Cases:
-    """The declared symmetries A: S A = A S."""
+    """Yield the defect of the declared symmetries A, S A = A S."""
     test.need()
     if not test.symmetries:
         raise NotApplicable("none declared")

@@ -1,12 +1,12 @@
-"""The first calls of ``check.integrator``: the points it is examined at, and what must hold before anything is measured.
+"""First calls of ``check.integrator``: the points of the examination, and the conditions for measuring anything.
 
-Points: those given; else draws of the target where it has an exact law, else normal ones of several widths, the momentum from
-exp(-K), K the kinetic energy. Of those at which the step answers, those are kept at which one step turns phase space by little,
+Points: those given, or draws of a target with exact draws, or normal points of several widths, with momenta from
+exp(-K), K the kinetic energy. Of those at which the step answers, points are kept at which a step changes little,
 
     max |lambda - 1| <= 0.8,    lambda the eigenvalues of the Jacobian J
 
-(further out errors no longer follow their leading power of eps), and where the pairs (q_i, p_i) turn at sizes that differ by
-more than ten, J[q_i, p_i] / J[p_i, q_i] = t_i^4 gives the units t_i in which each turns as a circle.
+since errors do not follow their leading power of eps further out. If the scales of the pairs (q_i, p_i) differ by
+more than ten, J[q_i, p_i] / J[p_i, q_i] = t_i^4 gives the units t_i in which each pair moves on a circle.
 
 Rows: answers, momentum convention (p' -> p or -p as eps -> 0), deterministic, gradient of H.
 """
@@ -30,20 +30,20 @@ from refhmc.check.subject.target import momentum_root, momentum_widths
 
 
 def answers(test: IntegratorExamination) -> Row:
-    """Finite, of the right shape, at points where H is finite; chooses the points on the way."""
+    """Check for finite answers of the right shape at points with finite H, and choose the points."""
     found, refused, tried = _found(test)
     if test.energy is not None and tried == 0 and test.energy.refusal is not None:
-        # H raised everywhere: what needs it is not run, what does not is.
+        # H raised everywhere: rows that need it are not run, the others are.
         test.wrong_energy, test.energy = _in_words(test, test.energy.refusal), None
         found, refused, tried = _found(test)
     if not found:
         if refused:
             raise _in_words(test, refused[0])
         if tried == 0:
-            test.excluded = "H is finite at none of the points tried; give points="
+            test.excluded = "H was finite at none of the points tried; pass points"
             raise Inconclusive(test.excluded)
         case = test.step.case((test.given or [candidate(test, np.random.default_rng(test.seed), 0)])[0], test.eps)
-        why = f"not finite, or reported as failed, at all of {tried} points"
+        why = f"not finite, or reported as failed, at all {tried} points"
         return failed(why, case)
     test.excluded = ""
     test.points = found[:4]
@@ -53,12 +53,12 @@ def answers(test: IntegratorExamination) -> Row:
         test.points = _calm(test, found)
     if tried > len(found):
         lost = f"{tried - len(found)} of {tried} points"
-        test.notes.append(f"gave no finite answer at {lost}; the others are examined")
+        test.notes.append(f"no finite answer at {lost}; the others are examined")
     return passed(f"{len(found)} of {tried} points")
 
 
 def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectError], int]:
-    """Points at which the step answers; how it refused others; at how many, of those where H is finite, it was tried."""
+    """Return points at which the step answers, its exceptions at others, and the number of tries with finite H."""
     rng, tried = np.random.default_rng(test.seed), 0
     found: list[np.ndarray] = []
     refused: list[SubjectError] = []
@@ -78,7 +78,7 @@ def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectE
             refused.append(wrong)
             continue
         test.slow = min(test.slow, time.perf_counter() - began)
-        if test.coarse:  # from now on with numbers it can hold
+        if test.coarse:  # from now on use numbers of its precision
             z = z.astype(np.float32).astype(float)
         if np.isfinite(end).all():
             found.append(z)
@@ -86,7 +86,7 @@ def _found(test: IntegratorExamination) -> tuple[list[np.ndarray], list[SubjectE
 
 
 def answers_in(d: int, step: Any, H: Any, eps: float, like: Any = None) -> bool:
-    """Whether the step, and H, give finite answers of the right shape in ``d`` dimensions."""
+    """Return whether the step and H give finite answers of the right shape in ``d`` dimensions."""
     z = np.round(np.random.default_rng(d).standard_normal(2 * d), 2)
     try:
         finite = np.isfinite(Step(step, d, None, like)(z, eps)).all()
@@ -96,17 +96,17 @@ def answers_in(d: int, step: Any, H: Any, eps: float, like: Any = None) -> bool:
 
 
 def _in_words(test: IntegratorExamination, wrong: SubjectError) -> SubjectError:
-    """The same, with what is known of the dimension: that it answers in another one, or that none was found."""
+    """Return the error with information on the dimension: another one that works, or that none was found."""
     step, like = test.step.foreign.function, test.like
     told = elsewhere(wrong, test.d, lambda d: answers_in(d, step, test.hamiltonian, test.eps, like))
     if told is wrong and not test.dim_given:
-        more = f"; dim was not given, and in none from 1 to {max(DIMENSIONS)} does it answer"
+        more = f"; dim was not given, and no dim from 1 to {max(DIMENSIONS)} works"
         return SubjectError(f"{wrong}{more}", wrong.case)
     return told
 
 
 def candidate(test: IntegratorExamination, rng: np.random.Generator, k: int) -> np.ndarray:
-    """A point of the target's law where that is known; else normal ones of several widths, p to suit the kinetic energy."""
+    """Return a draw of the target if possible, else a normal point; the momentum suits the kinetic energy."""
     width = (1.0, 1.0, 0.3, 1.0, 2.5)[k % 5]
     q: np.ndarray = width * rng.standard_normal(test.d)
     p: np.ndarray = rng.standard_normal(test.d)
@@ -118,19 +118,19 @@ def candidate(test: IntegratorExamination, rng: np.random.Generator, k: int) -> 
         if hasattr(H, "draw_momentum"):
             p = np.array(H.draw_momentum(q, rng), dtype=float)
         elif test.energy is not None and test.wide:
-            if test.widths is None:  # those of one position will do for the others
+            if test.widths is None:  # those of one position suffice for the others
                 test.widths = momentum_widths(test.energy.foreign.number, q)
             p = p * test.widths
         elif test.energy is not None:
             p = momentum_root(test.energy.foreign.number, q) @ p
-    except Exception:  # not of that kind: the normal ones do
+    except Exception:  # not a Hamiltonian of this kind: use the normal numbers
         pass
     z = np.concatenate([q, p])
     return np.array([float(f"{x:.3g}") for x in z])
 
 
 def _calm(test: IntegratorExamination, found: list[np.ndarray]) -> list[np.ndarray]:
-    """Of the points found, those at which a step turns phase space by less than about 0.8: eigenvalues near 1."""
+    """Return the points at which a step changes phase space by less than about 0.8: eigenvalues near 1."""
     _balance(test, found)
     if test.given:
         return found
@@ -149,14 +149,14 @@ def _calm(test: IntegratorExamination, found: list[np.ndarray]) -> list[np.ndarr
         return found[:wanted]
     if turned[0][0] > CALM:
         test.notes.append(
-            f"eps is large here: a step moves phase space by {turned[0][0]:.2g} of itself at least; how errors depend on eps "
-            "is looked at with smaller ones"
+            f"eps is large here: a step changes phase space by at least {turned[0][0]:.2g} of itself; the dependence of errors "
+            "on eps is measured with smaller values"
         )
     return [z for _, _, z in turned[:wanted]]
 
 
 def _balance(test: IntegratorExamination, found: list[np.ndarray]) -> None:
-    """Units t_i of q_i and 1/t_i of p_i in which each pair turns as a circle, where they differ by more than 10."""
+    """Set units t_i of q_i and 1/t_i of p_i in which each pair moves on a circle, if they differ by more than 10."""
     d, logs = test.d, []
     if test.costly:
         return  # it needs all of J
@@ -176,7 +176,7 @@ def _balance(test: IntegratorExamination, found: list[np.ndarray]) -> None:
 
 
 def _convention(test: IntegratorExamination) -> None:
-    """Whether p' tends to p or to -p as eps goes to zero."""
+    """Find out whether p' tends to p or to -p as eps goes to zero."""
     small, d = test.eps * (1e-2 if test.coarse else 1e-4), test.d
     kept, turned = 0, 0
     for z in test.points:
@@ -188,18 +188,18 @@ def _convention(test: IntegratorExamination) -> None:
     test.unclear = (kept == 0) == (turned == 0)
     test.step.flipped = turned > 0 and kept == 0
     if test.step.flipped:
-        test.notes.append("the momentum comes back with the other sign: undone here, before all other rows")
+        test.notes.append("the step returns the momentum with the opposite sign; corrected before all other rows")
 
 
 def momentum_convention(test: IntegratorExamination) -> Row:
     test.need()
     if test.unclear:
         raise Inconclusive("as eps goes to 0, p' tends neither to p nor to -p")
-    return passed("turned round after the step" if test.step.flipped else "kept as it moves")
+    return passed("reversed after the step" if test.step.flipped else "not reversed")
 
 
 def deterministic(test: IntegratorExamination) -> Row:
-    """The same answer to the same question, whatever was asked in between."""
+    """Check that equal calls give equal answers, whatever was called in between."""
     if test.repeated is None:
         raise NotApplicable(test.excluded)
     return test.repeated
@@ -215,18 +215,18 @@ def _repeated(test: IntegratorExamination) -> Row:
     apart = max(test.apart(first[0], x, z) for x in [*first, *again])
     if apart <= limit:
         return passed("64 units of rounding", apart, limit)
-    test.excluded = "its answer depends on more than its arguments"
-    # What is kept between calls settles when the same is asked again and again; what is drawn does not.
+    test.excluded = "the answer does not only depend on the arguments"
+    # Values kept between calls settle when the same call is repeated; random values do not.
     later = [test.step.quiet(z, test.eps) for _ in range(12)][-2:]
     if test.apart(later[0], later[1], z) <= max(limit, 1e-3 * apart):
-        why = "the answer depends on what was asked before: something is kept between calls"
+        why = "the answer depends on earlier calls: something is kept between calls"
         return failed(why, case, apart, limit)
-    why = "two equal calls differ: give its randomness to it, as step(draws, q, p, eps)"
+    why = "two equal calls differ: pass the randomness to the step, as in step(draws, q, p, eps)"
     return failed(why, case, apart, limit, severity=MISCONDUCT)
 
 
 def gradient(test: IntegratorExamination) -> Row:
-    """The gradients given are those of H; H answers."""
+    """Check that the given gradients are those of H, and that H answers."""
     energy = test.energy
     if test.wrong_energy is not None:
         raise test.wrong_energy
@@ -237,7 +237,7 @@ def gradient(test: IntegratorExamination) -> Row:
     energy.error = 1e-14
     if row.status == FAIL:
         energy.given = {}
-        test.notes.append("the gradients given are not those of H: the flow is that of H")
+        test.notes.append("the given gradients are not those of H; the flow uses H")
     return row
 
 

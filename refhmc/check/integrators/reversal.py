@@ -1,9 +1,9 @@
-"""Reversal of a step that draws: in law, for ``check.integrator``.
+"""Reversibility of a random step in distribution, for ``check.integrator``.
 
     P(z -> z') = P(F z' -> F z),    F(q, p) = (q, -p)
 
-each side summed over all the ways in which the step's discrete draws can fall out and that lead there. A step that also draws
-real numbers is tried back with the same numbers and with their mirror images; if neither leads back nothing is said.
+Each side is summed over all outcomes of the step's discrete random numbers. A step that also draws continuous numbers is
+reversed with the same numbers and with their mirror images; if neither leads back, there is no answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refhmc.check.subject.step import StepOutcome, step_outcomes
 
 
 def reversible_in_law(test: IntegratorExamination) -> Row:
-    """For a step that draws: the ways from z to z' have together the probability of the ways back."""
+    """Compare the probability of all outcomes from z to z' with that of the reverse outcomes."""
     found: list[tuple[float, np.ndarray]] = []
     real = False
     for stream, z in enumerate(test.points[:3]):
@@ -34,18 +34,18 @@ def reversible_in_law(test: IntegratorExamination) -> Row:
         finally:
             test.step.stream = 0
     if not found:
-        raise Inconclusive("no way had a finite end")
+        raise Inconclusive("no outcome had a finite end")
     apart, z = max(found, key=lambda pair: pair[0])
-    basis = f"|P(z -> z') - P(Fz' -> Fz)| over all ways its draws fall out, {len(found)} pairs"
+    basis = f"|P(z -> z') - P(Fz' -> Fz)| over all outcomes of its random numbers, {len(found)} pairs"
     if "reversible" not in test.claims:
         return Row("", NOT_RUN, apart, basis="not claimed; " + basis)
     if apart > 1e-9 and real:
-        raise Inconclusive("no way back with the same real numbers drawn, nor with their mirror images")
+        raise Inconclusive("no reverse step with the same continuous random numbers, nor with their mirror images")
     return judged(apart, 1e-9, basis, test.step.case(z, test.eps))
 
 
 def _way_back(test: IntegratorExamination, z_new: np.ndarray, z: np.ndarray, mirrored: bool) -> float:
-    """P(F z' -> F z)."""
+    """Return P(F z' -> F z)."""
     outcomes = step_outcomes(test.step, test.flip(z_new), test.eps, mirrored=mirrored)
     return sum(x.probability for x in outcomes if test.apart(test.flip(x.z), z, z) <= _same(test, z))
 
@@ -58,7 +58,7 @@ def _same(test: IntegratorExamination, z: np.ndarray) -> float:
 
 
 def _grouped(test: IntegratorExamination, outcomes: list[StepOutcome], z: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """Ends that agree taken together, with their probabilities."""
+    """Return equal ends merged, with their probabilities."""
     groups: list[list[Any]] = []
     for outcome in outcomes:
         if not np.isfinite(outcome.z).all():

@@ -1,12 +1,12 @@
-"""Places at which a derivative through divided differences needs care.
+"""Points at which a derivative by divided differences needs care.
 
 A metric G = Q f(L) Q' with an even f, such as SoftAbs of a Hessian Q L Q', has the derivative
 
     dG = Q (J * Q' dH Q) Q',    J_ij = (f_i - f_j) / (l_i - l_j)
 
-where l_i = l_j the quotient is 0/0 and its limit f'(l_i) stands for it; where l_i = -l_j it is 0, though f_i = f_j. Places of
-the first kind are found by a simplex search, those of the second on lines: a sum l_i + l_j changes its sign there. If no
-Hessian is given, f_i = f_j is looked for instead, on the eigenvalues of G.
+For l_i = l_j the quotient is 0/0 and is replaced by its limit f'(l_i). For l_i = -l_j it is 0, since f_i = f_j. Points of
+the first kind are found by a simplex search, those of the second on lines, where the sum l_i + l_j changes its sign. If no
+Hessian is given, f_i = f_j is searched instead, in the eigenvalues of G.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import scipy.optimize
 
 from refhmc.check.metrics.examination import MetricExamination
 
-SAME = 1e-9  # eigenvalues closer than that, relatively, are equal
-LINES, STEPS = 16, 16  # lines that are searched, and places on each
+SAME = 1e-9  # eigenvalues with a smaller relative difference are equal
+LINES, STEPS = 16, 16  # number of lines to search, and of points on each
 
 
 def gap(s: MetricExamination, q: np.ndarray) -> float:
@@ -34,7 +34,7 @@ def gap(s: MetricExamination, q: np.ndarray) -> float:
 
 
 def equal_eigenvalues(s: MetricExamination) -> list[np.ndarray]:
-    """Return simple places where two eigenvalues are equal, and such as a simplex search finds if those are too few."""
+    """Return simple points where two eigenvalues are equal, and points from a simplex search if those are too few."""
     equal = [q for q in s.simple if s.good(q) and gap(s, q) <= SAME]
     if len(equal) >= 2:
         return equal
@@ -50,7 +50,7 @@ def equal_eigenvalues(s: MetricExamination) -> list[np.ndarray]:
 
 
 def opposite_eigenvalues(s: MetricExamination, most: int = 4) -> list[np.ndarray]:
-    """Return at most ``most`` places where two eigenvalues of the Hessian are l and -l, from lines between test points."""
+    """Return at most ``most`` points where two eigenvalues of the Hessian are l and -l, from lines between test points."""
     rng = np.random.default_rng([s.seed, 7])
     places = [q for q in (*s.test_points(8), *s.simple) if s.good(q)]
     cross = _sign_changes if "hessian" in s.functions else _touching
@@ -65,7 +65,7 @@ def opposite_eigenvalues(s: MetricExamination, most: int = 4) -> list[np.ndarray
 
 
 def _eigenvalues(s: MetricExamination, key: str, q: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues in units of the largest, ascending; NaN where the matrix is not finite."""
+    """Return the ascending eigenvalues in units of the largest; NaN if the matrix is not finite."""
     T = s.at(key)(q)
     if not np.isfinite(T).all():
         return np.full(len(T), np.nan)
@@ -95,7 +95,7 @@ def _sign_changes(s: MetricExamination, start: np.ndarray, way: np.ndarray) -> I
 
 
 def _touching(s: MetricExamination, start: np.ndarray, way: np.ndarray) -> Iterator[float]:
-    """Yield the t at which two eigenvalues of G at start + t way meet as |t - t_0| does: the secant of one side leads there."""
+    """Yield the t at which two eigenvalues of G at start + t way meet like |t - t_0|, by secants from one side."""
     grid = np.linspace(0.0, 1.0, STEPS)
     gaps = np.diff([_eigenvalues(s, "G", start + t * way) for t in grid], axis=1)
     for i in range(s.dim - 1):
@@ -111,20 +111,20 @@ def _touching(s: MetricExamination, start: np.ndarray, way: np.ndarray) -> Itera
 
 
 def _crosses(between: Callable[[float], float], t: float, h: float = 1e-4) -> bool:
-    """Return whether the function grows in proportion on both sides of its zero t: it crosses and does not only touch."""
+    """Return whether the function grows linearly on both sides of its zero t, so that it crosses instead of touching."""
     ratios = [between(t + sign * h) / max(between(t + 0.5 * sign * h), 1e-300) for sign in (1.0, -1.0)]
     return all(1.8 < ratio < 2.2 for ratio in ratios)
 
 
 def _secant(between: Callable[[float], float], a: float, b: float) -> float | None:
-    """Return the zero of a function that is positive on both sides of it; None if the steps lead to none."""
+    """Return the zero of a function that is positive on both sides of it; None if the steps do not converge."""
     at_a, at_b = between(a), between(b)
     for _ in range(30):
         if not (np.isfinite([at_a, at_b]).all() and 0 < b < 1):
             return None
         if at_b <= 1e-14:
             return b
-        # Beyond the zero the gap grows again: there it counts as negative.
+        # Beyond the zero the gap grows again and counts as negative.
         candidates = [b - at_b * (b - a) / (sign * at_b - at_a) * sign for sign in (1.0, -1.0) if sign * at_b != at_a]
         values = [between(t) for t in candidates]
         k = int(np.argmin(np.nan_to_num(values, nan=np.inf)))

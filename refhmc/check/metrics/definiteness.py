@@ -1,4 +1,4 @@
-"""Whether a metric is symmetric and positive definite: at ordinary, simple, tiny and far places, and on lines between them.
+"""Symmetry and definiteness of a metric: at ordinary, simple, tiny and far points, and on lines between them.
 
 The least eigenvalue is that of G with its diagonal scaled to one, so that coordinates of different units do not hide it.
 """
@@ -20,13 +20,13 @@ from refhmc.check.subject.foreign import Inconclusive
 
 
 def symmetric(s: MetricExamination) -> Cases:
-    """G = G' to rounding, at all the places."""
+    """Yield the asymmetry of G at all points."""
     s.need("G")
     for q in [*s.ordinary, *s.asymmetric, *s.simple]:
         G = s.at("G")(q)
         if not np.isfinite(G).all():
             continue
-        # A G made from eigenvectors has errors of the size of its largest entry, not of each.
+        # A G computed from eigenvectors has errors of the size of its largest entry.
         off, noise = np.abs(G - G.T), s.epsilon("G") * np.abs(G).max()
         if off.max() > ROUNDING * len(q) * noise:
             measured = noise_along(s.at("G"), q, 1e-3 * s.frame.scales, s.epsilon("G"))
@@ -39,7 +39,7 @@ def symmetric(s: MetricExamination) -> Cases:
 
 
 def positive_definite(s: MetricExamination) -> Row:
-    """Positive everywhere on R^d: at ordinary, simple, tiny and far places, and where lines come nearest to zero."""
+    """Check that G is positive at ordinary, simple, tiny and far points, and at minima on lines."""
     s.need()
     least, singular, unknown = [], [], []
     near = [*s.ordinary, *s.asymmetric, *s.simple, *_tiny(s)]
@@ -66,8 +66,8 @@ def positive_definite(s: MetricExamination) -> Row:
         raise Inconclusive("singular to rounding wherever it is finite")
     if singular or unknown:
         example = s.call(s.main, (singular or unknown)[0])
-        raise Inconclusive(f"{len(singular)} places singular to rounding, {len(unknown)} not finite, e.g. {example}")
-    basis = f"least eigenvalue with a unit diagonal, {len(near)} places" + far
+        raise Inconclusive(f"{len(singular)} points singular to rounding, {len(unknown)} not finite, e.g. {example}")
+    basis = f"least eigenvalue with a unit diagonal, {len(near)} points" + far
     return judged(min(least), ROUNDING * s.dim * s.unit, basis, relation=">")
 
 
@@ -84,17 +84,17 @@ def _tiny(s: MetricExamination) -> list[np.ndarray]:
 
 
 def _faults(s: MetricExamination, unknown: list[np.ndarray], singular: list[np.ndarray]) -> Iterator[Row]:
-    """Single places that are not as all around them, and zeros on lines."""
+    """Yield faults at single points that differ from their surroundings, and zeros on lines."""
     for q in (q for q in unknown if _bounded_around(s, q)):
-        s.found.append("the metric is not finite where its surroundings are: 0/0 or an overflow (x coth(ax) at x = 0?)")
+        s.found.append("the metric is not finite at a point with finite surroundings: 0/0 or an overflow (x coth(ax) at x = 0?)")
         simple = simplest(q, lambda q: s.within(q) and not np.isfinite(s.mass(q)).all())
-        yield failed("not finite, though it is all around", s.call(s.main, simple))
+        yield failed("not finite, although it is finite around this point", s.call(s.main, simple))
     for q in (q for q in singular if _resolved_around(s, q)):
         s.found.append(
-            "the metric has an eigenvalue of zero at a simple place: a floor under the eigenvalues is missing"
+            "the metric has an eigenvalue of zero at a simple point: a lower bound on the eigenvalues is missing"
         )
         smallest = float(np.linalg.eigvalsh(s.mass(q))[0])
-        yield _not_positive(s, q, smallest, 0.0, "singular at one place, not around it")
+        yield _not_positive(s, q, smallest, 0.0, "singular at one point, not around it")
     yield from _zeros_on_lines(s)
 
 
@@ -109,7 +109,7 @@ def _bounded_around(s: MetricExamination, q: np.ndarray) -> bool:
 
 
 def _resolved_around(s: MetricExamination, q: np.ndarray) -> bool:
-    """Whether the metric is clearly positive definite a ten-thousandth of a scale away: a zero at q is then q's own."""
+    """Return whether the metric is clearly positive definite at distance 1e-4 scales, so that a zero at q is isolated."""
     rng = np.random.default_rng([s.seed, 3])
     for _ in range(3):
         G = s.mass(q + 1e-4 * s.frame.scales * rng.standard_normal(len(q)))
@@ -122,7 +122,7 @@ def _resolved_around(s: MetricExamination, q: np.ndarray) -> bool:
 
 
 def _zeros_on_lines(s: MetricExamination) -> Iterator[Row]:
-    """Along lines between ordinary places: where the least eigenvalue is nearest zero, is it negative, or gone?"""
+    """Yield lines between ordinary points on which the least eigenvalue becomes negative or zero."""
     from scipy.optimize import minimize_scalar
 
     for a, b in pairwise([*s.ordinary[:2], *s.asymmetric[:2]]):
@@ -144,12 +144,12 @@ def _zeros_on_lines(s: MetricExamination) -> Iterator[Row]:
         q, rounding = a + at * (b - a), ROUNDING * len(a) * s.unit
         ordinary = float(np.median(values[np.isfinite(values)]))
         if best < -rounding or (best <= rounding and ordinary > 1e6 * rounding and _resolved_around(s, q)):
-            s.found.append("an eigenvalue of the metric passes through zero: it has no floor")
+            s.found.append("an eigenvalue of the metric passes through zero: it has no lower bound")
             yield _not_positive(s, q, best, rounding, "least eigenvalue on a line")
 
 
 def _far(s: MetricExamination) -> tuple[Row | None, str]:
-    """Far out only a clearly negative eigenvalue counts: there is overflow and underflow in correct code too."""
+    """Check far points, where only a clearly negative eigenvalue counts, since correct code overflows there too."""
     rng, lost, seen = np.random.default_rng([s.seed, 4]), 0, 0
     for size in (10.0, 100.0, 1000.0):
         for z in (rng.standard_normal(s.dim), ascending(s.dim, rng)):
@@ -164,4 +164,4 @@ def _far(s: MetricExamination) -> tuple[Row | None, str]:
             lost += value <= rounding
             if value < -max(1e-6, rounding):
                 return _not_positive(s, q, value, rounding, "least eigenvalue far out"), ""
-    return None, f"; far out {seen - lost} of {seen} resolved"
+    return None, f"; far out: {seen - lost} of {seen} resolved"

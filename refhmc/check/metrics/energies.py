@@ -1,4 +1,4 @@
-"""What is made of a metric: log determinant, inverse, kinetic energy, energy, velocity and force.
+"""Quantities derived from a metric: log determinant, inverse, kinetic energy, energy, velocity and force.
 
 dH/dp = G^-1 p = v          dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
 """
@@ -18,7 +18,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
-    """c where gap = c of + constant, to a thousandth; None otherwise."""
+    """Return c if gap = c of + constant, to a thousandth; else None."""
     gap, of = gap - gap.mean(), of - of.mean()
     if of @ of < 1e-12 or gap @ gap == 0:
         return None
@@ -27,7 +27,7 @@ def _share(gap: np.ndarray, of: np.ndarray) -> float | None:
 
 
 def log_det_row(s: MetricExamination) -> Row:
-    """log |G| as it is said against that of G itself, up to a constant."""
+    """Compare the given log |G| with that of G itself, up to a constant."""
     s.need("log_det")
     usable = usable_test_points(s)
     said = np.array([float(s.strictly("log_det", q)) for q, _, _ in usable])
@@ -40,12 +40,12 @@ def log_det_row(s: MetricExamination) -> Row:
         return passed(basis, abs(gap[i]), bound[i])
     if np.all(np.abs(gap - shift) <= 2 * bound):
         if np.ptp(right) <= 1e-6:
-            why = f"off by {shift:.6g} on a metric that is constant: no harm there, but not the log determinant"
+            why = f"off by {shift:.6g}, which is harmless for a constant metric, but it is not the log determinant"
             raise Inconclusive(why)
         return passed(f"up to the constant {shift:.6g}", np.ptp(gap), bound.max())
     share = _share(gap, right)
     if share is not None:
-        many = f"{1 + share:.4g} times the right one (the factor of a sum of logs of a root's diagonal is two)"
+        many = f"{1 + share:.4g} times the right value (a sum of logs of a root's diagonal needs a factor of two)"
         s.found.append(f"log det: {'minus a half of it is returned' if abs(share + 1.5) < 0.01 else many}")
     i = int(np.argmax(np.abs(gap - shift) / bound))
     case = f"{s.call('log_det', usable[i][0])}  # {said[i]:.9g}; log det of G: {right[i]:.9g}"
@@ -53,7 +53,7 @@ def log_det_row(s: MetricExamination) -> Row:
 
 
 def solve_row(s: MetricExamination) -> Cases:
-    """G^-1 p as it is said, multiplied by G."""
+    """Yield the error of the given G^-1 p, multiplied by G."""
     s.need("solve")
     for q, G, blur in usable_test_points(s):
         v = s.momenta(q, 1)[0]
@@ -68,30 +68,30 @@ def solve_row(s: MetricExamination) -> Cases:
 
 
 def kinetic(s: MetricExamination) -> Row:
-    """H(q, p) - H(q, 0) = 1/2 p' G^-1 p"""
+    """Compare H(q, p) - H(q, 0) with 1/2 p' G^-1 p."""
     s.need("H")
     tests: list[tuple[float, float, float]] = []
     row = worst_of(_kinetic_energies(s, tests))
     if row.status == FAIL:
         if s.main == "H":
-            raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
+            raise Inconclusive("H is not quadratic in p, so that it does not define a metric")
         said, right, turned = np.array(tests).T
         ratio = said / right
         if np.ptp(ratio) <= 1e-6 * np.abs(ratio).max():
-            s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right one")
+            s.found.append(f"kinetic energy: {ratio.mean():.6g} times the right value")
         elif np.all(np.abs(said - turned) <= 1e-6 * np.abs(turned)):
-            s.found.append("kinetic energy: G stands where its inverse should")
+            s.found.append("kinetic energy: G is used instead of its inverse")
     return row
 
 
 def _kinetic_energies(s: MetricExamination, tests: list[tuple[float, float, float]]) -> Cases:
-    """Adds to ``tests`` what is said, what is right, and 1/2 p' G p."""
+    """Yield errors, and append the given value, the right one, and 1/2 p' G p to ``tests``."""
     for q, G, blur in usable_test_points(s, 6):
         zero = np.zeros(len(q))
         here = float(s.strictly("H", q, zero))
         for p in s.momenta(q, 3):
             said, right = float(s.strictly("H", q, p)) - here, float(0.5 * p @ np.linalg.solve(G, p))
-            # A G read off H carries the rounding of its differences.
+            # A G computed from H carries the rounding of its differences.
             bound = blur * right + 1e3 * s.epsilon("H") * (abs(here) + right + 1) * (1 if s.main == "G" else 100)
             tests.append((said, right, 0.5 * p @ G @ p))
             case = f"{s.call('H', q, p)} - {s.call('H', q, zero)}  # {said:.9g}; 1/2 p' G^-1 p: {right:.9g}"
@@ -100,11 +100,11 @@ def _kinetic_energies(s: MetricExamination, tests: list[tuple[float, float, floa
 
 
 def total_energy(s: MetricExamination) -> Row:
-    """H(q, 0) + L(q) - 1/2 log det G(q) is the same at all q."""
+    """Check that H(q, 0) + L(q) - 1/2 log det G(q) is the same at all q."""
     s.need("H", "logp")
     usable = usable_test_points(s, 10)
     if len(usable) < 3:
-        raise Inconclusive("fewer than three places to compare")
+        raise Inconclusive("fewer than three points to compare")
     if s.main == "H":
         _quadratic(s, usable)
     zero = np.zeros(s.dim)
@@ -120,18 +120,18 @@ def total_energy(s: MetricExamination) -> Row:
     if ratio[i] > 1:
         share, other = _share(gap, half), _share(gap, L)
         words = {
-            1: "log det G without its 1/2",
+            1: "log det G without the factor 1/2",
             -1: "1/2 log det G is missing",
             -2: "1/2 log det G is subtracted, not added",
         }
         if share is not None:
             plain = words.get(round(share)) if abs(share - round(share)) < 1e-3 else None
-            s.found.append(f"energy: {plain or f'{1 + share:.4g} times 1/2 log det G in place of once'}")
+            s.found.append(f"energy: {plain or f'{1 + share:.4g} times 1/2 log det G instead of once'}")
         elif other is not None:
-            s.found.append(f"energy: {other - 1:.4g} times the log density in place of minus one times")
+            s.found.append(f"energy: {other - 1:.4g} times the log density instead of minus one times")
     case = f"{s.call('H', usable[i][0], zero)} - {s.call('H', usable[j][0], zero)}  # off by {gap[i] - gap[j]:.9g}"
     return judged(
-        abs(gap[i] - middle), bound[i], "spread of H + L - 1/2 log det G over places; rounding x condition", case
+        abs(gap[i] - middle), bound[i], "range of H + L - 1/2 log det G over points; rounding x condition", case
     )
 
 
@@ -141,15 +141,15 @@ def _quadratic(s: MetricExamination, usable: Usable) -> None:
             said = float(s.strictly("H", q, 2 * p)) - float(s.strictly("H", q, np.zeros(len(q))))
             right = 2 * p @ np.linalg.solve(G, p)
             if abs(said - right) > 1e-6 * (abs(right) + 1):
-                raise Inconclusive("H is not quadratic in p: a metric cannot be read off it")
+                raise Inconclusive("H is not quadratic in p, so that it does not define a metric")
 
 
 def _total(s: MetricExamination) -> Callable:
-    """H as given, or made of logp and G."""
+    """Return H as given, or computed from logp and G."""
     if "H" in s.functions:
         return s.at("H")
     if "logp" not in s.functions:
-        raise NotApplicable("neither H nor logp was given to make it of")
+        raise NotApplicable("neither H nor logp was given")
     logp, mass = s.at("logp"), s.at("G")
 
     def total(q: np.ndarray, p: np.ndarray) -> float:
@@ -163,7 +163,7 @@ def _total(s: MetricExamination) -> Callable:
 
 
 def slope_of_energy(s: MetricExamination, name: str, key: str) -> Row:
-    """dH/dq or dH/dp as given against differences of H."""
+    """Compare the given dH/dq or dH/dp with differences of H."""
     s.need(key)
     total, found = _total(s), []
     of = s.epsilon(*(("H",) if "H" in s.functions else ("G", "logp")))
@@ -194,7 +194,7 @@ def slope_of_energy(s: MetricExamination, name: str, key: str) -> Row:
 
 
 def _parts_of_force(s: MetricExamination, found: list[tuple[Claim, np.ndarray, np.ndarray]]) -> None:
-    """How much of -dL/dq, 1/2 tr(G^-1 dG) and -1/2 v' dG v is in the force, by least squares over places."""
+    """Find the multiples of -dL/dq, 1/2 tr(G^-1 dG) and -1/2 v' dG v in the force, by least squares over points."""
     if "logp" not in s.functions or any(len(c.directions) != len(c.q) for c, _, _ in found):
         return
     columns, said = [], []
@@ -211,10 +211,10 @@ def _parts_of_force(s: MetricExamination, found: list[tuple[Claim, np.ndarray, n
         return
     c, *_ = np.linalg.lstsq(X, y, rcond=None)
     if np.abs(X @ c - y).max() > 1e-3 * np.abs(y).max():
-        s.found.append("force: no sum of multiples of its three terms")
+        s.found.append("force: not a linear combination of its three terms")
         return
     terms = ("-dL/dq", "1/2 tr(G^-1 dG/dq)", "-1/2 v' dG/dq v")
-    texts = [f"{text} enters {x:.3g} times" for text, x in zip(terms, c, strict=True) if abs(x - 1) > 0.01]
+    texts = [f"{text} has factor {x:.3g}" for text, x in zip(terms, c, strict=True) if abs(x - 1) > 0.01]
     if texts:
         s.found.append("force: " + ", ".join(texts))
 

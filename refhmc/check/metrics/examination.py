@@ -1,4 +1,4 @@
-"""A metric under examination: its functions, where they are looked at, and what has been found so far."""
+"""A metric under examination: its functions, the points, and the results so far."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from refhmc.check.subject.foreign import Inconclusive
 
 
 class MetricExamination(DerivativeExamination):
-    """One metric under examination: G(q), its derivative, and what is made of it."""
+    """One metric under examination: G(q), its derivative, and quantities derived from it."""
 
-    nowhere = "no place is known at which the metric is finite"
+    nowhere = "the metric is not finite at any of the points tried"
     ranks: ClassVar = dict.fromkeys(("G", "hessian"), 2) | {"dG": 3, "H": 0, "logp": 0, "log_det": 0}
     ranks |= dict.fromkeys(("grad_q", "grad_p", "solve"), 1)
 
@@ -27,12 +27,12 @@ class MetricExamination(DerivativeExamination):
         self.title = self.names.get(self.main, "a metric")
         self.order = index_order
         self.simple: list[np.ndarray] = []
-        self.opposite: list[np.ndarray] = []  # places where two eigenvalues of the Hessian are l and -l
+        self.opposite: list[np.ndarray] = []  # points where two eigenvalues of the Hessian are l and -l
         self.found: list[str] = []
 
     @property
     def unit(self) -> float:
-        """The unit of rounding of G."""
+        """Rounding unit of G."""
         return self.epsilon("G", "H")
 
     def answer(self, key: str, *arguments: np.ndarray) -> np.ndarray:
@@ -41,27 +41,27 @@ class MetricExamination(DerivativeExamination):
         return np.transpose(answer, [self.order.index(letter) for letter in "ijk"]) if key == "dG" else answer
 
     def mass(self, q: np.ndarray) -> np.ndarray:
-        """G(q), read off H where it is not given; NaN where it raises."""
+        """Return G(q), computed from H if it is not given; NaN if it raises."""
         return self.at("G")(q) if "G" in self.functions else mass_of_energy(self, q)
 
     def within(self, q: np.ndarray) -> bool:
-        """Whether q belongs to the domain, as far as that is known."""
+        """Return whether q belongs to the domain, if that is known."""
         return self.inside(q) and ("logp" not in self.functions or bool(np.isfinite(self.at("logp")(q))))
 
     def good(self, q: np.ndarray) -> bool:
         return self.within(q) and bool(np.isfinite(self.mass(q)).all())
 
     def momenta(self, q: np.ndarray, n: int) -> list[np.ndarray]:
-        """Momenta of the size of the metric at q."""
+        """Return momenta of the size of the metric at q."""
         rng = np.random.default_rng([self.seed, 1])
         root = np.sqrt(np.abs(np.diag(self.mass(q))))
         return [short(root * rng.standard_normal(len(q))) for _ in range(n)]
 
 
 def mass_of_energy(s: MetricExamination, q: np.ndarray) -> np.ndarray:
-    """G(q) with G^-1 the second differences of H in p, exact for a quadratic whatever their width.
+    """Return G(q) with G^-1 from second differences of H in p, which are exact for a quadratic.
 
-    NaN where G^-1, scaled to a unit diagonal, has an eigenvalue that rounding cannot tell from zero: G is not in H there.
+    NaN if G^-1, scaled to a unit diagonal, has an eigenvalue that cannot be distinguished from zero: H does not define G there.
     """
     d, H = len(q), s.at("H")
     zero, here = np.zeros(d), H(q, np.zeros(d))
@@ -88,7 +88,7 @@ Usable = list[tuple[np.ndarray, np.ndarray, float]]
 
 
 def usable_test_points(s: MetricExamination, most: int = 8) -> Usable:
-    """Places with their G and what rounding, through its condition, makes of a relative error."""
+    """Return points with their G and the error of derived quantities from rounding, by the condition of G."""
     found, keys = [], ("G", "H", "logp", "solve", "log_det", "draw_p", "grad_p")
     for q in s.test_points(most):
         G = s.mass(q)
@@ -97,5 +97,5 @@ def usable_test_points(s: MetricExamination, most: int = 8) -> Usable:
         if blur < 0.01:
             found.append((q, G, blur))
     if not found:
-        raise Inconclusive("the metric is not positive definite, or too ill-conditioned, at every place")
+        raise Inconclusive("the metric is not positive definite, or too ill-conditioned, at every point")
     return found

@@ -1,16 +1,16 @@
-"""A metric's conformance: is G(q) a metric, is dG its derivative, and do momentum, energy and force belong to it?
+"""``check.metric``: whether G(q) is a metric, dG its derivative, and momentum, energy and force belong to it.
 
     dG[i, j, k] = dG_ij/dq_k          p = draw_p(rng, q) ~ N(0, G(q))
     H(q, p) = -L(q) + 1/2 p' G^-1 p + 1/2 log det G + constant
 
-The law of q under exp(-H) is exp(L) only if what H has beside -L integrates over p to the same number at every q. That of the
-Gaussian kinetic energy is (2 pi)^(d/2) det(G)^(1/2), so that
+The distribution of q under exp(-H) is exp(L) only if exp(-H - L) integrates over p to the same number at every q. For the
+Gaussian kinetic energy the integral is (2 pi)^(d/2) det(G)^(1/2), so that
 
     H(q, p) + L(q) - 1/2 p' G^-1 p - 1/2 log det G       is constant                               (row "energy")
 
-whatever H and its force agree on between themselves. Where G is not given it is read off H: G^-1 = d^2 H / dp^2.
+even if H and its force are consistent with each other. If G is not given it is computed from H: G^-1 = d^2 H / dp^2.
 
-All of this is of the law: a failure is WRONG LAW. Without ``support`` or ``logp`` all of R^d counts as the metric's domain.
+All rows are about the distribution, so that a failure is WRONG LAW. Without ``support`` or ``logp`` the domain is R^d.
 """
 
 from __future__ import annotations
@@ -61,24 +61,95 @@ def metric(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Hold a position-dependent (or constant) metric, and what is made of it, against its definition.
+    """Check a metric G(q), constant or not, and the quantities derived from it.
+
+    The rows of the report verify::
+
+        symmetric, positive definite      G = G' > 0 at ordinary, simple, tiny and far points and on lines
+        derivative                        dG[i, j, k] = dG_ij/dq_k, also where eigenvalues are equal or opposite
+        log det, inverse product          log det G up to a constant; G^-1 v
+        kinetic energy                    H(q, p) - H(q, 0) = 1/2 p' G^-1 p
+        energy                            H(q, 0) + L(q) - 1/2 log det G is constant
+        velocity, force                   dH/dp = v = G^-1 p;
+                                          dH/dq_k = -dL/dq_k + 1/2 tr(G^-1 dG/dq_k) - 1/2 v' dG/dq_k v
+        momentum law                      p ~ N(0, G(q))
+
+    The check finds wrong factors and signs of single terms, exchanged indices, a root or an inverse in the wrong place, missing
+    limits of divided differences, and a momentum from an outdated metric. It cannot show that G is a useful metric. Faults in
+    regions that no point reaches are not found. All rows are deterministic, except the momentum's distribution if its normal
+    numbers cannot be recorded; then correct code fails with probability at most 1e-6.
 
     Parameters
     ----------
-    G : q (d,) -> (d, d); or a :class:`refhmc.Hamiltonian`, or a pair (refhmc model, refhmc metric), which bring the rest
-        along; None to read it off ``H``.
-    dG : q -> (d, d, d), in the order of ``index_order``: "ijk" is dG_ij/dq_k, "kij" has the direction first.
-    draw_p : (rng, q) -> p (d,), with a ``numpy.random.Generator``.
-    H : (q, p) -> the energy. grad_q, grad_p : (q, p) -> dH/dq, dH/dp; dH : (q, p) -> both, as a pair.
-    logp : q -> L. log_det : q -> log det G. solve : (q, v) -> G^-1 v. hessian : q -> (d, d), whose equal eigenvalues count
-        as degenerate, besides those of G.
-    dim, support, points : as for :func:`refhmc.check.model`.
+    G : callable, refhmc.Hamiltonian or tuple, optional
+        ``G(q)`` returns an array of shape (dim, dim). A Hamiltonian of refhmc, or a pair (model, metric) of refhmc, provides
+        the other functions too. If None, G is computed from `H`.
+    dG : callable, optional
+        ``dG(q)`` returns an array of shape (dim, dim, dim) in the order of `index_order`.
+    draw_p : callable, optional
+        ``draw_p(rng, q)`` returns a momentum of shape (dim,); `rng` is a :class:`numpy.random.Generator`.
+    dim : int, optional
+        Dimension of q; found by trying if omitted.
+    H : callable or object, optional
+        Energy ``H(q, p)``, or an object with a method ``energy``.
+    logp : callable or object, optional
+        Log density ``L(q)``, or an object with a method ``log_density``.
+    dH : callable, optional
+        ``dH(q, p)`` returns the pair (dH/dq, dH/dp).
+    grad_q : callable, optional
+        ``grad_q(q, p)`` returns dH/dq.
+    grad_p : callable, optional
+        ``grad_p(q, p)`` returns dH/dp.
+    log_det : callable, optional
+        ``log_det(q)`` returns log det G(q), up to a constant.
+    solve : callable, optional
+        ``solve(q, v)`` returns G(q)^-1 v.
+    hessian : callable, optional
+        ``hessian(q)`` of shape (dim, dim), whose equal and opposite eigenvalues define degenerate points, besides those of G.
+    index_order : str, default "ijk"
+        Order of the axes of dG: "ijk" means dG_ij/dq_k, "kij" has the direction first.
+    support : callable or (low, high), optional
+        Domain: ``support(q)`` returns a bool, or bounds as numbers or arrays of shape (dim,). All of R^dim by default.
+    points : array_like, shape (n, dim), optional
+        Further points of the examination; the first is the start of the search for a centre.
+    seed : int, default 20261121
+        Seed of the points.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
 
-    Returns a :class:`Report`. TypeError for what is not callable, ValueError for an ``index_order`` that is none.
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not callable, or neither `G` nor `H` is given.
+    ValueError
+        If `index_order`, `dim` or `points` is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def G(q):
+    ...     return np.diag(1 + q**2)
+    >>> def dG(q):  # dG[i, j, k] = dG_ij/dq_k
+    ...     T = np.zeros((2, 2, 2))
+    ...     T[[0, 1], [0, 1], [0, 1]] = 2 * q
+    ...     return T
+    >>> report = refhmc.check.metric(G, dG, lambda rng, q: np.sqrt(1 + q**2) * rng.standard_normal(2), dim=2)
+    >>> report.status, report.row("derivative").status, report.row("momentum law").status
+    ('PASS', 'PASS', 'PASS')
     """
     require_counts(dim=dim)
     if sorted(index_order) != list("ijk"):
-        raise ValueError(f"index_order must be a permutation of 'ijk', got {index_order!r}")
+        raise ValueError(f"index_order must be a permutation of 'ijk'; got {index_order!r}.")
     given = {
         "G": G,
         "dG": dG,
@@ -96,9 +167,9 @@ def metric(
         given["grad_q"] = (lambda q, p: _half(dH(q, p), 0)) if grad_q is None else grad_q
         given["grad_p"] = (lambda q, p: _half(dH(q, p), 1)) if grad_p is None else grad_p
     if given["G"] is None and given["H"] is None:
-        raise TypeError("a metric G or an energy H must be given")
+        raise TypeError("G or H must be given; got neither.")
     s = MetricExamination(given, index_order, support, points, seed, like, dim)
-    if label:  # one of ours: what it compiles at its first calls is not the subject's time
+    if label:  # an object of refhmc: compilation does not count as the subject's time
         warm_up(s.functions, s.dim or 1)
     checks: Rows = [
         ("answers", _answers),
@@ -121,12 +192,12 @@ def metric(
         checks,
         diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
-        false_alarm=f"deterministic checks: none; the momentum's law, where it cannot be recorded: at most {RATE:g}",
+        false_alarm=f"deterministic checks: none; momentum distribution if it cannot be recorded: at most {RATE:g}",
     )
 
 
 def _bring_along(given: dict[str, Any], G: Any, dim: int | None) -> tuple[int | None, str]:
-    """Fill in what a refhmc Hamiltonian, or a model and a metric, has; the dimension and a name for it."""
+    """Fill in the functions of a Hamiltonian, or a model and a metric, of refhmc; return dimension and name."""
     if isinstance(G, tuple):
         G = own.Hamiltonian(*G)
     if not (hasattr(G, "mass") and hasattr(G, "energy")):
@@ -149,7 +220,7 @@ def _bring_along(given: dict[str, Any], G: Any, dim: int | None) -> tuple[int | 
 
 def _half(answer: Any, index: int) -> Any:
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        raise TypeError("dH must answer with the pair (dH/dq, dH/dp)")
+        raise TypeError("dH must return a pair (dH/dq, dH/dp)")
     return answer[index]
 
 
@@ -174,18 +245,18 @@ def _answers(s: MetricExamination) -> Row:
                 complaints.append(wrong)
     if complaints:
         raise complaints[0]
-    return passed(f"of the right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary places")
+    return passed(f"right shapes; {len(s.ordinary) + len(s.asymmetric)} ordinary points")
 
 
 def _shapes(s: MetricExamination, d: int) -> list[tuple[int, ...]]:
-    """Those that the function answers with in ``d`` dimensions."""
+    """Return the shapes of the answers in ``d`` dimensions."""
     q, function = 0.125 + np.arange(d) / (4.0 * d), s.again(s.main)
     if s.main == "H":
         function.number(q, np.ones(d))
         return []
     answer = np.shape(function.raw(q))
     if answer != (d, d) and (answer, d) != ((), 1):
-        raise SubjectError(f"{s.names['G']} answers with the shape {answer} for ({d},), and never with (d, d) for (d,)")
+        raise SubjectError(f"{s.names['G']} returned shape {answer} for ({d},); it must return (d, d) for (d,)")
     return [(d, d)]
 
 
@@ -231,19 +302,19 @@ def _derivative(s: MetricExamination, name: str, places: Sequence[np.ndarray], m
 
 
 def _degenerate(s: MetricExamination) -> Row:
-    """Where eigenvalues are equal or opposite, and on the way there from random directions (``coincidences.py``)."""
+    """Check dG at points with equal or opposite eigenvalues, and on the way there (``coincidences.py``)."""
     s.need("dG")
     if s.dim == 1:
-        raise NotApplicable("one eigenvalue only")
+        raise NotApplicable("there is only one eigenvalue")
     rng = np.random.default_rng([s.seed, 6])
     equal, s.opposite = equal_eigenvalues(s), opposite_eigenvalues(s)
     if not equal and not s.opposite:
-        raise Inconclusive("no place with equal or opposite eigenvalues was found; points= may name one")
+        raise Inconclusive("no point with equal or opposite eigenvalues was found; pass one in points")
     test_points = list(equal[:6])
     for q in equal[:2]:
         z = rng.standard_normal(len(q))
         test_points += [p for p in (q + gap * z for gap in (1e-3, 1e-6, 1e-8, 1e-11)) if s.good(p)]
-    said = f"{len(equal)} places with equal eigenvalues, {len(s.opposite)} with opposite ones"
+    said = f"{len(equal)} points with equal eigenvalues, {len(s.opposite)} with opposite ones"
     return _derivative(s, "derivative at degenerate points", [*test_points, *s.opposite], 0, said)
 
 
@@ -257,14 +328,14 @@ def _diagnose(s: MetricExamination, rows: dict[str, Row]) -> list[str]:
             break
     lost = [c for name in s.claims for c in s.claims[name] if not np.isfinite(c.value).all()]
     if lost and all(gap(s, c.q) <= SAME for c in lost):
-        said.append("dG is 0/0 where eigenvalues are equal: the divided difference needs its limit there, f'(lambda)")
+        said.append("dG is 0/0 at equal eigenvalues: the divided difference needs its limit there, f'(lambda)")
     only = {"derivative", "derivative at asymmetric points", "derivative at degenerate points"} & failed
     if only == {"derivative at degenerate points"}:
         failing = [c.q for c in s.claims["derivative at degenerate points"] if c.excess().max() > 1]
         if all(any(np.array_equal(q, other) for other in s.opposite) for q in failing):
-            said.append("dG is right except where eigenvalues are l and -l: the divided difference must be 0 there")
+            said.append("dG is only wrong at eigenvalues l and -l: the divided difference must be 0 there")
         else:
             said.append(
-                "dG is right but where eigenvalues are equal: the divided difference lacks its limit there, f'(lambda)"
+                "dG is only wrong at equal eigenvalues: the divided difference lacks its limit there, f'(lambda)"
             )
     return list(dict.fromkeys([*said, *s.found]))

@@ -1,9 +1,9 @@
-"""The change of a log density when one coordinate moves, as discontinuous HMC asks for it:
+"""The change of a log density when one coordinate moves, as used by discontinuous HMC:
 
     change(q, j, x) = L(q with q_j = x) - L(q),      -inf where the support ends before x
 
-Held against the two values of L themselves, at some places, for short and long moves to both sides. DHMC's energy is summed
-from such changes, so that a wrong one samples another density.
+It is compared with the two values of L at some points, for short and long moves to both sides. The energy of discontinuous HMC
+is a sum of such changes, so that a wrong one samples another density.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from refhmc.check.judging import Cases, Measured
 from refhmc.check.models.examination import ModelExamination, noise_of_logp
 from refhmc.check.subject.foreign import text_of
 
-MOVES = (0.3, -1.0, 3.0, -10.0)  # in units of the coordinate's scale, and by themselves
+MOVES = (0.3, -1.0, 3.0, -10.0)  # in units of the coordinate's scale, and absolute
 MOST_COORDINATES = 8
 
 
 def change_row(s: ModelExamination) -> Cases:
-    """The largest error of a claimed change, over the rounding of the two log densities."""
+    """Yield the error of a given change relative to the rounding of the two log densities."""
     s.need("change")
     rng, logp, change = np.random.default_rng([s.seed, 11]), s.at("logp"), s.functions["change"]
     among = np.array(s.discontinuous) if s.discontinuous else np.arange(s.dim)
@@ -42,4 +42,4 @@ def change_row(s: ModelExamination) -> Cases:
             allowed = unit * (abs(before) + abs(after) + 1.0) if np.isfinite(after) else unit
             call = f"{s.names['change']}(np.array({text_of(q)}), {j}, {float(new)!r})"
             yield Measured(gap, allowed, f"{call}  # {said:.9g}; {s.names['logp']} changes by {after - before:.9g}")
-    return f"|change - (L' - L)| of {moves} moves; 256 units of rounding of the terms"
+    return f"|change - (L' - L)| for {moves} moves; 256 units of rounding of the terms"

@@ -1,14 +1,14 @@
-"""A model written in JAX, under the compositions that samplers make of it.
+"""A model written in JAX, under the compositions that samplers use.
 
 A custom derivative or batching rule may be right by itself and wrong in a composition: under ``vmap``, or when it is
-differentiated again. From L = logp alone the row makes
+differentiated again. From L = logp alone the row computes
 
     values        vmap(L), which must equal L
-    gradients     grad(L), vmap(grad(L)), grad of sum vmap(L), jvp of L; vmap of a gradient that was given
-    Hessians      jacfwd and jacrev of grad(L), vmap of both; vmap of a Hessian that was given
+    gradients     grad(L), vmap(grad(L)), grad of sum vmap(L), jvp of L; vmap of a given gradient
+    Hessians      jacfwd and jacrev of grad(L), vmap of both; vmap of a given Hessian
 
 A gradient is compared with differences of L and a Hessian with differences of the gradient, as in ``derivatives/claims.py``.
-The batches have three different places. A composition that JAX cannot make, such as ``jacfwd`` through a ``custom_vjp``, is
+The batches have three different points. A composition that JAX cannot compute, such as ``jacfwd`` through a ``custom_vjp``, is
 left out and named in a note.
 """
 
@@ -39,7 +39,7 @@ class Composition(NamedTuple):
 
 
 def composition_row(s: ModelExamination) -> Cases:
-    """Compare what JAX makes of logp and its derivatives with differences; yield each answer in units of what is allowed."""
+    """Yield the errors of compositions of logp and its derivatives in JAX, in units of the allowed error."""
     s.need("logp")
     jax = _jax_of(s)
     places = s.test_points(2 * PLACES)
@@ -60,14 +60,14 @@ def composition_row(s: ModelExamination) -> Cases:
                     truths[made.rank, q.tobytes()] = _truth(s, made, gradient, [q, *batch[1:]])
                 yield _measured(s, made, q, values[k], truths.get((made.rank, q.tobytes())))
     if left_out:
-        s.notes.append(f"not made by JAX, and not compared: {', '.join(left_out)}")
+        s.notes.append(f"not supported by JAX, and not compared: {', '.join(left_out)}")
     if not compared:
         raise NotApplicable("JAX cannot trace logp")
-    return f"{compared} compositions at {len(batches)} x {BATCH} places; in units of what the rows above allow"
+    return f"{compared} compositions at {len(batches)} x {BATCH} points; in units of the tolerances above"
 
 
 def _jax_of(s: ModelExamination) -> Any:
-    """Return JAX if logp answers with its arrays."""
+    """Return JAX if logp returns its arrays."""
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(s.functions["logp"].raw(s.frame.centre), jax.Array):
         raise NotApplicable("logp is not a JAX function")
@@ -108,7 +108,7 @@ def _answers(s: ModelExamination, made: Composition, batch: list[np.ndarray]) ->
 
 
 def _truth(s: ModelExamination, made: Composition, gradient: Foreign, batch: list[np.ndarray]) -> Claim:
-    """Return the differences at the first position of the batch, and what they and the noise of ``made`` allow."""
+    """Return the differences at the first position of the batch, with the allowed error."""
     q, widths = batch[0], widths_at(s, batch[0])
 
     def claimed(x: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def _truth(s: ModelExamination, made: Composition, gradient: Foreign, batch: lis
 def _measured(
     s: ModelExamination, made: Composition, q: np.ndarray, value: np.ndarray, truth: Claim | None
 ) -> Measured:
-    """Return the worst entry of the answer at q, in units of what is allowed."""
+    """Return the worst entry of the answer at q, in units of the allowed error."""
     case = f"{made.name} at np.array({text_of(q)})"
     if truth is None:
         right, said = float(np.real(s.at("logp")(q))), float(value)

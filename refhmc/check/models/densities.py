@@ -1,11 +1,11 @@
-"""Which density a model is: no derivative can show that it is consistently another one.
+"""Identity of the density: derivatives cannot show that a model is consistently another density.
 
-A change of variables q -> x without its Jacobian in L and gradient alike is such a case. Something else must be known:
+An example is a change of variables q -> x whose Jacobian is missing in both L and its gradient. Further information is needed:
 
-    the density of x         L(q) - log p(x(q)) - log |det dx/dq| is the same at all q; the Jacobian is ours
-                             (x of more coordinates than q: 1/2 log det J'J, the volume on the surface)
-    another text of L        L(q) - reference(q) is the same at all q
-    that L is normalised     the integral of exp L is 1, in one or two dimensions
+    the density of x         L(q) - log p(x(q)) - log |det dx/dq| is the same at all q, with the Jacobian of the kit
+                             (if x has more coordinates than q: 1/2 log det J'J, the volume on the surface)
+    a second implementation  L(q) - reference(q) is the same at all q
+    normalisation            the integral of exp L is 1, in one or two dimensions
     exact draws              E[h(q) dL/dq_k + dh/dq_k] = 0 for every smooth bounded h (Stein)
 """
 
@@ -25,10 +25,10 @@ from refhmc.check.subject.budget import Budget
 from refhmc.check.subject.foreign import Foreign, Inconclusive, NotApplicable, SubjectError, text_of
 
 STEIN_DRAWS = 8192
-STEIN_NOMINAL = 1e-9  # of the normal approximation, so that the true rate is far below what is stated
+STEIN_NOMINAL = 1e-9  # of the normal approximation, so that the true rate is far below the stated one
 STEIN_RATE = 1e-6
 STEIN_SECONDS = 20.0
-JUMPS_LOOKED_FOR = 20  # draws through which a line is laid where the sums are off
+JUMPS_LOOKED_FOR = 20  # draws through which a line is searched if the sums are off
 
 
 def normaliser_row(s: ModelExamination, constrained: tuple[Callable, Callable] | None, normalised: bool) -> Row:
@@ -41,14 +41,14 @@ def normaliser_row(s: ModelExamination, constrained: tuple[Callable, Callable] |
     if normalised:
         return _integral(s)
     raise NotApplicable(
-        "derivatives cannot show a missing Jacobian: give constrained=, reference= or (d <= 2) normalised=True"
+        "derivatives cannot show a missing Jacobian; pass constrained, reference or (dim <= 2) normalised=True"
     )
 
 
 def _spread(s: ModelExamination, known: Sequence[tuple[np.ndarray, float, float]], basis: str) -> Row:
-    """Whether a number is the same at all places; ``known``: place, number and its error."""
+    """Judge whether a number is the same at all points; ``known`` has points, numbers and their errors."""
     if len(known) < 4:
-        raise Inconclusive("the density to compare with, or its Jacobian, is known at fewer than four of the places")
+        raise Inconclusive("the density to compare with, or its Jacobian, is known at fewer than four points")
     gaps, errors = (np.array(x) for x in zip(*((gap, error) for _, gap, error in known), strict=True))
     middle = float(np.median(gaps))
     i, j = int(np.argmax(np.abs(gaps - middle) / errors)), int(np.argmin(np.abs(gaps - middle)))
@@ -73,7 +73,7 @@ def _against_density(s: ModelExamination, density: Callable) -> Row:
 
 
 def _against_constrained(s: ModelExamination, density_of_x: Callable, transform: Callable) -> Row:
-    """logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
+    """Check that logp(q) - log p(x(q)) - 1/2 log det J'J is constant."""
     density, to_x = Foreign(density_of_x, "density of x", s.like), Foreign(transform, "transform", s.like)
     known, volumes = [], []
     for q in _known_test_points(s):
@@ -115,9 +115,9 @@ def _against_constrained(s: ModelExamination, density_of_x: Callable, transform:
 
 
 def _integral(s: ModelExamination) -> Row:
-    """The integral of exp(logp) by the trapezoidal rule in t, q = centre + scale sinh(t), on three grids."""
+    """Compute the integral of exp(logp) by the trapezoidal rule in t, q = centre + scale sinh(t), on three grids."""
     if s.dim > 2:
-        raise NotApplicable("quadrature is for one or two dimensions")
+        raise NotApplicable("quadrature is only available in one or two dimensions")
     centre, scales, logp = s.frame.centre, s.frame.scales, s.at("logp")
     sums = []
     for n in (32, 64, 128) if s.dim == 2 else (128, 256, 512):
@@ -134,22 +134,22 @@ def _integral(s: ModelExamination) -> Row:
         sums.append(float((np.exp(values) * weight).sum()))
     error = abs(sums[2] - sums[1])
     if not error <= 1e-3 * abs(sums[2]) or abs(sums[2] - sums[1]) > 0.5 * abs(sums[1] - sums[0]) + 1e-9:
-        raise Inconclusive(f"quadrature did not settle: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
+        raise Inconclusive(f"quadrature did not converge: {sums[0]:.6g}, {sums[1]:.6g}, {sums[2]:.6g}")
     case = f"# the integral of exp({s.names['logp']}) is {sums[2]:.9g}"
     basis = "|integral of exp(logp) - 1|; 10 x change from grid to grid"
     return judged(abs(sums[2] - 1), 10 * error + 1e-8, basis, case)
 
 
 def exact_draws_row(s: ModelExamination) -> Row:
-    """E[h dL/dq_k + dh/dq_k] = 0 at exact draws, for bumps and waves h; the largest of all self-normalised sums."""
+    """Test E[h dL/dq_k + dh/dq_k] = 0 at exact draws, for bumps and waves h, by the largest self-normalised sum."""
     draw = getattr(s.reference, "draw", None)
     if draw is None:
-        raise NotApplicable("no exact draws are known (reference=)")
+        raise NotApplicable("no exact draws are known; pass reference")
     s.need("grad")
     gradient, budget, n = s.at("grad"), Budget(STEIN_SECONDS), STEIN_DRAWS
     q = np.asarray(draw(np.random.default_rng([s.seed, 9]), n), dtype=float)
     if q.shape != (n, s.dim):
-        raise Inconclusive(f"the reference draws an array {q.shape}, wanted {(n, s.dim)}")
+        raise Inconclusive(f"the reference drew an array of shape {q.shape} instead of {(n, s.dim)}")
     slopes: list[np.ndarray] = []
     for row in q:
         slopes.append(gradient(row))
@@ -180,21 +180,21 @@ def exact_draws_row(s: ModelExamination) -> Row:
     limit = float(norm.isf(STEIN_NOMINAL / (2 * tests)))
     if worst > limit:
         _no_jump_along(s, at, q[:JUMPS_LOOKED_FOR], 3.0 * float(spread[at]))
-    basis = f"largest of {tests} self-normalised sums over {len(g)} exact draws; rate at most {STEIN_RATE:g}"
+    basis = f"largest of {tests} self-normalised sums over {len(g)} exact draws; false-alarm rate at most {STEIN_RATE:g}"
     return judged(worst, limit, basis, f"# {label}: E[h dL/dq + dh/dq] is not 0; seed {s.seed}")
 
 
 def _no_jump_along(s: ModelExamination, k: int, draws: np.ndarray, length: float) -> None:
-    """Raise Inconclusive where L jumps along coordinate k: Stein's identity is for densities that do not."""
+    """Raise Inconclusive if L jumps along coordinate k, since Stein's identity needs a continuous density."""
     for begin in draws:
         found = jump_along(s, begin, length * np.eye(len(begin))[k])
         if found is not None:
             where = f"coordinate {k}, near q = {text_of(np.round(found, 6))}"
-            raise Inconclusive(f"logp jumps in {where}: give such coordinates as discontinuous=")
+            raise Inconclusive(f"logp jumps in {where}; pass such coordinates as discontinuous=")
 
 
 def _test_functions(z: np.ndarray, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Names, values and slopes along z_k of bounded functions with a window exp(-z_k^2/8), which keeps the terms bounded."""
+    """Yield names, values and slopes along z_k of functions with a window exp(-z_k^2/8), which bounds the terms."""
     x = z[:, k]
     window = np.exp(-x * x / 8)
     other = np.tanh(z[:, (k + 1) % z.shape[1]]) if z.shape[1] > 1 else np.ones_like(x)

@@ -1,4 +1,4 @@
-"""Where a log density is not smooth, and where it ends: kinks and jumps along lines, and what lies outside the support."""
+"""Kinks and jumps of a log density along lines, and its values outside the support."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 
 
 def smooth_row(s: ModelExamination) -> Row:
-    """Along lines, the interval that bends most is halved until it is a millionth: does its bend die away?"""
+    """Search lines for kinks: the interval with the largest second difference is halved repeatedly."""
     s.need()
     some = s.directions()[0]
     rng = np.random.default_rng([s.seed, 5])
@@ -32,21 +32,21 @@ def smooth_row(s: ModelExamination) -> Row:
     if not lines:
         raise Inconclusive("logp is finite on no line")
     if found:
-        why = f"{found[0]} ({len(found)} of {lines} lines): no error in itself; energy errors do not fall with the step there"
+        why = f"{found[0]} ({len(found)} of {lines} lines): not an error, but energy errors do not fall with the step there"
         raise Inconclusive(why)
     return passed(f"no kink or jump found on {lines} lines")
 
 
 def jump_along(s: ModelExamination, begin: np.ndarray, u: np.ndarray) -> np.ndarray | None:
-    """A place on begin + x u, |x| <= 1, at which logp jumps; None where none is found."""
+    """Return a point on begin + x u, |x| <= 1, at which logp jumps, or None."""
     kind, at = _sharpest(s, begin, u, np.linspace(-1.0, 1.0, 121)) or ("", 0.0)
     return begin + at * u if kind == "jump" else None
 
 
 def _sharpest(s: ModelExamination, begin: np.ndarray, u: np.ndarray, t: np.ndarray) -> tuple[str, float] | None:
-    """What is sharp, "kink", "jump" or "", and where, in the interval of the grid begin + t u that bends most.
+    """Return "kink", "jump" or "", and the position, for the interval of begin + t u with the largest second difference.
 
-    None where logp is finite at few of its places.
+    None if logp is finite at few of its points.
     """
     logp = s.at("logp")
 
@@ -61,7 +61,7 @@ def _sharpest(s: ModelExamination, begin: np.ndarray, u: np.ndarray, t: np.ndarr
     noise = 64 * noise_of_logp(s) * max(1.0, float(largest))
     bend = np.abs(np.diff(values, n=2))
     bend = np.where(np.isfinite(bend), bend, -1.0)
-    # Compared with its neighbours: a steep but smooth function bends much, over many intervals.
+        # Compared with its neighbours, since a steep but smooth function bends over many intervals.
     around = np.maximum(np.roll(bend, 3), np.roll(bend, -3)) + 1e-12 * largest + 1e-300
     i = int(np.argmax(np.where(bend > 0, bend / around, -1.0)))
     low, high = t[i], t[i + 2]
@@ -78,37 +78,37 @@ def _sharpest(s: ModelExamination, begin: np.ndarray, u: np.ndarray, t: np.ndarr
     last = float(second[j])
     if last < 16 * noise or first <= 0:
         return "", 0.0
-    power = np.log(first / last) / np.log(width / h)  # 0 for a jump, 1 for a kink, 2 where it is smooth
+    power = np.log(first / last) / np.log(width / h)  # 0 for a jump, 1 for a kink, 2 for a smooth function
     return ("jump" if power < 0.5 else "kink" if power < 1.5 else ""), 0.5 * (low + high)
 
 
 def support_row(s: ModelExamination) -> Row:
-    """Outside, logp is -inf; inside it is finite; nothing raises."""
+    """Check that logp is -inf outside the support and finite inside, without exceptions."""
     s.need()
     if s.support is None:
         raise NotApplicable("no support was given")
     outside, unknown = _test_points_outside(s), 0
     if not outside:
-        raise Inconclusive("no place outside the support was found")
+        raise Inconclusive("no point outside the support was found")
     for q in outside:
         value = float(s.strictly("logp", q))
         if np.isfinite(value) or value == np.inf:
             simple = simplest(q, lambda x: not s.inside(x) and float(s.at("logp")(x)) > -np.inf)
-            return failed("logp outside the support, where it must be -inf", s.call("logp", simple), float(value))
+            return failed("logp is not -inf outside the support", s.call("logp", simple), float(value))
         unknown += np.isnan(value)
         if "grad" in s.functions:
-            s.functions["grad"].raw(q)  # may answer anything, but must answer
+            s.functions["grad"].raw(q)  # may return anything, but must not raise
     rng = np.random.default_rng([s.seed, 6])
     within = [] if callable(s.support) else [in_box(s.support, s.dim, rng.uniform(-1, 1, s.dim)) for _ in range(20)]
     lost = [q for q in within if not np.isfinite(s.strictly("logp", q))]
-    why = f"logp is not finite at {len(lost)} of 20 places inside"
+    why = f"logp is not finite at {len(lost)} of 20 points inside"
     if len(lost) > 10:
         return failed(why, s.call("logp", lost[0]))
     if unknown:
-        raise Inconclusive(f"logp is NaN at {unknown} of {len(outside)} places outside, where -inf is meant")
+        raise Inconclusive(f"logp is NaN instead of -inf at {unknown} of {len(outside)} points outside")
     if lost:
         raise Inconclusive(f"{why}, e.g. {s.call('logp', lost[0])}")
-    return passed(f"-inf at {len(outside)} places outside")
+    return passed(f"-inf at {len(outside)} points outside")
 
 
 def _test_points_outside(s: ModelExamination) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""A model under examination: its functions, where they are looked at, and what has been found so far."""
+"""A model under examination: its functions, the points, and the results so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST_TENSOR = 2**26  # numbers, half a GiB
 
 
 def functions_of(logp: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The caller's functions by name, those of a model object where they are not given themselves."""
+    """Return the caller's functions by name; a model object provides those that are not given."""
     given = {"logp": logp, **given}
     if hasattr(logp, "log_density"):
         has = getattr(logp, "has", lambda attribute: hasattr(logp, attribute))
@@ -37,9 +37,9 @@ def functions_of(logp: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 class ModelExamination(DerivativeExamination):
-    """One model under examination: a log density, and what is claimed to be derived from it."""
+    """One model under examination: a log density and the functions given as its derivatives."""
 
-    nowhere = "no place is known at which logp is finite"
+    nowhere = "logp is not finite at any of the points tried"
     ranks: ClassVar = {"logp": 0, "grad": 1, "hess": 2, "metric": 2, "third": 3, "metric_derivative": 3}
 
     def __init__(
@@ -61,20 +61,20 @@ class ModelExamination(DerivativeExamination):
         self.reference: Any = None
 
     def leave_out_large_tensors(self) -> None:
-        """Those of d^3 numbers, where that is too many."""
+        """Leave out tensors of d^3 numbers if they are too large."""
         if self.dim**3 > LARGEST_TENSOR:
             self.too_large |= {"third", "metric_derivative"} & set(self.functions)
             self.functions = {key: f for key, f in self.functions.items() if key not in self.too_large}
 
     @property
     def smooth(self) -> np.ndarray:
-        """(d,), False at the coordinates in which logp is known to jump: no derivative is taken along those."""
+        """Mask (d,), False at coordinates in which logp is known to jump, along which no derivative is taken."""
         mask = np.ones(self.dim, dtype=bool)
         mask[self.discontinuous] = False
         return mask
 
     def directions(self, rng: np.random.Generator | None = None) -> np.ndarray:
-        """(K, d), to take derivatives along: with ``rng`` some of many coordinates, without it every one."""
+        """Return directions (K, d) of derivatives: every coordinate, or with ``rng`` a selection in many dimensions."""
         if not self.smooth.any():
             raise NotApplicable("logp jumps in every coordinate")
         if rng is None:
@@ -85,30 +85,30 @@ class ModelExamination(DerivativeExamination):
         return self.inside(q) and bool(np.isfinite(self.at("logp")(q)))
 
     def test_points(self, most: int) -> list[np.ndarray]:
-        """Fewer for tensors, whose every entry costs."""
+        """Return fewer points for tensors, since every entry costs a call."""
         return super().test_points(most if self.dim <= ALL_COORDINATES else 2)
 
     def need(self, *keys: str) -> None:
         for key in (key for key in keys if key in self.too_large):
-            raise NotApplicable(f"{key} has {self.dim}^3 numbers: look at it in fewer dimensions")
+            raise NotApplicable(f"{key} has {self.dim}^3 entries; examine it in fewer dimensions")
         super().need(*keys)
-        if not self.ordinary:  # there may be a frame
+        if not self.ordinary:  # a frame may exist nevertheless
             raise NotApplicable(self.nowhere)
 
     def noise_of(self, key: str, q: np.ndarray, widths: np.ndarray, least: float = 0.0) -> np.ndarray:
-        """The errors of a function near q, every coordinate moved by about its width."""
+        """Return the errors of a function near q, with every coordinate moved by about its width."""
         return noise_along(self.at(key), q, widths * self.smooth / np.sqrt(len(q)), self.epsilon(key), least)
 
 
 def noise_of_logp(s: ModelExamination) -> float:
-    """Relative to max(1, |logp|), the largest of a few places."""
+    """Return the largest noise at a few points, relative to max(1, |logp|)."""
     logp, u = s.at("logp"), s.frame.scales * s.smooth / np.sqrt(s.dim)
     test_points = s.asymmetric[:2] + s.ordinary[:1]
     return max(float(noise_along(logp, q, u, 2.0**-52) / max(1.0, abs(float(logp(q))))) for q in test_points)
 
 
 def widths_at(s: ModelExamination, q: np.ndarray) -> np.ndarray:
-    """The lengths on which logp bends along the coordinates at q; where it jumps, the frame's."""
+    """Return the lengths on which logp bends along the coordinates at q, or the frame's if it jumps there."""
     logp, key = s.at("logp"), q.tobytes()
     if key not in s.widths:
         triples = zip(np.eye(len(q)), s.frame.scales, s.smooth, strict=True)

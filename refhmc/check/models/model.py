@@ -1,21 +1,20 @@
-"""A model's conformance: is each derivative that of the one below it, and is it the density it is meant to be?
+"""``check.model``: whether each derivative is that of the function below it, and the density the intended one.
 
     gradient[i] = dL/dq_i      hess[i, j] = d gradient[i] / dq_j      third[i, j, k] = d hess[i, j] / dq_k
 
-Differences of the caller's own functions are the truth, with an error that is measured where it is used
-(``derivatives/slopes.py``, ``derivatives/claims.py``): in float32 for a subject that answers in it.
+Differences of the caller's own functions are the truth, with an error that is measured at each point
+(``derivatives/slopes.py``, ``derivatives/claims.py``), in float32 for a subject that returns float32.
 
-Not judged rightly: a function that answers in float64 and computes in float32, as networks with ``dtype=np.float32`` do. The
-right gradient of an MLP on tanh or ReLU FAILs at large points, and one on ReLU at others, too. Examine networks in float64:
-those on ReLU and SELU pass.
+Limitation: functions that compute in float32 and return float64, such as networks with ``dtype=np.float32``. The
+right gradient of an MLP with tanh or ReLU units FAILs at large points, and with ReLU at others too. Examine networks in
+float64: those with ReLU and SELU units pass.
 
-What no derivative can show is a density that is consistently another one: ``models/densities.py``.
+Derivatives cannot show that the density is consistently another one; see ``models/densities.py``.
 
-How grave a failure is. A leapfrog whose force is *any* function of q preserves volume and can be reversed: a wrong gradient
-under a Metropolis step leaves the law right and rejects more (inefficient), and so does a wrong Hessian as the raw material
-of a metric. A third derivative, or a metric's, that is not the derivative of what it belongs to makes a step on a metric that
-depends on the position non-symplectic, so that its acceptance probability is not the right one: wrong law. So is a wrong
-density.
+Severity: a leapfrog whose force is *any* function of q preserves volume and is reversible. With a wrong gradient, a
+Metropolis step keeps the distribution right and rejects more (inefficient), and so does a wrong Hessian in the construction
+of a metric. A third derivative, or a metric's derivative, that does not belong to its function makes steps with a
+position-dependent metric non-symplectic, so that the acceptance probability is wrong (wrong law). So does a wrong density.
 """
 
 from __future__ import annotations
@@ -64,29 +63,91 @@ def model(
     name: str | None = None,
     seconds_per_call: float | None = SECONDS_PER_CALL,
 ) -> Report:
-    """Hold a log density and its derivatives against each other, and against what is known of it.
+    """Check a log density and its derivatives for consistency.
+
+    The rows of the report verify, with L = logp::
+
+        gradient[i] = dL/dq_i        hess[i, j] = d gradient[i]/dq_j        third[i, j, k] = d hess[i, j]/dq_k
+        metric_derivative[i, j, k] = d metric[i, j]/dq_k
+        trace(q, M)[k] = sum_ij M[i, j] third[i, j, k],  and the same for the metric's derivative
+        change(q, j, x) = L(q with q_j = x) - L(q)
+
+    at ordinary, asymmetric and large points, with differences of the given functions as reference. Further rows check symmetry,
+    float64 precision, -inf outside the support, kinks, and compositions in JAX. A consistently wrong density, such as one
+    without the Jacobian of a transform, is only found with `constrained`, `reference` or `normalised`. Functions that compute in
+    float32 but return float64 may fail; use float64. The severity of a wrong gradient or Hessian is "inefficient", since a
+    Metropolis step corrects it. All rows are deterministic, except that of exact draws, which fails for a correct model with
+    probability at most 1e-6.
 
     Parameters
     ----------
-    logp : q (d,) -> a number, -inf outside the support; or -> (number, gradient) with ``grad`` left out; or a
-        :class:`refhmc.Model`, or any object with ``log_density`` and ``gradient``, which brings its other functions along.
-    grad, hess, third : q -> (d,), (d, d), (d, d, d): the derivatives of L itself, not of -L.
-    metric, metric_derivative : q -> (d, d) and (d, d, d), [i, j, k] = d metric[i, j] / dq_k.
-    trace, metric_trace : (q, M) -> (d,): sum_ij M[i, j] third[i, j, k], and the same of the metric's derivative.
-    support : where L is finite: q -> bool, or a pair (low, high) of numbers or (d,) arrays.
-    dim : d; found by trial where it is left out.
-    reference : what is known: a function (or an object with ``log_density``) that L should equal up to a constant, and/or an
-        object with ``draw(rng, n)``, exact draws (n, d) of q.
-    constrained : (log density of x, q -> x): L should be that density carried over to q.
-    normalised : L claims to integrate to one (d <= 2).
-    discontinuous : indices of the coordinates in which L jumps (needs ``dim``): derivatives are taken along the others only.
-    change : (q, j, x) -> L(q with q_j = x) - L(q), as discontinuous HMC uses it.
-    points : further places (n, d) to look at; the first is where the search for a centre begins.
+    logp : callable or object
+        Log density ``logp(q)``: a number, -inf outside the support; `q` has shape (dim,). It may also return the pair (number,
+        gradient) if `grad` is omitted. A :class:`refhmc.Model`, or an object with ``log_density`` and ``gradient``, provides
+        its other functions too; a model also its ``dim``, ``reference``, ``discontinuous`` and ``initial``.
+    grad : callable, optional
+        Gradient ``grad(q)`` of L (not of -L), of shape (dim,).
+    hess : callable, optional
+        Hessian ``hess(q)`` of L, of shape (dim, dim).
+    third : callable, optional
+        Third derivative ``third(q)`` of L, of shape (dim, dim, dim).
+    metric : callable, optional
+        Metric ``metric(q)`` of shape (dim, dim), such as the Fisher information.
+    support : callable or (low, high), optional
+        Domain of L: ``support(q)`` returns a bool, or bounds as numbers or arrays of shape (dim,).
+    dim : int, optional
+        Dimension of q; found by trying if omitted.
+    metric_derivative : callable, optional
+        ``metric_derivative(q)`` of shape (dim, dim, dim).
+    trace : callable, optional
+        Contraction ``trace(q, M)`` of the third derivative with a symmetric matrix M, of shape (dim,).
+    metric_trace : callable, optional
+        Contraction ``metric_trace(q, M)`` of the metric's derivative, of shape (dim,).
+    reference : callable or object, optional
+        Known density: a function, or an object with ``log_density``, that equals L up to a constant. An object with
+        ``draw(rng, n)``, exact draws of shape (n, dim), adds a test of the gradient by Stein's identity.
+    constrained : (callable, callable), optional
+        Pair (log density of x, transform q -> x): L must be this density transformed to q, with the log Jacobian.
+    normalised : bool, default False
+        Whether exp L must integrate to one (dim at most 2).
+    discontinuous : sequence of int, optional
+        Coordinates in which L jumps; derivatives are taken along the others. Needs `dim`.
+    change : callable, optional
+        ``change(q, j, x)`` returns L(q with q_j = x) - L(q), as used by discontinuous HMC.
+    points : array_like, shape (n, dim), optional
+        Further points of the examination; the first is the start of the search for a centre.
+    seed : int, default 20261121
+        Seed of the points.
+    like : callable, module or array, optional
+        Array type of the arguments: a conversion function, a module with ``asarray``, or an example array. NumPy float64 by
+        default.
+    name : str, optional
+        Name of the subject in the report.
+    seconds_per_call : float or None, default 30.0
+        A call that takes longer is a FAIL. None means no limit.
 
-    A :class:`refhmc.Model` brings its ``dim``, ``reference``, ``discontinuous`` and ``initial`` along.
+    Returns
+    -------
+    Report
+        The report.
 
-    Returns a :class:`Report`. TypeError for a subject that is not callable, ValueError for points of another shape, for
-    indices of no coordinate, and for a ``dim`` below one.
+    Raises
+    ------
+    TypeError
+        If an argument is not callable.
+    ValueError
+        If `points`, `discontinuous` or `dim` is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def logp(q):  # Gumbel distribution
+    ...     return -q[0] - np.exp(-q[0])
+    >>> refhmc.check.model(logp, lambda q: -1 + np.exp(-q), dim=1).status
+    'PASS'
+    >>> report = refhmc.check.model(logp, lambda q: 1 - np.exp(-q), dim=1)  # the sign is wrong
+    >>> report.row("gradient").status, report.severity
+    ('FAIL', 'inefficient')
     """
     require_counts(dim=dim)
     if discontinuous is None:
@@ -100,11 +161,11 @@ def model(
     s = ModelExamination(functions_of(logp, given), support, points, seed, like, discontinuous, dim)
     if s.discontinuous:
         if dim is None:
-            raise ValueError("discontinuous= needs dim=")
+            raise ValueError("dim must be given if discontinuous is; got None.")
         if not all(0 <= k < s.dim for k in s.discontinuous):
-            raise ValueError(f"discontinuous: indices are whole numbers from 0 to {s.dim - 1}, got {s.discontinuous}")
+            raise ValueError(f"discontinuous must have integers from 0 to {s.dim - 1}; got {s.discontinuous}.")
     s.leave_out_large_tensors()
-    if hasattr(logp, "core"):  # one of ours: what it compiles at its first calls is not the subject's time
+    if hasattr(logp, "core"):  # an object of refhmc: compilation does not count as the subject's time
         warm_up(s.functions, s.dim or 1)
     s.reference = reference if reference is not None else getattr(logp, "reference", None)
     checks: Rows = [
@@ -140,7 +201,7 @@ def model(
         checks,
         diagnose=_diagnose,
         seconds_per_call=seconds_per_call,
-        false_alarm=f"deterministic checks: none; exact draws: at most {STEIN_RATE:g} (all its tests together)",
+        false_alarm=f"deterministic checks: none; exact draws: at most {STEIN_RATE:g} (all tests together)",
     )
 
 
@@ -160,7 +221,7 @@ def _diagnose(s: ModelExamination, rows: dict[str, Row]) -> list[str]:
     elif "gradient at large points" in failed:
         said.append(pattern_far_out(s.claims["gradient at large points"]))
     if "gradient precision" in failed:
-        digits = f"good to {rows['gradient precision'].number:.0e} only, everywhere"
+        digits = f"correct to {rows['gradient precision'].number:.0e} only, everywhere"
         said.append(f"the gradient is {digits}: a constant or a part in float32, or a difference quotient")
     for name in ("hessian", "third derivative", "metric derivative"):
         if name in failed and name in s.claims:

@@ -1,4 +1,4 @@
-"""Hessian, third derivative and metric, each against differences of what it is the derivative of, and their contractions."""
+"""Hessian, third derivative, metric and their contractions, compared with differences of the functions below them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refhmc.check.subject.foreign import Inconclusive, NotApplicable, text_of
 def _tensor_claim(
     s: ModelExamination, lower: str, higher: str, q: np.ndarray, directions: np.ndarray | None = None
 ) -> Claim:
-    """A derivative of a vector or matrix, in units of the lengths on which logp bends."""
+    """Return the comparison of a derivative of a vector or matrix, in units of the lengths on which logp bends."""
     widths = widths_at(s, q)
     unit = 1.0 / widths
     if lower != "grad":
@@ -40,7 +40,7 @@ def hessian_row(s: ModelExamination) -> Row | Cases:
 
 
 def _hessian_of_logp(s: ModelExamination) -> Cases:
-    """Against second differences of logp itself, along the coordinates and in pairs of them."""
+    """Yield errors from second differences of logp itself, along the coordinates and pairs of them."""
     logp = s.at("logp")
     for q in s.test_points(5):
         widths, said = widths_at(s, q), s.strictly("hess", q)
@@ -58,16 +58,16 @@ def _hessian_of_logp(s: ModelExamination) -> Cases:
 
 
 def derivative_row(s: ModelExamination, name: str, lower: str, higher: str) -> Row:
-    """A tensor against the differences of the one below it."""
+    """Compare a tensor with the differences of the one below it."""
     if lower not in s.functions and higher in s.functions:
-        raise NotApplicable(f"no {lower} was given to compare it with")
+        raise NotApplicable(f"{lower} was not given, which it is compared with")
     s.need(higher, lower)
     claim = functools.partial(_tensor_claim, s, lower, higher)
     return s.claim_row(name, s.test_points(6), higher, lower, claim, most=25)
 
 
 def symmetric_row(s: ModelExamination, key: str) -> Cases:
-    """Derivatives of one function do not depend on the order of their indices."""
+    """Yield the asymmetry of a derivative in its indices."""
     s.need(key)
     for q in s.test_points(8):
         widths, T = widths_at(s, q), s.strictly(key, q)
@@ -88,18 +88,18 @@ def symmetric_row(s: ModelExamination, key: str) -> Cases:
 
 
 def trace_row(s: ModelExamination, tensor: str, lower: str) -> Row:
-    """sum_ij M[i, j] T[i, j, k] against the tensor, or against differences of sum_ij M[i, j] lower[i, j]."""
+    """Compare sum_ij M[i, j] T[i, j, k] with differences of sum_ij M[i, j] lower[i, j]."""
     key = {"third": "trace", "metric_derivative": "metric_trace"}[tensor]
     s.need(key)
     if lower not in s.functions:
-        raise NotApplicable(f"no {lower} was given to compare it with")
+        raise NotApplicable(f"{lower} was not given, which it is compared with")
     rng = np.random.default_rng([s.seed, 4])
     value, contract = s.at(lower), s.functions[key]
     found = []
     for q in s.test_points(5):
         widths = widths_at(s, q)
         M = rng.standard_normal((s.dim, s.dim))
-        M = (M + M.T) * np.outer(widths, widths)  # symmetric: that is what it is used for
+        M = (M + M.T) * np.outer(widths, widths)  # symmetric, as in its use
         size = float(np.abs(M * value(q)).sum())
 
         def contracted(x: np.ndarray, M: np.ndarray = M) -> np.ndarray:
@@ -120,7 +120,7 @@ def trace_row(s: ModelExamination, tensor: str, lower: str) -> Row:
 
 
 def metric_row(s: ModelExamination) -> Row:
-    """Symmetric, positive definite at the places; :func:`refhmc.check.metric` looks closer."""
+    """Check that the metric is symmetric and positive definite; :func:`refhmc.check.metric` examines it more closely."""
     s.need("metric")
     least = []
     for q in s.test_points(20):

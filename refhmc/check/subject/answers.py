@@ -1,4 +1,4 @@
-"""What a step or a kernel of somebody else's answered: positions and momenta, wherever it put them.
+"""Reading the answers of steps and kernels: positions and momenta in any of the usual forms.
 
 a position       q, (q, more), (q, p), an object or a mapping with q or position (and p or momentum), or one of these inside
 a phase point    (q, p), (q, p, more), an array (2, d), an object with q and p
@@ -21,9 +21,9 @@ FLAGS = ("converged", "success", "ok", "failed", "diverging", "diverged")
 def read_position(
     foreign: Foreign, answer: Any, shape: tuple[int, ...], asked: Sequence = ()
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The position in an answer, of ``shape``, and the momentum beside it; SubjectError where there is no position.
+    """Return the position in an answer, of ``shape``, and the momentum or None; SubjectError if there is no position.
 
-    ``asked``: the arguments of the call, for the error.
+    ``asked`` are the arguments of the call, for the error message.
     """
     q = _fitting(foreign, answer, shape)
     if q is not None:
@@ -32,22 +32,22 @@ def read_position(
     if inner is None and isinstance(answer, (tuple, list)) and answer:
         inner, beside = answer[0], answer[1] if len(answer) > 1 else None
     if inner is None:
-        if foreign.array(answer, shape, "the position it returned", asked).dtype.kind == "c":
-            raise SubjectError(f"{foreign.name}: the position it returned is complex")
-        raise SubjectError(f"{foreign.name}: the answer is a {type(answer).__name__}, not a position")
+        if foreign.array(answer, shape, "the returned position", asked).dtype.kind == "c":
+            raise SubjectError(f"{foreign.name}: the returned position is complex")
+        raise SubjectError(f"{foreign.name} returned a {type(answer).__name__} instead of a position")
     q, p = read_position(foreign, inner, shape, asked)
-    number = isinstance(beside, (bool, int, float))  # a probability, say
+    number = isinstance(beside, (bool, int, float))  # for example a probability
     return q, _fitting(foreign, beside, shape) if p is None and not number else p
 
 
 def field(answer: Any, names: Sequence[str]) -> Any:
-    """The first of these entries of a mapping, or attributes of an object, that it has; else None."""
+    """Return the first of these entries of a mapping, or attributes of an object, that exists; else None."""
     values = (answer.get(n) if hasattr(answer, "keys") else getattr(answer, n, None) for n in names)
     return next((value for value in values if value is not None and not callable(value)), None)
 
 
 def _fitting(foreign: Foreign, value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    """``value`` as real numbers of ``shape``; None if it is something else."""
+    """Return ``value`` as real numbers of ``shape``, or None if it is something else."""
     if value is None or isinstance(value, (str, dict, bool)):
         return None
     try:
@@ -60,7 +60,7 @@ def _fitting(foreign: Foreign, value: Any, shape: tuple[int, ...]) -> np.ndarray
 def read_phase_point(
     foreign: Foreign, answer: Any, shape: tuple[int, ...], asked: Sequence
 ) -> tuple[np.ndarray, np.ndarray, list]:
-    """The position and the momentum in a step's answer, each of ``shape``, and what came with them."""
+    """Return position and momentum in a step's answer, each of ``shape``, and all further parts of the answer."""
     if hasattr(answer, "q") and hasattr(answer, "p"):
         parts = [answer.q, answer.p, *(getattr(answer, name) for name in FLAGS if hasattr(answer, name))]
     else:
@@ -69,7 +69,7 @@ def read_phase_point(
         except TypeError:
             parts = []
     if len(parts) < 2:
-        what = f"{foreign.name} answered with a {type(answer).__name__}, not a pair (q, p)"
+        what = f"{foreign.name} returned a {type(answer).__name__} instead of a pair (q, p)"
         raise SubjectError(what, call_text(foreign.name, asked))
     return (
         foreign.array(parts[0], shape, "the position", asked),
@@ -79,7 +79,7 @@ def read_phase_point(
 
 
 def truth_value(values: Sequence) -> bool | None:
-    """The first truth value among them; None if there is none."""
+    """Return the first truth value among them, or None."""
     for value in values:
         if isinstance(value, (bool, np.bool_)):
             return bool(value)

@@ -1,10 +1,10 @@
-"""Budgets in processor seconds, so that the power of a check does not depend on what else the machine does.
+"""Budgets in processor seconds, so that the power of a check does not depend on the load of the machine.
 
-A budget of s seconds ends when this process and its children have used s seconds of processor time since it began, or when
-five times s have passed by the clock, whichever comes first. The second limit ends a subject that waits or sleeps.
+A budget of s seconds ends when this process and its children have used s seconds of processor time since its start, or after
+5 s seconds of wall-clock time, whichever comes first. The second limit ends a subject that waits or sleeps.
 
-On Linux the time of running children, and of theirs, is read from ``/proc`` ten times a second. On other systems the time of a
-child counts when the child has ended and was waited for; until then only the clock limits it.
+On Linux the time of running children and their descendants is read from ``/proc`` ten times per second. On other systems the
+time of a child counts when it has ended and was waited for; until then only the wall clock limits it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-CLOCK_SECONDS = 5.0  # by the clock for each second of a budget
-POLL_SECONDS = 0.1  # by the clock between two looks at the children
+CLOCK_SECONDS = 5.0  # wall-clock seconds per second of a budget
+POLL_SECONDS = 0.1  # wall-clock seconds between two readings of the children's time
 
 
 class _Children:
-    """The processor time of the children; it never falls, also when a child vanishes that nobody waited for."""
+    """Processor time of the children; it never decreases, even if a child disappears without being waited for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ def _ended_children() -> float:
 
 
 def _running_children() -> float:
-    """Return the processor seconds of the descendants that run, ended ones of theirs included; 0 without /proc."""
+    """Return the processor seconds of the running descendants, including their ended children; 0 without /proc."""
     if not os.path.isdir("/proc/self/task"):
         return 0.0
     ticks, waiting = 0, list(_children_of("self"))
@@ -76,7 +76,7 @@ def processor_seconds() -> float:
 
 
 class Stopwatch:
-    """The time since it was made, by the processor and by the clock."""
+    """Processor and wall-clock time since creation."""
 
     __slots__ = ("_clock", "_processor")
 
@@ -85,7 +85,7 @@ class Stopwatch:
 
     @property
     def clock(self) -> float:
-        """Seconds by the clock."""
+        """Wall-clock seconds."""
         return time.monotonic() - self._clock
 
     @property
@@ -94,12 +94,12 @@ class Stopwatch:
         return processor_seconds() - self._processor
 
     def spent(self) -> float:
-        """Return the processor seconds, or a fifth of the seconds by the clock if that is more."""
+        """Return the processor seconds, or a fifth of the wall-clock seconds if that is more."""
         return max(self.processor, self.clock / CLOCK_SECONDS)
 
 
 class Budget(Stopwatch):
-    """So many ``seconds``, counted from now; infinitely many by default."""
+    """Budget of ``seconds``, counted from creation; infinite by default."""
 
     __slots__ = ("seconds",)
 
@@ -108,9 +108,9 @@ class Budget(Stopwatch):
         self.seconds = math.inf if seconds is None else seconds
 
     def left(self) -> float:
-        """Return how many seconds are left; negative once more than all were spent."""
+        """Return the remaining seconds; negative if more were spent."""
         return self.seconds - self.spent() if self.seconds < math.inf else math.inf
 
     def over(self) -> bool:
-        """Return whether nothing is left."""
+        """Return whether the budget is spent."""
         return self.left() <= 0

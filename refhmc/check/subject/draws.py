@@ -1,16 +1,16 @@
-"""The randomness a kernel asks for, one question at a time, so that it can be recorded, replayed or enumerated.
+"""Randomness that a kernel requests one question at a time, so that it can be recorded, replayed or enumerated.
 
-A foreign kernel is given a :class:`Draws` (or, if it wants NumPy's interface, :func:`as_generator` of one) and asks
+A foreign kernel receives a :class:`Draws` (or, if it uses NumPy's interface, :func:`as_generator` of one) and calls
 
     normal(n) or normal()     independent standard normals: (n,), or one number
     exponential(n), ...()     independent standard exponentials
     uniform()                 a uniform number in [0, 1)
     flip(log_p)               True with probability min(1, exp(log_p))
-    choice(p)                 an index with the probabilities p (a whole number k: uniform on 0 ... k - 1)
+    choice(p)                 an index with the probabilities p (an integer k: uniform on 0 ... k - 1)
     permutation(n)            a uniform permutation of 0 ... n - 1
 
-Every question and its answer is kept in ``asked``. Answers come from a script as long as it has one for the kind that is
-asked, then from ``rng``.
+Every question and its answer is stored in ``asked``. Answers come from a script while it has any for the requested kind, then
+from ``rng``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_LISTED = 4096  # whole numbers that a choice gives a list of probabilities
+MOST_LISTED = 4096  # largest integer for which a choice has a list of probabilities
 
 
 class Question(NamedTuple):
-    """What was asked (``kind``), with which ``argument`` (n, log_p, p), and the ``answer`` given."""
+    """A request (``kind``) with its ``argument`` (n, log_p, p), and the ``answer``."""
 
     kind: str
     argument: Any
@@ -33,9 +33,26 @@ class Question(NamedTuple):
 
 
 class Draws:
-    """Randomness from ``rng``, but for what ``script`` holds: kind -> a sequence of answers, used up in order.
+    """Source of random numbers that records every request, and can replay given answers.
 
-    Normals and exponentials of a script are one flat sequence each, however many are asked for at a time.
+    A kernel ``kernel(draws, q)`` that takes all its randomness from such an object can be checked deterministically: each
+    random decision can be replayed or enumerated. The list ``asked`` contains all requests and answers.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator, optional
+        Generator of new numbers; defaults to ``numpy.random.default_rng(0)``.
+    script : dict, optional
+        Answers by kind ("normal", "exponential", "uniform", "flip", "choice", "permutation"), used in order before new
+        numbers are drawn. Normals and exponentials are one flat sequence each.
+
+    Examples
+    --------
+    >>> draws = refhmc.check.Draws(script={"uniform": [0.25], "normal": [1.0, -1.0]})
+    >>> draws.uniform(), draws.normal(2).tolist()
+    (0.25, [1.0, -1.0])
+    >>> draws.count("normal"), [question.kind for question in draws.asked]
+    (2, ['uniform', 'normal'])
     """
 
     def __init__(self, rng: np.random.Generator | None = None, script: dict[str, Any] | None = None) -> None:
@@ -59,27 +76,75 @@ class Draws:
         return answer if n is None else values.copy()
 
     def normal(self, n: int | None = None) -> Any:
-        """``n`` standard normals, (n,); one as a number if ``n`` is left out."""
+        """Draw standard normal numbers.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many numbers to draw; one number, not an array, if omitted.
+
+        Returns
+        -------
+        float or ndarray, shape (n,)
+            The numbers.
+        """
         return self._vector("normal", n, self.rng.standard_normal)
 
     def exponential(self, n: int | None = None) -> Any:
-        """``n`` standard exponentials, (n,); one as a number if ``n`` is left out."""
+        """Draw standard exponential numbers.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many numbers to draw; one number, not an array, if omitted.
+
+        Returns
+        -------
+        float or ndarray, shape (n,)
+            The numbers.
+        """
         return self._vector("exponential", n, self.rng.standard_exponential)
 
     def uniform(self) -> float:
-        """A uniform number in [0, 1)."""
+        """Draw a uniform number.
+
+        Returns
+        -------
+        float
+            A number in [0, 1).
+        """
         return float(self._answer("uniform", None, self.rng.random))
 
     def flip(self, log_p: float) -> bool:
-        """True with probability min(1, exp(log_p)); False for NaN."""
+        """Return True with a given probability.
+
+        Parameters
+        ----------
+        log_p : float
+            Log of the probability; values above 0 mean 1, NaN means 0.
+
+        Returns
+        -------
+        bool
+            True with probability min(1, exp(log_p)).
+        """
         log_p = float(log_p)
         p = 0.0 if math.isnan(log_p) else math.exp(min(log_p, 0.0))
         return bool(self._answer("flip", log_p, lambda: self.rng.random() < p))
 
     def choice(self, p: Any) -> int:
-        """Draw an index with the probabilities ``p``, or uniformly from 0 ... k - 1 for a whole number k.
+        """Draw an index with given probabilities.
 
-        A k above ``MOST_LISTED``, such as the 2^32 of a seed, has no list of probabilities: its argument is ``range(k)``.
+        Parameters
+        ----------
+        p : array_like, shape (k,), or int
+            Probabilities, or an integer k for a uniform index in 0, ..., k - 1. The recorded argument of an integer above 4096,
+            such as 2^32 for a seed, is ``range(k)``.
+
+        Returns
+        -------
+        int
+            The index.
         """
         if np.ndim(p) == 0 and int(p) > MOST_LISTED:
             return int(self._answer("choice", range(int(p)), lambda: self.rng.integers(int(p))))
@@ -96,17 +161,39 @@ class Draws:
         )
 
     def permutation(self, n: int) -> np.ndarray:
-        """A uniform permutation of 0 ... n - 1."""
+        """Draw a uniform permutation.
+
+        Parameters
+        ----------
+        n : int
+            Length.
+
+        Returns
+        -------
+        ndarray of int, shape (n,)
+            A permutation of 0, ..., n - 1.
+        """
         answer = self._answer("permutation", int(n), lambda: self.rng.permutation(int(n)))
         return np.array(answer)
 
     def count(self, kind: str) -> int:
-        """How many numbers of a kind were given out."""
+        """Return how many numbers of a kind were drawn.
+
+        Parameters
+        ----------
+        kind : str
+            "normal", "exponential", "uniform", "flip", "choice" or "permutation".
+
+        Returns
+        -------
+        int
+            The number of values, which counts each element of an array.
+        """
         return sum(np.size(question.answer) for question in self.asked if question.kind == kind)
 
 
 def script_of(asked: Sequence[Question], **changed: tuple[int, Any]) -> dict[str, list]:
-    """The script that gives these answers again; ``changed``: by kind, the place of one to be another, and which."""
+    """Return a script that gives these answers again; ``changed`` has (place, new answer) by kind."""
     script: dict[str, list] = {}
     for kind, _, answer in asked:
         script.setdefault(kind, []).extend(np.ravel(answer) if kind in ("normal", "exponential") else [answer])
@@ -116,11 +203,11 @@ def script_of(asked: Sequence[Question], **changed: tuple[int, Any]) -> dict[str
 
 
 class Unscripted(Exception):
-    """NumPy's interface was asked for something that cannot be recorded; the message names it."""
+    """A request through NumPy's interface that cannot be recorded; the message names it."""
 
 
 class _Generator(np.random.Generator):
-    """NumPy's interface over a :class:`Draws`; made by :func:`as_generator`."""
+    """NumPy's interface to a :class:`Draws`; created by :func:`as_generator`."""
 
     def __new__(cls, draws: Draws) -> _Generator:
         return super().__new__(cls, np.random.PCG64(0))  # type: ignore[call-arg]
@@ -233,8 +320,8 @@ _NOT_RECORDED = {
 
 
 def as_generator(draws: Draws) -> np.random.Generator:
-    """``draws`` behind NumPy's interface; methods that have no place in :class:`Draws` raise :class:`Unscripted`.
+    """Return ``draws`` with NumPy's interface; methods without counterpart in :class:`Draws` raise :class:`Unscripted`.
 
-    (Compiled code that takes the bit generator out of it is not recorded: ``draws.asked`` stays empty.)
+    Compiled code that extracts the bit generator is not recorded: ``draws.asked`` stays empty.
     """
     return _Generator(draws)

@@ -1,19 +1,19 @@
-"""The exact law of where a kernel ends, from all answers to its random questions.
+"""Exact distribution of a kernel's end point, from all answers to its random questions.
 
     K(end | start) = sum of P(answers) over the sequences of answers that lead from start to end
 
-A kernel asks :class:`Answers` as it would ask :class:`refhmc.check.Draws`, or NumPy's generator. Sequences are tried depth
-first; each question splits the rest:
+A kernel calls :class:`Answers` as it would call :class:`refhmc.check.Draws`, or NumPy's generator. Sequences are tried depth
+first, and each question splits the rest:
 
-    flip, choice, permutation    as many ways as there are answers, with the probabilities asked for
+    flip, choice, permutation    one branch per answer, with the requested probabilities
     uniform, exponential         an :class:`Uncertain` number (``undecided.py``), undecided until it is compared:
                                  ``u < t`` splits its interval at t, also through log, exp, sums and products with constants
-    one whose value is read      (``float(u)``, ``np.sin(u)``) the distribution of the rest is a piecewise constant
-                                 function of the value: its breakpoints are found by bisection between values that differ
-                                 on some sequence of later answers, on that sequence; all are compared
+    a number that is read        (``float(u)``, ``np.sin(u)``): the distribution of the rest is a piecewise constant function
+                                 of the value. Its breakpoints are found by bisection between values that differ on some
+                                 sequence of later answers, on that sequence; all are compared
 
-So K has an error of rounding only, whatever way the kernel uses its randomness; sequences less probable than a stated
-floor are left out, and what they sum to is known.
+K therefore only has rounding error, however the kernel uses its randomness. Sequences less probable than a stated floor
+are left out, and their total probability is known.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from refhmc.check.subject.draws import MOST_LISTED, Draws, Unscripted
 from refhmc.check.subject.foreign import Inconclusive, SubjectError
 from refhmc.check.subject.undecided import Interval, Uncertain, log, names_from_math, undecided_in_math
 
-LEFT_OUT = "left out"  # the end of a sequence below the floor
+LEFT_OUT = "left out"  # the end of a sequence with a probability below the floor
 MOST_QUESTIONS = 300
 MOST_PIECES = 100
-MOST_PERMUTED = 6  # of so many things all orders are tried
-WITHIN = 0.618  # where in its interval a number lies that is looked at first
+MOST_PERMUTED = 6  # largest number of items of which all orders are tried
+WITHIN = 0.618  # relative position of the first value that is tried in an interval
 
 
 class OutOfBudget(Exception):
-    """The law has more sequences than there is time or leave to run."""
+    """The distribution has more sequences than the time or the number of runs allows."""
 
 
 class _Departed(BaseException):
-    """A sequence of answers was replayed on which the kernel now asks something else."""
+    """A replayed sequence of answers at which the kernel now asks another question."""
 
 
 class _LeftOut(BaseException):
-    """The present sequence is less probable than the floor."""
+    """The current sequence is less probable than the floor."""
 
 
 class Node(NamedTuple):
-    """A question on the way: its ``kind``, the logarithms of its answers' probabilities, the ``answer`` given.
+    """A question with its ``kind``, the log probabilities of its answers, and the ``answer`` given.
 
-    For a number that was read (``kind`` "value") the two numbers are the ends of its interval, the answer its value.
+    For a number that was read (``kind`` "value") the two numbers are the ends of its interval, and the answer is its value.
     """
 
     kind: str
@@ -63,10 +63,10 @@ class Node(NamedTuple):
 
 
 class Answers(Draws):
-    """Randomness that follows the answers of ``prefix`` and takes the likeliest answer to every further question.
+    """Randomness that follows the answers of ``prefix`` and takes the most probable answer to every further question.
 
-    ``trail`` holds what was asked, ``log_p`` the probability of the answers so far. ``normals`` is the momentum of a kernel
-    that draws its own. With ``symbolic`` false, uniforms are given as numbers at once.
+    ``trail`` has the questions, ``log_p`` the log probability of the answers so far. ``normals`` is the momentum of a kernel
+    that draws its own. With ``symbolic=False``, uniforms are numbers from the start.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Answers(Draws):
         self.refused = ""
 
     def split(self, kind: str, log_p: Sequence[float]) -> int:
-        """The branch taken here, the others being left for later runs."""
+        """Return the branch to take here; the others are left for later runs."""
         k = len(self.trail)
         if k < len(self.prefix):
             answer = self.prefix[k]
@@ -116,7 +116,7 @@ class Answers(Draws):
                 return self._exponential()
             return np.array([float(self._exponential()) for _ in range(int(n))])
         if len(self.script["normal"]) < (1 if n is None else int(n)):
-            self._refuse("it asks for normals besides the momentum: they cannot be enumerated")
+            self._refuse("the kernel draws normals besides the momentum, which cannot be enumerated")
         return super()._vector(kind, n, fresh)
 
     def _exponential(self) -> Any:
@@ -125,7 +125,7 @@ class Answers(Draws):
         return -u.log() if self.symbolic else float(-u.log())
 
     def uniform(self) -> Any:
-        """A uniform number in [0, 1), not decided before it must be."""
+        """Return a uniform number in [0, 1) that stays undecided as long as possible."""
         u = Uncertain(Interval(self))
         return u if self.symbolic else float(u)
 
@@ -140,34 +140,34 @@ class Answers(Draws):
 
     def choice(self, p: Any) -> int:
         if np.ndim(p) == 0 and int(p) > MOST_LISTED:
-            self._refuse(f"it asks for one of {int(p)} whole numbers, such as a seed: too many to enumerate")
+            self._refuse(f"the kernel draws one of {int(p)} integers, such as a seed: too many to enumerate")
         weights = np.full(int(p), 1.0) if np.ndim(p) == 0 else np.asarray(p, dtype=float)
         total = weights.sum()
         if not np.isfinite(weights).all() or (weights < 0).any() or not total > 0:
-            raise ValueError(f"choice: not probabilities: {weights.tolist()}")
+            raise ValueError(f"p of choice must be probabilities; got {weights.tolist()}.")
         if np.ndim(p) and abs(total - 1) > 1e-6:
-            raise ValueError(f"choice: the probabilities sum to {total:.9g}")
+            raise ValueError(f"p of choice must sum to 1; got a sum of {total:.9g}.")
         return self.split("choice", tuple(log(w / total) for w in weights))
 
     def permutation(self, n: int) -> np.ndarray:
         if n > MOST_PERMUTED:
-            self._refuse(f"it asks for a permutation of {n}: too many to enumerate")
+            self._refuse(f"the kernel draws a permutation of {n} items: too many to enumerate")
         orders = list(itertools.permutations(range(int(n))))
         return np.array(orders[self.split("permutation", (-math.log(len(orders)),) * len(orders))])
 
 
 class Run(NamedTuple):
-    """One run of the kernel: where it ended, what it asked on the way."""
+    """One run of the kernel: its end and its questions."""
 
     end: Any
     trail: tuple[Node, ...]
 
 
 class Leaf(NamedTuple):
-    """The ``answers`` after some point of a sequence, the ``end`` they lead to, their probability ``p`` from there on.
+    """The ``answers`` after some point of a sequence, the ``end`` they lead to, and their probability ``p`` from there on.
 
-    Of a number that was read the answer is the least of its piece; ``upper`` are the answers with the largest in its place.
-    ``seen``: the :func:`_signature` of the run.
+    For a number that was read the answer is the least value of its piece; ``upper`` are the answers with the largest value.
+    ``seen`` is the :func:`_signature` of the run.
     """
 
     answers: tuple
@@ -178,12 +178,12 @@ class Leaf(NamedTuple):
 
 
 def _signature(run: Run) -> tuple:
-    """What is seen of a run: its end, and all questions with their probabilities."""
+    """Return the observable result of a run: its end, and all questions with their probabilities."""
     return run.end, tuple((node.kind, tuple(round(x, 7) for x in node.log_p)) for node in run.trail)
 
 
 def law_of(leaves: Sequence[Leaf]) -> dict:
-    """end -> probability."""
+    """Return the probability of each end."""
     parts: dict[Any, list[float]] = {}
     for leaf in leaves:
         parts.setdefault(leaf.end, []).append(leaf.p)
@@ -191,16 +191,16 @@ def law_of(leaves: Sequence[Leaf]) -> dict:
 
 
 def _after(answer: Any, upper: Any, p: float, leaf: Leaf) -> Leaf:
-    """The leaf with one more answer before its own."""
+    """Return the leaf with one more answer in front."""
     return leaf._replace(answers=(answer, *leaf.answers), upper=(upper, *leaf.upper), p=p * leaf.p)
 
 
 class Enumerator:
-    """The laws of ``kernel(answers, start) -> end``, an end being anything that can be compared and hashed.
+    """Distributions of ``kernel(answers, start) -> end`` for comparable and hashable ends.
 
-    ``floor`` is the logarithm of the least probability that is followed. With ``thorough`` the pieces of a number that was
-    read are compared in more places, which takes some times as many runs. ``subject`` is the author's function, if that is
-    another one than ``kernel``.
+    ``floor`` is the log of the least probability that is followed. With ``thorough`` the pieces of a number that was
+    read are compared in more places, which takes several times as many runs. ``subject`` is the author's function, if that is
+    not ``kernel``.
     """
 
     def __init__(
@@ -216,17 +216,17 @@ class Enumerator:
         self.runs = 0
         self.budget = Budget()
         self.most_runs: float = math.inf
-        self.breaks = [0.5]  # where numbers that were read split so far: the next ones often do there too
+        self.breaks = [0.5]  # breakpoints of numbers read so far, which often recur
         self.read_values = False
         self.start: Any = None
 
     def law(self, start: Any) -> list[Leaf]:
-        """All sequences from ``start``; OutOfBudget past ``budget`` or ``most_runs``."""
+        """Return all sequences from ``start``; OutOfBudget beyond ``budget`` or ``most_runs``."""
         self.start = start
         return self._leaves((), None)
 
     def run(self, start: Any, answers: tuple) -> Run:
-        """One run on given answers."""
+        """Return one run on given answers."""
         if self.runs >= self.most_runs or self.budget.over():
             raise OutOfBudget
         self.runs += 1
@@ -243,7 +243,7 @@ class Enumerator:
             elif source.refused:
                 raise Inconclusive(source.refused) from None
             elif isinstance(cause, Unscripted):
-                raise Inconclusive(f"it asks NumPy's generator for {cause}: that cannot be enumerated") from None
+                raise Inconclusive(f"the kernel calls {cause} of NumPy's generator, which cannot be enumerated") from None
             else:
                 raise
         return Run(end, tuple(source.trail))
@@ -252,7 +252,7 @@ class Enumerator:
         run = self.run(self.start, prefix) if run is None else run
         k = len(prefix)
         if run.end == "departed" or len(run.trail) < k:
-            raise Inconclusive("the same answers did not give the same questions: it has randomness of its own")
+            raise Inconclusive("the same answers led to other questions: the kernel has randomness of its own")
         if len(run.trail) == k:
             return [Leaf((), run.end, 1.0, (), _signature(run))]
         node = run.trail[k]
@@ -271,7 +271,7 @@ class Enumerator:
     # ------------------------------------------------------------------------------------------ numbers that were read
 
     def _pieces(self, prefix: tuple, lo: float, hi: float) -> list[Leaf]:
-        """The leaves below a number that was read: those of each interval on which its law is constant."""
+        """Return the leaves below a number that was read, for each interval on which the distribution is constant."""
         first = lo if lo > 0 else 1e-18 * hi
         last = math.nextafter(hi, lo)
         at_first = self._leaves((*prefix, first), None)
@@ -283,9 +283,9 @@ class Enumerator:
         return leaves
 
     def _between(self, prefix: tuple, a: float, at_a: list[Leaf], b: float, count: int) -> list[tuple]:
-        """The breakpoints in (a, b], each as (where, a value there, the leaves from there on)."""
+        """Return the breakpoints in (a, b], each as (position, a value there, the leaves from there on)."""
         if count > MOST_PIECES:
-            raise Inconclusive("where it ends depends on a uniform number without steps: is its step size random?")
+            raise Inconclusive("the end point depends continuously on a uniform number: is the step size random?")
         path = self._told_apart(prefix, at_a, b)
         if path is None:
             for inside in self._places(a, b):
@@ -307,11 +307,11 @@ class Enumerator:
         return _signature(self.run(self.start, (*prefix, value, *path)))
 
     def _told_apart(self, prefix: tuple, leaves: Sequence[Leaf], value: float) -> tuple | None:
-        """Later answers on which the run at ``value`` is another than that of the ``leaves``; None if there are none.
+        """Return later answers for which the run at ``value`` differs from that of the ``leaves``, or None.
 
-        All sequences are tried: the likeliest often end where they began whatever the number is. A breakpoint of a later
-        number that has moved up shows on the least value of the piece above it, one that has moved down on the largest of
-        the piece below.
+        All sequences are tried, since the most probable ones often end at the start whatever the number is. A breakpoint of a
+        later number that moved up shows at the least value of the piece above it; one that moved down shows at the largest
+        value of the piece below.
         """
         for leaf in sorted(leaves, key=lambda leaf: -leaf.p):
             for path in dict.fromkeys((leaf.answers, leaf.upper)):
@@ -320,7 +320,7 @@ class Enumerator:
         return None
 
     def _break(self, prefix: tuple, a: float, b: float, path: tuple) -> tuple[float, float]:
-        """Two neighbouring numbers between which the run on ``path`` ceases to be the one at ``a``."""
+        """Return two neighbouring numbers between which the run on ``path`` starts to differ from the run at ``a``."""
         wanted = self._seen(prefix, a, path)
 
         @functools.cache

@@ -1,13 +1,13 @@
-"""Calling code that is not ours: whatever arrays it speaks, and whatever it does.
+"""Calls of foreign code, with any array type and any behaviour.
 
-A :class:`Foreign` passes copies, converts what comes back to float64 on the host, and notes what it sees: the precision of
-the answers, whether an input was changed, the first exception. What goes wrong is a :class:`SubjectError`, which
-``examination.py`` turns into a row; an exception that a check expects, and passes over, is a note of the report.
+A :class:`Foreign` passes copies, converts results to float64 on the host, and records the precision of the results, whether an
+input was changed, and the first exception. Faults are a :class:`SubjectError`, which ``examination.py`` turns into a row. An
+exception that a check expects and passes over becomes a note of the report.
 
-Each check runs in a thread of its own with a clock beside it, so that a call that hangs costs its row and no more. (A call
-that hangs inside compiled code *and* holds the interpreter's lock cannot be interrupted: drive such a program from outside,
-with ``refhmc check --cmd``.) The clock also keeps a check's budget: where it is spent the next foreign call is not made, but
-:class:`OutOfTime` raised, which a row may catch to judge what it has; a row that makes no such call soon is abandoned.
+Each check runs in its own thread under a time limit, so that a call that hangs only costs its row. A call that hangs inside
+compiled code *and* holds the interpreter's lock cannot be interrupted; run such a program with ``refhmc check --cmd``. The time
+limit also enforces a check's budget: when it is spent, the next foreign call raises :class:`OutOfTime`. A row may catch it to
+judge the results so far. A row that makes no such call soon is abandoned.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import numpy as np
 from refhmc.check.subject.budget import Budget, Stopwatch
 
 SECONDS_PER_CALL = 30.0
-IDLE = 0.02  # processor seconds per second by the clock: a call that uses less is idle, even on a loaded machine
-SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a foreign call that is being made
-SECONDS_TO_JUDGE = 15.0  # and for what the kit makes of the answers
-DIMENSIONS = (2, 3, *range(4, 33), 1)  # in which a subject is tried that does not tell its own
+IDLE = 0.02  # processor seconds per wall-clock second: a call that uses less is idle, even on a loaded machine
+SECONDS_OF_GRACE = 1.0  # beyond a row's time, for a running foreign call
+SECONDS_TO_JUDGE = 15.0  # and for the evaluation of the answers by the kit
+DIMENSIONS = (2, 3, *range(4, 33), 1)  # dimensions that are tried if the subject does not define its own
 
 
 class SubjectError(Exception):
-    """The foreign code raised, hung, or answered with something else; ``case`` is the call as Python text."""
+    """Fault of the foreign code: an exception, a hang or an invalid answer; ``case`` is the call as Python text."""
 
     def __init__(self, what: str, case: str = "") -> None:
         super().__init__(what)
@@ -41,7 +41,7 @@ class SubjectError(Exception):
 
 
 class SubjectHung(SubjectError):
-    """A foreign call took longer than the limit. Raised where the check's thread is waited for, so no row catches it."""
+    """A foreign call that exceeded the time limit, raised where the thread is awaited, so that no row catches it."""
 
 
 class NotApplicable(Exception):
@@ -57,15 +57,15 @@ class Inconclusive(Exception):
 
 
 class OutOfTime(BaseException):
-    """Raised in place of a foreign call where a row's time is over. No ``except Exception`` stops it."""
+    """Raised instead of a foreign call when a row's time is over; no ``except Exception`` stops it."""
 
 
 class _Abandoned(BaseException):
-    """Raised inside a thread nobody waits for any more."""
+    """Raised inside a thread that is no longer awaited."""
 
 
 class _Clock:
-    """The time of the present foreign call, in the thread that runs a check, and the row's ``budget``."""
+    """Time of the current foreign call in the thread of a check, and the row's ``budget``."""
 
     def __init__(self, budget: Budget) -> None:
         self.running: Stopwatch | None = None
@@ -74,7 +74,7 @@ class _Clock:
 
 
 class Raised(NamedTuple):
-    """The first exception of a function, ``what`` in words and at which call, and how many there were."""
+    """First exception of a function in words, the call that raised it, and the number of exceptions."""
 
     what: str
     case: str
@@ -85,8 +85,8 @@ _here = threading.local()
 
 
 def to_host(value: Any) -> np.ndarray:
-    """A NumPy array of anything with ``__array__``, DLPack or Torch's ``detach``; its dtype is kept."""
-    for method in ("detach", "cpu"):  # Torch: a tensor may require its gradient, or lie on a device
+    """Return a NumPy array of anything with ``__array__``, DLPack or PyTorch's ``detach``; the dtype is unchanged."""
+    for method in ("detach", "cpu"):  # PyTorch tensors may require a gradient, or be on a device
         if hasattr(value, method):
             value = getattr(value, method)()
     if type(value).__module__.split(".")[0] == "cupy":
@@ -98,12 +98,12 @@ def to_host(value: Any) -> np.ndarray:
 
 
 def like_of(like: Any) -> Callable[[np.ndarray], Any]:
-    """How to make the author's arrays: ``like`` is None (NumPy), a function, a module or an example array."""
+    """Return a function that creates the author's arrays; ``like`` is None (NumPy), a function, a module or an array."""
     if like is None:
         return lambda x: x
     if isinstance(like, np.ndarray):
         return lambda x: x.astype(like.dtype)
-    if hasattr(like, "new_tensor"):  # a Torch tensor: its dtype and device
+    if hasattr(like, "new_tensor"):  # a PyTorch tensor: its dtype and device
         return lambda x: like.new_tensor(x.tolist())
     if hasattr(like, "__array_namespace__") or type(like).__module__.split(".")[0] in ("jax", "jaxlib", "cupy"):
         space = like.__array_namespace__()
@@ -112,36 +112,36 @@ def like_of(like: Any) -> Callable[[np.ndarray], Any]:
         return like
     if hasattr(like, "asarray"):
         return like.asarray
-    raise TypeError(f"like: a function, a module or an example array, got {type(like).__name__}")
+    raise TypeError(f"like must be a function, a module or an example array; got {type(like).__name__}.")
 
 
 def text_of(value: Any) -> str:
-    """A value as Python text that gives it back."""
+    """Return a value as Python text that evaluates to it."""
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
     return repr(value)
 
 
 def call_text(name: str, arguments: dict | Sequence) -> str:
-    """A call as a line to paste; arguments that have no such text are left out."""
+    """Return a call as a line to paste; arguments without such text are left out."""
     items = arguments.items() if isinstance(arguments, dict) else [("", a) for a in arguments]
     texts = ((f"{key}=" if key else "") + text_of(value) for key, value in items if _plain(value))
     return f"{name}({', '.join(texts)})"
 
 
 class Foreign:
-    """A function of somebody else's.
+    """A function written by the author of the subject.
 
-    ``epsilon`` is the unit of rounding of the coarsest array it returned so far; ``mutated`` the call that changed its
-    input, if one did; ``calls`` how many there were; ``raised`` its first exception on real arguments. ``in_dimensions``:
-    the last axis of its first array is the dimension, which the words for an exception name.
+    ``epsilon`` is the rounding unit of the coarsest array returned so far. ``mutated`` is the call that changed its
+    input, if any. ``calls`` is their number; ``raised`` the first exception on real arguments. With ``in_dimensions`` the last
+    axis of the first array is the dimension, which the message about an exception states.
     """
 
     def __init__(
         self, function: Callable, name: str | None = None, like: Any = None, *, in_dimensions: bool = True
     ) -> None:
         if not callable(function):
-            raise TypeError(f"{name or 'the subject'} must be callable, got {type(function).__name__}")
+            raise TypeError(f"{name or 'the subject'} must be callable; got {type(function).__name__}.")
         self.function = function
         self.name = str(name or getattr(function, "__qualname__", type(function).__name__))
         self.convert = like_of(like)
@@ -152,13 +152,13 @@ class Foreign:
         self.in_dimensions = in_dimensions
 
     def another(self, function: Callable | None = None) -> Foreign:
-        """``function`` (left out: its own) under its name and with its arrays; what the other notes is not noted here."""
+        """Return ``function`` (default: its own) with the same name and arrays, whose calls are not recorded here."""
         made = Foreign(self.function if function is None else function, self.name)
         made.convert, made.in_dimensions = self.convert, self.in_dimensions
         return made
 
     def forget(self) -> None:
-        """Forget what it raised: it was called in ways that it need not understand, to find the one that it does."""
+        """Forget exceptions of calls with signatures that the function need not support."""
         self.raised = None
 
     def raw(self, *arguments: Any, **keywords: Any) -> Any:
@@ -172,15 +172,15 @@ class Foreign:
                 raise OutOfTime
             clock.call, clock.running = (self.name, arguments), Stopwatch()
         try:
-            with np.errstate(all="ignore"):  # it is asked at extreme places too, and judged by what it answers
+            with np.errstate(all="ignore"):  # it is also called at extreme points, and judged by its answers
                 result = self.function(*copies, **named)
         except (SubjectError, KeyboardInterrupt, OutOfTime, _Abandoned):
             raise
-        except BaseException as error:  # a foreign sys.exit() too
+        except BaseException as error:  # includes a foreign sys.exit()
             case = call_text(self.name, arguments)
             what = f"{self.name} raised {type(error).__name__}{self._where(arguments, keywords)}: {first_line(error)}"
-            own = type(error).__module__.startswith("refhmc.check")  # the kit's, on its way through
-            if not own and not any(np.iscomplexobj(a) for a in arguments):  # a complex step may be refused
+            own = type(error).__module__.startswith("refhmc.check")  # an exception of the kit that passes through
+            if not own and not any(np.iscomplexobj(a) for a in arguments):  # complex arguments may be rejected
                 self.raised = Raised(*(self.raised or (what, case))[:2], self.raised.times + 1 if self.raised else 1)
             raise SubjectError(what, case) from error
         finally:
@@ -193,7 +193,7 @@ class Foreign:
         return result
 
     def _where(self, arguments: Sequence, keywords: dict) -> str:
-        """ " at dim = 3", where the call has a dimension."""
+        """Return " at dim = 3" if the call has a dimension."""
         arrays = [a for a in (*arguments, *keywords.values()) if isinstance(a, np.ndarray) and a.ndim]
         return f" at dim = {arrays[0].shape[-1]}" if arrays and self.in_dimensions else ""
 
@@ -201,7 +201,7 @@ class Foreign:
         return self.convert(argument.copy()) if isinstance(argument, np.ndarray) else argument
 
     def array(self, value: Any, shape: tuple[int, ...] | None, what: str, arguments: Sequence = ()) -> np.ndarray:
-        """``value`` as float64 of ``shape`` (None: any); SubjectError if it is something else. Complex stays complex."""
+        """Return ``value`` as float64 of ``shape`` (None: any), or complex; SubjectError if it is something else."""
 
         def case() -> str:
             return call_text(self.name, arguments)
@@ -211,7 +211,7 @@ class Foreign:
         except Exception as error:
             kind = type(value).__name__
             raise SubjectError(
-                f"{self.name}: {what} is a {kind} that is no array ({first_line(error)})", case()
+                f"{self.name}: {what} is a {kind}, which cannot be converted to an array ({first_line(error)})", case()
             ) from error
         if array.dtype == object or array.dtype.kind not in "fiubc":
             raise SubjectError(f"{self.name}: {what} is a {type(value).__name__}, not an array of numbers", case())
@@ -221,42 +221,42 @@ class Foreign:
             if array.size == int(np.prod(shape)) and array.size == 1:
                 array = array.reshape(shape)  # (1,) for a number, or a number for (1,)
             else:
-                raise SubjectError(f"{self.name}: {what} has the shape {array.shape}, wanted {shape}", case())
+                raise SubjectError(f"{self.name}: {what} has shape {array.shape} instead of {shape}", case())
         return array.astype(complex if array.dtype.kind == "c" else float)
 
     def number(self, *arguments: Any, **keywords: Any) -> float:
-        """Call it for one real number."""
+        """Return the result of a call as one real number."""
         value = self.array(self.raw(*arguments, **keywords), (), "the answer", arguments)
         return float(value.real) if value.dtype.kind == "c" else float(value)
 
     def vector(self, shape: tuple[int, ...] | None, *arguments: Any, **keywords: Any) -> np.ndarray:
-        """Call it for an array of ``shape``."""
+        """Return the result of a call as an array of ``shape``."""
         return self.array(self.raw(*arguments, **keywords), shape, "the answer", arguments)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings of overflow, NaN and the like: what is not finite is judged, not warned of."""
+    """Suppress warnings about overflow, NaN and the like, since values that are not finite are judged instead."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
 
 
 def elsewhere(wrong: SubjectError, dim: int | None, works: Callable[[int], Any]) -> SubjectError:
-    """``wrong``, which was said in ``dim`` dimensions; naming another one if there is one in which ``works`` raises nothing."""
+    """Return ``wrong``, which was raised in ``dim`` dimensions; if ``works`` succeeds in another dimension, name that."""
     if dim is None:
         return wrong
     for d in DIMENSIONS:
         try:
             if d != dim and works(d) is not False:
-                return SubjectError(f"{wrong}; a wrong dimension: in dim = {d} it answers", wrong.case)
+                return SubjectError(f"{wrong}; is dim wrong? It works with dim = {d}", wrong.case)
         except (SubjectError, Inconclusive):
             continue
     return wrong
 
 
 def _changed(before: np.ndarray, after: Any) -> bool:
-    """Whether the copy that a function was given is not what it was."""
+    """Return whether a function changed the copy that it received."""
     if type(after) is np.ndarray and after.dtype == before.dtype and after.shape == before.shape:
         return after.tobytes() != before.tobytes() and not np.array_equal(before, after, equal_nan=True)
     after = to_host(after)
@@ -275,21 +275,21 @@ def first_line(error: BaseException) -> str:
 
 
 def time_left() -> float:
-    """Return what is left of the present row's budget, in its seconds."""
+    """Return the remaining budget of the current row in seconds."""
     clock = getattr(_here, "clock", None)
     return math.inf if clock is None else clock.budget.left()
 
 
 def _hangs(call: Stopwatch, seconds: float) -> bool:
-    """Return whether a call has taken longer than ``seconds``: by the clock if the process idles, else as a budget counts."""
+    """Return whether a call exceeds ``seconds`` of wall-clock time if the process is idle, else of its budget."""
     idle = call.processor < IDLE * call.clock
     return call.clock > seconds and (idle or call.spent() > seconds)
 
 
 def watched(job: Callable[[], Any], seconds: float | None, budget: Budget | None = None) -> Any:
-    """Run ``job()`` in a thread; raise SubjectError when a foreign call in it takes longer than ``seconds``.
+    """Run ``job()`` in a thread; raise SubjectError if a foreign call in it takes longer than ``seconds``.
 
-    :class:`OutOfTime` is raised when the job is not done within ``budget``. If ``seconds`` is None, no thread is
+    :class:`OutOfTime` is raised if the job is not finished within ``budget``. If ``seconds`` is None, no thread is
     used, and a call that hangs blocks.
     """
     budget = budget or Budget()
@@ -318,11 +318,11 @@ def watched(job: Callable[[], Any], seconds: float | None, budget: Budget | None
             while not done.wait(0.02):
                 running = clock.running
                 if running is not None and _hangs(running, seconds):
-                    raise SubjectHung(f"did not come back within {seconds:g} s", call_text(*clock.call))
+                    raise SubjectHung(f"did not return within {seconds:g} s", call_text(*clock.call))
                 if budget.left() < -(SECONDS_TO_JUDGE if running is None else SECONDS_OF_GRACE):
                     raise OutOfTime
         finally:
-            if not done.is_set():  # end it at its next line of Python, if it has one
+            if not done.is_set():  # end it at its next line of Python, if it reaches one
                 identity = ctypes.c_ulong(thread.ident or 0)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, ctypes.py_object(_Abandoned))
     if "error" in box:

@@ -1,11 +1,11 @@
-"""m transitions of somebody else's kernel from many starts: Y = K^m(X), whatever the shape the kernel has.
+"""m transitions of a foreign kernel from many starts: Y = K^m(X), for all supported call signatures.
 
     kernel(rng, q) -> q              q is (d,), or (chains, d) if it is batched
-    kernel(rng, state) -> state      with init(rng, q) -> state (which draws a momentum, say) and read(state) -> q
-    an object with .init and .step   the same; ``rng`` may come first or second, told apart by the parameters' names
+    kernel(rng, state) -> state      with init(rng, q) -> state (which may draw a momentum) and read(state) -> q
+    an object with .init and .step   the same; ``rng`` may come first or second, as the parameters' names indicate
     run(rng, q, n) -> (n, d)         a whole chain; its last stored draw is Y
 
-``rng`` is a NumPy Generator, or a :class:`refhmc.check.Draws` if the kernel asks for what only the latter has.
+``rng`` is a NumPy Generator, or a :class:`refhmc.check.Draws` if the kernel calls methods that only the latter has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ NOT_STORED = -1
 
 
 class Iterates(NamedTuple):
-    """K X, ... K^m X of the starts X: ``path`` (m, n, d), ``moves`` (n,) that changed the position, ``stored`` draws.
+    """K X, ... K^m X of the starts X: ``path`` (m, n, d), the number of ``moves`` (n,), and the number of ``stored`` draws.
 
-    In a ``run``, ``moves`` counts draws that differ from the one before, and ``stored`` is the number of rows that came back;
-    else it is ``NOT_STORED``.
-    Of a run with another number of rows than m the ``path`` is its last row, m times.
+    In a ``run``, ``moves`` counts draws that differ from the previous one, and ``stored`` is the number of returned rows;
+    otherwise it is ``NOT_STORED``. If a run returns another number of rows than m, ``path`` repeats its last row m times.
     """
 
     path: np.ndarray
@@ -36,12 +35,12 @@ class Iterates(NamedTuple):
 
     @property
     def end(self) -> np.ndarray:
-        """(n, d), after m transitions."""
+        """Positions (n, d) after m transitions."""
         return self.path[-1]
 
 
 class TransitionOperator(NamedTuple):
-    """K^m: ``apply(rng, X, m)`` gives the :class:`Iterates` of ``unit`` starts X (unit, d); ``foreign``: what it calls."""
+    """K^m: ``apply(rng, X, m)`` returns the :class:`Iterates` of ``unit`` starts X (unit, d); it calls ``foreign``."""
 
     apply: Callable[[np.random.Generator, np.ndarray, int], Iterates]
     unit: int
@@ -61,7 +60,7 @@ def make_operator(
     like: Any = None,
     name: str | None = None,
 ) -> TransitionOperator:
-    """The :class:`TransitionOperator` of a kernel in any of the shapes above; TypeError if it has none of them."""
+    """Return the :class:`TransitionOperator` of a kernel with any of the signatures above, else raise TypeError."""
     if run is not None:
         return _of_run(Foreign(run, name, like))
     name = name or getattr(kernel, "__qualname__", None) or type(kernel).__name__
@@ -76,7 +75,7 @@ def make_operator(
     shapes: tuple[CallShape, ...] = (CallShape(order, generator=True), CallShape(order))
 
     def move(rng: np.random.Generator, state: Any) -> Any:
-        """One move, with NumPy's generator; or with :class:`Draws`, if the kernel wants what NumPy's has not."""
+        """Make one move with NumPy's generator, or with :class:`Draws` if the kernel calls methods that only that has."""
         nonlocal shapes
         shape, answer = first_working(
             shapes,
@@ -115,7 +114,7 @@ def _of_run(subject: Foreign) -> TransitionOperator:
         if array.ndim == 1 and X.shape[1] == 1:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != X.shape[1]:
-            raise SubjectError(f"{subject.name}: the draws have the shape {array.shape}, wanted {(m, X.shape[1])}")
+            raise SubjectError(f"{subject.name}: the draws have shape {array.shape} instead of {(m, X.shape[1])}")
         if len(array) == 0:
             return Iterates(np.broadcast_to(X, (m, *X.shape)), np.zeros(1, dtype=int), 0)
         changed = np.any(np.diff(np.vstack([X, array]), axis=0) != 0, axis=-1)
@@ -126,7 +125,7 @@ def _of_run(subject: Foreign) -> TransitionOperator:
 
 
 def _draws_in(answer: Any) -> Any:
-    """The draws in what a run gave: themselves, the first of a tuple, or under a position's name."""
+    """Return the draws in the result of a run: the result, its first element, or the entry with a position's name."""
     inner = field(answer, POSITIONS)
     if inner is None and isinstance(answer, tuple) and answer:
         inner = answer[0]
@@ -134,7 +133,7 @@ def _draws_in(answer: Any) -> Any:
 
 
 def _state_of(answer: Any, before: Any) -> Any:
-    """The state in an answer: a plain pair (state, info) is unwrapped where the state before was no such pair."""
+    """Return the state in an answer; a pair (state, info) is unwrapped if the previous state was not such a pair."""
     if type(answer) is tuple and type(before) is not tuple and answer:
         return answer[0]
     if type(answer) is tuple and type(before) is tuple and len(answer) == 2 and type(answer[0]) is tuple:

@@ -1,13 +1,13 @@
-"""What a kernel can do on given normals: every outcome of its yes-and-no questions, with its probability.
+"""Outcomes of a kernel on given normals: all results of its random decisions, with their probabilities.
 
-On fixed normals a kernel's answer is a function of the uniforms (and flips, choices, single exponentials) it asks for. As a
-function of one of them, the others held, it is
+On fixed normals a kernel's answer is a function of the uniforms (and flips, choices, single exponentials) that it draws. As a
+function of one of them, with the others fixed, it is
 
-    piecewise constant    a decision. Its jumps are found by bisection: to 2^-60 in the uniform, so that an acceptance
-                          probability is known to rounding though nothing but the answers is seen
-    not constant          a number that the move itself depends on, the jitter of a step: held at some value ("free")
+    piecewise constant    a decision. Its jumps are found by bisection to 2^-60 in the uniform, so that an acceptance
+                          probability is known to rounding although only the answers are observed
+    not constant          a number that the move depends on, such as the jitter of a step: fixed at some value ("free")
 
-A flip and a choice tell their probabilities. The tree of decisions is searched depth first; its leaves are the outcomes.
+A flip and a choice state their probabilities. The tree of decisions is searched depth first; its leaves are the outcomes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ MOST_CELLS, MOST_OUTCOMES, MOST_STEPS = 16, 32, 6
 
 
 class PathStep(NamedTuple):
-    """One question on the way to an outcome: its kind, which of its cells was taken (``key``), and the answer that takes it."""
+    """One question on the way to an outcome: its kind, the cell that was taken (``key``), and the answer that takes it."""
 
     kind: str
     key: Any
     answer: Any
 
 
-Path = tuple[PathStep, ...]  # the way to an outcome
+Path = tuple[PathStep, ...]  # the questions that lead to an outcome
 
 
 class Outcome(NamedTuple):
-    """An outcome: the way there, its probability, where the kernel went, and whether that is elsewhere than the start."""
+    """An outcome: its path, its probability, the end of the kernel, and whether that differs from the start."""
 
     path: Path
     probability: float
@@ -51,12 +51,12 @@ class Outcome(NamedTuple):
 
     @property
     def decisions(self) -> int:
-        """How many of its steps could have gone another way."""
+        """Number of steps that had an alternative."""
         return sum(step.key not in (FREE, WHOLE) for step in self.path)
 
 
 def answers(path: Path, noise: np.ndarray | None = None) -> dict[str, list]:
-    """The script that follows ``path``; ``noise``: standard normals z that replace its free numbers, by u = Phi(z)."""
+    """Return the script that follows ``path``; standard normals z in ``noise`` replace its free numbers by u = Phi(z)."""
     script: dict[str, list] = {}
     left = None if noise is None else list(scipy.special.ndtr(noise))
     for kind, key, answer in path:
@@ -71,19 +71,19 @@ def _as_answer(kind: str, u: float) -> float:
 
 
 def open_questions(transition: Transition) -> list[Question]:
-    """What was asked but for the normals, in order."""
+    """Return all questions except normals, in order."""
     found = [x for x in transition.asked if x.kind != "normal"]
     if any(x.kind == "exponential" and x.argument is not None for x in found):
-        raise Inconclusive("it asks for several exponentials at a time: they are not taken apart")
+        raise Inconclusive("the kernel draws several exponentials at a time, which are not separated")
     return found
 
 
 def outcomes(
     run: Callable[[dict], Transition], q: np.ndarray, free: Callable[[int], float], takes: float, rounding: float
 ) -> list[Outcome]:
-    """Every outcome of ``run(script)``; free numbers are held at ``free(k)``, decisions without a jump at ``takes``.
+    """Return every outcome of ``run(script)``; free numbers are fixed at ``free(k)``, decisions without a jump at ``takes``.
 
-    ``rounding``: so far from ``q`` is no move. Inconclusive if they are too many: a tree sampler's.
+    A distance below ``rounding`` from ``q`` is not a move. Inconclusive if there are too many, as in a tree sampler.
     """
     found: list[Outcome] = []
     waiting: list[tuple[Path, float]] = [((), 1.0)]
@@ -94,7 +94,7 @@ def outcomes(
         if len(path) >= len(questions):
             found.append(Outcome(path, probability, transition, not np.abs(transition.q - q).max() <= rounding))
         elif len(found) + len(waiting) > MOST_OUTCOMES or sum(s.key not in (FREE, WHOLE) for s in path) > MOST_STEPS:
-            raise Inconclusive("its decisions are too many to be enumerated (a tree sampler? see check.orbit)")
+            raise Inconclusive("the kernel has too many decisions to enumerate (for a tree sampler use check.orbit)")
         else:
             question = questions[len(path)]
             for step, share in _branches(run, path, question, free, takes):
@@ -110,7 +110,7 @@ def _branches(
     free: Callable[[int], float],
     takes: float,
 ) -> list[tuple[PathStep, float]]:
-    """The answers to a question, as steps with their probabilities."""
+    """Return the answers to a question as steps with their probabilities."""
     kind = question.kind
     if kind == "flip":
         p = 0.0 if math.isnan(question.argument) else math.exp(min(question.argument, 0.0))
@@ -126,13 +126,13 @@ def _branches(
 def _cells(
     run: Callable[[dict], Transition], path: Path, kind: str, free: Callable[[int], float], takes: float
 ) -> list[tuple[PathStep, float]]:
-    """The cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
+    """Return the cells of a uniform (or of an exponential E, by u = exp(-E)) on which the answer is constant."""
     script = answers(path)
 
     def outcome(u: float) -> tuple:
         more = {k: [*script.get(k, [])] for k in {*script, "uniform", "exponential", "flip"}}
         more[kind].append(_as_answer(kind, u))
-        # What is asked later gets the answers that usually let a proposal through.
+        # Later questions get the answers that usually accept a proposal.
         more["uniform"] += [takes] * 8
         more["exponential"] += [_as_answer("exponential", takes)] * 8
         more["flip"] += [True] * 8
@@ -144,7 +144,7 @@ def _cells(
         moving = sum(outcome(1.001 * u) != s for u, s in list(zip(GRID, seen, strict=True))[2:9:2])
         if moving >= 2:
             if any(step.key not in (FREE, WHOLE) for step in path):
-                raise Inconclusive("a number that says where it goes is asked for after one that decides")
+                raise Inconclusive("the kernel draws a number that determines the move after a random decision")
             value = free(sum(step.key == FREE for step in path))
             return [(PathStep(kind, FREE, _as_answer(kind, value)), 1.0)]
     jumps: list[float] = []
@@ -153,7 +153,7 @@ def _cells(
             low, at_low = _jump(outcome, low, high, at_low)
             jumps.append(low)
             if len(jumps) > MOST_CELLS:
-                raise Inconclusive("a uniform decides between too many outcomes to be enumerated")
+                raise Inconclusive("a uniform number decides between too many outcomes to enumerate")
     if not jumps:
         return [(PathStep(kind, WHOLE, _as_answer(kind, takes)), 1.0)]
     edges = [0.0, *jumps, 1.0]
@@ -165,7 +165,7 @@ def _cells(
 
 
 def _jump(outcome: Callable[[float], tuple], low: float, high: float, at_low: Any) -> tuple[float, Any]:
-    """Where the outcome at ``low`` ends, and what comes then."""
+    """Return the place where the outcome at ``low`` ends, and the next outcome."""
     beyond = None
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)

@@ -1,7 +1,7 @@
-"""How a function of somebody else's is called: its arguments by their meaning, in its own order.
+"""Call signatures of foreign functions: arguments by meaning, in the order of the function.
 
-What an argument means is told by its parameter's name (``NAMES``). What the names do not tell is found by trying one
-:class:`CallShape` after the other with :func:`first_working`.
+The name of a parameter indicates its meaning (``NAMES``). If the names do not suffice, one :class:`CallShape` after the other
+is tried with :func:`first_working`.
 
     step(q, p, eps, n)    CallShape(("q", "p", "eps", "n"))
     kernel(draws, q)      CallShape(("draws", "q"))
@@ -34,13 +34,13 @@ NAMES = {
     "n": "n n_steps nsteps n_step steps num_steps l L n_leapfrog num_leapfrog_steps",
 }
 MEANING = {name: meaning for meaning, names in NAMES.items() for name in names.split()}
-GENERATORS = {"rng", "generator", "gen", "random_state", "prng", "rnd"}  # of these names is NumPy's generator
-RANDOMNESS = {*NAMES["draws"].split(), "rng_key", "seed"}  # or another source of random numbers
-CALL_ERRORS = (AttributeError, TypeError)  # what a function raises that is called in a way it does not understand
+GENERATORS = {"rng", "generator", "gen", "random_state", "prng", "rnd"}  # names for NumPy's generator
+RANDOMNESS = {*NAMES["draws"].split(), "rng_key", "seed"}  # names for any source of random numbers
+CALL_ERRORS = (AttributeError, TypeError)  # exceptions of a function that is called with a wrong signature
 
 
 def parameters(function: Callable) -> dict[str, inspect.Parameter]:
-    """A function's parameters by name; none where it does not tell."""
+    """Return a function's parameters by name; empty if they are unknown."""
     try:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -48,34 +48,34 @@ def parameters(function: Callable) -> dict[str, inspect.Parameter]:
 
 
 def positional(function: Callable) -> list[inspect.Parameter]:
-    """Its parameters that can be given by position."""
+    """Return the parameters that can be given by position."""
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [x for x in parameters(function).values() if x.kind in by_position]
 
 
 def required(function: Callable) -> list[inspect.Parameter]:
-    """The positional parameters that have no default."""
+    """Return the positional parameters without a default."""
     return [x for x in positional(function) if x.default is x.empty]
 
 
 def takes_any(function: Callable) -> bool:
-    """Whether its parameters do not tell how many positional arguments it takes."""
+    """Return whether the number of positional arguments is unknown or unlimited."""
     told = parameters(function).values()
     return not told or any(x.kind == x.VAR_POSITIONAL for x in told)
 
 
 def needed_by(function: Callable) -> int | None:
-    """How many positional arguments it must have; None where that is not known."""
+    """Return the number of required positional arguments, or None if it is unknown."""
     return None if takes_any(function) else len(required(function))
 
 
 def meaning_of(name: str) -> str | None:
-    """What a parameter of that name is, a key of ``NAMES``."""
+    """Return the meaning of a parameter's name, a key of ``NAMES``."""
     return MEANING.get(name, MEANING.get(name.lower()))
 
 
 def meanings(function: Callable) -> dict[str, inspect.Parameter]:
-    """The function's parameters by what they are: "q" -> the parameter, ..."""
+    """Return the function's parameters by their meaning: "q" -> the parameter, ..."""
     found: dict[str, inspect.Parameter] = {}
     for parameter in parameters(function).values():
         meaning = meaning_of(parameter.name)
@@ -85,14 +85,14 @@ def meanings(function: Callable) -> dict[str, inspect.Parameter]:
 
 
 def wants_generator(function: Callable) -> bool:
-    """Whether one of its parameters has the name of NumPy's generator."""
+    """Return whether one of its parameters has a name for NumPy's generator."""
     return any(name.lower() in GENERATORS for name in parameters(function))
 
 
 class CallShape(NamedTuple):
-    """The meanings of its positional arguments in their ``order``; of those given by name, with the ``named`` parameter.
+    """Meanings of the positional arguments in their ``order``, and of keyword arguments with the ``named`` parameter.
 
-    ``generator``: its randomness comes through NumPy's interface.
+    With ``generator`` the function uses NumPy's interface for random numbers.
     """
 
     order: tuple[str, ...]
@@ -100,19 +100,19 @@ class CallShape(NamedTuple):
     generator: bool = False
 
     def call(self, foreign: Foreign, **values: Any) -> Any:
-        """Call it with ``values`` by meaning; one that is None is left out."""
+        """Call it with ``values`` by meaning; None is left out."""
         if self.generator and isinstance(values.get("draws"), Draws):
             values["draws"] = as_generator(values["draws"])
         by_name = {name: values[m] for m, name in self.named.items() if values.get(m) is not None}
         return foreign.raw(*(values[m] for m in self.order if values[m] is not None), **by_name)
 
     def source(self, rng: np.random.Generator) -> np.random.Generator | Draws:
-        """Randomness from ``rng`` that nobody records."""
+        """Return randomness from ``rng`` that is not recorded."""
         return rng if self.generator else Draws(rng)
 
 
 def step_shape(function: Callable) -> tuple[CallShape, bool | None]:
-    """The shape of step([draws], q, p, eps, n), and whether it takes n (None: to be found by trying)."""
+    """Return the signature of step([draws], q, p, eps, n), and whether it takes n (None: to be found by trying)."""
     if takes_any(function):
         return CallShape(("q", "p", "eps", "n")), None
     told = positional(function)
@@ -124,7 +124,7 @@ def step_shape(function: Callable) -> tuple[CallShape, bool | None]:
 
 
 def order_of_two(function: Callable, last: bool = False) -> tuple[str, ...]:
-    """The order of randomness and a state, by the parameters' names; ``last``: randomness second if in doubt."""
+    """Return the order of randomness and a state by the parameters' names; ``last``: randomness second if in doubt."""
     names = [p.name for p in parameters(function).values() if p.default is p.empty]
     if len(names) == 1 and names[0] not in RANDOMNESS:
         return ("q",)
@@ -139,10 +139,10 @@ def first_working(
     *foreign: Foreign,
     goes_on: Callable[[Exception], bool] = lambda wrong: not isinstance(wrong, Inconclusive),
 ) -> tuple[A, T]:
-    """The first attempt at which ``works`` raises nothing, and what it gave; ``foreign``: what forgets the others.
+    """Return the first attempt at which ``works`` succeeds, and its result; ``foreign`` forget the other attempts.
 
-    If none works, the first error that is no complaint about the call itself, or else the first. An error after which
-    it does not go on is raised at once.
+    If all fail, raise the first error that is not about the call itself, or else the first error. An error for which
+    ``goes_on`` is false is raised immediately.
     """
     errors: list[Exception] = []
     for attempt in attempts:

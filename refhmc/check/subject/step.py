@@ -1,11 +1,11 @@
-"""One foreign step as a map of phase space: z = (q, p) in (2d,) to z' in (2d,), whatever shape its author gave it.
+"""A foreign step as a map of phase space, z = (q, p) in (2d,) to z' in (2d,), for all supported call signatures.
 
     step(q, p, eps, n) -> (q, p)            n steps of eps
     step(q, p, eps) -> (q, p)               called n times
-    step(draws, q, p, eps[, n]) -> (q, p)   asks `draws` for its randomness (a first parameter named rng: NumPy's interface)
+    step(draws, q, p, eps[, n]) -> (q, p)   takes its randomness from `draws` (a first parameter named rng: NumPy's interface)
 
-What follows (q, p) in the answer is ignored but for a truth value (``converged``), which is watched: where it differs from
-what it is at ordinary points, the step has reported a failure. NaN is such a report too.
+Values after (q, p) in the answer are ignored, except for a truth value (``converged``). If it differs from its value at
+ordinary points, the step has reported a failure. NaN is such a report too.
 
 :func:`step_outcomes` finds all outcomes of a step's discrete randomness, with their probabilities.
 """
@@ -26,9 +26,9 @@ from refhmc.check.subject.shapes import step_shape
 
 
 class Step:
-    """``step(z, eps, n)``: (2d,) to (2d,), NaN where it reports that it failed. Complex z is passed on as it is.
+    """``step(z, eps, n)``: (2d,) to (2d,), NaN if it reports a failure; complex z is passed unchanged.
 
-    ``flipped``: its answers' momenta have the other sign, which is undone here. ``stream``: the seed of what it draws.
+    With ``flipped`` the momenta of its answers have the opposite sign, which is corrected here. ``stream`` seeds its draws.
     """
 
     def __init__(self, function: Callable, dim: int, name: str | None = None, like: Any = None) -> None:
@@ -37,16 +37,16 @@ class Step:
         self.flipped = False
         self.stream = 0
         self.usual: bool | None = None  # its truth value at ordinary points
-        self.reported = False  # whether the last answer's truth value was another
+        self.reported = False  # whether the truth value of the last answer differed
         self.shape, self.counts = step_shape(function)
 
     @property
     def random(self) -> bool:
-        """Whether it asks for randomness."""
+        """Whether it draws random numbers."""
         return "draws" in self.shape.order
 
     def __call__(self, z: np.ndarray, eps: float | None, n: int = 1, draws: Draws | None = None) -> np.ndarray:
-        """n steps; ``eps`` None: of a step that has its own."""
+        """Take n steps; ``eps`` is None for a step that has its own."""
         if self.random and draws is None:
             draws = Draws(np.random.default_rng(self.stream))
         if self.counts is None:  # to be found by trying
@@ -66,7 +66,7 @@ class Step:
         return z
 
     def one_at_a_time(self, z: np.ndarray, eps: float, n: int) -> np.ndarray:
-        """n calls of one step each; NaN from the first that fails on."""
+        """Make n calls of one step each; NaN from the first failure on."""
         for _ in range(n):
             z = self.quiet(z, eps) if np.isfinite(z).all() else z
         return z
@@ -85,20 +85,20 @@ class Step:
         end = np.concatenate([q, -p if self.flipped else p])
         if end.dtype.kind == "c" and z.dtype.kind != "c":
             if end.imag.any():
-                what = f"{self.foreign.name} answered with complex numbers to real ones"
+                what = f"{self.foreign.name} returned complex numbers for real arguments"
                 raise SubjectError(what, self.case(z, eps or 0.0))
             end = end.real
         return end
 
     def quiet(self, z: np.ndarray, eps: float, n: int = 1) -> np.ndarray:
-        """The same; where it raises, NaN."""
+        """Take n steps and return NaN if the step raises."""
         try:
             return self(z, eps, n)
         except SubjectError:
             return np.full(len(z), np.nan)
 
     def case(self, z: np.ndarray, eps: float, n: int = 1) -> str:
-        """The arguments as a line to paste."""
+        """Return the arguments as a line to paste."""
         d = len(z) // 2
         return f"q={z[:d].tolist()}, p={z[d:].tolist()}, eps={float(eps)!r}, n={int(n)}"
 
@@ -107,7 +107,7 @@ class Step:
 
 
 class StepOutcome(NamedTuple):
-    """One way: its ``probability``, the state it leads to, and whether real numbers were drawn on the way too."""
+    """One outcome: its ``probability``, its state, and whether continuous random numbers were drawn too."""
 
     probability: float
     z: np.ndarray
@@ -115,7 +115,7 @@ class StepOutcome(NamedTuple):
 
 
 class _DiscreteAnswers(Answers):
-    """Discrete questions are answered in all ways; real numbers are the generator's, ``mirrored`` (1 - u, -x) if asked."""
+    """All answers to discrete questions; continuous numbers are the generator's, ``mirrored`` (1 - u, -x) on request."""
 
     def __init__(self, prefix: Sequence, floor: float, rng: np.random.Generator, mirrored: bool):
         super().__init__(prefix, floor=floor)
@@ -144,7 +144,7 @@ class _DiscreteAnswers(Answers):
 
 
 def step_outcomes(step: Step, z: np.ndarray, eps: float, most: int = 750, mirrored: bool = False) -> list[StepOutcome]:
-    """All outcomes of one step from z; Inconclusive beyond ``most``."""
+    """Return all outcomes of one step from z; Inconclusive beyond ``most``."""
     if not step.random:
         return [StepOutcome(1.0, step(z, eps), False)]
 
@@ -159,4 +159,4 @@ def step_outcomes(step: Step, z: np.ndarray, eps: float, most: int = 750, mirror
     try:
         return [StepOutcome(leaf.p, np.array(leaf.end[0]), leaf.end[1]) for leaf in ways.law(None)]
     except OutOfBudget:
-        raise Inconclusive(f"more than {most} ways for the step's randomness to fall out") from None
+        raise Inconclusive(f"the step's randomness has more than {most} outcomes") from None

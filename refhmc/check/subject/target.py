@@ -1,11 +1,11 @@
-"""What a transition should leave invariant, from whatever describes it: H(q, p), a log density, or an object with one.
+"""The invariant distribution of a transition, from an energy H(q, p), a log density, or an object with one.
 
-From an energy H = -L(q) + K(q, p) the log density of the position alone is
+For an energy H = -L(q) + K(q, p) and a Gaussian momentum the log density of the position is
 
-    log pi(q) = -H(q, 0) + 1/2 log det G(q),      G^-1 = d2H/dp2,
+    log pi(q) = -H(q, 0) + 1/2 log det G(q),      G^-1 = d2H/dp2.
 
-for a Gaussian momentum; where K does not depend on q the last term is a constant, whatever K's form. d2H/dp2 is exact from
-differences of any width, H being quadratic in p.
+If K does not depend on q the last term is a constant, whatever the form of K. d2H/dp2 is exact from
+differences of any width, since H is quadratic in p.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOG_DENSITIES = ("log_density", "logp", "log_prob", "logpdf", "logdensity")
 
 
 class TargetDensity(NamedTuple):
-    """``log_pi(q)``; ``energy(q, p)`` or None; ``dim`` if the target tells it; ``foreign``: the author's functions in it."""
+    """``log_pi(q)``, ``energy(q, p)`` or None, ``dim`` if the target defines it, and the author's functions in it."""
 
     log_pi: Callable[[np.ndarray], float]
     energy: Callable[[np.ndarray, np.ndarray], float] | None
@@ -33,7 +33,7 @@ class TargetDensity(NamedTuple):
 
 
 def target_density(H: Any, log_density: Any = None, like: Any = None) -> TargetDensity:
-    """The law of ``H``: an energy H(q, p), a refhmc Hamiltonian, a target with ``log_density``, or a log density of q alone."""
+    """Return the density of an energy H(q, p), a Hamiltonian of refhmc, a target with ``log_density``, or a log density."""
     energy_of = getattr(H, "energy", None) or getattr(H, "hamiltonian", None)
     model = getattr(H, "model", None)
     own = log_density or getattr(model, "log_density", None)
@@ -45,7 +45,7 @@ def target_density(H: Any, log_density: Any = None, like: Any = None) -> TargetD
     if own is not None and function is not None and len(required(function)) == 1:
         function = None
     if own is None and function is None:
-        raise TypeError(f"H: an energy H(q, p), a Hamiltonian or a target, got {type(H).__name__}")
+        raise TypeError(f"H must be an energy H(q, p), a Hamiltonian or a target; got {type(H).__name__}.")
     energy = None if function is None else Foreign(function, "H", like)
     density = None if own is None else Foreign(own, "log_density", like)
     if density is not None:
@@ -58,7 +58,7 @@ def target_density(H: Any, log_density: Any = None, like: Any = None) -> TargetD
 
 
 def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:
-    """d2H/dp2 at (q, 0), (d, d)."""
+    """Return d2H/dp2 at (q, 0), (d, d)."""
     d = len(q)
     unit = np.eye(d)
     here = energy(q, np.zeros(d))
@@ -70,28 +70,28 @@ def inverse_mass(energy: Callable, q: np.ndarray) -> np.ndarray:
 
 
 def momentum_widths(energy: Callable, q: np.ndarray) -> np.ndarray:
-    """How wide exp(-H) is along each momentum at q, (d,), the others at zero: 1 / sqrt(d2H/dp_i2); 1 where that is none."""
+    """Return widths 1 / sqrt(d2H/dp_i2) of exp(-H) along each momentum at q, (d,), or 1 if that is not defined."""
     here = energy(q, 0 * q)
     bend = np.array([energy(q, u) + energy(q, -u) - 2 * here for u in np.eye(len(q))])
     return np.where(np.isfinite(bend) & (bend > 0), 1 / np.sqrt(np.maximum(bend, 1e-300)), 1.0)
 
 
 def momentum_root(energy: Callable | None, q: np.ndarray) -> np.ndarray:
-    """L of the momentum's covariance L L' at q, (d, d), 1 where no energy is known; Inconclusive if there is none."""
+    """Return L of the momentum's covariance L L' at q (1 if no energy is known); Inconclusive if there is none."""
     if energy is None:
         return np.eye(len(q))
     try:
         return np.linalg.cholesky(np.linalg.inv(inverse_mass(energy, q)))
     except np.linalg.LinAlgError:
-        raise Inconclusive("the momentum's law is not Gaussian, or has no covariance") from None
+        raise Inconclusive("the momentum distribution is not Gaussian, or has no covariance") from None
 
 
 def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
-    """log pi(q), up to a constant, of an energy H(q, p). Inconclusive if K is neither Gaussian nor free of q."""
+    """Return log pi(q), up to a constant, of an energy H(q, p); Inconclusive if K is neither Gaussian nor free of q."""
     found: dict[str, Any] = {}
 
     def form(d: int) -> str:
-        """How the energy depends on p in ``d`` dimensions."""
+        """Return how the energy depends on p in ``d`` dimensions."""
         rng = np.random.default_rng(7)
         ps = rng.standard_normal((3, d))
         rows = []
@@ -101,13 +101,13 @@ def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
         once, twice = np.array(rows).transpose(1, 0, 2)
         kept = np.isfinite(once).all(axis=1)
         if not kept.any():
-            raise Inconclusive("H is not finite near the origin: hand in log_density=")
+            raise Inconclusive("H is not finite near the origin; pass log_density")
         once, twice = once[kept], twice[kept]
         if np.abs(once - once[0]).max() <= 1e-9 * (1 + np.abs(once).max()) and len(once) > 1:
             return "separable"
         if np.abs(twice - 4 * once).max() <= 1e-8 * (1 + np.abs(twice).max()):
             return "gaussian"
-        raise Inconclusive("the momentum's law depends on q and is not Gaussian: hand in log_density=")
+        raise Inconclusive("the momentum distribution depends on q and is not Gaussian; pass log_density")
 
     def log_pi(q: np.ndarray) -> float:
         q = np.asarray(q, dtype=float)
@@ -123,7 +123,7 @@ def position_log_density(energy: Callable) -> Callable[[np.ndarray], float]:
 
 
 def typical_points(log_pi: Callable, dim: int, n: int, rng: np.random.Generator, thin: int = 25) -> np.ndarray:
-    """(n, dim) points where the law has its mass, by a random walk of our own. Inconclusive if it is nowhere finite."""
+    """Return (n, dim) points in the bulk of a density, by a random walk; Inconclusive if it is finite nowhere."""
     q, value = None, -math.inf
     for k in range(100):
         trial = rng.standard_normal(dim) * (0.5 if k < 50 else 2.0)
@@ -132,7 +132,7 @@ def typical_points(log_pi: Callable, dim: int, n: int, rng: np.random.Generator,
             q = trial
             break
     if q is None:
-        raise Inconclusive("the log density was finite at none of 100 points: hand in points=")
+        raise Inconclusive("the log density was finite at none of 100 points; pass points")
     scale, points = 0.5, []
     for k in range(8 * thin + n * thin):
         trial = q + scale * rng.standard_normal(dim)

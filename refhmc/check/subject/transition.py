@@ -1,11 +1,11 @@
-"""One transition of a kernel of any shape on given randomness: the same numbers give the same answer.
+"""One transition of a kernel on given randomness: the same numbers give the same answer.
 
-    kern(q, p0=, u=)      the momentum (d,) and the uniform (or several) of one transition are handed in
-    kernel(draws, q)      it asks a :class:`refhmc.check.Draws`
-    kernel(rng, q)        it asks a NumPy generator, behind which there is one
-    kernel(draws, q, p)   the same, with a momentum that is kept from transition to transition; gives (q, p)
+    kern(q, p0=, u=)      receives the momentum (d,) and the uniform number(s) of one transition
+    kernel(draws, q)      takes its randomness from a :class:`refhmc.check.Draws`
+    kernel(rng, q)        takes it from a NumPy generator, which is an interface to such an object
+    kernel(draws, q, p)   the same, with a momentum that is kept from transition to transition; returns (q, p)
 
-Which of them it is is found by its parameters' names, then by trying.
+The signature is found from the names of the parameters, then by trying.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from refhmc.check.subject.shapes import CALL_ERRORS, CallShape, first_working, p
 
 MOMENTUM, DRAWS, GENERATOR = "kern(q, p0=, u=)", "kernel(draws, q)", "kernel(rng, q)"
 TINY = 2.0**-43
-MANY = 64  # uniforms handed to a kern(q, p0=, u=) that wants more than one
+MANY = 64  # number of uniforms for a kern(q, p0=, u=) that takes more than one
 
 
 class Transition(NamedTuple):
-    """Where a kernel went, the momentum it returned if it did, and what it asked."""
+    """End of a transition, the returned momentum or None, and the recorded questions."""
 
     q: np.ndarray
     p: np.ndarray | None
     asked: list[Question]
 
     def numbers(self, kind: str) -> np.ndarray:
-        """All the numbers of a kind that were given out, in order."""
+        """Return all the numbers of a kind that were given out, in order."""
         return np.concatenate([np.zeros(0), *(np.ravel(x.answer) for x in self.asked if x.kind == kind)])
 
 
 class TransitionRunner(NamedTuple):
-    """``kernel``, called in the shape ``call``, in ``dim`` dimensions; a kern(q, p0=, u=) is handed so many ``uniforms``.
+    """``kernel``, called with the signature ``call`` in ``dim`` dimensions; a kern(q, p0=, u=) receives ``uniforms`` numbers.
 
-    Not ``recorded``: it takes the bit generator out of NumPy's, so that only the seed is in our hands.
+    If not ``recorded``, it extracts the bit generator of NumPy's interface, so that only the seed is controlled.
     """
 
     kernel: Foreign
@@ -51,16 +51,16 @@ class TransitionRunner(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """The shape of its call, in words."""
+        """Signature of its call, in words."""
         return MOMENTUM if "u" in self.call.named else GENERATOR if self.call.generator else DRAWS
 
     @property
     def keeps_momentum(self) -> bool:
-        """Whether it is given the momentum that it gave at the transition before."""
+        """Whether it receives the momentum that it returned at the previous transition."""
         return "p" in self.call.order
 
     def run(self, q: Any, script: dict[str, Any] | None = None, seed: int = 0, p: Any = None) -> Transition:
-        """One transition from ``q`` on the answers of ``script`` (kind -> answers), then those of the seed."""
+        """Make one transition from ``q`` on the answers of ``script`` (kind -> answers), then those of the seed."""
         if not self.recorded:
             return self.with_generator(np.random.default_rng(seed), q, p)
         draws, u = Draws(np.random.default_rng(seed), script), None
@@ -69,7 +69,7 @@ class TransitionRunner(NamedTuple):
         return self._run(draws, q, p, u if self.uniforms > 1 or u is None else float(u[0]), draws.asked)
 
     def with_generator(self, rng: np.random.Generator, q: Any, p: Any = None) -> Transition:
-        """One transition with NumPy's own generator ``rng``; nothing is recorded (a Draws shape: from ``rng``)."""
+        """Make one transition with NumPy's own generator ``rng``, without recording."""
         if self.shape == MOMENTUM:
             raise NotApplicable(f"a {MOMENTUM} has no generator")
         return self._run(self.call.source(rng), q, p, None, [])
@@ -82,14 +82,14 @@ class TransitionRunner(NamedTuple):
 
 
 def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
-    """The shape of a kernel, by its parameters and by calls from ``q``; SubjectError if none gives a position."""
+    """Return the signature of a kernel, by its parameters and by calls from ``q``; SubjectError if none works."""
     dim = len(q)
     if {"p0", "u"} <= set(parameters(kernel.function)):
         momentum = CallShape(("q",), {"p": "p0", "u": "u"})
         attempts = [TransitionRunner(kernel, momentum, dim, uniforms) for uniforms in (1, MANY)]
     else:
         order = ("draws", "q", "p") if len(required(kernel.function)) == 3 else ("draws", "q")
-        # A generator's normal(3) means something else than that of Draws, which refuses a generator's size=.
+        # normal(3) of a generator has another meaning than that of Draws, which rejects a generator's size=.
         draws, generator = CallShape(order), CallShape(order, generator=True)
         attempts = [TransitionRunner(kernel, shape, dim) for shape in (draws, generator)]
         attempts.append(TransitionRunner(kernel, generator, dim, recorded=False))
@@ -106,9 +106,9 @@ def find_runner(kernel: Foreign, q: np.ndarray) -> TransitionRunner:
 def find_dimension(
     kernel: Foreign, dim: int | None, start: Callable[[int], np.ndarray], *others: Foreign
 ) -> tuple[int, TransitionRunner]:
-    """``dim``, or else the first dimension d in which the kernel answers from ``start(d)``; and how it is called.
+    """Return ``dim``, or the first dimension d in which the kernel answers from ``start(d)``, and its signature.
 
-    ``others``: what else is called, and forgets the dimensions tried before.
+    ``others`` are further foreign functions, which forget the dimensions tried before.
     """
 
     def found(d: int) -> TransitionRunner:

@@ -1,9 +1,9 @@
 """Uniform numbers that stay undecided until they are compared.
 
-A comparison ``f(u) < t`` of a uniform number u splits the interval in which u is known to lie at the t with f(u) = t. This
-works for f made of ``log``, ``exp``, ``sqrt`` and their kin, of NumPy or of :mod:`math`, and of sums and products with
-constants. ``int(f(u))`` and ``math.floor(f(u))`` are decided by comparisons too. Everything else, such as ``float(u)``, reads
-the number.
+A comparison ``f(u) < t`` of a uniform number u splits the interval of u at the t with f(u) = t. This
+works for f made of ``log``, ``exp``, ``sqrt`` and similar functions of NumPy or :mod:`math`, and of sums and products with
+constants. ``int(f(u))`` and ``math.floor(f(u))`` are decided by comparisons too. All other operations, such as ``float(u)``,
+read the number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-MOST_FLOORS = 64  # int(x) is decided by comparisons if x lies between so many whole numbers
+MOST_FLOORS = 64  # int(x) is decided by comparisons if x lies between at most this many integers
 
 
 class Questions(Protocol):
-    """The questions that an undecided number asks: which part of its interval it lies in, or its value."""
+    """Questions of an undecided number: the part of its interval in which it lies, or its value."""
 
     def split(self, kind: str, log_p: tuple[float, ...]) -> int: ...
 
@@ -30,7 +30,7 @@ class Questions(Protocol):
 
 
 class Interval:
-    """A uniform number of which only lo <= u < hi is known; ``value`` once it was read."""
+    """A uniform number with lo <= u < hi, and its ``value`` after it was read."""
 
     def __init__(self, answers: Questions) -> None:
         self.answers, self.lo, self.hi = answers, 0.0, 1.0
@@ -88,7 +88,7 @@ INCREASING: dict[str, tuple[Callable, Callable]] = {
 
 
 class Uncertain:
-    """f(u) for a uniform number u and a monotone f: comparing it is a question; reading it is another."""
+    """f(u) for a uniform number u and a monotone f; comparing and reading it are questions."""
 
     __slots__ = ("backward", "forward", "interval", "rising")
 
@@ -116,7 +116,7 @@ class Uncertain:
     def __gt__(self, other: Any) -> Any:
         return self._compared(other, False)
 
-    __le__, __ge__ = __lt__, __gt__  # equality has no probability
+    __le__, __ge__ = __lt__, __gt__  # equality has probability zero
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -228,7 +228,7 @@ _UFUNCS: dict[np.ufunc, Callable] = {
 
 
 def _taking(name: str, plain: Callable) -> Callable:
-    """Return ``math.name`` for a module that leaves an :class:`Uncertain` number undecided."""
+    """Return ``math.name`` in a version that leaves an :class:`Uncertain` number undecided."""
 
     @functools.wraps(plain)
     def function(x: Any, *more: Any) -> Any:
@@ -257,10 +257,10 @@ def _is_from_math(value: Any) -> bool:
 
 @contextlib.contextmanager
 def undecided_in_math(names: Sequence[tuple[dict, str, Callable]] = ()) -> Iterator[None]:
-    """Let ``math.log`` and its kin take an :class:`Uncertain` number without reading it, and restore them at the end.
+    """Make ``math.log`` and similar functions accept an :class:`Uncertain` number without reading it, then restore them.
 
     A kernel that compares ``math.log(u)`` would otherwise cost a bisection for each number. ``names`` are those of
-    :func:`names_from_math`. Other arguments are passed on: code in other threads gets what it always gets.
+    :func:`names_from_math`. Other arguments are passed on, so that code in other threads is not affected.
     """
     global _users
     with _LOCK:

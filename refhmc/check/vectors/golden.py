@@ -1,14 +1,14 @@
-"""Golden vectors: questions with answers to 36 digits, to hold code in any language against.
+"""Golden vectors: inputs and answers with 36 digits, for testing code in any language.
 
-Each record (a line of JSON in ``refhmc/vectors``, format in its README) has exact inputs, an answer ``out`` from
-multi-precision arithmetic, and for each field of it a tolerance: what correct code in double precision may be off by,
-derived from the record's own sensitivity to rounding. Where an equation is solved iteratively, ``gain`` times the solver's
-tolerance is added. An answer agrees if for every number
+Each record (one JSON object per line in ``refhmc/vectors``, format in its README) has exact inputs, an answer ``out`` from
+multi-precision arithmetic, and a tolerance per field. The tolerance is the largest error of correct code in double precision,
+derived from the record's own sensitivity to rounding. If an equation is solved iteratively, ``gain`` times the tolerance of the
+solver is added. An answer agrees if for every number::
 
     |given - out| <= tol + gain * solver_tolerance
 
-Counts and names must be equal; a record with decisions (accept, turn back) states by which margin the closest one was made, and
-is left out where the precision at hand could tip it.
+Counts and names must be equal. A record with decisions (accept, U-turn) has the margin of the closest decision. It is left out
+if rounding in the given precision could change that decision.
 """
 
 from __future__ import annotations
@@ -36,10 +36,32 @@ BASIS = "in units of the records' tolerances, 64 simulated roundings"
 
 
 class Record(NamedTuple):
-    """``args`` and ``inputs`` with real numbers as floats and arrays; ``out`` rounded to float64, ``exact`` the digits.
+    """One golden vector.
 
-    ``tol`` and ``gain`` by field (``gain`` is empty where nothing is solved); ``energy`` is H at the end, with the constants
-    of the target's text; ``margin`` None where nothing is decided.
+    Parameters
+    ----------
+    id : str
+        Identifier, such as "grad/funnel/0007".
+    op : str
+        Operation, such as "grad".
+    target : str
+        Name of the target (see :func:`targets`).
+    args : dict
+        Arguments of the operation; numbers are floats or arrays.
+    inputs : dict
+        Inputs by name, as floats and arrays.
+    out : dict
+        Answers by field, rounded to float64.
+    exact : dict
+        Answers by field as decimal strings with all digits.
+    tol : dict
+        Tolerance by field.
+    gain : dict
+        Factor of the solver's tolerance by field; empty if no equation is solved.
+    energy : float or None
+        H at the end, with the constants of the target's formula.
+    margin : float or None
+        Margin of the closest decision, or None if there are no decisions.
     """
 
     id: str
@@ -56,7 +78,23 @@ class Record(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A log density in words, its coordinates' names and its data; ``fisher`` says what its Fisher metric is, if it has one."""
+    """Description of a target of the golden vectors.
+
+    Parameters
+    ----------
+    name : str
+        Name of the target.
+    dim : int
+        Dimension.
+    coordinates : list of str
+        Names of the coordinates.
+    log_density : str
+        Formula of the log density.
+    data : dict
+        Data of the formula.
+    fisher : str
+        Formula of the Fisher metric, or an empty string.
+    """
 
     name: str
     dim: int
@@ -67,7 +105,22 @@ class Target(NamedTuple):
 
 
 def lines(op: str | None = None, target: str | None = None, *, id: str | None = None) -> Iterator[dict]:
-    """The records as they stand in the files, those withdrawn left out; filtered by operation, target or id."""
+    """Yield the records unchanged from the files, without withdrawn ones.
+
+    Parameters
+    ----------
+    op : str, optional
+        Only records of this operation.
+    target : str, optional
+        Only records of this target.
+    id : str, optional
+        Only the record with this identifier.
+
+    Yields
+    ------
+    dict
+        A record as parsed from JSON; inputs are C99 hexadecimal strings.
+    """
     withdrawn = {row["id"] for row in _rows("ERRATA")}
     for file in FILES:
         for row in _rows(file):
@@ -77,7 +130,28 @@ def lines(op: str | None = None, target: str | None = None, *, id: str | None = 
 
 
 def records(op: str | None = None, target: str | None = None, *, id: str | None = None) -> Iterator[Record]:
-    """The records, ready for NumPy; filtered by operation ("grad"), target ("funnel") or id ("grad/funnel/0007")."""
+    """Yield the records with inputs and answers as NumPy arrays.
+
+    Parameters
+    ----------
+    op : str, optional
+        Only records of this operation, such as "grad".
+    target : str, optional
+        Only records of this target, such as "funnel".
+    id : str, optional
+        Only the record with this identifier, such as "grad/funnel/0007".
+
+    Yields
+    ------
+    Record
+        A record.
+
+    Examples
+    --------
+    >>> record = next(refhmc.check.golden_vectors.records("grad", "funnel"))
+    >>> record.op, record.target, record.inputs["q"].shape, record.out["grad"].shape
+    ('grad', 'funnel', (3,), (3,))
+    """
     for row in lines(op, target, id=id):
         yield Record(
             row["id"],
@@ -95,7 +169,18 @@ def records(op: str | None = None, target: str | None = None, *, id: str | None 
 
 
 def targets() -> dict[str, Target]:
-    """What the records' targets are, by name."""
+    """Return the targets of the records by name.
+
+    Returns
+    -------
+    dict of str to Target
+        Formulas and data of the targets.
+
+    Examples
+    --------
+    >>> refhmc.check.golden_vectors.targets()["funnel"].dim
+    3
+    """
     return {
         row["target"]: Target(
             row["target"],
@@ -117,7 +202,7 @@ def _rows(file: str) -> Iterator[dict]:
 
 
 def _numeric(value: Any) -> Any:
-    """Hex strings as floats, lists of numbers as arrays (of rows that differ in length, a list of those); else as it is."""
+    """Return hexadecimal strings as floats and lists of numbers as arrays; other values are unchanged."""
     if isinstance(value, str):
         return _real(value) if "0x" in value else value
     if isinstance(value, list) and len({len(row) for row in value if isinstance(row, list)}) > 1:
@@ -126,7 +211,7 @@ def _numeric(value: Any) -> Any:
 
 
 def _answer(value: Any) -> Any:
-    """Decimal strings as a float or an array; counts and lists with names as they are."""
+    """Return decimal strings as a float or an array; counts and lists of names are unchanged."""
     if isinstance(value, str):
         return float(value)
     if isinstance(value, list) and value and _is_decimal(value):
@@ -135,7 +220,7 @@ def _answer(value: Any) -> Any:
 
 
 def _is_decimal(value: Any) -> bool:
-    """Whether nested lists hold decimal strings only."""
+    """Return whether nested lists contain only decimal strings."""
     if isinstance(value, list):
         return all(map(_is_decimal, value))
     return isinstance(value, str) and value[-1:].isdigit()
@@ -145,7 +230,19 @@ def _is_decimal(value: Any) -> bool:
 
 
 class Finding(NamedTuple):
-    """One record's comparison: the worst error in units of its tolerance, the field, and what was wrong with the form."""
+    """Comparison of one record.
+
+    Parameters
+    ----------
+    id : str
+        Identifier of the record.
+    error : float
+        Largest error in units of its tolerance.
+    field : str
+        Field with the largest error.
+    fault : str
+        Fault in the form of the answer, or an empty string.
+    """
 
     id: str
     error: float
@@ -162,30 +259,67 @@ def compare(
     solver_tolerance: float = 0.0,
     name: str | None = None,
 ) -> Report:
-    """Hold someone's answers against the records, those of one operation or target if given.
+    """Compare results with the golden vectors.
 
-    ``results`` is a path, or an iterable of lines or dicts, each ``{"id": ..., "out": {field: numbers}}`` (or the fields
-    beside the id); numbers are JSON numbers, or strings, decimal or C99 hex. Only what is given is compared. One row for each
-    operation and target; its ``case`` is the id of the worst record.
+    The report has one row per operation and target. Its number is the largest error in units of the record's tolerance, and its
+    ``case`` the id of the worst record. A correct implementation in the stated precision passes all records; only given
+    records and fields are compared.
 
-    ``precision``: "float32" for code that computes in it. ``solver_tolerance``: how far its implicit solver may leave its
-    unknowns from the solution. Raises OSError for a file that cannot be read, ValueError for options that cannot be.
+    Parameters
+    ----------
+    results : path or iterable of str or dict
+        Lines of JSON or dicts of the form ``{"id": ..., "out": {field: numbers}}``; fields may also be next to ``id``.
+        Numbers are JSON numbers, or decimal or C99 hexadecimal strings.
+    op : str, optional
+        Only records of this operation.
+    target : str, optional
+        Only records of this target.
+    precision : {"float64", "float32"}, default "float64"
+        Precision in which the results were computed.
+    solver_tolerance : float, default 0.0
+        Largest distance of an implicit solver's result from the solution.
+    name : str, optional
+        Name of the subject in the report.
+
+    Returns
+    -------
+    Report
+        The report.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If an option is invalid or there are no such records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gv = refhmc.check.golden_vectors
+    >>> def gradient(q):  # of the funnel: v ~ N(0, 9), x_i | v ~ N(0, exp(-v))
+    ...     v, x = q[0], q[1:]
+    ...     dv = -v / 9 + len(x) / 2 - np.exp(v) * (x @ x) / 2
+    ...     return [dv, *(-np.exp(v) * x)]
+    >>> results = [{"id": r.id, "grad": gradient(r.inputs["q"])} for r in gv.records("grad", "funnel")]
+    >>> gv.compare(results, op="grad", target="funnel").ok
+    True
     """
     if precision not in UNITS:
-        raise ValueError(f"precision must be one of {', '.join(UNITS)}, got {precision!r}")
+        raise ValueError(f"precision must be one of {', '.join(UNITS)}; got {precision!r}.")
     if not 0 <= solver_tolerance < math.inf:
-        raise ValueError(f"solver_tolerance must be finite and not negative, got {solver_tolerance!r}")
+        raise ValueError(f"solver_tolerance must be finite and not negative; got {solver_tolerance!r}.")
     given, notes = _read(results)
     groups: dict[tuple, list[Record]] = {}
     for record in records(op, target):
         groups.setdefault((record.op, record.target), []).append(record)
     if not groups:
-        raise ValueError(f"there are no records with op {op!r} and target {target!r}")
+        raise ValueError(f"op and target must name existing records; got {op!r} and {target!r}.")
     ids = {record.id for group in groups.values() for record in group}
     known = ids if op is target is None else {row["id"] for row in lines()}
     strange = [key for key in given if key not in known]
     if strange:
-        notes.append(f"{len(strange)} ids that no record has, the first {strange[0]!r}")
+        notes.append(f"{len(strange)} ids do not belong to any record; first: {strange[0]!r}")
     rows = [
         _row(f"{kind}/{subject}", [r for r in group if r.id in given], len(group), given, precision, solver_tolerance)
         for (kind, subject), group in groups.items()
@@ -197,7 +331,7 @@ def compare(
 
 
 def _read(results: Any) -> tuple[dict, list[str]]:
-    """Answers by id, and notes on lines that are none."""
+    """Return the answers by id, and notes on invalid lines."""
     if isinstance(results, str | pathlib.Path):
         with open(results, encoding="utf-8", errors="replace") as stream:
             return _read(list(stream))
@@ -211,12 +345,12 @@ def _read(results: Any) -> tuple[dict, list[str]]:
         else:
             out = row.get("out")
             given[row["id"]] = out if isinstance(out, dict) else {k: v for k, v in row.items() if k not in ("v", "id")}
-    texts = ((other, "lines that are no answers"), (refused, "questions answered with an error"))
+    texts = ((other, "lines are not answers"), (refused, "questions were answered with an error"))
     return given, [f"{count} {text}" for count, text in texts if count]
 
 
 def _parsed(item: Any) -> Any:
-    """A line as JSON; None for an empty one, False for one that is none."""
+    """Return a line as JSON; None for an empty line, False for invalid JSON."""
     if not isinstance(item, str | bytes):
         return item
     if not item.strip():
@@ -248,8 +382,8 @@ def _row(
 
 
 def _examine(record: Record, out: dict, unit: float, solver_tolerance: float) -> Finding | None:
-    """None where nothing was given, or a decision could fall otherwise at this precision."""
-    # An exact zero (the energy error of a draw that stays) may come out as the rounding of what it is the difference of.
+    """Return the worst field, or None if nothing was given or rounding could change a decision."""
+    # An exact zero (the energy error of a chain that stays) may come out as the rounding error of a difference.
     tol = {
         key: unit * (t or EXACT_ZERO) + record.gain.get(key, 0.0) * solver_tolerance for key, t in record.tol.items()
     }
@@ -260,25 +394,25 @@ def _examine(record: Record, out: dict, unit: float, solver_tolerance: float) ->
 
 
 def _field(id: str, key: str, want: Any, got: Any, tol: float | None) -> Finding:
-    """One field: numbers to ``tol``, counts and names exactly where that is None."""
+    """Compare one field: numbers with tolerance ``tol``, counts and names exactly if that is None."""
     if tol is None:
         same = _plain(got) == _plain(want)
         return Finding(
-            id, 0.0 if same else 1e300, key, "" if same else f"{_plain(got)!r:.60} where {want!r:.60} is right"
+            id, 0.0 if same else 1e300, key, "" if same else f"{_plain(got)!r:.60} instead of {want!r:.60}"
         )
     try:
         value = np.array(_real(got), dtype=float)
     except (TypeError, ValueError) as error:
         return Finding(id, math.inf, key, f"cannot be read as numbers ({str(error)[:60]})")
     if value.shape != np.shape(want):
-        return Finding(id, math.inf, key, f"has the shape {value.shape} where {np.shape(want)} is right")
+        return Finding(id, math.inf, key, f"has shape {value.shape} instead of {np.shape(want)}")
     if not np.isfinite(value).all():
         return Finding(id, 1e300, key, "is not finite")
     return Finding(id, float(np.max(np.abs(value - want), initial=0.0)) / tol, key)
 
 
 def _real(value: Any) -> Any:
-    """Numbers and strings in nested lists as floats; whole numbers stay."""
+    """Return numbers and strings in nested lists as floats; integers are unchanged."""
     if isinstance(value, str):
         return float.fromhex(value) if "0x" in value.lower() else float(value)
     if isinstance(value, list | tuple):
@@ -289,7 +423,7 @@ def _real(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Counts and names in nested lists, whichever way they are written: 3, 3.0, "3", True for 1."""
+    """Return counts and names in nested lists in one form: 3, 3.0 and "3" are equal, and True is 1."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if hasattr(value, "tolist"):
@@ -302,20 +436,20 @@ def _plain(value: Any) -> Any:
 
 
 def _diagnosis(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What the failures are typical of."""
+    """Return the causes that the failures are typical of."""
     failed = [row for row in rows if row.status == FAIL and row.severity != MISCONDUCT]
     numbers = [row.number for row in failed if row.number is not None]
     if not failed:
         return ()
     texts = []
     if len(numbers) == len(failed) and max(numbers) < 16 * UNITS["float32"]:
-        low = "about as far off as single precision would be: a float32 number or constant on the way? (precision='float32')"
-        texts.append("a little beyond rounding: a formula that loses digits" if max(numbers) < 1e5 else low)
+        low = "an error of single precision: use of a float32 number or constant? (see precision='float32')"
+        texts.append("an error slightly above rounding: a formula that loses digits" if max(numbers) < 1e5 else low)
     kinds = {row.name.split("/")[0] for row in failed}
     passed = {row.name.split("/")[0] for row in rows if row.status == PASS} - kinds
     chain = [kind for kind in BUILT_ON if kind in kinds]
     if chain and passed:
-        texts.append(f"the first to fail is {chain[0]}; look there before what is built on it")
+        texts.append(f"the first operation to fail is {chain[0]}; check it before those that depend on it")
     return tuple(texts)
 
 
@@ -326,31 +460,48 @@ NO_ANSWER = 3
 
 
 def add_vectors_command(subparsers: Any) -> None:
-    """Add ``refhmc vectors`` to the command line."""
-    text = "list the golden vectors, write them out, or check a file of results against them"
+    """Add the command ``refhmc vectors`` to the command line.
+
+    Parameters
+    ----------
+    subparsers : argparse subparsers
+        Object returned by ``ArgumentParser.add_subparsers``.
+    """
+    text = "List the golden vectors, export them, or compare a file of results with them."
     command = subparsers.add_parser("vectors", help=text, description=text)
     command.add_argument("action", nargs="?", choices=["summary", "list", "check", "export"], default="summary")
-    command.add_argument("file", nargs="?", metavar="FILE", help="check: JSON lines of results, - for stdin")
-    command.add_argument("--op", help="only this operation: grad, step, ...")
-    command.add_argument("--target", help="only this target: funnel, banana, ...")
-    command.add_argument("--list", action="store_true", dest="ids", help="the same as the action list")
-    command.add_argument("--questions", action="store_true", help="export: leave the answers out")
+    command.add_argument("file", nargs="?", metavar="FILE", help="for check: JSON lines of results (- for stdin)")
+    command.add_argument("--op", help="use only this operation: grad, step, ...")
+    command.add_argument("--target", help="use only this target: funnel, banana, ...")
+    command.add_argument("--list", action="store_true", dest="ids", help="same as the action list")
+    command.add_argument("--questions", action="store_true", help="for export: omit the answers")
     command.add_argument(
-        "--precision", choices=list(UNITS), default="float64", help="check: what the results were computed in"
+        "--precision", choices=list(UNITS), default="float64", help="for check: precision of the results"
     )
-    command.add_argument("--solver-tolerance", type=float, default=0.0, help="check: that of an implicit integrator")
-    command.add_argument("--json", action="store_true", help="check: the report as JSON")
+    command.add_argument("--solver-tolerance", type=float, default=0.0, help="for check: tolerance of implicit solvers")
+    command.add_argument("--json", action="store_true", help="for check: print the report as JSON")
     command.set_defaults(run=run_vectors)
 
 
 def run_vectors(options: argparse.Namespace) -> int:
-    """``refhmc vectors``. Exit status: 0 done or all pass, 1 a row fails, 2 usage, 3 nothing could be decided."""
+    """Run the command ``refhmc vectors``.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Parsed options.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if done or all rows passed, 1 if a row failed, 2 for wrong usage, 3 if nothing could be decided.
+    """
     action = "list" if options.ids else options.action
     if (action == "check") != (options.file is not None):
-        return _usage("check needs a FILE of results" if action == "check" else f"{action} takes no FILE")
+        return _usage("check needs a FILE of results." if action == "check" else f"{action} takes no FILE.")
     chosen = list(lines(options.op, options.target))
     if not chosen:
-        return _usage(f"there are no records with op {options.op!r} and target {options.target!r}")
+        return _usage(f"op and target must name existing records; got {options.op!r} and {options.target!r}.")
     if action == "check":
         return _check_file(options)
     if action == "summary":

@@ -1,4 +1,4 @@
-"""What refhmc itself answers to the golden vectors: the other half of the proof, since they were made without it."""
+"""Answers of refhmc to the golden vectors, which were computed independently of it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from refhmc.check.protocol import names
 from refhmc.check.report import Report
 from refhmc.check.vectors import golden
 
-SOLVER_TOLERANCE = 1e-14  # the least that refhmc's solver takes; the vectors' gain turns it into an error of the step
+SOLVER_TOLERANCE = 1e-14  # the least tolerance of refhmc's solver; the vectors' gain converts it into an error of the step
 
 
 @functools.cache
 def model(name: str) -> Any:
-    """refhmc's own model of that name."""
+    """Return refhmc's model of that name."""
     m, data = own.models, golden.targets()[name].data
     makers = {
         "gaussian": lambda: m.Gaussian(data["mean"], data["covariance"]),
@@ -55,12 +55,12 @@ def precisions(data: dict) -> dict:
 
 @functools.cache
 def split(name: str, rows: str) -> Any:
-    """The same model with its data in these batches, a list as JSON."""
+    """Return the same model with its data in batches, given as a JSON list."""
     return names.split(model(name), json.loads(rows))
 
 
 def metric(args: dict) -> Any:
-    """refhmc's own metric with these arguments."""
+    """Return refhmc's metric with these arguments."""
     options = {key: args[key] for key in ("alpha", "as_published") if key in args}
     if "inverse_mass" in args:
         options["variances" if args["metric"] == "diagonal" else "covariance"] = args["inverse_mass"]
@@ -68,12 +68,12 @@ def metric(args: dict) -> Any:
 
 
 def of_parts(args: dict) -> str:
-    """The batches, as :func:`split` takes them."""
+    """Return the batches in the form that :func:`split` takes."""
     return json.dumps([[int(i) for i in batch] for batch in args["rows"]])
 
 
 def integrator(args: dict) -> Any:
-    """refhmc's own integrator with these arguments, solved tightly."""
+    """Return refhmc's integrator with these arguments and a tight tolerance."""
     wanted = {"name": args["integrator"], **({"omega": args["omega"]} if "omega" in args else {})}
     if "order" in args:
         wanted["one_order"] = [int(m) for m in args["order"]]
@@ -83,7 +83,7 @@ def integrator(args: dict) -> Any:
 
 
 def of_model(op: str) -> Callable[[golden.Record], dict]:
-    """What a model answers by one of its methods."""
+    """Return a function that answers with one of a model's methods."""
     return lambda r: {op: getattr(model(r.target), OPERATIONS[op].attribute)(r.inputs["q"])}
 
 
@@ -116,11 +116,11 @@ def split_step(r: golden.Record) -> dict:
 
 
 def moved(r: golden.Record, of: Any) -> dict:
-    """Where n steps on the model ``of`` lead."""
+    """Return the state after n steps on the model ``of``."""
     H, a = own.Hamiltonian(of, metric(r.args)), r.args
     t = own.integrate(H, integrator(a), r.inputs["q"], r.inputs["p"], step_size=a["eps"], n_steps=a["n"])
     if not t.converged.all():
-        raise ArithmeticError(f"{r.id}: a solve did not converge")
+        raise ArithmeticError(f"The implicit equation of {r.id} could not be solved.")
     return {"q": t.q[-1], "p": t.p[-1], "energy_error": t.energy[-1] - t.energy[0]}
 
 
@@ -140,7 +140,7 @@ def staircase_gradient(q: np.ndarray, data: tuple) -> np.ndarray:
 
 @functools.cache
 def jumping(name: str, coordinates: tuple[int, ...]) -> Any:
-    """The target as a model that is told where it jumps; whether it does, the equations do not ask."""
+    """Return the target as a model with declared discontinuities; the equations do not depend on whether it has any."""
     if name == "staircase":
         data = golden.targets()[name].data
         parts = tuple(data[key] for key in ("log_w", "mean", "s"))
@@ -153,7 +153,7 @@ def discontinuous_step(r: golden.Record) -> dict:
     a, coordinates = r.args, tuple(int(j) for j in r.args["discontinuous"])
     of = jumping(r.target, coordinates)
     sizes = np.array(a.get("inverse_mass", np.ones(of.dim)))
-    sizes[list(coordinates)] **= 2  # refhmc's variances: 1/m_j is their root
+    sizes[list(coordinates)] **= 2  # variances of refhmc; 1/m_j is their square root
     H = own.DiscontinuousHamiltonian(of, own.metrics.Diagonal(sizes))
     q, p = r.inputs["q"], r.inputs["p"]
     for order in a["orders"]:
@@ -166,7 +166,7 @@ def transition(r: golden.Record) -> dict:
 
 
 def moved_by_kernel(r: golden.Record, of: Any) -> dict:
-    """One transition of HMC or NUTS on the model ``of``."""
+    """Return the answer for one transition of HMC or NUTS on the model ``of``."""
     a = r.args
     options = {"step_size": a["eps"], "metric": metric(a)} | (
         {"integrator": integrator(a)} if "integrator" in a else {}
@@ -177,7 +177,7 @@ def moved_by_kernel(r: golden.Record, of: Any) -> dict:
     out = {"q": t.q, "acceptance_rate": t.stats["acceptance_rate"], "uniforms_used": t.uniforms_used}
     if hmc:
         out["accepted"] = bool(t.stats["is_accepted"])
-        return out  # the energy error of a rejected proposal is not kept
+        return out  # the energy error of a rejected proposal is not stored
     return out | {key: t.stats[key] for key in ("energy_error", "tree_depth", "n_steps", "index_in_trajectory")}
 
 
@@ -187,7 +187,7 @@ def split_transition(r: golden.Record) -> dict:
 
 
 def moved_by_minibatches(r: golden.Record, of: Any) -> dict:
-    """n updates: q by the compiled kernel, p by its text on arrays. Both read a pass's uniforms before its normals."""
+    """Return n updates: q by the compiled kernel, p by its array implementation; both read uniforms before normals."""
     a, kinds = r.args, {"sgd": own.SGD, "sgld": own.SGLD, "sghmc": own.SGHMC}
     given = ("cycle", "exploration", "momentum", "friction", "noise_estimate")
     options = {name: a[name] for name in given if name in a} | {"metric": metric(a)}
@@ -253,19 +253,19 @@ def as_json(value: Any) -> Any:
 
 
 def answered(records: Iterable[golden.Record]) -> Iterator[str]:
-    """Lines of a results file, as another program would write them."""
+    """Yield lines of a results file, as another program would write them."""
     for r in records:
         out = {key: as_json(np.asarray(value)) for key, value in ANSWERS[r.op](r).items() if r.op != "warmup_schedule"}
         yield json.dumps({"id": r.id, "out": out or ANSWERS[r.op](r)})
 
 
 def own_results(op: str, every: int = 1) -> Iterator[str]:
-    """Lines of a results file for every so many of an operation's records (of windows: those stretched as refhmc does it)."""
+    """Yield lines of a results file for every ``every``-th record (for windows: those stretched as in refhmc)."""
     stretched = "stretched" if op == "warmup_schedule" else None
     return answered(itertools.islice(golden.records(op, stretched), 0, None, every))
 
 
 def report(every: int = 1) -> Report:
-    """refhmc's answers to every so many of the records of each operation, compared."""
+    """Return the comparison of refhmc's answers with every ``every``-th record of each operation."""
     lines = (line for op in ANSWERS for line in own_results(op, every))
     return golden.compare(lines, solver_tolerance=SOLVER_TOLERANCE)
